@@ -242,6 +242,13 @@ func TestContract(t *testing.T) {
 		"on_unknown": "resend",
 		"providers": ["sg"]
 	}`), 202)
+	full := f.post(batchOf(t, `{
+		"reply_to": ["a@example.com", "b@example.com"], "headers": {"X-Order": "{{name}}"}, "tags": ["welcome"],
+		"category": "receipt", "metadata": {"run": 7}, "track_opens": true, "track_clicks": null,
+		"to": [{"email": "ann@example.com", "metadata": {"customer": "17"}}]
+	}`)).object(t)["id"].(string)
+	c.check("GET", "/v1/batches/"+full, "", "", 200)
+	c.check("GET", "/v1/batches/"+full+"/logs", "", "", 200)
 	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")

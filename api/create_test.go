@@ -42,10 +42,10 @@ func TestCreateJSON(t *testing.T) {
 			f := f.with(t)
 			a, b, rs := f.accepted(f.post(body))
 			require.Equal(t, models.Content{From: models.Address{Email: "shop@example.com", Name: "Shop"},
-				ReplyTo: models.Address{
+				ReplyTo: []models.Address{{
 					Email: "help@xn--bcher-kva.example",
 					Name:  "Lee, Ann",
-				}, Subject: "Hi {{name}}", Text: "T {{ code }}",
+				}}, Subject: "Hi {{name}}", Text: "T {{ code }}",
 				HTML: "<b>{{code}}</b> {{email}} {{{{not closed"}, b.Content)
 			require.Equal(t, []models.Recipient{{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"code": "a\nb"}},
 				{Email: "bob@example.com", Name: "Bob ë", Vars: map[string]string{"code": "12.50", "paid": "true"}}}, rs)
@@ -56,6 +56,43 @@ func TestCreateJSON(t *testing.T) {
 			require.Equal(t, 7*24*time.Hour, b.Deadline.Sub(b.Created()).Round(time.Second))
 		})
 	}
+}
+
+// TestCreateOptions: everything that a message may have besides sender, subject and bodies is
+// stored, and told again with the batch and the log.
+func TestCreateOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, b, rs := f.accepted(f.post(batchOf(t, `{
+		"reply_to": ["help@example.com", "Ann <ann@example.com>"],
+		"headers": {"List-Id": "<news.example.com>", "X-Order": "№ {{order}}"},
+		"tags": ["welcome", "v2.1"], "category": "newsletter",
+		"metadata": {"campaign": "autumn", "run": 7, "final": true},
+		"track_opens": true, "track_clicks": false,
+		"to": [{"email": "ann@example.com", "vars": {"order": "A-1"}, "metadata": {"customer": 17}}]
+	}`)))
+	require.Equal(t, []models.Address{{Email: "help@example.com"}, {Email: "ann@example.com", Name: "Ann"}}, b.Content.ReplyTo)
+	require.Equal(t, []models.Header{{Name: "List-Id", Value: "<news.example.com>"}, {Name: "X-Order", Value: "№ {{order}}"}},
+		b.Content.Headers)
+	require.Equal(t, []string{"welcome", "v2.1"}, b.Content.Tags)
+	require.True(t, b.Content.TrackOpens)
+	require.False(t, b.Content.TrackClicks)
+	require.Equal(t, "newsletter", b.Category)
+	require.Equal(t, map[string]string{"campaign": "autumn", "run": "7", "final": "true"}, b.Metadata)
+	require.Equal(t, map[string]string{"customer": "17"}, rs[0].Metadata)
+
+	view := f.get(batchPath(b.ID)).object(t)
+	require.Equal(t, []any{"welcome", "v2.1"}, view["tags"])
+	require.Equal(t, "newsletter", view["category"])
+	require.Equal(t, map[string]any{"campaign": "autumn", "run": "7", "final": "true"}, view["metadata"])
+	log := f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)
+	require.Equal(t, map[string]any{"customer": "17"}, log["metadata"])
+
+	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(
+		"from=a@b.de&to=c@d.de&subject=s&text=t&tags=one,+two&category=receipt&track_clicks=true")))
+	require.Equal(t, []string{"one", "two"}, b.Content.Tags)
+	require.Equal(t, "receipt", b.Category)
+	require.True(t, b.Content.TrackClicks)
 }
 
 // TestDeadline: a request may set its deadline. A repeat gets the same answer, even after the
@@ -101,7 +138,7 @@ func TestCreateForm(t *testing.T) {
 		a, b, rs := f.with(t).accepted(r)
 		require.Equal(
 			t,
-			models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: models.Address{Email: "help@example.com"},
+			models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: []models.Address{{Email: "help@example.com"}},
 				Subject: "Größe & more + 100%", HTML: "<p>a=b&c</p>\r\n"},
 			b.Content,
 		)

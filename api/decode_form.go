@@ -204,18 +204,22 @@ func (d *decoder) formField(name string, value io.Reader) error {
 }
 
 func (d *decoder) formValue(name, value string) {
-	if d.IsText(name) {
+	switch {
+	case d.IsText(name):
 		d.SetText(name, value)
 		return
-	}
-	if name == "allow_duplicates" {
-		var err error
-		if d.AllowDuplicates, err = strconv.ParseBool(value); err != nil {
-			d.Wrong("/allow_duplicates", "wrong_type", "allow_duplicates must be true or false.")
+	case d.IsFlag(name):
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			d.Wrong(service.Pointer(name), "wrong_type", "%s must be true or false.", name)
 		}
+		d.SetFlag(name, on)
+		return
+	case d.IsTexts(name):
+		d.Wrong(service.Pointer(name), "unknown_field", "A form has no field %s. Send the batch as JSON.", name)
 		return
 	}
-	d.SetProviders(func(yield func(int, string) bool) {
+	d.SetList(name, func(yield func(int, string) bool) {
 		n := 0
 		for name := range strings.SplitSeq(value, ",") {
 			if name = strings.TrimSpace(name); name == "" {

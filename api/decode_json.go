@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
 
@@ -121,14 +122,18 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	}
 	switch {
 	case bytes.Equal(raw, []byte("null")) && d.IsField(name):
-	case d.IsText(name):
+	case d.IsText(name) && !(d.IsList(name) && raw[0] == '['):
 		return d.jsonText(name, raw)
-	case name == "providers":
-		d.jsonProviders(raw)
-	case name == "allow_duplicates":
-		if json.Unmarshal(raw, &d.AllowDuplicates) != nil {
-			d.Wrong(here, "wrong_type", "allow_duplicates must be true or false.")
+	case d.IsList(name):
+		d.jsonList(name, raw)
+	case d.IsTexts(name):
+		return d.jsonTexts(name, raw)
+	case d.IsFlag(name):
+		var on bool
+		if json.Unmarshal(raw, &on) != nil {
+			d.Wrong(here, "wrong_type", "%s must be true or false.", name)
 		}
+		d.SetFlag(name, on)
 	default:
 		d.Wrong(here, "unknown_field", "There is no field with this name.")
 	}
@@ -151,27 +156,62 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 	return nil
 }
 
-func (d *decoder) jsonProviders(raw []byte) {
+// jsonList decodes a list of strings.
+func (d *decoder) jsonList(name string, raw []byte) {
 	if raw[0] != '[' {
-		d.Unreadable("providers")
-		d.Wrong("/providers", "wrong_type", "providers must be a list of provider names.")
+		d.Unreadable(name)
+		d.Wrong("/"+name, "wrong_type", "%s must be a list of strings.", name)
 		return
 	}
-	d.SetProviders(func(yield func(int, string) bool) {
+	d.SetList(name, func(yield func(int, string) bool) {
 		for i, p := range elements(raw) {
-			at := "/providers/" + strconv.Itoa(i)
+			at := "/" + name + "/" + strconv.Itoa(i)
 			switch {
 			case p[0] != '"':
-				d.Unreadable("providers")
-				d.Wrong(at, "wrong_type", "The name of a provider must be a string.")
+				d.Unreadable(name)
+				d.Wrong(at, "wrong_type", "%s must be a list of strings.", name)
 			case !validText(p):
-				d.Unreadable("providers")
-				d.Wrong(at, "invalid_text", "The name of a provider is not valid Unicode text.")
+				d.Unreadable(name)
+				d.Wrong(at, "invalid_text", "The text is not valid Unicode.")
 			case !yield(i, unquote(p)):
 				return
 			}
 		}
 	})
+}
+
+// jsonTexts decodes header fields or metadata.
+func (d *decoder) jsonTexts(name string, raw []byte) error {
+	switch {
+	case raw[0] != '{':
+		d.Wrong("/"+name, "wrong_type", "%s must be an object.", name)
+		return nil
+	case !validText(raw):
+		d.Wrong("/"+name, "invalid_text", "%s is not valid Unicode text.", name)
+		return nil
+	}
+	if name == "metadata" {
+		d.SetMetadata(d.jsonValues("/metadata", "A value of metadata", raw))
+	} else {
+		d.SetHeaders(d.jsonHeaders(raw))
+	}
+	return d.AddContent(len(raw))
+}
+
+// jsonHeaders returns the names and values of header fields.
+func (d *decoder) jsonHeaders(raw []byte) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		more := true
+		eachMember(raw, func(name string, value []byte) {
+			switch {
+			case !more:
+			case value[0] != '"':
+				d.Wrong("/headers"+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
+			default:
+				more = yield(name, unquote(value))
+			}
+		})
+	}
 }
 
 func (d *decoder) readRecipients(j *jsonReader) error {
@@ -183,7 +223,7 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	if t != json.Delim('[') {
 		if t != nil { // null counts as absent
 			d.Unreadable("to")
-			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars}.")
+			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars, metadata}.")
 		}
 		return skipObject(j, t)
 	}
@@ -226,7 +266,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 	}
 }
 
-// jsonRecipient decodes a recipient: an address or an object {email, name, vars}. It
+// jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata}. It
 // reports every mistake in it.
 func (d *decoder) jsonRecipient(raw []byte) error {
 	here := "/to/" + strconv.Itoa(d.Count())
@@ -241,7 +281,7 @@ func (d *decoder) jsonRecipient(raw []byte) error {
 		r.Pointer = "/email"
 		d.recipientMembers(here, raw, &r)
 	default:
-		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars}.")
+		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars, metadata}.")
 	}
 	r.Flawed = d.Found() > before
 	return d.Add(&r)
@@ -255,17 +295,20 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 		if given[name] {
 			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
 		}
-		if name == "email" || name == "name" || name == "vars" {
+		values := name == "vars" || name == "metadata"
+		if name == "email" || name == "name" || values {
 			given[name] = true // others are mistakes, and may be many
 		}
 		switch {
 		case name == "vars" && value[0] == '{':
-			r.Vars = d.jsonVars(at, value)
-		case value[0] == 'n' && (name == "vars" || name == "name"): // null counts as absent
-		case name == "vars":
-			d.Wrong(at, "wrong_type", "vars must be an object of strings, numbers and booleans.")
+			r.Vars = d.jsonValues(at, "A variable", value)
+		case name == "metadata" && value[0] == '{':
+			r.Metadata = d.jsonValues(at, "A value of metadata", value)
+		case value[0] == 'n' && (values || name == "name"): // null counts as absent
+		case values:
+			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
 		case name != "email" && name != "name":
-			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name and vars.")
+			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars and metadata.")
 		case value[0] != '"':
 			d.Wrong(at, "wrong_type", "%s must be a string.", name)
 		case name == "email":
@@ -279,9 +322,9 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 	}
 }
 
-// jsonVars decodes variables: strings, and numbers and booleans as they are written in the
-// request. It keeps one more than a recipient may have.
-func (d *decoder) jsonVars(here string, object []byte) map[string]string {
+// jsonValues decodes values: strings, and numbers and booleans as they are written in the
+// request. It keeps one more than a recipient may have variables. what names a value.
+func (d *decoder) jsonValues(here, what string, object []byte) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
 		if len(vars) > intake.MaxVars {
@@ -294,7 +337,7 @@ func (d *decoder) jsonVars(here string, object []byte) map[string]string {
 		case '"':
 			vars[name] = unquote(value)
 		case '{', '[', 'n':
-			d.Wrong(here+service.Pointer(name), "wrong_type", "A variable must be a string, a number or a boolean.")
+			d.Wrong(here+service.Pointer(name), "wrong_type", "%s must be a string, a number or a boolean.", what)
 		default:
 			vars[name] = string(value)
 		}

@@ -47,6 +47,7 @@ var usual = map[string][]string{
 	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"},
 	"deadline":  {"2099-01-01T00:00:00Z"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
+	"tags": {"welcome", "v2"}, "category": {"receipt"},
 	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""},
 }
 

@@ -294,6 +294,13 @@ type reply struct {
 	Body   []byte
 }
 
+// object decodes the answer as an object.
+func (r *reply) object(t testing.TB) (out map[string]any) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal(r.Body, &out), string(r.Body))
+	return out
+}
+
 // problem decodes the answer as a problem and checks it.
 func (r *reply) problem(t testing.TB) problem {
 	t.Helper()

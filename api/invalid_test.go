@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -24,7 +25,13 @@ func TestInvalidBatch(t *testing.T) {
 		"everything of the wrong type": {
 			`{
 				"from": 1,
-				"reply_to": [],
+				"reply_to": {},
+				"headers": [],
+				"tags": "welcome",
+				"category": 1,
+				"metadata": "x",
+				"track_opens": 1,
+				"track_clicks": "yes",
 				"subject": {},
 				"text": 1,
 				"html": false,
@@ -39,6 +46,12 @@ func TestInvalidBatch(t *testing.T) {
 			[]string{
 				"/from wrong_type",
 				"/reply_to wrong_type",
+				"/headers wrong_type",
+				"/tags wrong_type",
+				"/category wrong_type",
+				"/metadata wrong_type",
+				"/track_opens wrong_type",
+				"/track_clicks wrong_type",
 				"/subject wrong_type",
 				"/text wrong_type",
 				"/html wrong_type",
@@ -66,6 +79,36 @@ func TestInvalidBatch(t *testing.T) {
 				"/to/1 invalid_address",
 				"/to/3 invalid_address",
 			},
+		},
+		"options": {
+			batchOf(t, `{"reply_to": ["a@b.de", "x", 1], "tags": ["ok", "ok", "a b", ""], "category": "über",
+				"headers": {"From": "x", "content-type": "x", "X SG": "x", "X-A": "a\nb", "x-a": "", "X-B": "{{b", "X-C": 1,
+					"X-Long": "`+strings.Repeat("x", 999)+`", "X-Mailgun-Tag": "t"},
+				"metadata": {"": "x", "k": null, "long": "`+strings.Repeat("x", 501)+`"},
+				"to": [{"email": "a@b.de", "metadata": {"`+strings.Repeat("k", 41)+`": "x", "l": []}}]}`),
+			[]string{
+				"/reply_to/1 invalid_address", "/reply_to/2 wrong_type",
+				"/tags/1 repeated", "/tags/2 invalid_name", "/tags/3 invalid_name",
+				"/category invalid_name",
+				"/headers/From reserved_header", "/headers/content-type reserved_header", "/headers/X SG invalid_name",
+				"/headers/X-A invalid_header", "/headers/x-a repeated", "/headers/X-B unknown_placeholder",
+				"/headers/X-C wrong_type", "/headers/X-Long too_long",
+				"/headers/X-Mailgun-Tag reserved_header",
+				"/metadata/ invalid_name", "/metadata/k wrong_type", "/metadata/long too_long",
+				"/to/0/metadata/" + strings.Repeat("k", 41) + " invalid_name", "/to/0/metadata/l wrong_type",
+			},
+		},
+		"values in header fields": {
+			batchOf(t, `{"headers": {"X-A": "{{a}}", "X-B": "{{b}}"}, "to": [
+				{"email": "a@b.de", "vars": {"a": "x\ny"}}, {"email": "b@b.de", "vars": {"a": "`+strings.Repeat("x", 999)+`"}},
+				{"email": "c@b.de"}, {"email": "d@b.de", "vars": {"a": "fine"}}]}`),
+			[]string{"/headers/X-B unknown_placeholder", "/to/0/vars/a invalid_header", "/to/1 too_long",
+				"/to/2/vars/a unknown_placeholder"},
+		},
+		"too many options": {
+			batchOf(t, `{"reply_to": [`+list(11, `"a%d@b.de"`)+`], "tags": [`+list(11, `"t%d"`)+`],
+				"headers": {`+list(21, `"X-%d": ""`)+`}, "metadata": {`+list(51, `"k%d": ""`)+`}}`),
+			[]string{"/headers too_many", "/metadata too_many", "/reply_to too_many", "/tags too_many"},
 		},
 		"blank content":    {batchOf(t, `{"text": " \n"}`), []string{"/html required"}},
 		"body beside html": {batchOf(t, `{"html": "x", "body": "y"}`), []string{"/body conflict"}},
@@ -429,4 +472,13 @@ func TestFormMistakes(t *testing.T) {
 		require.Equal(t, "bad_form", p.Code)
 	})
 	t.Cleanup(func() { require.Empty(t, f.store.writes()) })
+}
+
+// list returns n elements of a list or an object, numbered from 0.
+func list(n int, format string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(format, i)
+	}
+	return strings.Join(all, ",")
 }

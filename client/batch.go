@@ -35,13 +35,26 @@ const (
 // NewBatch is one mail to each of many recipients.
 type NewBatch struct {
 	// From is an address by RFC 5322, with or without a name.
-	From    string `json:"from"`
-	ReplyTo string `json:"reply_to,omitempty"`
+	From string `json:"from"`
+	// ReplyTo are up to 10 addresses for replies.
+	ReplyTo []string `json:"reply_to,omitempty"`
 	// Subject is one line of at most 998 bytes. Subject, Text and HTML may have {{placeholders}}.
 	Subject string `json:"subject"`
 	// Text and HTML are the bodies; one of them must be set.
 	Text string `json:"text,omitempty"`
 	HTML string `json:"html,omitempty"`
+	// Headers are up to 20 header fields of your own. Their values are lines of at most 998 bytes and may have
+	// {{placeholders}}.
+	Headers map[string]string `json:"headers,omitempty"`
+	// Tags are up to 10 words for statistics. A provider that takes fewer gets the first ones.
+	Tags []string `json:"tags,omitempty"`
+	// Category is the kind of mail.
+	Category string `json:"category,omitempty"`
+	// Metadata are up to 50 short values of your own. No recipient sees them.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// TrackOpens and TrackClicks let the provider see who opens the mail and clicks its links.
+	TrackOpens  bool `json:"track_opens,omitempty"`
+	TrackClicks bool `json:"track_clicks,omitempty"`
 	// To are the recipients. Repeated addresses are dropped unless AllowDuplicates is set.
 	To              []Recipient `json:"to,omitempty"`
 	AllowDuplicates bool        `json:"allow_duplicates,omitempty"`
@@ -63,6 +76,8 @@ type Recipient struct {
 	// Vars are the values of placeholders: strings, numbers and booleans. The placeholders name and email have a value
 	// without them.
 	Vars map[string]any `json:"vars,omitempty"`
+	// Metadata are up to 50 short values of your own, which come back with the log.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // Accepted is a batch that is stored and will be sent.
@@ -106,15 +121,19 @@ type Batch struct {
 	// RenderedSubject is the subject as the recipient gets it, if there is only one.
 	RenderedSubject string    `json:"rendered_subject,omitempty"`
 	From            Address   `json:"from"`
-	ReplyTo         *Address  `json:"reply_to,omitempty"`
-	Lane            Lane      `json:"lane,omitempty"`
-	OnUnknown       OnUnknown `json:"on_unknown,omitempty"`
-	Providers       []string  `json:"providers,omitempty"`
-	Recipients      int       `json:"recipients"`
-	Duplicates      int       `json:"duplicates"`
-	Counts          Counts    `json:"counts"`
-	Created         time.Time `json:"created_at"`
-	Deadline        time.Time `json:"deadline,omitzero"`
+	ReplyTo         []Address `json:"reply_to,omitempty"`
+	// Tags, Category and Metadata are those of the request.
+	Tags       []string          `json:"tags,omitempty"`
+	Category   string            `json:"category,omitempty"`
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Lane       Lane              `json:"lane,omitempty"`
+	OnUnknown  OnUnknown         `json:"on_unknown,omitempty"`
+	Providers  []string          `json:"providers,omitempty"`
+	Recipients int               `json:"recipients"`
+	Duplicates int               `json:"duplicates"`
+	Counts     Counts            `json:"counts"`
+	Created    time.Time         `json:"created_at"`
+	Deadline   time.Time         `json:"deadline,omitzero"`
 }
 
 // Wait says what queued mail waits for.

@@ -49,6 +49,16 @@ type Log struct {
 	User     string    `json:"user,omitempty"`
 	Created  time.Time `json:"created_at,omitzero"`
 	Timeline []Moment  `json:"timeline,omitempty"`
+	// Metadata is that of the recipient.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// LeftOut has what providers that were tried could not carry of the message.
+	LeftOut []LeftOut `json:"left_out,omitempty"`
+}
+
+// LeftOut is what a provider could not carry of a message.
+type LeftOut struct {
+	Provider string `json:"provider"`
+	Text     string `json:"text"`
 }
 
 // Moment is one thing that happened to a mail.

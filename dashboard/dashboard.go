@@ -223,7 +223,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /logs/{id}":                     d.logPage,
 		"GET /logs/{id}/mail":                d.mailOfLog,
 		"GET /logs/{id}/requests/{provider}": d.requestOfLog,
-		"GET /live/logs/{id}": d.logEvents,
+		"GET /live/logs/{id}":                d.logEvents,
 
 		"GET /compose":          d.compose,
 		"POST /compose":         d.send,

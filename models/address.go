@@ -63,7 +63,7 @@ const ErasedAddress = "erased@erased.invalid"
 // Erased reports whether the address of the recipient was erased. Nothing is sent to it.
 func (r *Recipient) Erased() bool { return r.Email == "" }
 
-// EraseRecipients removes address, name and variables of the recipients with an address, in
+// EraseRecipients removes address, name, variables and metadata of the recipients with an address, in
 // any case. It returns their numbers.
 func EraseRecipients(rs []Recipient, address string) (erased Set) {
 	for i := range rs {

@@ -37,32 +37,44 @@ type Address struct {
 // Content is the message of a batch, before placeholders are filled in. Text, HTML or
 // both are set.
 type Content struct {
-	From    Address `json:"from"`
-	ReplyTo Address `json:"reply_to,omitzero"`
-	Subject string  `json:"subject"`
-	Text    string  `json:"text,omitempty"`
-	HTML    string  `json:"html,omitempty"`
+	From        Address   `json:"from"`
+	ReplyTo     []Address `json:"reply_to,omitempty"`
+	Subject     string    `json:"subject"`
+	Text        string    `json:"text,omitempty"`
+	HTML        string    `json:"html,omitempty"`
+	Headers     []Header  `json:"headers,omitempty"` // others than those that have a field of their own
+	Tags        []string  `json:"tags,omitempty"`
+	TrackOpens  bool      `json:"track_opens,omitempty"`
+	TrackClicks bool      `json:"track_clicks,omitempty"`
+}
+
+// Header is a header field of a message. Its value is one line and may have placeholders.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Batch is one request, without its recipients. It never changes.
 type Batch struct {
-	ID         ID            `json:"id"`
-	User       string        `json:"user"`
-	Content    Content       `json:"content"`
-	Providers  []string      `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
-	Lane       Lane          `json:"lane"`
-	OnUnknown  UnknownPolicy `json:"on_unknown"`
-	Recipients int           `json:"recipients"`
-	Duplicates int           `json:"duplicates,omitempty"` // removed repeats
-	Chunks     int           `json:"chunks"`
-	Sizes      []int         `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
-	Deadline   time.Time     `json:"deadline"`           // nothing is handed over later
-	Redacted   bool          `json:"redacted,omitempty"` // content and recipients were removed by retention
-	Damaged    bool          `json:"-"`                  // the batch cannot be read; only ID and User are set
+	ID         ID                `json:"id"`
+	User       string            `json:"user"`
+	Content    Content           `json:"content"`
+	Providers  []string          `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Category   string            `json:"category,omitempty"`  // kind of mail, which a recipient may unsubscribe from
+	Metadata   map[string]string `json:"metadata,omitempty"`  // the sender's own, told with each log
+	Lane       Lane              `json:"lane"`
+	OnUnknown  UnknownPolicy     `json:"on_unknown"`
+	Recipients int               `json:"recipients"`
+	Duplicates int               `json:"duplicates,omitempty"` // removed repeats
+	Chunks     int               `json:"chunks"`
+	Sizes      []int             `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
+	Deadline   time.Time         `json:"deadline"`           // nothing is handed over later
+	Redacted   bool              `json:"redacted,omitempty"` // content and recipients were removed by retention
+	Damaged    bool              `json:"-"`                  // the batch cannot be read; only ID and User are set
 }
 
-// Redact removes the content.
-func (b *Batch) Redact() { b.Content, b.Redacted = Content{}, true }
+// Redact removes the content and the metadata.
+func (b *Batch) Redact() { b.Content, b.Metadata, b.Redacted = Content{}, nil, true }
 
 // Created is the time the batch was accepted.
 func (b *Batch) Created() time.Time { return b.ID.Time() }
@@ -118,9 +130,10 @@ func (b *Batch) Total(stored Summary) Summary {
 
 // Recipient is one mailbox of a chunk and the values of its placeholders.
 type Recipient struct {
-	Email string            `json:"email"`
-	Name  string            `json:"name,omitempty"`
-	Vars  map[string]string `json:"vars,omitempty"`
+	Email    string            `json:"email"`
+	Name     string            `json:"name,omitempty"`
+	Vars     map[string]string `json:"vars,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"` // the sender's own, told with the log
 }
 
 // Chunk is up to 1,000 recipients (or MaxChunkBytes) of a batch that are stored,
@@ -137,8 +150,10 @@ const MaxChunkBytes = 1 << 20
 // Size estimates the bytes of r in a chunk.
 func (r *Recipient) Size() int {
 	n := len(r.Email) + len(r.Name) + 8
-	for k, v := range r.Vars {
-		n += len(k) + len(v) + 4
+	for _, values := range []map[string]string{r.Vars, r.Metadata} {
+		for k, v := range values {
+			n += len(k) + len(v) + 4
+		}
 	}
 	return n
 }

@@ -38,6 +38,20 @@ func (c *Call) Numbers() Set {
 	return s
 }
 
+// Capabilities are what a kind of provider carries of a message besides sender, subject and
+// bodies.
+type Capabilities struct {
+	Tags int // tags of a message; the rest is left out
+}
+
+// LeftOut says what of a message a provider leaves out, or "".
+func (c Capabilities) LeftOut(m *Content) string {
+	if n := len(m.Tags) - c.Tags; n > 0 {
+		return fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags)
+	}
+	return ""
+}
+
 // Adapter calls the API of one provider. It translates and classifies; it never retries
 // and never decides.
 //
@@ -172,6 +186,7 @@ type Provider struct {
 	ChunkLimit  int           // recipients per call, at most the adapter's maximum
 	Timeout     time.Duration // of one call
 	Events      EventSource
+	Carries     Capabilities
 
 	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: the
 	// engine's default.

@@ -50,13 +50,15 @@ type Kind struct {
 	New   func(Settings) (models.Adapter, error)
 	Check func(Settings) []error // all mistakes in the settings, in words, without secrets
 	Boxes []models.EventBox      // what to choose at the provider so that it reports every kind of event
+
+	Carries models.Capabilities
 }
 
 // Kinds lists the kinds of provider, one line each.
 func Kinds() []Kind {
 	return []Kind{
-		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check, sendgrid.Boxes()},
-		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check, mailgun.Boxes()},
+		{"sendgrid", "SendGrid", adapt(sendgrid.New), sendgrid.Check, sendgrid.Boxes(), sendgrid.Carries()},
+		{"mailgun", "Mailgun", adapt(mailgun.New), mailgun.Check, mailgun.Boxes(), mailgun.Carries()},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -164,4 +165,22 @@ func TestSetKeys(t *testing.T) {
 		a.Close()
 		server.Close()
 	}
+}
+
+// The table of what each kind carries is made from the declarations: go test ./providers -update.
+func TestCapabilitiesTable(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
+		"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking |\n|---|--:|---|---|--:|---|\n")
+	for _, k := range providers.Kinds() {
+		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
+			WebhookKey: publicKey(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "| %s | %d | several | yes, also by recipient | %d | yes |\n", k.Title, p.MaxRecipients(), k.Carries.Tags)
+		p.Close()
+	}
+	b.WriteString("\nOf a message with more tags the first ones are passed on. The log of each recipient says what was left out.\n")
+	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

@@ -24,7 +24,10 @@ type BatchView struct {
 	Subject    string               `json:"subject"`
 	Rendered   string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
 	From       models.Address       `json:"from"`
-	ReplyTo    models.Address       `json:"reply_to,omitzero"`
+	ReplyTo    []models.Address     `json:"reply_to,omitempty"`
+	Tags       []string             `json:"tags,omitempty"`
+	Category   string               `json:"category,omitempty"`
+	Metadata   map[string]string    `json:"metadata,omitempty"`
 	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
 	OnUnknown  models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
 	Providers  []string             `json:"providers,omitempty"`
@@ -82,6 +85,9 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Subject:    b.Content.Subject,
 		From:       b.Content.From,
 		ReplyTo:    b.Content.ReplyTo,
+		Tags:       b.Content.Tags,
+		Category:   b.Category,
+		Metadata:   b.Metadata,
 		Lane:       b.Lane,
 		OnUnknown:  b.OnUnknown,
 		Providers:  b.Providers,

@@ -29,6 +29,8 @@ type LogView struct {
 	MayDouble   bool            `json:"possible_duplicate,omitempty"`
 	Copies      int             `json:"copies"`          // known deliveries
 	Waits       *models.Wait    `json:"waits,omitempty"` // what it waits for; nil if it has ended
+
+	Metadata map[string]string `json:"metadata,omitempty"` // of the recipient
 }
 
 // viewLog returns a log of a batch as it is shown. wait is what it waits for, or nil.
@@ -49,6 +51,7 @@ func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View,
 		MayDouble:   st.MayDouble,
 		Copies:      st.Copies,
 		Waits:       wait,
+		Metadata:    r.Metadata,
 	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
@@ -229,6 +232,13 @@ type LogStory struct {
 	User      string          `json:"user,omitempty"` // the owner, if it is not the caller
 	CreatedAt time.Time       `json:"created_at"`
 	Timeline  []models.Moment `json:"timeline"`
+	LeftOut   []LeftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
+}
+
+// LeftOut is what a provider could not carry of a message.
+type LeftOut struct {
+	Provider string `json:"provider"`
+	Text     string `json:"text"`
 }
 
 // Log returns the story of one recipient.
@@ -252,7 +262,8 @@ type Stories struct {
 	view       *models.View
 	waits      []*models.Wait
 	facts      []models.Fact
-	user       string // the owner, if it is not the caller
+	user       string    // the owner, if it is not the caller
+	leftOut    []LeftOut // by any provider
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
@@ -272,9 +283,14 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if err != nil {
 		return nil, err
 	}
-	out := &Stories{b, recipients, view, w.logs(b, view, recipients), facts, ""}
+	out := &Stories{batch: b, recipients: recipients, view: view, waits: w.logs(b, view, recipients), facts: facts}
 	if b.User != who.User {
 		out.user = b.User
+	}
+	for i := range s.providers {
+		if text := s.providers[i].Carries.LeftOut(&b.Content); text != "" {
+			out.leftOut = append(out.leftOut, LeftOut{s.providers[i].Name, text})
+		}
 	}
 	return out, nil
 }
@@ -284,18 +300,26 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
 		return LogStory{}, notFound("log")
 	}
-	return LogStory{
-		viewLog(c.batch, log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
-		c.batch.ID,
-		c.user,
-		c.batch.Created(),
-		c.view.Timeline(log, c.facts),
-	}, nil
+	story := LogStory{
+		LogView:   viewLog(c.batch, log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
+		BatchID:   c.batch.ID,
+		User:      c.user,
+		CreatedAt: c.batch.Created(),
+		Timeline:  c.view.Timeline(log, c.facts),
+	}
+	for _, l := range c.leftOut {
+		if _, tried := story.Providers[l.Provider]; tried {
+			story.LeftOut = append(story.LeftOut, l)
+		}
+	}
+	return story, nil
 }
 
 // Mail is the message to one recipient, with its placeholders filled in.
 type Mail struct {
-	From, ReplyTo, To   models.Address
+	From, To            models.Address
+	ReplyTo             []models.Address
+	Headers             []models.Header
 	Subject, Text, HTML string
 	Removed             bool // the content was removed by retention
 	Requests            []MailRequest
@@ -335,6 +359,9 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		Text:    r.Fill(content.Text, nil),
 		HTML:    r.Fill(content.HTML, html.EscapeString),
 		Removed: c.batch.Redacted || r.Erased(),
+	}
+	for _, h := range content.Headers {
+		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: r.Fill(h.Value, nil)})
 	}
 	if m.Removed {
 		return m, nil

@@ -133,7 +133,14 @@ func openProvider(cfg *config.Config, name string, log *slog.Logger) (provider.S
 		Timeout:        c.Timeout,
 		Events:         models.EventSource(c.Events),
 		EvidenceWindow: evidenceWindow(cfg, c, adapter),
+		Carries:        carries(c.Kind),
 	}}, nil
+}
+
+// carries returns what a kind of provider carries.
+func carries(kind string) models.Capabilities {
+	k, _ := providers.Find(kind) // the adapter was made from it
+	return k.Carries
 }
 
 // providerSettings returns the settings of a provider's adapter.

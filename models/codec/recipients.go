@@ -25,18 +25,23 @@ func EncodeRecipients(rs []models.Recipient) []byte {
 func AppendRecipient(b []byte, r *models.Recipient) []byte {
 	b = appendText(b, r.Email)
 	b = appendText(b, r.Name)
-	b = binary.AppendUvarint(b, uint64(len(r.Vars)))
-	if len(r.Vars) == 0 {
+	b = appendTexts(b, r.Vars)
+	return appendTexts(b, r.Metadata)
+}
+
+func appendTexts(b []byte, texts map[string]string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(texts)))
+	if len(texts) == 0 {
 		return b
 	}
 	keys := make([]string, 0, 8)
-	for k := range r.Vars {
+	for k := range texts {
 		keys = append(keys, k)
 	}
 	slices.Sort(keys) // the same recipients always have the same stored form
 	for _, k := range keys {
 		b = appendText(b, k)
-		b = appendText(b, r.Vars[k])
+		b = appendText(b, texts[k])
 	}
 	return b
 }
@@ -85,18 +90,24 @@ type textDecoder struct {
 }
 
 func (d *textDecoder) recipient() models.Recipient {
-	r := models.Recipient{Email: d.text(), Name: d.text()}
-	if n := d.count(); n > 0 && !d.bad {
-		r.Vars = make(map[string]string, n)
-		for range n {
-			k := d.text()
-			r.Vars[k] = d.text()
-			if d.bad {
-				break
-			}
+	return models.Recipient{Email: d.text(), Name: d.text(), Vars: d.texts(), Metadata: d.texts()}
+}
+
+// texts reads a map, which is nil if it is empty.
+func (d *textDecoder) texts() map[string]string {
+	n := d.count()
+	if n == 0 || d.bad {
+		return nil
+	}
+	all := make(map[string]string, n)
+	for range n {
+		k := d.text()
+		all[k] = d.text()
+		if d.bad {
+			break
 		}
 	}
-	return r
+	return all
 }
 
 // count reads a number of values of at least one byte each.

@@ -24,7 +24,7 @@ func SampleBatch() models.ID {
 func SampleCall(n int) *models.Call {
 	c := &models.Call{Batch: SampleBatch(), Attempt: 2, Content: &models.Content{
 		From:    models.Address{Email: "shop@sender.test", Name: "Shop, Inc.; Ltd"},
-		ReplyTo: models.Address{Email: "help@sender.test", Name: "Hülfe"},
+		ReplyTo: []models.Address{{Email: "help@sender.test", Name: "Hülfe"}},
 		Subject: "Order {{order}} for {{name}}",
 		Text:    "Hello {{name}},\n{{order}}",
 		HTML:    "<p>Hello {{name}} & {{order}}</p>",

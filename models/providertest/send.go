@@ -115,13 +115,13 @@ func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 			if len(m.Visible) > 0 {
 				t.Errorf("%s sees other recipients: %v", r.Email, m.Visible)
 			}
-			m.Visible = nil
+			m.Visible, m.Tags, m.Headers = nil, nil, nil
 			if fmt.Sprint(m) != fmt.Sprint(want) {
 				t.Errorf("mail to %s:\n got %q\nwant %q", r.Email, m, want)
 			}
 			sameMailbox(t, m.From, c.Content.From.Email)
-			if c.Content.ReplyTo.Email != "" {
-				sameMailbox(t, m.ReplyTo, c.Content.ReplyTo.Email)
+			for _, a := range c.Content.ReplyTo {
+				sameMailbox(t, m.ReplyTo, a.Email)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func testHeaderInjection(t *testing.T, s Suite) {
 		c := call(2)
 		c.Content = &models.Content{
 			From:    models.Address{Email: "shop@sender.test", Name: evil},
-			ReplyTo: models.Address{Email: "help@sender.test", Name: evil},
+			ReplyTo: []models.Address{{Email: "help@sender.test", Name: evil}},
 			Subject: "S " + evil + "{{v}}",
 			Text:    "t",
 			HTML:    "h",
@@ -232,7 +232,7 @@ func testHeaderInjection(t *testing.T, s Suite) {
 		}
 		for field, set := range map[string]func(*models.Content){
 			"from":     func(m *models.Content) { m.From.Email = evil },
-			"reply_to": func(m *models.Content) { m.ReplyTo.Email = evil },
+			"reply_to": func(m *models.Content) { m.ReplyTo[0].Email = evil },
 		} {
 			c := call(2)
 			set(c.Content)

@@ -20,6 +20,8 @@ import (
 
 // A Suite describes an adapter and its kind of provider.
 type Suite struct {
+	Carries models.Capabilities // of the kind
+
 	// New returns an adapter that calls baseURL and is configured for webhooks,
 	// with an old key. Its time-out is at least 20 s. The suite closes it.
 	New func(t testing.TB, baseURL string) models.Adapter
@@ -59,6 +61,9 @@ type Copy struct {
 	From                string   // with its display name
 	ReplyTo             string
 	Subject, Text, HTML string
+	Headers             map[string]string // its own, decoded
+	Tags                []string
+	Opens, Clicks       bool // what the provider tracks
 }
 
 // An Answer is an answer of a provider and its meaning for a call with three recipients
@@ -85,6 +90,7 @@ func Run(t *testing.T, s Suite) {
 		{"Thousand", testThousand},
 		{"Parallel", testParallel},
 		{"Placeholders", testPlaceholders},
+		{"Options", testOptions},
 		{"HeaderInjection", testHeaderInjection},
 		{"Refusals", testRefusals},
 		{"Answers", testAnswers},
@@ -117,7 +123,7 @@ var batch = func() models.ID {
 func call(n int) *models.Call {
 	c := &models.Call{Batch: batch, Attempt: 3, Content: &models.Content{
 		From:    models.Address{Email: "shop@sender.test", Name: "The Shop"},
-		ReplyTo: models.Address{Email: "help@sender.test"},
+		ReplyTo: []models.Address{{Email: "help@sender.test"}},
 		Subject: "Order {{order}}",
 		Text:    "Hello {{name}}, order {{order}}.",
 		HTML:    "<p>Hello {{ name }}, order {{order}}.</p>",

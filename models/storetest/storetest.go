@@ -144,7 +144,7 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 		User: user,
 		Content: models.Content{
 			From:    models.Address{Email: "news@example.com", Name: "Grüße aus Łódź"},
-			ReplyTo: models.Address{Email: "reply@example.com"},
+			ReplyTo: []models.Address{{Email: "reply@example.com"}},
 			Subject: "Hello {{name}} 👋 <&>",
 			Text:    strings.Repeat("Dear {{name}}, 你好. ", 40),
 			HTML:    "<p>Dear {{name}}</p>",

@@ -53,8 +53,9 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	providertest.Run(t, providertest.Suite{
-		New:  func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
-		Read: read,
+		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
+		Carries: Carries(),
+		Read:    read,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, acceptance)
@@ -106,11 +107,16 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	if err != nil {
 		return nil, err
 	}
-	one := map[string]string{}
-	var to []string
+	one, headers := map[string]string{}, map[string]string{}
+	var to, tags []string
 	for _, f := range fields {
+		if name, ok := strings.CutPrefix(f.name, "h:"); ok && name != "Reply-To" {
+			headers[name] = f.value
+		}
 		if f.name == "to" {
 			to = append(to, f.value)
+		} else if f.name == "o:tag" {
+			tags = append(tags, f.value)
 		} else if _, twice := one[f.name]; twice {
 			return nil, fmt.Errorf("field %s twice", f.name)
 		}
@@ -150,12 +156,25 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			Attempt: one["v:sd_attempt"],
 			From:    one["from"],
 			ReplyTo: one["h:Reply-To"],
+			Headers: filled(headers, fill),
+			Tags:    tags,
+			Opens:   one["o:tracking-opens"] == "yes",
+			Clicks:  one["o:tracking-clicks"] == "yes",
 			Subject: fill(one["subject"]),
 			Text:    fill(one["text"]),
 			HTML:    show(fill(one["html"])),
 		})
 	}
 	return out, nil
+}
+
+// filled returns a copy of texts with their placeholders filled in.
+func filled(texts map[string]string, fill func(string) string) map[string]string {
+	out := map[string]string{}
+	for k, v := range texts {
+		out[k] = fill(v)
+	}
+	return out
 }
 
 type field struct{ name, value string }

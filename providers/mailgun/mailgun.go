@@ -23,6 +23,7 @@ import (
 // The limits of Mailgun (Messages API, "Sending").
 const (
 	maxRecipients = sdk.MaxNumberOfRecipients
+	maxTags       = sdk.MaxNumberOfTags
 	maxMessage    = 25_000_000 // bytes of a message
 	maxRequest    = 52_400_000 // bytes of a request (documented: 52.4 MiB)
 	maxOptions    = 16_000     // bytes of all o:, h: and v: parameters together
@@ -137,6 +138,9 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 	p.keys.Store(k)
 	p.logsRefused.Store(0)
 }
+
+// Carries returns what every provider of this kind carries.
+func Carries() models.Capabilities { return models.Capabilities{Tags: maxTags} }
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }

@@ -123,7 +123,7 @@ func TestLimits(t *testing.T) {
 		t.Errorf("one recipient's values too long: %+v", got)
 	}
 	c = providertest.SampleCall(1)
-	c.Content.ReplyTo.Name = strings.Repeat("n", 17_000)
+	c.Content.ReplyTo[0].Name = strings.Repeat("n", 17_000)
 	if _, got = compose(c); len(got) != 1 || got[0].Class != models.RejectedHereClass {
 		t.Errorf("options too long: %+v", got)
 	}

@@ -71,12 +71,7 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 		m.SetHTML(f.HTML)
 	}
 	options := len("v:") + len(logKey) + len("%recipient."+logKey+"%") + len("v:") + len(attemptKey) + 8
-	if c.Content.ReplyTo.Email != "" {
-		reply := address(c.Content.ReplyTo)
-		m.SetReplyTo(reply)
-		options += len("h:Reply-To") + len(reply)
-	}
-	if options > maxOptions {
+	if options += setOptions(m, c.Content, &escaped); options > maxOptions {
 		return nil, message.Refuse(all, models.TooLarge,
 			"the options of the message are longer than the 16 kB that Mailgun takes")
 	}
@@ -86,6 +81,42 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	return m, addRecipients(m, c, all, f, escaped)
 }
 
+// setOptions sets what is in the content besides sender, subject and bodies, and returns its
+// size at Mailgun. Header fields that differ from recipient to recipient become variables.
+func setOptions(m *sdk.Message, c *models.Content, escaped *bool) (size int) {
+	header := func(name, value string) {
+		m.AddHeader(name, value)
+		size += len("h:") + len(name) + len(value)
+	}
+	var reply []string
+	for _, a := range c.ReplyTo {
+		reply = append(reply, address(a))
+	}
+	if len(reply) > 0 {
+		header("Reply-To", strings.Join(reply, ", "))
+	}
+	personal := message.Personal(c.Headers)
+	for i := range c.Headers {
+		h := &c.Headers[i]
+		if personal {
+			header(h.Name, "%recipient."+headerKey(i)+"%")
+			continue
+		}
+		value, _ := message.Header(h, nil)
+		header(h.Name, literal(message.SubjectForm, value, escaped))
+	}
+	for _, tag := range message.Tags(c, maxTags) {
+		_ = m.AddTag(tag) // it fails only for too many
+		size += len("o:tag") + len(tag)
+	}
+	m.SetTrackingClicks(c.TrackClicks)
+	m.SetTrackingOpens(c.TrackOpens)
+	return size + len("o:tracking-clicks") + len("o:tracking-opens") + 2*len("yes")
+}
+
+// headerKey is the name of the recipient variable that is the value of header field i.
+func headerKey(i int) string { return "sd_h" + strconv.Itoa(i) }
+
 // addRecipients adds the recipients with all their variables. A placeholder without a
 // variable would stay in the mail.
 func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
@@ -93,6 +124,7 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 	for i, v := range f.Vars {
 		keys[i] = key(v)
 	}
+	personal := message.Personal(c.Content.Headers)
 	content := len(f.Subject) + len(f.Text) + len(f.HTML)
 	request := content
 	var lacking, tooLong models.Set
@@ -116,6 +148,15 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 			}
 			vars[keys[k]] = value
 			own += len(keys[k]) + len(value) + 8
+		}
+		for k := 0; personal && k < len(c.Content.Headers); k++ {
+			value, missing := message.Header(&c.Content.Headers[k], &r.Recipient)
+			if missing != "" {
+				lacking.Add(r.Log.Recipient())
+				lacks = missing
+			}
+			vars[headerKey(k)] = value
+			own += len(headerKey(k)) + len(value) + 8
 		}
 		if content+own > maxMessage {
 			tooLong.Add(r.Log.Recipient())

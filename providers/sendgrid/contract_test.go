@@ -67,8 +67,9 @@ func TestContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	providertest.Run(t, providertest.Suite{
-		New:  func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
-		Read: read,
+		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
+		Carries: Carries(),
+		Read:    read,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("X-Message-Id", "kGpFbi5dSnGdFMPIuSVEsA")
 			w.WriteHeader(202)
@@ -110,12 +111,23 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	type person struct{ Email, Name string }
 	var m struct {
 		From             person
-		ReplyTo          *person `json:"reply_to"`
+		ReplyTo          *person  `json:"reply_to"`
+		ReplyToList      []person `json:"reply_to_list"`
+		Headers          map[string]string
+		Categories       []string
+		TrackingSettings struct {
+			Click struct {
+				Enable     bool
+				EnableText bool `json:"enable_text"`
+			} `json:"click_tracking"`
+			Open struct{ Enable bool } `json:"open_tracking"`
+		} `json:"tracking_settings"`
 		Subject          string
 		Content          []struct{ Type, Value string }
 		CustomArgs       map[string]string `json:"custom_args"`
 		Personalizations []struct {
 			To            []person
+			Headers       map[string]string
 			Substitutions map[string]string
 			CustomArgs    map[string]string `json:"custom_args"`
 		}
@@ -167,7 +179,28 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			return nil, errors.New("a line break in a name")
 		}
 		if m.ReplyTo != nil {
-			c.ReplyTo = (&mail.Address{Name: m.ReplyTo.Name, Address: m.ReplyTo.Email}).String()
+			if len(m.ReplyToList) > 0 {
+				return nil, errors.New("reply_to beside reply_to_list")
+			}
+			m.ReplyToList = []person{*m.ReplyTo}
+			m.ReplyTo = nil
+		}
+		for i, r := range m.ReplyToList {
+			if i > 0 {
+				c.ReplyTo += ", "
+			}
+			c.ReplyTo += (&mail.Address{Name: r.Name, Address: r.Email}).String()
+		}
+		c.Headers, c.Tags = m.Headers, m.Categories
+		if p.Headers != nil {
+			if m.Headers != nil {
+				return nil, errors.New("header fields in both places")
+			}
+			c.Headers = p.Headers
+		}
+		c.Opens, c.Clicks = m.TrackingSettings.Open.Enable, m.TrackingSettings.Click.Enable
+		if m.TrackingSettings.Click.EnableText {
+			return nil, errors.New("links in text are tracked")
 		}
 		for _, part := range m.Content {
 			switch {

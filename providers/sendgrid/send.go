@@ -74,9 +74,7 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 		Subject:    f.Subject,
 		CustomArgs: map[string]string{attemptKey: strconv.Itoa(c.Attempt)},
 	}
-	if c.Content.ReplyTo.Email != "" {
-		m.ReplyTo = mail.NewEmail(name(c.Content.ReplyTo.Name), c.Content.ReplyTo.Email)
-	}
+	setOptions(m, c.Content)
 	if f.Text != "" {
 		m.Content = append(m.Content, mail.NewContent("text/plain", f.Text))
 	}
@@ -95,6 +93,29 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 		return nil, message.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
 	}
 	return body, nil
+}
+
+// setOptions sets what is in the content besides sender, subject and bodies. Header fields
+// that differ from recipient to recipient are left to personalize, with all others: it is not
+// documented that both places are merged.
+func setOptions(m *mail.SGMailV3, c *models.Content) {
+	for _, a := range c.ReplyTo {
+		m.ReplyToList = append(m.ReplyToList, mail.NewEmail(name(a.Name), a.Email))
+	}
+	if len(m.ReplyToList) == 1 {
+		m.ReplyTo, m.ReplyToList = m.ReplyToList[0], nil
+	}
+	if len(c.Headers) > 0 && !message.Personal(c.Headers) {
+		m.Headers = make(map[string]string, len(c.Headers))
+		for i := range c.Headers {
+			m.Headers[c.Headers[i].Name], _ = message.Header(&c.Headers[i], nil)
+		}
+	}
+	m.Categories = message.Tags(c, maxTags)
+	m.TrackingSettings = &mail.TrackingSettings{
+		ClickTracking: &mail.ClickTrackingSetting{Enable: &c.TrackClicks, EnableText: new(bool)},
+		OpenTracking:  &mail.OpenTrackingSetting{Enable: &c.TrackOpens},
+	}
 }
 
 // encode is json.Marshal without the escaping of <, > and &, which would make HTML much
@@ -118,6 +139,7 @@ func personalize(
 	for i, v := range vars {
 		keys[i] = append(appendString(nil, prefix+string(v.Form)+strconv.Itoa(i)+"-"), ':')
 	}
+	personal := message.Personal(c.Content.Headers)
 	var tooLong, lacking models.Set
 	var lacks string
 	for i := range c.Recipients {
@@ -134,6 +156,13 @@ func personalize(
 		b = append(b, `}],"custom_args":{"`+logKey+`":"`...)
 		b = append(b, r.Log.String()...)
 		b = append(b, `"}`...)
+		if personal {
+			var missing string
+			if b, missing = appendHeaders(b, c.Content.Headers, &r.Recipient); missing != "" {
+				lacking.Add(r.Log.Recipient())
+				lacks = missing
+			}
+		}
 		if len(vars) > 0 {
 			start := len(b)
 			var missing []string
@@ -160,6 +189,25 @@ func personalize(
 		})
 	}
 	return append(b, ']', '}'), nil
+}
+
+// appendHeaders appends the header fields of a recipient. missing names a placeholder without
+// a value.
+func appendHeaders(b []byte, headers []models.Header, r *models.Recipient) (_ []byte, missing string) {
+	b = append(b, `,"headers":{`...)
+	for i := range headers {
+		value, lacks := message.Header(&headers[i], r)
+		if lacks != "" {
+			missing = lacks
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, headers[i].Name)
+		b = append(b, ':')
+		b = appendString(b, value)
+	}
+	return append(b, '}'), missing
 }
 
 const substitutions = `,"substitutions":{`

@@ -23,6 +23,7 @@ import (
 // The limits of SendGrid (Mail Send v3, "Limitations").
 const (
 	maxRecipients    = 1000
+	maxTags          = 10         // categories
 	maxBody          = 30_000_000 // bytes of a request
 	maxSubstitutions = 10_000     // bytes per personalization
 	maxWebhook       = 4 << 20    // bytes of a post; SendGrid sends events once it has 768 kB of them
@@ -103,6 +104,9 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 	}
 	p.keys.Store(k)
 }
+
+// Carries returns what every provider of this kind carries.
+func Carries() models.Capabilities { return models.Capabilities{Tags: maxTags} }
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }

@@ -19,7 +19,7 @@ import (
 
 // Limits of single fields, in bytes unless stated otherwise.
 const (
-	maxSubject  = 998 // a line (RFC 5322, 2.1.1)
+	maxLine     = 998 // a line (RFC 5322, 2.1.1)
 	maxVarValue = 64 << 10
 	maxNameLen  = 256
 )
@@ -65,7 +65,8 @@ type Builder struct {
 	cfg   *Config
 	spool *spool
 
-	texts     map[string]string
+	texts map[string]string
+	options
 	providers []string        // configured ones, without repeated names
 	chosen    map[string]bool // the same providers
 	named     int             // names in the list of providers
@@ -98,7 +99,7 @@ func (b *Builder) Close() { b.spool.close() }
 // IsText reports whether a batch has a field with this name that holds one string.
 func (b *Builder) IsText(name string) bool {
 	switch name {
-	case "from", "reply_to", "subject", "text", "html", "body", "lane", "on_unknown", "deadline":
+	case "from", "reply_to", "subject", "text", "html", "body", "category", "lane", "on_unknown", "deadline":
 		return true
 	}
 	return false
@@ -106,7 +107,7 @@ func (b *Builder) IsText(name string) bool {
 
 // IsField reports whether a batch has a field with this name.
 func (b *Builder) IsField(name string) bool {
-	return b.IsText(name) || name == "to" || name == "providers" || name == "allow_duplicates"
+	return b.IsText(name) || b.IsList(name) || b.IsTexts(name) || b.IsFlag(name) || name == "to"
 }
 
 // SetText sets a field that holds one string.
@@ -118,10 +119,9 @@ func (b *Builder) SetText(name, value string) {
 // Text returns the value of a field that holds one string, as SetText got it.
 func (b *Builder) Text(name string) string { return b.texts[name] }
 
-// SetProviders sets the providers that the batch may use: their names and indexes in the
-// request. It keeps each configured provider once.
-func (b *Builder) SetProviders(names iter.Seq2[int, string]) {
-	b.set["providers"] = true
+// setProviders sets the providers that the batch may use. It keeps each configured provider
+// once.
+func (b *Builder) setProviders(names iter.Seq2[int, string]) {
 	for i, name := range names {
 		if b.named++; b.named > maxNamed {
 			return // Check reports that there are too many
@@ -175,6 +175,7 @@ func (b *Builder) Err() error {
 type Recipient struct {
 	Email, Name string // Email may contain a name
 	Vars        map[string]string
+	Metadata    map[string]string
 	Pointer     string // JSON pointer of the address, relative to the recipient
 	Flawed      bool   // the caller has reported mistakes in it
 }
@@ -214,10 +215,13 @@ func (b *Builder) Add(r *Recipient) error {
 		b.Wrong(here+"/name", "too_long", "The name is longer than %d bytes.", maxNameLen)
 	}
 	b.checkVars(here, r.Vars)
+	if r.Metadata != nil {
+		b.checkMetadata(here+"/metadata", r.Metadata)
+	}
 	if r.Flawed || b.Found() > before {
 		return nil
 	}
-	return spoolError(b.spool.add(at, &models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars}))
+	return spoolError(b.spool.add(at, &models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata}))
 }
 
 // checkVars reports mistakes in the variables of a recipient, in the order of their

@@ -36,12 +36,12 @@ func (b *Builder) batch() models.Batch {
 		Sizes:      b.spool.irregular(),
 	}
 	batch.Content.From = b.address("from", true)
-	batch.Content.ReplyTo = b.address("reply_to", false)
 	batch.Content.Subject = b.subject()
 	batch.Content.Text, batch.Content.HTML = b.bodies()
 	if b.index == 0 && !b.bad["to"] {
 		b.Wrong("/to", "required", "Add at least one recipient.")
 	}
+	b.setOptions(&batch)
 	batch.Providers = b.providerNames()
 	batch.Lane = b.lane(cut.count)
 	batch.OnUnknown = b.onUnknown()
@@ -57,11 +57,16 @@ func (b *Builder) address(field string, required bool) models.Address {
 		}
 		return models.Address{}
 	}
+	return b.parseAddress("/"+field, value)
+}
+
+// parseAddress returns the address in a field, and reports the mistakes in it.
+func (b *Builder) parseAddress(at, value string) models.Address {
 	a, err := ParseAddress(value)
 	if err != nil {
-		b.Wrong("/"+field, "invalid_address", "%s %s", problem.Quote(value), err)
+		b.Wrong(at, "invalid_address", "%s %s", problem.Quote(value), err)
 	} else if len(a.Name) > maxNameLen {
-		b.Wrong("/"+field, "too_long", "The name is longer than %d bytes.", maxNameLen)
+		b.Wrong(at, "too_long", "The name is longer than %d bytes.", maxNameLen)
 	}
 	return a
 }
@@ -74,8 +79,8 @@ func (b *Builder) subject() string {
 		b.Wrong("/subject", "required", "Add a subject.")
 	case HasControls(s):
 		b.Wrong("/subject", "invalid_header", "The subject must be one line without control characters.")
-	case len(s) > maxSubject:
-		b.Wrong("/subject", "too_long", "The subject is longer than %d bytes.", maxSubject)
+	case len(s) > maxLine:
+		b.Wrong("/subject", "too_long", "The subject is longer than %d bytes.", maxLine)
 	}
 	return s
 }

@@ -57,7 +57,7 @@ func TestPlaceholdersTakeNoMemory(t *testing.T) {
 	}
 	c := models.Content{Subject: text.String(), Text: text.String()}
 	require.Less(t, testing.AllocsPerRun(3, func() { _, _ = b.placeholders(&c) }), 100.0)
-	require.Less(t, testing.AllocsPerRun(3, func() { _ = newSubject(c.Subject) }), 100.0)
+	require.Less(t, testing.AllocsPerRun(3, func() { _ = newLine("the subject", c.Subject) }), 100.0)
 }
 
 // TestMissingValuesAreCounted: recipients without values are counted exactly, also after the

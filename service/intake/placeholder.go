@@ -32,9 +32,8 @@ func (b *Builder) checkPlaceholders(c *models.Content) error {
 		case missingNone:
 		}
 	}
-	subject := newSubject(c.Subject)
-	fits := subject.fits(b.spool)
-	if len(some) == 0 && fits {
+	lines := b.longLines(c)
+	if len(some) == 0 && len(lines) == 0 {
 		return nil
 	}
 	return b.each(func(index int, r models.Recipient) error {
@@ -44,8 +43,8 @@ func (b *Builder) checkPlaceholders(c *models.Content) error {
 		} else if missing > 0 {
 			b.reportMissing(here, &r, names, some, field)
 		}
-		if !fits {
-			b.checkSubject(here, &r, subject)
+		for _, l := range lines {
+			b.checkLine(here, &r, l)
 		}
 		return nil
 	})
@@ -77,18 +76,32 @@ func (b *Builder) reportMissing(
 	}
 }
 
-// subject is a subject with placeholders.
-type subject struct {
+// longLines returns the lines of the header for which some values of variables may not fit.
+func (b *Builder) longLines(c *models.Content) (out []*line) {
+	add := func(what, text string) {
+		if l := newLine(what, text); !l.fits(b.spool) {
+			out = append(out, l)
+		}
+	}
+	add("the subject", c.Subject)
+	for i := range c.Headers {
+		add("the header field "+c.Headers[i].Name, c.Headers[i].Value)
+	}
+	return out
+}
+
+// line is a subject or the value of a header field, with placeholders.
+type line struct {
+	what  string
 	fixed int            // bytes outside of placeholders
 	names []string       // of the placeholders, in order of appearance
 	uses  map[string]int // how often each placeholder appears
 }
 
-// newSubject returns the subject with a text. A subject that is too long already has no
-// placeholders.
-func newSubject(text string) *subject {
-	s := &subject{uses: map[string]int{}}
-	if len(text) > maxSubject {
+// newLine returns the line with a text. A line that is too long already has no placeholders.
+func newLine(what, text string) *line {
+	s := &line{what: what, uses: map[string]int{}}
+	if len(text) > maxLine {
 		return s
 	}
 	models.EachPlaceholder(text, func(t string) { s.fixed += len(t) }, func(n string) {
@@ -101,8 +114,8 @@ func newSubject(text string) *subject {
 }
 
 // fits reports whether all values of the variables that the spool has seen are known to fit
-// into the subject.
-func (s *subject) fits(seen *spool) bool {
+// into the line.
+func (s *line) fits(seen *spool) bool {
 	if len(s.names) == 0 {
 		return true
 	}
@@ -120,11 +133,11 @@ func (s *subject) fits(seen *spool) bool {
 		}
 		length += s.uses[n] * longest
 	}
-	return length <= maxSubject
+	return length <= maxLine
 }
 
-// length returns the length of the subject for a recipient, in bytes.
-func (s *subject) length(r *models.Recipient) int {
+// length returns the length of the line for a recipient, in bytes.
+func (s *line) length(r *models.Recipient) int {
 	n := s.fixed
 	for k, v := range r.Vars {
 		n += s.uses[k] * len(v)
@@ -138,8 +151,8 @@ func (s *subject) length(r *models.Recipient) int {
 	return n
 }
 
-// checkSubject reports values of a recipient that the subject cannot contain.
-func (b *Builder) checkSubject(here string, r *models.Recipient, s *subject) {
+// checkLine reports values of a recipient that the line cannot contain.
+func (b *Builder) checkLine(here string, r *models.Recipient, s *line) {
 	controls := false
 	for k, v := range r.Vars {
 		controls = controls || s.uses[k] > 0 && HasControls(v)
@@ -148,17 +161,18 @@ func (b *Builder) checkSubject(here string, r *models.Recipient, s *subject) {
 		for _, n := range s.names {
 			if HasControls(r.Vars[n]) {
 				b.Wrong(here+problem.Pointer("vars", n), "invalid_header",
-					"{{%s}} is used in the subject, so its value must be one line without control characters.", n)
+					"{{%s}} is used in %s, so its value must be one line without control characters.", n, s.what)
 			}
 		}
 	}
-	if n := s.length(r); n > maxSubject {
+	if n := s.length(r); n > maxLine {
 		b.Wrong(
 			here,
 			"too_long",
-			"With the values of this recipient the subject has %d bytes; it may have %d.",
+			"With the values of this recipient %s has %d bytes; it may have %d.",
+			s.what,
 			n,
-			maxSubject,
+			maxLine,
 		)
 	}
 }
@@ -168,6 +182,11 @@ func (b *Builder) checkSyntax() {
 	for _, field := range []string{"subject", "text", b.htmlField()} {
 		if text := MalformedPlaceholder(b.texts[field]); text != "" {
 			b.Wrong("/"+field, "unknown_placeholder", "%s", text)
+		}
+	}
+	for i := range b.headers {
+		if text := MalformedPlaceholder(b.headers[i].Value); text != "" {
+			b.Wrong("/headers"+problem.Pointer(b.headers[i].Name), "unknown_placeholder", "%s", text)
 		}
 	}
 }
@@ -198,7 +217,12 @@ func (b *Builder) htmlField() string {
 // more than a message may have.
 func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
 	field = map[string]string{}
-	for _, f := range []struct{ name, text string }{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}} {
+	type part struct{ name, text string }
+	parts := []part{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}}
+	for i := range c.Headers {
+		parts = append(parts, part{"headers" + problem.Pointer(c.Headers[i].Name), c.Headers[i].Value})
+	}
+	for _, f := range parts {
 		models.EachPlaceholder(f.text, func(string) {}, func(n string) {
 			if n != "email" && n != "name" && field[n] == "" && len(names) <= MaxVars {
 				field[n] = f.name

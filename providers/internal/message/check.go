@@ -2,6 +2,7 @@ package message
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -13,7 +14,8 @@ import (
 func Check(c *models.Call, limit int) []models.Part {
 	all := c.Numbers()
 	here := func(format string, args ...any) []models.Part { return Refuse(all, "", fmt.Sprintf(format, args...)) }
-	from, reply := c.Content.From.Email, c.Content.ReplyTo.Email
+	from := c.Content.From.Email
+	badReply := func(a models.Address) bool { return !Mailbox(a.Email) }
 	switch {
 	case len(c.Recipients) > limit:
 		return here("%d recipients in one call, at most %d are possible", len(c.Recipients), limit)
@@ -23,7 +25,7 @@ func Check(c *models.Call, limit int) []models.Part {
 		return here("the call has no attempt number")
 	case !Mailbox(from):
 		return request(all, "the sender's address is not valid")
-	case reply != "" && !Mailbox(reply):
+	case slices.ContainsFunc(c.Content.ReplyTo, badReply):
 		return request(all, "the reply-to address is not valid")
 	case c.Content.Text == "" && c.Content.HTML == "":
 		return request(all, "the message has neither text nor HTML")

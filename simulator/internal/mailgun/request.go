@@ -32,6 +32,7 @@ type request struct {
 	fields                    []field // to, cc and bcc as they came
 	vars                      []field // v:, without the prefix
 	tags                      [][]byte
+	headers                   []field // h:, without the prefix
 	options, size             int
 	badHeader, badTime        bool
 	malformed                 bool
@@ -67,13 +68,15 @@ func (r *request) Free() {
 	clear(r.addrs)
 	clear(r.vars)
 	clear(r.tags)
+	clear(r.headers)
 	clear(r.index)
 	*r = request{
-		fields: r.fields[:0],
-		addrs:  r.addrs[:0],
-		vars:   r.vars[:0],
-		tags:   r.tags[:0],
-		index:  r.index,
+		fields:  r.fields[:0],
+		addrs:   r.addrs[:0],
+		vars:    r.vars[:0],
+		tags:    r.tags[:0],
+		headers: r.headers[:0],
+		index:   r.index,
 	}
 	requests.Put(r)
 }
@@ -152,6 +155,7 @@ func (r *request) option(name, value []byte) {
 		r.vars = append(r.vars, field{name: name[2:], value: value})
 	case name[0] == 'h':
 		r.badHeader = r.badHeader || !message.ASCII(name)
+		r.headers = append(r.headers, field{name: name[2:], value: value})
 	case string(name) == "o:tag":
 		r.tags = append(r.tags, value)
 	case string(name) == "o:testmode":
@@ -351,6 +355,10 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 	subject := newTemplate(field{value: r.subject})
 	text := newTemplate(field{value: r.text})
 	html := newTemplate(field{value: r.html})
+	var headers []template
+	for _, h := range r.headers {
+		headers = append(headers, newTemplate(h))
+	}
 	var space []byte
 	for i, a := range r.addrs {
 		flags := a.flags
@@ -366,7 +374,15 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 		p.End()
 		if keep {
 			fill := func(t template) string { return string(t.fill(nil, a, &r.variables)) }
+			var own map[string]string
+			if len(headers) > 0 {
+				own = make(map[string]string, len(headers))
+			}
+			for _, h := range headers {
+				own[string(h.name)] = fill(h)
+			}
 			packed.Content = append(packed.Content, message.Content{
+				Headers: own,
 				Name:    string(a.name),
 				Subject: fill(subject),
 				Text:    fill(text),

@@ -43,10 +43,11 @@ type Head struct {
 
 // Content is what a recipient would read, after substitution.
 type Content struct {
-	Name    string `json:"name,omitempty"` // of the recipient
-	Subject string `json:"subject,omitempty"`
-	Text    string `json:"text,omitempty"`
-	HTML    string `json:"html,omitempty"`
+	Name    string            `json:"name,omitempty"` // of the recipient
+	Subject string            `json:"subject,omitempty"`
+	Text    string            `json:"text,omitempty"`
+	HTML    string            `json:"html,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"` // those that the call sets, and Reply-To
 }
 
 // Flags of a copy.

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"net/mail"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type request struct {
 	contents     []content
 	args         []pair // message level
 	categories   []jsontext.Span
+	headers      []pair    // message level
+	replies      []content // the names and addresses of reply_to
 	people       []personalization
 	addrs        []address
 	pairs        []pair // custom_args and substitutions of all people
@@ -47,9 +50,9 @@ type pair struct{ key, value jsontext.Span }
 
 // A personalization holds ranges of the lists of its request.
 type personalization struct {
-	addrs, args, subs [2]int32
-	subject           jsontext.Span
-	sendAt            int64
+	addrs, args, subs, headers [2]int32
+	subject                    jsontext.Span
+	sendAt                     int64
 }
 
 // An address is one address of a personalization. i is its index in to, cc or bcc.
@@ -77,6 +80,8 @@ func parse(call *http.Request, body []byte) (provider.Request, *provider.Answer)
 		contents:   r.contents[:0],
 		args:       r.args[:0],
 		categories: r.categories[:0],
+		headers:    r.headers[:0],
+		replies:    r.replies[:0],
 		people:     r.people[:0],
 		addrs:      r.addrs[:0],
 		pairs:      r.pairs[:0],
@@ -108,10 +113,12 @@ func (r *request) read() {
 		case "from":
 			r.from, _ = r.readAddress()
 		case "reply_to":
-			r.readAddress()
+			r.readReply()
 			r.hasReply = true
 		case "reply_to_list":
-			r.Array(func(int) { r.readAddress(); r.hasReplyList = true })
+			r.Array(func(int) { r.readReply(); r.hasReplyList = true })
+		case "headers":
+			r.headers = r.readPairs(r.headers)
 		case "subject":
 			r.subject = r.ReadString()
 		case "template_id":
@@ -147,6 +154,11 @@ func (r *request) readSetting(key jsontext.Span) {
 	})
 }
 
+func (r *request) readReply() {
+	addr, name := r.readAddress()
+	r.replies = append(r.replies, content{name, addr})
+}
+
 func (r *request) integer() int64 {
 	v := r.Number()
 	n, err := strconv.ParseInt(string(r.Raw(v)), 10, 64)
@@ -180,6 +192,10 @@ func (r *request) readPerson() {
 			p.subs[0] = int32(len(r.pairs))
 			r.pairs = r.readPairs(r.pairs)
 			p.subs[1] = int32(len(r.pairs))
+		case "headers":
+			p.headers[0] = int32(len(r.pairs))
+			r.pairs = r.readPairs(r.pairs)
+			p.headers[1] = int32(len(r.pairs))
 		case "dynamic_template_data":
 			r.Skip()
 		case "send_at":
@@ -335,7 +351,7 @@ func (r *request) render(person *personalization) message.Content {
 	if !person.subject.Empty() {
 		subject = person.subject
 	}
-	c := message.Content{Subject: fill(subject)}
+	c := message.Content{Subject: fill(subject), Headers: r.header(person)}
 	for _, part := range r.contents {
 		switch string(r.Text(part.kind)) {
 		case "text/plain":
@@ -345,4 +361,32 @@ func (r *request) render(person *personalization) message.Content {
 		}
 	}
 	return c
+}
+
+// header returns the header fields of a personalization's mail, which replace those of the
+// message.
+func (r *request) header(person *personalization) map[string]string {
+	all := r.headers
+	if own := r.pairs[person.headers[0]:person.headers[1]]; len(own) > 0 {
+		all = own
+	}
+	var replies []string
+	for _, a := range r.replies {
+		reply := string(r.Text(a.value))
+		if !a.kind.Empty() {
+			reply = (&mail.Address{Name: string(r.Text(a.kind)), Address: reply}).String()
+		}
+		replies = append(replies, reply)
+	}
+	if len(all)+len(replies) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(all)+1)
+	for _, h := range all {
+		out[string(r.Text(h.key))] = string(r.Text(h.value))
+	}
+	if len(replies) > 0 {
+		out["Reply-To"] = strings.Join(replies, ", ")
+	}
+	return out
 }
