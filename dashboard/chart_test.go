@@ -79,7 +79,7 @@ func TestAcceptedMailIsNoOutage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC().Add(-time.Minute)
-	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	for n, provider := range []string{"sg", "mg"} { // it bounced, and was sent again
 		part := models.Part{Class: models.Accepted, Recipients: models.SetOf(1)}
 		f.called(id, n+1, at.Add(time.Duration(n)*time.Second), 100*time.Millisecond, provider, part)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestStopAndResume(t *testing.T) {
 		r := newRig(t, b, simulator.Options{})
 		r.start(r.addr, nil, "serve")
 		for _, provider := range []string{"sg", "mg"} {
-			require.Contains(t, r.command("provider", "offline", provider, "--why", "a drill"), "provider.offline "+provider)
+			require.Contains(t, r.command("provider", "offline", provider, "--why", "a drill"), provider+" is offline")
 		}
 		id := r.post(mail{n: 2500})
 		require.Contains(t, r.command("batch", "stop", id.String(), "--why", "wrong subject"), "in flight: 0")
@@ -91,7 +92,7 @@ func TestProbeEndsSuspension(t *testing.T) {
 		}, testkit.Patience, 50*time.Millisecond)
 		r.sim.ClearAll("")
 		for _, provider := range []string{"sg", "mg"} {
-			require.Contains(t, r.command("provider", "probe", provider, "--why", "paid"), "provider.probe "+provider)
+			require.Contains(t, r.command("provider", "probe", provider, "--why", "paid"), provider+" is being probed")
 		}
 		counts := r.done(id).Counts
 		require.Equal(t, []int64{100, 0}, []int64{counts.Success + counts.Failed, counts.Queued})
@@ -148,6 +149,7 @@ func TestKeyOptions(t *testing.T) {
 // have, and that a killed server leaves nothing that stops the next one.
 func TestLongDataFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 40), "data")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
 	r := newRig(t, testkit.Embedded(), simulator.Options{}, "SAFEDELIVR_DATA_DIR="+dir)
 	for range 2 {
 		server := r.start(r.addr, nil, "serve")

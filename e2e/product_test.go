@@ -317,7 +317,7 @@ func TestProviderWithoutWebhookKey(t *testing.T) {
 		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_MG_WEBHOOK_KEY=", "SAFEDELIVR_PROVIDERS_SG_WEBHOOK_KEY=",
 			"SAFEDELIVR_PROVIDERS_SG_EVENTS=none", "SAFEDELIVR_LOG=warn")
 		c := r.start(r.addr, nil, "serve")
-		require.Contains(t, c.out.String(), "no webhook_key")
+		require.Contains(t, c.out.String(), "no webhook key")
 		require.Contains(t, c.out.String(), "provider=mg")
 		require.NotContains(t, c.out.String(), "provider=sg")
 		resp, err := http.Post("http://"+r.addr+"/webhooks/mg", "application/json", strings.NewReader(`{"signature":{}}`))

@@ -84,7 +84,7 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 		}
 	}
 	if len(o.providers) > 0 {
-		in.SetProviders(slices.All(o.providers))
+		in.SetList("providers", slices.All(o.providers))
 	}
 	for _, to := range o.to {
 		if err := in.Add(&service.Recipient{Email: to}); err != nil {

@@ -117,7 +117,7 @@ func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 			}
 			m.Visible, m.Tags, m.Headers = nil, nil, nil
 			if fmt.Sprint(m) != fmt.Sprint(want) {
-				t.Errorf("mail to %s:\n got %q\nwant %q", r.Email, m, want)
+				t.Errorf("mail to %s:\n got %+v\nwant %+v", r.Email, m, want)
 			}
 			sameMailbox(t, m.From, c.Content.From.Email)
 			for _, a := range c.Content.ReplyTo {
