@@ -183,6 +183,7 @@ type ProviderCounts struct {
 	Refused   int64 `json:"refused"`
 	Failed    int64 `json:"failed"`
 	Waiting   int64 `json:"waiting"`
+	Pending   int64 `json:"pending"`
 	Unknown   int64 `json:"unknown"`
 }
 

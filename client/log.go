@@ -34,10 +34,12 @@ type Log struct {
 	// Detail is what the provider said.
 	Detail string `json:"detail,omitempty"`
 	// Providers has the providers that were tried, and whether each one delivered.
-	Providers         map[string]bool `json:"providers"`
-	Attempts          int             `json:"attempts"`
-	Unconfirmed       bool            `json:"unconfirmed,omitempty"`
-	PossibleDuplicate bool            `json:"possible_duplicate,omitempty"`
+	Providers map[string]bool `json:"providers"`
+	// Route has them in the order in which they were tried.
+	Route             []string `json:"route"`
+	Attempts          int      `json:"attempts"`
+	Unconfirmed       bool     `json:"unconfirmed,omitempty"`
+	PossibleDuplicate bool     `json:"possible_duplicate,omitempty"`
 	// Waits says what a queued mail waits for.
 	Waits *Wait `json:"waits,omitempty"`
 	// Copies counts the copies that are known to be delivered.

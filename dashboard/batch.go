@@ -347,20 +347,11 @@ func (d *Dashboard) addLogs(
 	return nil
 }
 
-// viaOf lists the providers that were tried; the one that delivered comes last.
+// viaOf lists the providers that were tried, in that order.
 func viaOf(l *service.LogView) []via {
 	var out []via
-	for _, name := range slices.Sorted(maps.Keys(l.Providers)) {
+	for _, name := range l.Route {
 		out = append(out, via{name, l.Providers[name]})
 	}
-	slices.SortStableFunc(out, func(a, b via) int {
-		switch {
-		case a.Delivered == b.Delivered:
-			return 0
-		case a.Delivered:
-			return 1
-		}
-		return -1
-	})
 	return out
 }

@@ -109,7 +109,7 @@ func watchFailover(b *browserTab, p *product) {
 func readRerouted(b *browserTab, batch string) {
 	log := ""
 	for line := range strings.Lines(eval[string](b, `fetch("/batches/`+batch+`/export.csv").then((r) => r.text())`)) {
-		if strings.Contains(line, ",mg sg,mg,") && !strings.Contains(line, "blocked") {
+		if strings.Contains(line, ",sg mg,mg,") && !strings.Contains(line, "blocked") {
 			log, _, _ = strings.Cut(line, ",")
 		}
 	}

@@ -4,13 +4,16 @@ package dashboard
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/tcpproxy"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -157,4 +160,98 @@ func TestBrowserSessionEnds(t *testing.T) {
 	logInAgain()
 	b.until(`document.getElementById("ended").hidden && document.getElementById("lost").hidden`)
 	require.Equal(t, "example.org", eval[string](b, `document.getElementById("domain").value`))
+}
+
+// TestBrowserFigures: counts on pages add up and name what is in flight, routes are in the order
+// in which they were tried, and what belongs together is aligned.
+func TestBrowserFigures(t *testing.T) {
+	f := newRig(t, nil)
+	at := time.Now().UTC().Add(2 * time.Second).Truncate(time.Second) // the batch is accepted before
+	id := f.rerouted(at)
+	counts := models.Summary{Version: 9, Accepted: 2, Queued: 1, Cancelled: 1, Rerouted: 1,
+		Providers: map[string]models.ProviderCounts{"sg": {Tried: 2, Refused: 2}, "mg": {Tried: 2, Waiting: 1, Pending: 1}}}
+	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "local", Chunk: id, Summary: counts}))
+	for _, level := range []models.Level{models.Second, models.Minute, models.Hour, models.Day} {
+		_, err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
+		require.NoError(t, err)
+	}
+	var err error
+	event := models.Event{ID: "e", Recipient: 1, Attempt: 2, Provider: "mg", Kind: models.Delivered, At: at.Add(15 * time.Second)}
+	fact := models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{event}}
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+
+	b := f.logIn(f.url)
+	b.lookAround("figures-batch", "/batches/"+id.String())
+	require.Equal(t, []string{"sg → mg", "sg → mg"},
+		eval[[]string](b, `[...document.querySelectorAll(".log-row .via")].map((e) => e.innerText.trim())`))
+	table := eval[string](b, `document.querySelector("[aria-labelledby=shares-title] table").innerText`)
+	require.Regexp(t, `In flight\s+Waiting for events\s+Refused\s+Failed\s+Unknown`, table)
+	require.Regexp(t, `mg\s+2\s+0\s+1\s+1\s+0\s+0\s+0`, table)
+	b.do(chromedp.EmulateViewport(1440, 900))
+	lefts := `[...document.querySelectorAll(".log-row .via")].map((e) => Math.round(e.getBoundingClientRect().left))`
+	left := eval[[]int](b, lefts)
+	require.Len(t, left, 2)
+	require.Equal(t, left[0], left[1], "one row has a reason and one has none")
+
+	b.lookAround("figures-log", "/logs/"+id.Log(1).String())
+	b.sees("+ about 1") // 15 to 17 s
+
+	b.lookAround("figures-overview", "/")
+	tiles := map[string]int{}
+	for name, n := range eval[map[string]string](b, `Object.fromEntries([...document.querySelectorAll(".tile")].map((e) =>
+		[e.querySelector("dt").innerText, e.querySelector("dd").innerText]))`) {
+		tiles[name], err = strconv.Atoi(n)
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, tiles["Accepted today"])
+	require.Equal(t, tiles["Accepted today"], tiles["Delivered"]+tiles["Failed"]+tiles["Queued"]+tiles["Cancelled"])
+	require.Equal(t, 1, tiles["Cancelled"])
+	b.sees("50 % of accepted")
+
+	b.open("/batches/" + id.String())
+	b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource`) // scripts are at work
+	b.press("Stop")
+	b.until(`document.getElementById("ask").open`)
+	require.NotEqual(t, eval[string](b, "getComputedStyle(document.body).backgroundColor"),
+		eval[string](b, "getComputedStyle(document.documentElement).backgroundColor"), "the gutter of the scrollbar is dimmed, too")
+
+	b.do(chromedp.EmulateViewport(1920, 900))
+	b.open("/login")
+	off := eval[float64](b, `(() => {
+		const r = document.querySelector(".center .panel").getBoundingClientRect();
+		return Math.abs(r.left - (document.documentElement.clientWidth - r.right));
+	})()`)
+	require.Less(t, off, 2.0, "the card is in the middle")
+	require.Empty(t, b.complaints())
+}
+
+// TestBrowserFailingProvider: the card of a provider says why it is failing, and counts the seconds
+// until the next attempt.
+func TestBrowserFailingProvider(t *testing.T) {
+	f := newRig(t, nil)
+	until := time.Now().Add(90 * time.Second)
+	f.providers(func(p *telemetry.ProviderState) {
+		p.Health = telemetry.Health{
+			State:     telemetry.Suspended,
+			Source:    telemetry.CallsFailed,
+			Since:     time.Now().Add(-time.Minute),
+			Until:     until,
+			Failures:  7,
+			LastError: "503 Service Unavailable",
+		}
+		if p.Name == "sg" {
+			p.Health.State, p.Health.Until, p.Health.Failures = telemetry.Failing, time.Time{}, 1
+		}
+	})
+	b := f.logIn(f.url)
+	b.open("/providers")
+	b.sees("7 calls failed since the last one succeeded. Last error: 503 Service Unavailable.")
+	b.sees("1 call failed since the last one succeeded.")
+	left := `[...document.querySelectorAll("#mg time[data-time=in]")].map((e) => +(/^in (\d+) s$/.exec(e.innerText) ?? [])[1])[0]`
+	b.until(left + " <= 90")
+	first := eval[int](b, left)
+	b.until(left + " < " + strconv.Itoa(first))
+	b.lookAround("failing", "/providers")
+	b.lookAround("failing-overview", "/")
+	require.Empty(t, b.complaints())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -272,10 +271,7 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 				}
 			}
 			row := []string{l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
-				strings.Join(
-					slices.Sorted(maps.Keys(l.Providers)),
-					" ",
-				), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
+				strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
 			for k := range row {
 				row[k] = harmlessCell(row[k])
 			}

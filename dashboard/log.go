@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -18,7 +19,8 @@ import (
 type logView struct {
 	service.LogStory
 	Story []moment
-	Took  time.Duration // from acceptance to the last event
+	Took  string // from acceptance to the last event
+	Did   string // confirmation of the command that was just given
 
 	CanRelease bool   // it can be sent again
 	Of         string // name of the owner, if that is not the visitor
@@ -29,8 +31,8 @@ type logView struct {
 // moment is an entry of the timeline, in words.
 type moment struct {
 	At    time.Time
-	After time.Duration // since acceptance; 0 if Rough
-	Rough bool          // At is known to the second only
+	After string // the time since acceptance; empty: none
+	Rough bool   // At is known to the second only
 	Icon  string
 	Tone  string // good, bad, turn, warn or nothing
 	Title string
@@ -62,6 +64,9 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, 
 	view, err := d.readLog(r.Context(), v.caller(), id)
 	if err != nil {
 		return err
+	}
+	if r.URL.Query().Get("did") == "release" {
+		view.Did = "Queued: the message is sent again."
 	}
 	if view.Batch = b; view.User != "" {
 		view.Of = d.nameOf(r.Context(), view.User)
@@ -161,46 +166,43 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 
 // viewOf describes the timeline of a log in words.
 func (d *Dashboard) viewOf(l *service.LogStory) *logView {
-	inOrder(l.Timeline)
 	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
+	v.Took = took(0)
+	last := time.Duration(0)
 	for i := range l.Timeline {
 		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])
-		if m.Rough = l.Timeline[i].What == "event" && m.At.Nanosecond() == 0; !m.Rough {
-			m.After = max(0, m.At.Sub(l.CreatedAt))
+		after := m.At.Sub(l.CreatedAt)
+		switch m.Rough = l.Timeline[i].What == "event" && m.At.Nanosecond() == 0; {
+		case m.Rough:
+			last = roughly(after, last)
+			m.After = tookRoughly(last)
+			v.Took = m.After
+		case after > 0:
+			m.After = took(after)
+			if after >= last {
+				last, v.Took = after, m.After
+			}
 		}
-		v.Took = max(v.Took, m.After)
 		v.Story = append(v.Story, m)
 	}
 	return v
 }
 
-// inOrder sorts a timeline by time. Some providers stamp events in whole seconds;
-// such an event comes after the answer that it follows.
-func inOrder(ms []models.Moment) {
-	answered := map[int]time.Time{} // attempt -> when
-	for i := range ms {
-		if ms[i].What == "answer" {
-			answered[ms[i].Attempt] = ms[i].At
-		}
+// roughly returns the time from acceptance to an event whose time is known to the second only:
+// a whole number of seconds, and at least the time to what came before it.
+func roughly(d, before time.Duration) time.Duration {
+	return max(d+time.Second/2, before, 0).Round(time.Second)
+}
+
+// tookRoughly formats the result of roughly.
+func tookRoughly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "less than 1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("about %d s", d/time.Second)
 	}
-	when := func(m *models.Moment) time.Time {
-		if at := answered[m.Attempt]; m.What == "event" && m.At.Nanosecond() == 0 && m.At.Equal(at.Truncate(time.Second)) {
-			return at
-		}
-		return m.At
-	}
-	rank := func(m *models.Moment) int {
-		switch {
-		case m.What != "event":
-			return 0
-		case m.Event == models.Processed:
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(ms, func(a, b models.Moment) int {
-		return cmp.Or(when(&a).Compare(when(&b)), cmp.Compare(rank(&a), rank(&b)))
-	})
+	return "about " + took(d)
 }
 
 // momentOf describes one entry of a timeline in words. before has the entries
@@ -213,6 +215,10 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 		m.Icon, m.Title, m.Text = "inbox", "Accepted", "Stored durably."
 	case "attempt":
 		m.Icon, m.Title = "send", "Sent to "+provider
+		if t.Because == models.ReleasedManually {
+			m.Text = "Sent again, as requested."
+			break
+		}
 		if t.Because != "" {
 			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Reason: "+t.Because+"."
 		}
@@ -229,11 +235,29 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 		m.Icon, m.Title, m.Text = "stop", "Cancelled", "It is not sent to any further provider."
 	case "release":
 		m.Icon, m.Tone, m.Title = "turn", "warn", "Released manually"
-		m.Text = "It is sent again. It may arrive twice if an earlier attempt was accepted."
+		m.Text = "It is sent again."
+		if mayHaveIt(before) {
+			m.Text += " It may arrive twice: an earlier attempt may have been accepted."
+		}
 	default:
 		m.Icon, m.Title, m.Text = "info", sentence(t.What), sentence(t.Because)
 	}
 	return m
+}
+
+// mayHaveIt reports whether a provider may have accepted the mail in an earlier attempt, and no
+// event says that it failed.
+func mayHaveIt(before []models.Moment) bool {
+	may := map[int]bool{} // by attempt
+	for i := range before {
+		switch m := &before[i]; {
+		case m.What == "attempt":
+			may[m.Attempt] = true // until it is answered
+		case m.What == "answer" && m.Class.Refused(), m.What == "event" && m.Event.Failure():
+			may[m.Attempt] = false
+		}
+	}
+	return slices.Contains(slices.Collect(maps.Values(may)), true)
 }
 
 // answerTime is the response time of the newest answer.

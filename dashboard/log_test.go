@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,26 +13,56 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestInOrder checks that an event with a time in whole seconds follows the answer to
-// its attempt, and that delivered follows processed.
-func TestInOrder(t *testing.T) {
+// TestTimesInWholeSeconds: a time that a provider gives in whole seconds is shown as such. What
+// comes later never looks as if it took less time.
+func TestTimesInWholeSeconds(t *testing.T) {
 	t.Parallel()
+	f := newRig(t, nil)
 	second := time.Date(2026, 1, 31, 12, 0, 10, 0, time.UTC)
 	at := func(ms int) time.Time { return second.Add(time.Duration(ms) * time.Millisecond) }
-	story := []models.Moment{{What: "accepted", At: at(100)}, {What: "attempt", Attempt: 1, At: at(300)},
-		{
-			What:    "event",
-			Event:   models.Delivered,
-			Attempt: 1,
-			At:      second,
-		}, {What: "event", Event: models.Processed, Attempt: 1, At: second},
-		{What: "answer", Attempt: 1, At: at(400)}, {What: "event", Event: models.Opened, Attempt: 1, At: at(60_000)}}
-	inOrder(story)
-	var got []string
-	for _, m := range story {
-		got = append(got, m.What+string(m.Event))
+	v := f.board.viewOf(&service.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
+		{What: "accepted", At: at(300)},
+		{What: "attempt", Attempt: 1, At: at(310)},
+		{What: "answer", Attempt: 1, At: at(547)},
+		{What: "event", Event: models.Processed, Attempt: 1, At: second},
+		{What: "event", Event: models.Deferred, Attempt: 1, At: at(3000)},
+		{What: "event", Event: models.Opened, Attempt: 1, At: at(14_900)},
+		{What: "event", Event: models.Clicked, Attempt: 1, At: at(15_000)},
+	}})
+	var after []string
+	for _, m := range v.Story {
+		after = append(after, m.After)
 	}
-	require.Equal(t, []string{"accepted", "attempt", "answer", "eventprocessed", "eventdelivered", "eventopened"}, got)
+	require.Equal(t, []string{"", "10 ms", "247 ms", "less than 1 s", "about 3 s", "14 s", "about 15 s"}, after)
+	require.Equal(t, "about 15 s", v.Took)
+}
+
+// TestReleasedMessageInWords: the story of a message that was sent again says that it may arrive
+// twice only if a provider may have accepted it.
+func TestReleasedMessageInWords(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer models.Class
+		event  models.EventKind
+		twice  bool
+	}{
+		"refused":  {answer: models.RejectedHereClass},
+		"bounced":  {answer: models.Accepted, event: models.Bounced},
+		"accepted": {answer: models.Accepted, twice: true},
+		"unknown":  {answer: models.Unknown, twice: true},
+	} {
+		before := []models.Moment{{What: "attempt", Attempt: 1}, {What: "answer", Attempt: 1, Class: c.answer}}
+		if c.event != "" {
+			before = append(before, models.Moment{What: "event", Attempt: 1, Event: c.event})
+		}
+		d := &Dashboard{}
+		m := d.momentOf(&models.Moment{What: "release"}, before)
+		require.Equal(t, c.twice, strings.Contains(m.Text, "may arrive twice"), name)
+	}
+	d := &Dashboard{}
+	m := d.momentOf(&models.Moment{What: "attempt", Provider: "mg", Because: models.ReleasedManually}, nil)
+	require.Equal(t, "Sent to mg", m.Title)
+	require.NotContains(t, m.Text, "Reason")
 }
 
 // TestOpenLogsShareAReader checks that 200 open logs of a chunk read it once for every

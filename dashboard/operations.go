@@ -302,6 +302,7 @@ func auditRowOf(e *service.AuditEntry, who string) auditRow {
 	}
 	switch {
 	case !e.LogID.IsZero():
+		row.Words = "sent a message again"
 		row.About, row.On = e.LogID.String(), "/logs/"+e.LogID.String()
 	case !e.BatchID.IsZero():
 		row.About, row.On = e.BatchID.String(), "/batches/"+e.BatchID.String()

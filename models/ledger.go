@@ -46,6 +46,9 @@ type Entry struct {
 	Command int    `json:"o,omitempty"` // number of the command
 }
 
+// ReleasedManually is why the attempt after a release is made.
+const ReleasedManually = "released manually"
+
 // Token is a random name of one append.
 type Token [16]byte
 

@@ -39,6 +39,7 @@ type ProviderCounts struct {
 	Refused   int64 `json:"r,omitempty"` // not accepted
 	Failed    int64 `json:"f,omitempty"` // accepted, then reported as failed
 	Waiting   int64 `json:"w,omitempty"` // accepted; no final event yet
+	Pending   int64 `json:"p,omitempty"` // no answer yet: the call runs, or its worker stopped
 	Unknown   int64 `json:"u,omitempty"` // unknown whether it was accepted
 }
 
@@ -98,6 +99,7 @@ func (s *Summary) Add(o *Summary) {
 		a.Refused += n.Refused
 		a.Failed += n.Failed
 		a.Waiting += n.Waiting
+		a.Pending += n.Pending
 		a.Unknown += n.Unknown
 		s.Providers[k] = a
 	}
@@ -165,7 +167,13 @@ func (v *View) countProviders(r int, s *Summary) {
 			c.Failed++
 		case VerdictAccepted:
 			c.Waiting++
-		case VerdictPending, VerdictUnknown:
+		case VerdictPending:
+			if v.Logs[r-1].State == Queued {
+				c.Pending++
+			} else {
+				c.Unknown++ // nobody waits for an answer any more
+			}
+		case VerdictUnknown:
 			c.Unknown++
 		}
 		s.Providers[e.Provider] = c

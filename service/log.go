@@ -24,6 +24,7 @@ type LogView struct {
 	EndedBy     models.Reason   `json:"ended_by,omitempty"` // no_provider_left or retries_used_up
 	Detail      string          `json:"detail,omitempty"`
 	Providers   map[string]bool `json:"providers"` // tried providers; true if the provider delivered
+	Route       []string        `json:"route"`     // the same, in the order in which they were tried
 	Attempts    int             `json:"attempts"`
 	Unconfirmed bool            `json:"unconfirmed,omitempty"`
 	MayDouble   bool            `json:"possible_duplicate,omitempty"`
@@ -46,6 +47,7 @@ func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View,
 		EndedBy:     st.EndedBy,
 		Detail:      st.Detail,
 		Providers:   map[string]bool{},
+		Route:       []string{},
 		Attempts:    st.Attempts,
 		Unconfirmed: st.Reason == models.Unconfirmed,
 		MayDouble:   st.MayDouble,
@@ -55,6 +57,9 @@ func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View,
 	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
+		if n := len(out.Route); n == 0 || out.Route[n-1] != t.Provider {
+			out.Route = append(out.Route, t.Provider)
+		}
 	}
 	if out.Reason == "" && wait != nil {
 		out.ReasonText = wait.Text

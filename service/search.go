@@ -38,6 +38,7 @@ const (
 	ResultDelivered ProviderResult = "delivered"
 	ResultRefused   ProviderResult = "refused"
 	ResultFailed    ProviderResult = "failed"
+	ResultPending   ProviderResult = "pending"
 	ResultWaiting   ProviderResult = "waiting"
 	ResultUnknown   ProviderResult = "unknown"
 )
@@ -53,7 +54,9 @@ func resultOf(v models.Verdict) ProviderResult {
 		return ResultFailed
 	case models.VerdictAccepted:
 		return ResultWaiting
-	case models.VerdictPending, models.VerdictUnknown:
+	case models.VerdictPending:
+		return ResultPending
+	case models.VerdictUnknown:
 	}
 	return ResultUnknown
 }
@@ -64,6 +67,7 @@ var results = map[ProviderResult]func(*models.ProviderCounts) int64{
 	ResultDelivered: func(c *models.ProviderCounts) int64 { return c.Delivered },
 	ResultRefused:   func(c *models.ProviderCounts) int64 { return c.Refused },
 	ResultFailed:    func(c *models.ProviderCounts) int64 { return c.Failed },
+	ResultPending:   func(c *models.ProviderCounts) int64 { return c.Pending },
 	ResultWaiting:   func(c *models.ProviderCounts) int64 { return c.Waiting },
 	ResultUnknown:   func(c *models.ProviderCounts) int64 { return c.Unknown },
 }
@@ -73,7 +77,7 @@ func (f *LogFilter) check(q *query) {
 		q.bad("state", "state must be queued, success, failed or cancelled.")
 	}
 	if results[f.Result] == nil {
-		q.bad("result", "result must be delivered, refused, failed, waiting or unknown.")
+		q.bad("result", "result must be delivered, refused, failed, pending, waiting or unknown.")
 	} else if f.Result != "" && f.Provider == "" {
 		q.bad("result", "result is the result at a provider: add provider.")
 	}

@@ -169,7 +169,7 @@ func (p *Policy) next(
 			MayDouble: doubt != "",
 			Doubt:     doubt,
 			Released:  true,
-			Because:   "released manually",
+			Because:   models.ReleasedManually,
 		}
 	case s.Attempts == 0:
 		return Step{Do: Call, Options: p.allowed(b), Fixed: len(b.Providers) > 0}
