@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // logIn opens a browser and logs in as the local operator.
@@ -209,19 +210,62 @@ func TestBrowserFigures(t *testing.T) {
 	b.sees("50 % of accepted")
 
 	b.open("/batches/" + id.String())
-	b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource`) // scripts are at work
-	b.press("Stop")
-	b.until(`document.getElementById("ask").open`)
+	eval[bool](b, `(document.getElementById("ask").showModal(), true)`)
 	require.NotEqual(t, eval[string](b, "getComputedStyle(document.body).backgroundColor"),
 		eval[string](b, "getComputedStyle(document.documentElement).backgroundColor"), "the gutter of the scrollbar is dimmed, too")
 
+	labels := eval[[]string](b, `(() => {
+		const shown = [];
+		const fill = CanvasRenderingContext2D.prototype.fillText;
+		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { shown.push(text); return fill.call(this, text, ...at); };
+		return new Promise((done) => {
+			document.querySelector("[data-chart]").dispatchEvent(new CustomEvent("htmx:sseMessage", { bubbles: true }));
+			requestAnimationFrame(() => requestAnimationFrame(() => done(shown.filter((text) => /\d:\d\d:\d\d/.test(text)))));
+		});
+	})()`)
+	require.NotEmpty(t, labels)
+	seen := map[string]bool{}
+	for _, label := range labels {
+		require.False(t, seen[label], "the axis repeats a second: %v", labels)
+		seen[label] = true
+	}
+
 	b.do(chromedp.EmulateViewport(1920, 900))
+	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
 	b.open("/login")
 	off := eval[float64](b, `(() => {
 		const r = document.querySelector(".center .panel").getBoundingClientRect();
 		return Math.abs(r.left - (document.documentElement.clientWidth - r.right));
 	})()`)
 	require.Less(t, off, 2.0, "the card is in the middle")
+	require.Empty(t, b.complaints())
+}
+
+// TestBrowserCommandsAreShown: the page after a command says what it did, at once.
+func TestBrowserCommandsAreShown(t *testing.T) {
+	f := newRig(t, nil)
+	f.batchOf("local", nil, service.Recipient{Email: "other@example.com"})
+	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+		Number:     1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now(),
+		Recipients: models.SetOf(1),
+		Reason:     models.RetriesUsedUp,
+	}))
+	b := f.logIn(f.url)
+	b.open("/logs/" + id.Log(1).String() + "/release")
+	b.press("Send again")
+	b.sees("Queued: the message is sent again.")
+	b.open("/operations")
+	b.sees("sent a message again")
+	b.open("/providers/sg/offline")
+	b.press("Take offline")
+	b.until(`location.pathname === "/providers" && document.readyState === "complete"`)
+	card := eval[string](b, `document.getElementById("sg").innerText`)
+	require.Contains(t, card, "Offline: set by an operator")
+	require.NotContains(t, card, "Healthy")
 	require.Empty(t, b.complaints())
 }
 

@@ -31,6 +31,9 @@
   };
   const durations = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 3e4, 6e4, 12e4, 3e5, 6e5, 12e5, 18e5, 36e5, 72e5, 144e5, 288e5, 864e5];
 
+  // spans are the possible distances of labels of times, in seconds: labels show no fractions.
+  const spans = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, ...[1, 2, 3, 5, 7, 14].map((d) => d * 86400)];
+
   // tip shows the values under the pointer.
   const tip = (host, spec) => {
     const box = document.createElement("div");
@@ -122,10 +125,10 @@
       padding: spark ? [2, 0, 0, 0] : [8, days ? 4 : spec.step ? 16 : 38, 0, 0],
       scales: {
         x: { range: (u, min, max) => (days ? [min - 43200, max + 43200] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
-        y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * 1.08, 1)] },
+        y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * (spec.marks ? 1.2 : 1.08), 1)] },
       },
       axes: spark ? [{ show: false }, { show: false }] : [
-        { ...axis, grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
+        { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
         { ...axis, size: lines ? 52 : 44, ...(lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
           : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? short.format(v) : "")) }) },
       ],
