@@ -234,8 +234,8 @@ func TestBrowserFigures(t *testing.T) {
 	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
 	b.open("/login")
 	off := eval[float64](b, `(() => {
-		const r = document.querySelector(".center .panel").getBoundingClientRect();
-		return Math.abs(r.left - (document.documentElement.clientWidth - r.right));
+		const card = document.querySelector(".center .panel").getBoundingClientRect(), page = document.body.getBoundingClientRect();
+		return Math.abs(card.left - page.left - (page.right - card.right));
 	})()`)
 	require.Less(t, off, 2.0, "the card is in the middle")
 	require.Empty(t, b.complaints())
