@@ -41,6 +41,7 @@ var allowed = map[string][]string{
 	"service/announce":    {"models"},
 	"service/erase":       {"models"},
 	"service/flow":        {"models", "models/telemetry"},
+	"service/requestlog":  {"models", "models/codec"},
 	"service/walk":        {"models"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",

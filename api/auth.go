@@ -3,11 +3,13 @@ package api
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/requestlog"
 )
 
 const callerKey = "caller"
@@ -46,4 +48,44 @@ func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
 func caller(c *gin.Context) service.Caller {
 	who, _ := c.MustGet(callerKey).(service.Caller)
 	return who
+}
+
+// Keys of values that the request log needs.
+const (
+	codeKey  = "code"  // of the error
+	batchKey = "batch" // ID of the batch that the request created
+)
+
+// logged adds the request to the log of its API key, if it has a valid one.
+func (s *Server) logged(c *gin.Context) {
+	began := time.Now()
+	defer func() { // also after a panic, which recovered answers
+		who, ok := c.Get(callerKey)
+		if !ok {
+			return
+		}
+		line := requestlog.Line{
+			Method:  c.Request.Method,
+			Path:    c.FullPath(),
+			Status:  c.Writer.Status(),
+			Code:    c.GetString(codeKey),
+			Request: requestID(c),
+			Took:    time.Since(began),
+		}
+		if v, ok := c.Get(batchKey); ok {
+			line.Batch, _ = v.(models.ID)
+		} else if strings.HasPrefix(line.Path, "/v1/batches/:id") || strings.HasPrefix(line.Path, "/v1/logs/:id") {
+			if id, err := models.ParseID(c.Param("id")); err == nil {
+				line.Batch = id.Batch()
+			}
+		}
+		s.svc.LogRequest(who.(service.Caller), line) //nolint:forcetypeassert // authenticate has set it
+	}()
+	c.Next()
+}
+
+// requests is GET /v1/requests.
+func (s *Server) requests(c *gin.Context) {
+	v, err := s.svc.Requests(c.Request.Context(), caller(c), c.Query("key"), page(c))
+	answer(s, c, v, err)
 }

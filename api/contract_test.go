@@ -266,6 +266,7 @@ func TestContract(t *testing.T) {
 		"/v1/logs/" + b.ID.Log(2).String(),
 		"/v1/stats",
 		"/v1/usage",
+		"/v1/requests?limit=2",
 		"/v1/providers",
 		"/v1/providers/history",
 		"/v1/providers/history?range=week",

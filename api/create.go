@@ -42,6 +42,7 @@ func (s *Server) createBatch(c *gin.Context) {
 	}
 	markReplay(c, replayed)
 	c.Header("Location", "/v1/batches/"+a.ID.String())
+	c.Set(batchKey, a.ID)
 	c.JSON(http.StatusAccepted, a)
 }
 

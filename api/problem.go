@@ -38,6 +38,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 	if cause := e.Unwrap(); cause != nil && c.Request.Context().Err() == nil {
 		s.log.Error("request failed", "code", e.Code, "err", cause, "request_id", requestID(c), "path", c.FullPath())
 	}
+	c.Set(codeKey, e.Code)
 	status := e.Kind.Status()
 	h := c.Writer.Header()
 	h.Set("Content-Type", "application/problem+json")

@@ -28,6 +28,7 @@ var parameters = map[string][]string{
 	"GET /v1/batches/:id/logs":  properties,
 	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
 	"GET /v1/stats":             {"everyone", "from", "to"},
+	"GET /v1/requests":          {"key", "limit", "cursor"},
 	"GET /v1/providers/history": {"range"},
 	"DELETE /v1/blocks/:id":     {"why"},
 	"GET /v1/users":             {"limit", "cursor"},

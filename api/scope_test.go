@@ -52,6 +52,7 @@ func TestScopes(t *testing.T) {
 		"GET /v1/logs?email=a@b.de",
 		"GET /v1/stats",
 		"GET /v1/usage",
+		"GET /v1/requests",
 		"GET /v1/providers",
 		"GET /v1/providers/history",
 	}

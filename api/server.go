@@ -53,7 +53,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
 	g.GET("/v1/openapi.yaml", s.openapi)
-	v1 := g.Group("/v1", s.authenticate, s.limit, s.checkQuery)
+	v1 := g.Group("/v1", s.logged, s.authenticate, s.limit, s.checkQuery)
 	s.routes(v1)
 	s.engine = g
 	return s
@@ -72,6 +72,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
+	read.GET("/requests", s.requests)
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
 

@@ -90,6 +90,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"BatchControlResult": client.BatchControlResult{},
 		"ControlResult":      client.ControlResult{},
 		"Wait":               client.Wait{},
+		"Request":            client.Request{},
 		"Worker":             client.Worker{},
 	} {
 		require.Contains(t, schemas, name)
@@ -114,14 +115,15 @@ type recorder struct {
 
 // lists has the name under which each operation with pages returns its list.
 var lists = map[string]string{
-	"listBatches": "batches",
-	"listLogs":    "logs",
-	"searchLogs":  "logs",
-	"audit":       "commands",
-	"listParked":  "parked",
-	"listUsers":   "users",
-	"listKeys":    "keys",
-	"accessLog":   "entries",
+	"listBatches":  "batches",
+	"listLogs":     "logs",
+	"searchLogs":   "logs",
+	"listRequests": "requests",
+	"audit":        "commands",
+	"listParked":   "parked",
+	"listUsers":    "users",
+	"listKeys":     "keys",
+	"accessLog":    "entries",
 }
 
 func newRecorder(t *testing.T) (*recorder, *client.Client) {
@@ -243,6 +245,9 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	now = time.Now()
 	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a",
 		From: now, To: now.Add(1), Everyone: true}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.Requests(ctx, "key", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", User: "u",

@@ -63,6 +63,30 @@ func (c *Client) Usage(ctx context.Context, options ...CallOption) (Limits, erro
 	return out, c.get(ctx, route("usage"), nil, &out, options)
 }
 
+// Request is an API request of a key.
+type Request struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"` // when it was answered
+	// Method and Path are those of the request; the path is a pattern like /v1/batches/:id.
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	Status int    `json:"status"`
+	// Code is that of the error.
+	Code      string  `json:"code,omitempty"`
+	RequestID string  `json:"request_id"`
+	BatchID   string  `json:"batch_id,omitempty"`
+	TookMS    float64 `json:"took_ms"`
+	// Omitted counts older requests that follow and were only counted.
+	Omitted int `json:"omitted,omitempty"`
+}
+
+// Requests returns the requests of a key of the last 7 days, newest first. key is the ID of a key; empty: that of the
+// client. The keys of others need the scope operate.
+func (c *Client) Requests(ctx context.Context, key string, o ListOptions) iter.Seq2[Request, error] {
+	query := parameters(map[string]string{"key": key})
+	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: query}, o)
+}
+
 // UserLimits returns the limits of a user, given by ID or name, or of one of the user's keys, given by ID. It needs the
 // scope operate.
 func (c *Client) UserLimits(ctx context.Context, user, key string, options ...CallOption) (Limits, error) {

@@ -164,8 +164,10 @@ func (d *Dashboard) batchOf(
 	b *service.BatchView,
 	q url.Values,
 ) *batchView {
+	row := d.rowOf(b)
+	row.Bar.link("/batches/" + b.ID.String())
 	return &batchView{
-		batchRow: d.rowOf(b),
+		batchRow: row,
 		Shares:   d.sharesOf(&b.Counts),
 		Reasons:  reasonsOf(&b.Counts),
 		Tabs:     logTabs(b, q),

@@ -54,7 +54,7 @@ func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	return &batchRow{
 		BatchView: *b,
 		Done:      b.Counts.Accepted - b.Counts.Queued,
-		Bar:       barOf(&b.Counts).linked("/batches/" + b.ID.String()),
+		Bar:       barOf(&b.Counts),
 		Split:     d.splitOf(&b.Counts),
 	}
 }
@@ -140,6 +140,7 @@ func (d *Dashboard) readBatches(
 	}
 	for i := range list.Batches {
 		row := d.rowOf(&list.Batches[i])
+		row.Bar.link("/batches/" + row.ID.String())
 		if row.User != "" && v.Of == "" {
 			row.Of = d.nameOf(ctx, row.User)
 		}

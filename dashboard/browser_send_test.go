@@ -215,15 +215,15 @@ func (b *browserTab) send(subject, to string) {
 	b.at("/batches/")
 }
 
-// retryFailed sends to a recipient that blocks all providers, and retries after the
+// retryFailed sends to two recipients that block all providers, and retries after the
 // block ends.
 func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	blocked := sim.Inject(simulator.Fault{Mode: "outcome:blocked"})
-	b.send("Again", "eve@demo.test")
-	b.until(`document.querySelector(".log-row .state.is-failed")`)
+	b.send("Again", "eve@demo.test, kim@demo.test")
+	b.until(`document.querySelectorAll(".log-row .state.is-failed").length === 2`)
 	sim.Clear(blocked)
 	b.press("Retry failed")
 	b.answer()
-	b.sees("1 failed message is queued again.")
-	b.until(`document.querySelector(".log-row .state.is-success") && document.querySelector(".state.is-done")`)
+	b.sees("2 failed messages are queued again.")
+	b.until(`document.querySelectorAll(".log-row .state.is-success").length === 2 && document.querySelector(".state.is-done")`)
 }

@@ -166,7 +166,13 @@ func reconnect(b *browserTab) {
 func lookAtAll(t *testing.T, b *browserTab, p *product) {
 	b.open("/operations")
 	limits := eval[string](b, `document.querySelector("#users a[href$='/limits']").getAttribute("href")`)
+	b.open("/batches")
+	one := eval[string](b, `[...document.querySelectorAll(".batch-row")].find((r) => r.querySelector(".under a").textContent.trim() === "1 recipient")
+		.querySelector("a.title").getAttribute("href")`)
 	pages := map[string]string{
+		"one":        one,
+		"recipients": "/logs?state=failed",
+		"search":     "/search?q=user1",
 		"overview":   "/",
 		"batches":    "/batches",
 		"batch":      "/batches/" + p.batch,

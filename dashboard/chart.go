@@ -45,8 +45,9 @@ type mark struct {
 
 // bar is a stacked bar of counts, 1000 units wide.
 type bar struct {
-	Label string
-	Parts []barPart
+	Label  string
+	Parts  []barPart
+	Linked bool // the parts are links
 }
 
 type barPart struct {
@@ -55,12 +56,12 @@ type barPart struct {
 	To       string // URL of the list behind it, or ""
 }
 
-// linked makes each part a link to the list of a batch's recipients in its state.
-func (b bar) linked(batch string) bar {
+// link makes each part a link to the list of a batch's recipients in its state.
+func (b *bar) link(batch string) {
+	b.Linked = true
 	for i := range b.Parts {
 		b.Parts[i].To = batch + "?state=" + b.Parts[i].Class + "#logs"
 	}
-	return b
 }
 
 // barOf stacks success, failed and cancelled. Queued is the empty rest.

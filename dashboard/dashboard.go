@@ -198,6 +198,8 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /{$}":           d.overview,
 		"GET /live/overview": d.overviewEvents,
 
+		"GET /keys/{id}/requests": d.requests,
+
 		"GET /search": d.search,
 		"GET /logs":   d.logs,
 

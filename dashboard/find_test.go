@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/requestlog"
 )
 
 // summed stores the summary of a batch of one chunk and the sums above it, as a worker does.
@@ -278,4 +279,26 @@ func TestFewRecipientsComeFirst(t *testing.T) {
 		page := b.get("/batches/" + f.mixed("local", n).String()).text
 		require.Equal(t, first, strings.Index(page, `id="logs"`) < strings.Index(page, "flow-title"), "%d recipients", n)
 	}
+}
+
+// TestRequestsPage: the page of a key has its requests. Other users do not see it.
+func TestRequestsPage(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
+	user, other := f.browser(), f.browser()
+	require.Equal(t, http.StatusOK, user.byGitHub("Ann").StatusCode)
+	require.Equal(t, http.StatusOK, other.byGitHub("eve").StatusCode)
+	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
+	require.NoError(t, err)
+	path := "/keys/" + key.ID + "/requests"
+	require.Contains(t, user.get("/settings").text, path)
+	require.Contains(t, user.get(path).text, "No request was made with this key")
+	batch := models.NewBatchID(time.Now())
+	f.service.LogRequest(service.Caller{User: "gh7", Key: key.ID},
+		requestlog.Line{Method: "POST", Path: "/v1/batches", Status: 422, Code: "invalid_request", Request: "r-1", Batch: batch})
+	page := user.get(path).text
+	for _, want := range []string{"POST /v1/batches", "422", "errors.md#invalid_request", "r-1", "/batches/" + batch.String()} {
+		require.Contains(t, page, want)
+	}
+	require.Equal(t, http.StatusNotFound, other.get(path).StatusCode)
 }

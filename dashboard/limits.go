@@ -115,3 +115,25 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor
 	seeOther(w, r, r.URL.Path)
 	return nil
 }
+
+// requestsView is the request log of an API key.
+type requestsView struct {
+	service.RequestPage
+	Older string // URL of the next page
+	First bool
+}
+
+// requests is GET /keys/{id}/requests.
+func (d *Dashboard) requests(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	path, cursor := "/keys/"+r.PathValue("id")+"/requests", r.URL.Query().Get("cursor")
+	found, err := d.service.Requests(r.Context(), v.caller(), r.PathValue("id"), service.Page{Limit: 100, Cursor: cursor})
+	if err != nil {
+		return err
+	}
+	view := &requestsView{RequestPage: found, First: cursor == ""}
+	if found.Next != "" {
+		view.Older = path + "?cursor=" + found.Next
+	}
+	d.render(w, r, v, http.StatusOK, "requests", page{Title: "API requests", Active: "settings", Data: view})
+	return nil
+}

@@ -2,9 +2,12 @@ package service
 
 import (
 	"cmp"
+	"context"
 	"slices"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/requestlog"
 )
 
 // Caller is the user on whose behalf a use case runs.
@@ -53,4 +56,81 @@ func (c Caller) mayRelease(by, owner string) bool {
 // operator resumes a batch that an operator stopped.
 func (c Caller) MayResume(b *BatchView) bool {
 	return c.mayRelease(b.StoppedBy, cmp.Or(b.User, c.User))
+}
+
+// Request is an API request as the request log shows it.
+type Request struct {
+	ID        models.ID `json:"id"`
+	At        time.Time `json:"at"` // when it was answered
+	Method    string    `json:"method"`
+	Path      string    `json:"path"` // the pattern, like /v1/batches/:id
+	Status    int       `json:"status"`
+	Code      string    `json:"code,omitempty"` // of the error
+	RequestID string    `json:"request_id"`
+	BatchID   models.ID `json:"batch_id,omitzero"`
+	TookMS    float64   `json:"took_ms"`
+	Omitted   int       `json:"omitted,omitempty"` // older requests that follow and were only counted
+}
+
+// RequestPage is a page of the request log of a key. Next is empty on the last page.
+type RequestPage struct {
+	Key      string    `json:"key"`
+	Requests []Request `json:"requests"`
+	Next     string    `json:"next_cursor"`
+}
+
+// LogRequest records a request of the caller's key that was answered. It does not wait.
+func (s *Service) LogRequest(who Caller, line requestlog.Line) {
+	if who.Key != "" {
+		s.lines.Add(who.Key, line)
+	}
+}
+
+// Requests returns a page of the requests of a key of the caller, newest first; an empty key is
+// the caller's. Operators may read those of any key.
+func (s *Service) Requests(ctx context.Context, who Caller, key string, p Page) (RequestPage, error) {
+	key = cmp.Or(key, who.Key)
+	var q query
+	list := "requests " + key
+	n, before := q.limit(p), q.cursor(p, list)
+	if key == "" {
+		q.bad("key", "Add key: the ID of an API key.")
+	}
+	if err := q.err(); err != nil {
+		return RequestPage{}, err
+	}
+	if key != who.Key && !who.May(models.ScopeOperate) {
+		keys, err := s.store.Keys(ctx, who.User)
+		if err != nil {
+			return RequestPage{}, storeError("read keys", err)
+		}
+		if !slices.ContainsFunc(keys, func(k models.Key) bool { return k.ID == key }) {
+			return RequestPage{}, notFound("key")
+		}
+	}
+	lines, err := s.lines.List(ctx, key, before, n+1)
+	if err != nil {
+		return RequestPage{}, storeError("read request log", err)
+	}
+	out := RequestPage{Key: key, Requests: []Request{}}
+	if len(lines) > n {
+		lines = lines[:n]
+		out.Next = cursorOf(list, lines[n-1].ID)
+	}
+	for i := range lines {
+		l := &lines[i]
+		out.Requests = append(out.Requests, Request{
+			ID:        l.ID,
+			At:        l.ID.Time(),
+			Method:    l.Method,
+			Path:      l.Path,
+			Status:    l.Status,
+			Code:      l.Code,
+			RequestID: l.Request,
+			BatchID:   l.Batch,
+			TookMS:    float64(l.Took.Microseconds()) / 1000,
+			Omitted:   l.Omitted,
+		})
+	}
+	return out, nil
 }

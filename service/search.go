@@ -43,8 +43,8 @@ const (
 	ResultUnknown   ProviderResult = "unknown"
 )
 
-// resultOf returns the result of a try.
-func resultOf(v models.Verdict) ProviderResult {
+// resultOf returns the result of a try of a log in a state.
+func resultOf(v models.Verdict, s models.State) ProviderResult {
 	switch v {
 	case models.VerdictDelivered:
 		return ResultDelivered
@@ -55,7 +55,9 @@ func resultOf(v models.Verdict) ProviderResult {
 	case models.VerdictAccepted:
 		return ResultWaiting
 	case models.VerdictPending:
-		return ResultPending
+		if s == models.Queued {
+			return ResultPending
+		}
 	case models.VerdictUnknown:
 	}
 	return ResultUnknown
@@ -166,7 +168,7 @@ func (f *LogFilter) matches(v *models.View, r int) bool {
 	v.EachTry(r, func(t *models.Try) { newest[t.Provider] = t.Verdict })
 	verdict, tried := newest[f.Provider]
 	return (!f.Rerouted || len(newest) > 1) &&
-		(f.Provider == "" || tried && (f.Result == "" || resultOf(verdict) == f.Result))
+		(f.Provider == "" || tried && (f.Result == "" || resultOf(verdict, st.State) == f.Result))
 }
 
 // matchesAddress reports whether the filter selects logs of a recipient, by its address.

@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/quota"
+	"github.com/safedelivr/safedelivr/service/requestlog"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -132,6 +133,7 @@ type Service struct {
 	keys    keyCache
 	uses    keyUses
 	access  *accesslog.Log
+	lines   *requestlog.Log
 	users   cached[[]models.User]
 	unknown cached[Unknown]
 
@@ -164,6 +166,7 @@ func New(d Deps) *Service {
 		announce:   map[models.Lane]*announce.Announcer{},
 		tallies:    map[models.Lane]*tally{},
 		access:     accesslog.New(d.Store, cfg.Logger),
+		lines:      requestlog.New(d.Store, cfg.Logger),
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -210,6 +213,7 @@ func (s *Service) Close() {
 		_ = g.Wait() // never an error
 		s.uses.wg.Wait()
 		s.access.Close()
+		s.lines.Close()
 	})
 }
 
