@@ -44,7 +44,8 @@ func (s *Store) AddressIndexes(
 			}
 			p.Chunk, err = idOf(raw)
 			return p, err
-		}, `SELECT chunk_id, fingerprints FROM address_index WHERE owner = ? AND hour = ? AND chunk_id < ?`, user, hour, before[:])
+		}, `SELECT chunk_id, fingerprints FROM address_index WHERE owner = ? AND hour = ? AND chunk_id < ?`,
+			user, hour, before[:])
 	}
 	return cursor(ctx, s, partitions{hour, hour}, find, "address index of "+user)
 }

@@ -137,8 +137,8 @@ func (c *Client) Logs(ctx context.Context, batchID string, o LogOptions) iter.Se
 	return list[Log](ctx, c, l, o.ListOptions)
 }
 
-// SearchLogs returns logs of all batches, newest first. By its address a log is found from its first attempt on, until its
-// address is removed.
+// SearchLogs returns logs of all batches, newest first. By its address a log is found from its first attempt on, until
+// its address is removed.
 func (c *Client) SearchLogs(ctx context.Context, o FindOptions) iter.Seq2[Log, error] {
 	query := o.query()
 	maps.Copy(query, parameters(map[string]string{

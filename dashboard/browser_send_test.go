@@ -225,5 +225,7 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	b.press("Retry failed")
 	b.answer()
 	b.sees("2 failed messages are queued again.")
-	b.until(`document.querySelectorAll(".log-row .state.is-success").length === 2 && document.querySelector(".state.is-done")`)
+	b.until(
+		`document.querySelectorAll(".log-row .state.is-success").length === 2 && document.querySelector(".state.is-done")`,
+	)
 }

@@ -167,8 +167,12 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 	b.open("/operations")
 	limits := eval[string](b, `document.querySelector("#users a[href$='/limits']").getAttribute("href")`)
 	b.open("/batches")
-	one := eval[string](b, `[...document.querySelectorAll(".batch-row")].find((r) => r.querySelector(".under a").textContent.trim() === "1 recipient")
-		.querySelector("a.title").getAttribute("href")`)
+	one := eval[string](
+		b,
+		`[...document.querySelectorAll(".batch-row")]
+			.find((r) => r.querySelector(".under a").textContent.trim() === "1 recipient")
+			.querySelector("a.title").getAttribute("href")`,
+	)
 	pages := map[string]string{
 		"one":        one,
 		"recipients": "/logs?state=failed",

@@ -167,7 +167,10 @@ func pagerOf(path string, q url.Values, cursor string, info *service.PageInfo, e
 	}
 	p.Newer, p.Older = to(info.Prev), to(info.Next)
 	for _, n := range slices.Sorted(slices.Values(sizes)) {
-		p.Sizes = append(p.Sizes, tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)})
+		p.Sizes = append(
+			p.Sizes,
+			tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)},
+		)
 	}
 	return p
 }
@@ -201,7 +204,12 @@ func (d *Dashboard) logs(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-func (d *Dashboard) readFound(ctx context.Context, who service.Caller, q url.Values, cursor string) (*foundView, error) {
+func (d *Dashboard) readFound(
+	ctx context.Context,
+	who service.Caller,
+	q url.Values,
+	cursor string,
+) (*foundView, error) {
 	v := &foundView{filterView: d.filterOf(q), None: "No recipient matches."}
 	found, err := d.service.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
@@ -223,7 +231,8 @@ func (d *Dashboard) readFound(ctx context.Context, who service.Caller, q url.Val
 	case v.Older != "":
 		v.None = "Nothing was found in this part of your mail. Older mail can be searched, too."
 	case v.Email != "":
-		v.None = "No message was sent to this address. A message is found from its first attempt until its address is removed."
+		v.None = "No message was sent to this address. " +
+			"A message is found from its first attempt until its address is removed."
 	}
 	return v, nil
 }

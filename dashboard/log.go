@@ -103,7 +103,7 @@ func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *visi
 	for i := range m.Requests {
 		if m.Requests[i].Provider == r.PathValue("provider") {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			_, _ = w.Write(m.Requests[i].Body) //nolint:gosec // it is plain text
+			_, _ = w.Write(m.Requests[i].Body)
 			return nil
 		}
 	}

@@ -50,7 +50,9 @@ func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entr
 type subjectComposer struct{}
 
 func (subjectComposer) Compose(c *models.Call) (models.Request, []models.Part) {
-	body, err := json.Marshal(map[string]string{"subject": models.Rewrite(c.Content.Subject, func(string) string { return "" })})
+	body, err := json.Marshal(
+		map[string]string{"subject": models.Rewrite(c.Content.Subject, func(string) string { return "" })},
+	)
 	return models.Request{Method: "POST", URL: "https://provider.test/send", ContentType: "application/json", Body: body},
 		map[bool][]models.Part{true: {{Text: "error"}}}[err != nil]
 }

@@ -55,7 +55,9 @@ func openListsStore(b *testing.B) models.Store {
 func (f *listsBench) put(ctx context.Context, user string, at time.Time, n int, oldest bool) (models.ID, error) {
 	b := models.Batch{ID: models.NewBatchID(at), User: user, Recipients: n, Chunks: (n + 999) / 1000, Lane: models.Bulk,
 		OnUnknown: models.Hold, Deadline: at.Add(time.Hour), Content: models.Content{
-			From: models.Address{Email: "news@example.com"}, Subject: fmt.Sprintf("News of %s", at.Format(time.DateOnly)), Text: "t"}}
+			From: models.Address{
+				Email: "news@example.com",
+			}, Subject: fmt.Sprintf("News of %s", at.Format(time.DateOnly)), Text: "t"}}
 	var first models.Chunk
 	for k := range b.Chunks {
 		c := models.Chunk{ID: b.ID.Chunk(k)}
@@ -86,14 +88,24 @@ func (f *listsBench) tell(ctx context.Context, user string, c *models.Chunk, at 
 		reason = models.Virus
 	}
 	add := func(provider string, part models.Part) error {
-		e := models.Entry{Number: n, Token: models.NewToken(), Kind: models.Attempt, At: at, Provider: provider, Recipients: all}
+		e := models.Entry{
+			Number:     n,
+			Token:      models.NewToken(),
+			Kind:       models.Attempt,
+			At:         at,
+			Provider:   provider,
+			Recipients: all,
+		}
 		part.Recipients = all
 		o := models.Outcome{Attempt: n, At: at, Parts: []models.Part{part}}
 		n++
 		if err := f.store.Append(ctx, c.ID, e); err != nil {
 			return err
 		}
-		return f.store.PutFacts(ctx, models.ChunkFact{Chunk: c.ID, Fact: models.Fact{Key: models.OutcomeKey(n - 1), Outcome: &o}})
+		return f.store.PutFacts(
+			ctx,
+			models.ChunkFact{Chunk: c.ID, Fact: models.Fact{Key: models.OutcomeKey(n - 1), Outcome: &o}},
+		)
 	}
 	if c.ID.ChunkNumber()%10 == 9 {
 		if err := add("mg", models.Part{Class: models.Unavailable, Status: 503}); err != nil {
@@ -105,7 +117,15 @@ func (f *listsBench) tell(ctx context.Context, user string, c *models.Chunk, at 
 	}
 	var events []models.Event
 	for r := range all.All() {
-		e := models.Event{ID: fmt.Sprint(r), Attempt: n - 1, Provider: "sg", Recipient: r, Kind: models.Delivered, At: at, Status: 250}
+		e := models.Event{
+			ID:        fmt.Sprint(r),
+			Attempt:   n - 1,
+			Provider:  "sg",
+			Recipient: r,
+			Kind:      models.Delivered,
+			At:        at,
+			Status:    250,
+		}
 		if (r+int(f.count.Load()))%50 == 0 || oldest && r < 3 {
 			e.Kind, e.Reason, e.Status = models.Bounced, reason, 550
 		}
@@ -145,7 +165,10 @@ func (f *listsBench) fill(b *testing.B, logs int) {
 			if i%101 == 0 {
 				n = 1000
 			}
-			batches = append(batches, batch{user, at.Add(span / time.Duration(steps) * time.Duration(i+1) / 1011).Truncate(time.Second), n})
+			batches = append(
+				batches,
+				batch{user, at.Add(span / time.Duration(steps) * time.Duration(i+1) / 1011).Truncate(time.Second), n},
+			)
 		}
 	}
 	spans := map[models.Level]map[models.Span]bool{}

@@ -54,7 +54,15 @@ func TestCompose(t *testing.T) {
 			sameBoundary(&got)
 			sameBoundary(&want)
 			if got.Method != want.Method || got.URL != want.URL || got.ContentType != want.ContentType {
-				t.Fatalf("got %s %s %s, want %s %s %s", got.Method, got.URL, got.ContentType, want.Method, want.URL, want.ContentType)
+				t.Fatalf(
+					"got %s %s %s, want %s %s %s",
+					got.Method,
+					got.URL,
+					got.ContentType,
+					want.Method,
+					want.URL,
+					want.ContentType,
+				)
 			}
 			if !bytes.Equal(got.Body, want.Body) {
 				t.Fatalf("got\n%s\nwant\n%s", got.Body, want.Body)

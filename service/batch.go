@@ -146,7 +146,12 @@ const (
 func (f *BatchFilter) check(q *query) {
 	f.Logs.check(q)
 	switch f.State {
-	case "", string(models.BatchQueued), string(models.BatchSending), string(models.BatchDone), BatchStopped, BatchCancelled:
+	case "",
+		string(models.BatchQueued),
+		string(models.BatchSending),
+		string(models.BatchDone),
+		BatchStopped,
+		BatchCancelled:
 	default:
 		q.bad("state", "state must be queued, sending, done, stopped or cancelled.")
 	}

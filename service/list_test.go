@@ -215,21 +215,36 @@ var filters = map[string]struct {
 	LogFilter
 	want func(*listedLog) bool
 }{
-	"all":           {LogFilter{}, func(*listedLog) bool { return true }},
-	"failed":        {LogFilter{State: models.Failed}, func(l *listedLog) bool { return l.state == models.Failed }},
-	"queued":        {LogFilter{State: models.Queued}, func(l *listedLog) bool { return l.state == models.Queued }},
-	"of a reason":   {LogFilter{Reason: models.MailboxInvalid}, func(l *listedLog) bool { return l.reason == models.MailboxInvalid }},
-	"cancelled":     {LogFilter{Reason: models.CancelledByRq}, func(l *listedLog) bool { return l.state == models.Cancelled }},
-	"tried":         {LogFilter{Provider: "mg"}, func(l *listedLog) bool { return l.results["mg"] != "" }},
-	"refused there": {LogFilter{Provider: "sg", Result: ResultRefused}, func(l *listedLog) bool { return l.results["sg"] == ResultRefused }},
-	"waiting there": {LogFilter{Provider: "mg", Result: ResultWaiting}, func(l *listedLog) bool { return l.results["mg"] == ResultWaiting }},
-	"rerouted":      {LogFilter{Rerouted: true}, func(l *listedLog) bool { return len(l.results) > 1 }},
-	"may double":    {LogFilter{MayDouble: true}, func(l *listedLog) bool { return l.mayDouble }},
-	"doubled":       {LogFilter{Doubled: true}, func(l *listedLog) bool { return l.doubled }},
+	"all":    {LogFilter{}, func(*listedLog) bool { return true }},
+	"failed": {LogFilter{State: models.Failed}, func(l *listedLog) bool { return l.state == models.Failed }},
+	"queued": {LogFilter{State: models.Queued}, func(l *listedLog) bool { return l.state == models.Queued }},
+	"of a reason": {
+		LogFilter{Reason: models.MailboxInvalid},
+		func(l *listedLog) bool { return l.reason == models.MailboxInvalid },
+	},
+	"cancelled": {
+		LogFilter{Reason: models.CancelledByRq},
+		func(l *listedLog) bool { return l.state == models.Cancelled },
+	},
+	"tried": {LogFilter{Provider: "mg"}, func(l *listedLog) bool { return l.results["mg"] != "" }},
+	"refused there": {
+		LogFilter{Provider: "sg", Result: ResultRefused},
+		func(l *listedLog) bool { return l.results["sg"] == ResultRefused },
+	},
+	"waiting there": {
+		LogFilter{Provider: "mg", Result: ResultWaiting},
+		func(l *listedLog) bool { return l.results["mg"] == ResultWaiting },
+	},
+	"rerouted":   {LogFilter{Rerouted: true}, func(l *listedLog) bool { return len(l.results) > 1 }},
+	"may double": {LogFilter{MayDouble: true}, func(l *listedLog) bool { return l.mayDouble }},
+	"doubled":    {LogFilter{Doubled: true}, func(l *listedLog) bool { return l.doubled }},
 	"both": {LogFilter{State: models.Failed, Provider: "mg"}, func(l *listedLog) bool {
 		return l.state == models.Failed && l.results["mg"] != ""
 	}},
-	"part of an address": {LogFilter{Part: "NN3@HOST2"}, func(l *listedLog) bool { return strings.HasPrefix(l.email, "Ann3@host2") }},
+	"part of an address": {
+		LogFilter{Part: "NN3@HOST2"},
+		func(l *listedLog) bool { return strings.HasPrefix(l.email, "Ann3@host2") },
+	},
 	"part and state": {LogFilter{Part: "host1", State: models.Success}, func(l *listedLog) bool {
 		return strings.Contains(l.email, "host1") && l.state == models.Success
 	}},

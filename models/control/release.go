@@ -16,7 +16,8 @@ func Released(v *models.View, c *models.Command) models.Set {
 		if c.Kind == models.RetryBatch {
 			return retrySafe(v, r)
 		}
-		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || !c.Log.IsZero() && c.Logs.Empty() && !s.Reason.Hard()
+		one := !c.Log.IsZero() && c.Logs.Empty()
+		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent || one && !s.Reason.Hard()
 	})
 }
 
