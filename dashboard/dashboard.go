@@ -68,6 +68,7 @@ type Dashboard struct {
 	pages      *pages
 	live       *hub
 	tracker    *tracker
+	keeping    chan struct{} // holds a token for each form that is kept
 	chunks     chunks
 
 	histories histories
@@ -100,6 +101,7 @@ func New(d Deps) (*Dashboard, error) {
 		local:      strings.TrimSuffix(d.LocalURL, "/"),
 		configured: d.Providers,
 		sessions:   sessions{store: d.Store},
+		keeping:    make(chan struct{}, keptAtOnce),
 		pages:      pages,
 		live:       newHub(d.Logger),
 		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
@@ -301,8 +303,12 @@ func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, 
 	return h(w, r, v)
 }
 
-// maxKept is the size in bytes of the largest form that is kept when the session has ended.
-const maxKept = 4 << 20
+// maxKept is the size in bytes of the largest form that is kept when the session has ended,
+// and keptAtOnce how many are kept at the same time: anybody may send one.
+const (
+	maxKept    = 4 << 20
+	keptAtOnce = 4
+)
 
 // keptForm is a form that was sent after the session had ended.
 type keptForm struct {
@@ -315,6 +321,13 @@ type keptForm struct {
 // keepForm answers a form that came without a session: with the form, to send it again after
 // a login.
 func (d *Dashboard) keepForm(w http.ResponseWriter, r *http.Request) {
+	select {
+	case d.keeping <- struct{}{}:
+		defer func() { <-d.keeping }()
+	default:
+		d.fail(w, r, nil, errNoSession)
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxKept)
 	kept := keptForm{To: r.URL.RequestURI()}
 	err := r.ParseForm()

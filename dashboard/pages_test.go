@@ -420,3 +420,17 @@ func TestPagesAreLimited(t *testing.T) {
 	end()
 	require.Equal(t, http.StatusOK, b.get("/settings").StatusCode)
 }
+
+// TestFormsOfStrangersAreBounded: few forms that come without a session are read at the same time.
+func TestFormsOfStrangersAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	form := url.Values{"subject": {"Hello"}}
+	require.Contains(t, f.browser().post("/compose", form).text, `value="Hello"`)
+	for range keptAtOnce {
+		f.board.keeping <- struct{}{}
+	}
+	a := f.browser().post("/compose", form)
+	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
+	require.NotContains(t, a.text, `value="Hello"`)
+}
