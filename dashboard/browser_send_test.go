@@ -76,7 +76,7 @@ func sendThroughOutage(t *testing.T, bin string, settings ...string) {
 	b.sees("SendGrid (sg) has been failing since") // while it lasts
 	sim.Clear(fault)
 	b.until(`document.querySelector(".state.is-done")`)
-	b.sees("finished · 100 %")
+	b.sees("finished · 100%")
 	require.True(t, eval[bool](b, `window.untouched`), "the page was reloaded")
 	readRerouted(b, batch)
 	copies := map[string]int{}

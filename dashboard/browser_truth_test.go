@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -207,7 +208,7 @@ func TestBrowserFigures(t *testing.T) {
 	require.Equal(t, 2, tiles["Accepted today"])
 	require.Equal(t, tiles["Accepted today"], tiles["Delivered"]+tiles["Failed"]+tiles["Queued"]+tiles["Cancelled"])
 	require.Equal(t, 1, tiles["Cancelled"])
-	b.sees("50 % of accepted")
+	b.sees("50% of accepted")
 
 	b.open("/batches/" + id.String())
 	eval[bool](b, `(document.getElementById("ask").showModal(), true)`)
@@ -234,7 +235,7 @@ func TestBrowserFigures(t *testing.T) {
 	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
 	b.open("/login")
 	off := eval[float64](b, `(() => {
-		const card = document.querySelector(".center .panel").getBoundingClientRect(), page = document.body.getBoundingClientRect();
+		const card = document.querySelector("main .panel").getBoundingClientRect(), page = document.body.getBoundingClientRect();
 		return Math.abs(card.left - page.left - (page.right - card.right));
 	})()`)
 	require.Less(t, off, 2.0, "the card is in the middle")
@@ -297,5 +298,38 @@ func TestBrowserFailingProvider(t *testing.T) {
 	b.until(left + " < " + strconv.Itoa(first))
 	b.lookAround("failing", "/providers")
 	b.lookAround("failing-overview", "/")
+	require.Empty(t, b.complaints())
+}
+
+// TestBrowserLocale: numbers, shares, days and times are in the format of the reader's language,
+// also after an update.
+func TestBrowserLocale(t *testing.T) {
+	f := newRig(t, nil)
+	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	sum := func(version, accepted int64) {
+		counts := models.Summary{Version: version, Accepted: accepted, Queued: accepted / 2, Success: accepted - accepted/2}
+		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "local", Chunk: id, Summary: counts}))
+		for _, level := range models.Levels {
+			_, err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
+			require.NoError(t, err)
+		}
+	}
+	sum(1, 12_346)
+	b := f.logIn(f.url)
+	for i, c := range []struct{ locale, number, later, share, clock string }{
+		{"en-US", "12,346", "34,568", "50%", `\d:\d\d [AP]M`},
+		{"de-DE", "12.346", "56.790", "50\u00a0%", `\d\d:\d\d`},
+	} {
+		_, err := chromedp.Call(b.ctx, emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: c.locale})
+		require.NoError(t, err)
+		sum(int64(2*i+1), 12_346)
+		b.open("/")
+		b.sees(c.number)
+		b.sees(c.share)
+		require.Regexp(t, c.clock, eval[string](b, `document.querySelector(".recent-row").innerText`))
+		sum(int64(2*i+2), int64(34_568+i*22_222))
+		b.sees(c.later)
+		require.NotContains(t, eval[string](b, "document.body.innerText"), "\u202f")
+	}
 	require.Empty(t, b.complaints())
 }

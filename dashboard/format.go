@@ -21,8 +21,8 @@ var funcs = template.FuncMap{
 	"messages":   messages,
 	"calls":      func(n int) string { return num(n) + " " + plural(int64(n), "call", "calls") },
 	"sentence":   sentence,
-	"share":      share,
-	"percent":    func(share float64) string { return strconv.FormatFloat(share*100, 'f', 0, 64) + " %" },
+	"share":      func(part, whole int64) template.HTML { return shareTag(share(part, whole)) },
+	"percent":    func(share float64) template.HTML { return shareTag(strconv.FormatFloat(share*100, 'f', 0, 64) + " %") },
 	"rate":       rateWords,
 	"plural":     plural,
 	"when":       when,
@@ -78,6 +78,11 @@ func share(part, whole int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
 }
 
+// shareTag marks a share, so that a script can show it in the format of the reader's language.
+func shareTag(share string) template.HTML {
+	return template.HTML("<span data-share>" + template.HTMLEscapeString(share) + "</span>") //nolint:gosec // escaped
+}
+
 func plural(n int64, one, many string) string {
 	if n == 1 {
 		return one
@@ -111,13 +116,13 @@ func timeTag(t time.Time, layout, how string) template.HTML {
 	return template.HTML(text) //nolint:gosec // has only formatted times
 }
 
-// dayWords formats a date like 2026-01-31 as Sat 31 Jan.
-func dayWords(date string) string {
+// dayWords formats a UTC date like 2026-01-31 as Sat 31 Jan.
+func dayWords(date string) template.HTML {
 	t, err := time.Parse(time.DateOnly, date)
 	if err != nil {
-		return date
+		return template.HTML(template.HTMLEscapeString(date)) //nolint:gosec // escaped
 	}
-	return t.Format("Mon 2 Jan")
+	return timeTag(t, "Mon 2 Jan", "day")
 }
 
 // took formats a duration with about two significant digits.

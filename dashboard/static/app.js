@@ -12,15 +12,33 @@
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
     short: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" }),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
+    day: new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
+  // Numbers are sent with narrow spaces between thousands, which nothing else has, and shown
+  // in the format of the reader's language, like times and shares.
+  const number = new Intl.NumberFormat();
+  const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
+  const localNumbers = (within) => {
+    const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const node = texts.currentNode;
+      const local = node.data.replace(/\d{1,3}(?:\u202f\d{3})+/g, (n) => number.format(n.replaceAll("\u202f", "")));
+      if (local !== node.data) node.data = local;
+    }
+    for (const e of within.querySelectorAll("[data-share]")) {
+      e.textContent = e.textContent.replace(/[\d.]+ %/, (share) => percent.format(parseFloat(share) / 100));
+    }
+  };
+
   // countDown shows how long it is until a time.
   const countDown = (t) => {
     const left = Math.ceil((new Date(t.dateTime) - Date.now()) / 1000);
     t.textContent = left <= 0 ? "now" : left < 120 ? `in ${left} s` : left < 7200 ? `in ${Math.round(left / 60)} min` : `in ${Math.round(left / 3600)} h`;
   };
   setInterval(() => document.querySelectorAll("time[data-time=in]").forEach(countDown), 1000);
-  const localTimes = (within) => {
+  const localize = (within) => {
+    localNumbers(within);
     for (const t of within.querySelectorAll("time[data-time]")) {
       if (t.dataset.time === "in") countDown(t);
       const format = formats[t.dataset.time];
@@ -154,11 +172,11 @@
   };
 
   document.addEventListener("DOMContentLoaded", () => {
-    localTimes(document);
-    document.body.addEventListener("htmx:sseMessage", (e) => localTimes(e.target));
+    localize(document.body);
+    document.body.addEventListener("htmx:sseMessage", (e) => localize(e.target));
     document.body.addEventListener("htmx:afterSwap", (e) => {
       const target = e.detail.target ?? e.target;
-      localTimes(target);
+      localize(target);
       if (target.id === "ask") target.showModal();
     });
     // A live list is not replaced while entries of it are selected.

@@ -9,7 +9,6 @@
   const plots = new Map();
   const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = new Intl.NumberFormat();
-  const short = new Intl.NumberFormat(undefined, { notation: "compact" });
 
   const stack = (series) => {
     const sums = [];
@@ -129,8 +128,8 @@
       },
       axes: spark ? [{ show: false }, { show: false }] : [
         { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
-        { ...axis, size: lines ? 52 : 44, ...(lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
-          : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? short.format(v) : "")) }) },
+        { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
+          : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? number.format(v) : "")) }) },
       ],
       series: [{}, ...order.map((i) => ({
         label: spec.series[i].label,

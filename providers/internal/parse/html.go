@@ -40,7 +40,7 @@ func plain(s string) string {
 // isHTML reports whether s begins as a page does.
 func isHTML(s string) bool {
 	s = strings.ToLower(strings.TrimSpace(s[:min(len(s), 200)]))
-	for _, begin := range []string{"<!doctype html", "<html", "<head", "<body", "<title", "<h1", "<center", "<?xml"} {
+	for _, begin := range []string{"<!doctype html", "<html", "<head", "<body", "<title", "<h1", "<?xml"} {
 		if strings.HasPrefix(s, begin) {
 			return true
 		}

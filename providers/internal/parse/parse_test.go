@@ -153,7 +153,7 @@ func TestTextOfPages(t *testing.T) {
 	t.Parallel()
 	for page, want := range map[string]string{
 		"<html><head><title>503 Service Temporarily Unavailable</title></head>\r\n<body bgcolor=\"white\">\r\n" +
-			"<center><h1>503 Service Temporarily Unavailable</h1></center>\r\n<hr><center>nginx</center></body></html>": "503 Service Temporarily Unavailable nginx",
+			"<div><h1>503 Service Temporarily Unavailable</h1></div>\r\n<hr><div>nginx</div></body></html>": "503 Service Temporarily Unavailable nginx",
 		"<!DOCTYPE html><html><style>p {color: red}</style><script>if (a < b) {}</script><p>Bad &amp; gone: ann&#64;example.com": "Bad & gone: <address>",
 		"  <HTML><body>Gateway<br/>time-out": "Gateway time-out",
 		"<html><body></body></html>":         "",
