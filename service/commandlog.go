@@ -120,37 +120,78 @@ type AuditPage struct {
 
 // Audit returns a page of the command log, newest first.
 func (s *Service) Audit(ctx context.Context, who Caller, p Page) (AuditPage, error) {
+	return s.FindAudit(ctx, who, AuditFilter{}, p)
+}
+
+// AuditFilter selects commands of the audit trail. The zero value selects all.
+type AuditFilter struct {
+	By      func(by string) bool // nil: anybody
+	Command models.CommandKind   // empty: any
+	Day     string               // UTC day, like 2026-01-31; empty: any
+}
+
+const (
+	auditBlock = 500
+	auditScan  = 10_000 // commands that one request reads
+)
+
+// FindAudit returns a page of the commands that a filter selects, newest first. A page may be
+// short and still have a next cursor.
+func (s *Service) FindAudit(ctx context.Context, who Caller, f AuditFilter, p Page) (AuditPage, error) {
 	if err := who.operates(); err != nil {
 		return AuditPage{}, err
 	}
 	var q query
 	const list = "audit"
-	n, from := q.limit(p), q.cursor(p, list)
+	n, from, day := q.limit(p), q.cursor(p, list), q.day("day", f.Day, time.Time{})
 	if err := q.err(); err != nil {
 		return AuditPage{}, err
 	}
 	if err := s.commandLog.Sync(ctx); err != nil {
 		return AuditPage{}, storeError("read command log", err)
 	}
-	last := s.commandLog.Rules().UpTo() // number of the newest command of the page
+	last := s.commandLog.Rules().UpTo() // number of the newest command that is not read yet
 	if !from.IsZero() {
 		last = int(binary.BigEndian.Uint32(from[:]))
 	}
-	first := max(0, last-n)
-	commands, err := s.store.Commands(ctx, first, last-first)
-	if err != nil {
-		return AuditPage{}, storeError("read command log", err)
+	block := n
+	if f.By != nil || f.Command != "" || !day.IsZero() {
+		block = auditBlock
 	}
 	out := AuditPage{Commands: []AuditEntry{}}
-	for i := len(commands) - 1; i >= 0; i-- {
-		out.Commands = append(out.Commands, auditEntry(&commands[i]))
+	for scanned := 0; last > 0 && len(out.Commands) < n && scanned < auditScan; scanned += block {
+		first := max(0, last-block)
+		commands, err := s.store.Commands(ctx, first, last-first)
+		if err != nil {
+			return AuditPage{}, storeError("read command log", err)
+		}
+		if len(commands) == 0 || commands[0].Number > last {
+			return out, nil // older ones were removed
+		}
+		for i := len(commands) - 1; i >= 0 && len(out.Commands) < n; i-- {
+			c := &commands[i]
+			switch {
+			case c.Number > last: // it is there in place of a removed one
+				continue
+			case c.At.Before(day):
+				return out, nil // all others are older
+			case f.selects(c, day):
+				out.Commands = append(out.Commands, auditEntry(c))
+			}
+			last = c.Number - 1
+		}
 	}
-	if first > 0 {
+	if last > 0 {
 		var at models.ID
-		binary.BigEndian.PutUint32(at[:], uint32(first)) //nolint:gosec // a log never has so many commands
+		binary.BigEndian.PutUint32(at[:], uint32(last)) //nolint:gosec // a log never has so many commands
 		out.Next = cursorOf(list, at)
 	}
 	return out, nil
+}
+
+func (f *AuditFilter) selects(c *models.Command, day time.Time) bool {
+	return (f.By == nil || f.By(c.By)) && (f.Command == "" || c.Kind == f.Command) &&
+		(day.IsZero() || c.At.Before(day.Add(24*time.Hour)))
 }
 
 func auditEntry(c *models.Command) AuditEntry {
