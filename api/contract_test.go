@@ -249,6 +249,7 @@ func TestContract(t *testing.T) {
 	}`)).object(t)["id"].(string)
 	c.check("GET", "/v1/batches/"+full, "", "", 200)
 	c.check("GET", "/v1/batches/"+full+"/logs", "", "", 200)
+	c.check("POST", "/v1/batches?dry_run=true", js, batchOf(t, `{"tags": ["a"], "to": ["ann@example.com"]}`), 200)
 	c.check("POST", "/v1/batches", form, "from=a@b.de&subject=s&body=b&to=a@b.de", 202)
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")
 	c.check("POST", "/v1/batches", js, batchOf(t, `{}`), 202, "Idempotency-Key", "k")

@@ -32,6 +32,11 @@ func (s *Server) createBatch(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
+	if c.Query("dry_run") == "true" {
+		v, err := s.svc.TryBatch(c.Request.Context(), caller(c), b)
+		answer(s, c, v, err)
+		return
+	}
 	if repeat.Key != "" {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
 	}

@@ -70,6 +70,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Block":              client.Block{},
 		"Check":              client.Check{},
 		"Counts":             client.Counts{},
+		"DryRun":             client.Plan{},
 		"FieldError":         client.FieldError{},
 		"History":            client.History{},
 		"HistoryCounts":      client.HistoryCounts{},
@@ -181,6 +182,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Deadline:  now.Add(time.Hour),
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
+	require.NoError(t, err(c.PlanBatch(ctx, batch)))
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))

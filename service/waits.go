@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // defaultPolicy returns the decision table of workers with default settings.
@@ -93,20 +95,25 @@ func severity(h *telemetry.Health) int { return slices.Index(telemetry.HealthSta
 // may be empty if no block rule is about their domains.
 func (w *waits) logs(b *models.Batch, v *models.View, recipients []models.Recipient) []*models.Wait {
 	out := make([]*models.Wait, v.Size)
-	cmds := policy.Commands{
-		Rule:       w.rules.Batch(b),
-		Rules:      w.rules,
-		Blocks:     policy.BlocksMeeting(w.rules, b),
-		Recipients: recipients,
-	}
-	steps := w.policy.Plan(v, b, &cmds, w.now)
+	cancelled := w.rules.Batch(b).Cancel != nil
+	steps := w.plan(b, v, recipients)
 	for i := range steps {
-		wait := w.step(&steps[i], cmds.Rule.Cancel != nil)
+		wait := w.step(&steps[i], cancelled)
 		for r := range steps[i].Recipients.All() {
 			out[r-1] = wait
 		}
 	}
 	return out
+}
+
+// plan returns the next steps of a chunk, as for logs.
+func (w *waits) plan(b *models.Batch, v *models.View, recipients []models.Recipient) []policy.Step {
+	return w.policy.Plan(v, b, &policy.Commands{
+		Rule:       w.rules.Batch(b),
+		Rules:      w.rules,
+		Blocks:     policy.BlocksMeeting(w.rules, b),
+		Recipients: recipients,
+	}, w.now)
 }
 
 // step returns what the recipients of a step wait for.
@@ -241,4 +248,191 @@ func (s *Service) batchWait(ctx context.Context, b *models.Batch, queued int) (*
 		}
 	}
 	return first, nil
+}
+
+// DryRun is what would happen to a batch if it were sent now.
+type DryRun struct {
+	DryRun     bool        `json:"dry_run"` // true
+	Recipients int         `json:"recipients"`
+	Duplicates int         `json:"duplicates"`
+	Lane       models.Lane `json:"lane"`
+	Deadline   time.Time   `json:"deadline"`
+	Routes     []Route     `json:"routes"`
+	// Seconds is the least time that the rates of the providers allow; nil if a provider that
+	// gets mail has no rate, or if nothing is sent now.
+	Seconds *float64 `json:"seconds,omitempty"`
+}
+
+// Route is the way of recipients who are treated alike.
+type Route struct {
+	Recipients int             `json:"recipients"`
+	Providers  []RouteProvider `json:"providers"`        // that the batch may use, in order of preference
+	Waits      *models.Wait    `json:"waits,omitempty"`  // what the mail waits for, if none takes it now
+	Reason     models.Reason   `json:"reason,omitempty"` // why it would fail at once
+	Text       string          `json:"text"`             // all of this, for people
+	stands     string          // for routes that are alike
+}
+
+// RouteProvider is a provider of a route.
+type RouteProvider struct {
+	Name    string       `json:"name"`
+	Share   float64      `json:"share"`              // part of the mail that it gets now, from 0 to 1
+	Waits   *models.Wait `json:"waits,omitempty"`    // why it gets none now
+	LeftOut string       `json:"left_out,omitempty"` // what it cannot carry of the message
+}
+
+// TryBatch checks a batch as Accept does, except for the limits of its user, and says what
+// would happen to it. It stores nothing and calls nobody.
+func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
+	b, err := in.Check()
+	if err == nil {
+		err = s.checkSender(ctx, who.User, b.Content.From)
+	}
+	now := time.Now()
+	if err == nil {
+		err = in.SetDeadline(&b, now)
+	}
+	if err != nil {
+		return DryRun{}, err
+	}
+	b.ID, b.User = models.NewBatchID(now), who.User
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out := DryRun{DryRun: true, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane, Deadline: b.Deadline}
+	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
+		for _, st := range w.plan(&b, models.Resolve(len(recipients), nil, nil), recipients) {
+			out.add(s.route(w, &b, &st))
+		}
+		return nil
+	})
+	out.Seconds = s.leastTime(&out)
+	return out, err
+}
+
+// add adds a route, or its recipients to a route that is alike.
+func (d *DryRun) add(r Route) {
+	for i := range d.Routes {
+		if d.Routes[i].stands == r.stands {
+			d.Routes[i].Recipients += r.Recipients
+			return
+		}
+	}
+	d.Routes = append(d.Routes, r)
+}
+
+// route returns the route of the recipients of a step.
+func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
+	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
+	switch {
+	case st.Do == policy.End:
+		r.Reason, r.Text = st.Reason, "it fails: "+st.Reason.Words()
+	case st.Do == policy.Wait:
+		r.Waits, r.Text = st.Waits, "it waits: "+st.Waits.Text
+	case len(w.providers) == 0:
+		r.Waits = w.step(st, false)
+		r.Text = "it waits: " + r.Waits.Text
+	}
+	var ready []int
+	total, names := 0, b.Providers
+	if len(names) == 0 {
+		names = s.providerNames()
+	}
+	for _, name := range names {
+		p := s.providerOf(name)
+		e := RouteProvider{Name: name, LeftOut: p.Carries.LeftOut(&b.Content)}
+		at := slices.IndexFunc(st.Options, func(o policy.Option) bool { return o.Provider == name })
+		turn := &models.Wait{Code: models.WaitTurn}
+		switch wait := turn; {
+		case st.Do != policy.Call || r.Waits != nil:
+		case at < 0:
+			e.Waits = &models.Wait{Code: models.WaitProviderOffline, Provider: name,
+				Text: name + " is offline, drained or blocked by a rule"}
+		default:
+			if wait = w.option(st.Options[at], st, turn); wait == turn {
+				ready = append(ready, len(r.Providers))
+				total += p.Weight
+			} else {
+				e.Waits = wait
+			}
+		}
+		r.Providers = append(r.Providers, e)
+	}
+	for i, k := range ready {
+		p := &r.Providers[k]
+		switch {
+		case !st.Fixed:
+			p.Share = float64(s.providerOf(p.Name).Weight) / float64(total)
+		case i == 0:
+			p.Share = 1
+		}
+	}
+	if r.Text == "" && len(ready) == 0 {
+		r.Waits = w.call(st)
+		r.Text = "it waits: " + r.Waits.Text
+	}
+	if r.Text == "" {
+		r.Text = "it is sent now: " + r.words()
+	}
+	r.stands = r.Text
+	return r
+}
+
+// words returns what each provider does, for people.
+func (r *Route) words() string {
+	var parts []string
+	for i := range r.Providers {
+		switch p := &r.Providers[i]; {
+		case p.Waits != nil:
+			parts = append(parts, p.Waits.Text)
+		case p.Share == 0:
+			parts = append(parts, p.Name+" gets what the ones before it do not take")
+		default:
+			parts = append(parts, fmt.Sprintf("%s gets %.0f %%", p.Name, 100*p.Share))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// leastTime returns the least time in seconds that the rates of providers allow, or nil.
+func (s *Service) leastTime(d *DryRun) *float64 {
+	mail := map[string]float64{}
+	for i := range d.Routes {
+		for _, p := range d.Routes[i].Providers {
+			mail[p.Name] += p.Share * float64(d.Routes[i].Recipients)
+		}
+	}
+	longest := 0.0
+	for name, n := range mail {
+		if n == 0 {
+			continue
+		}
+		rate := s.providerOf(name).Rate
+		if rate == 0 {
+			return nil
+		}
+		longest = max(longest, n/rate)
+	}
+	if longest == 0 {
+		return nil
+	}
+	return &longest
+}
+
+func (s *Service) providerNames() (out []string) {
+	for i := range s.providers {
+		out = append(out, s.providers[i].Name)
+	}
+	return out
+}
+
+// providerOf returns a configured provider.
+func (s *Service) providerOf(name string) models.Provider {
+	for i := range s.providers {
+		if s.providers[i].Name == name {
+			return s.providers[i]
+		}
+	}
+	return models.Provider{}
 }

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// plan asks what would happen to a batch.
+func (f *fixture) plan(fields string) service.DryRun {
+	f.Helper()
+	r := f.do(http.MethodPost, "/v1/batches?dry_run=true", "application/json", strings.NewReader(batchOf(f, fields)))
+	require.Equal(f, http.StatusOK, r.Status, string(r.Body))
+	var v service.DryRun
+	require.NoError(f, json.Unmarshal(r.Body, &v))
+	require.True(f, v.DryRun)
+	n := 0
+	for _, route := range v.Routes {
+		n += route.Recipients
+	}
+	require.Equal(f, v.Recipients, n, "each recipient has one route")
+	return v
+}
+
+// TestDryRunOfBatch: a dry run says which providers would get the mail and why others would not, and
+// stores nothing.
+func TestDryRunOfBatch(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	f.deps.Providers[0].Weight, f.deps.Providers[0].Rate, f.deps.Providers[0].Carries.Tags = 3, 2, 1
+	f.deps.Providers[1].Rate = 1
+	f.serve(Config{})
+	report := func(sg telemetry.Health) {
+		raw, err := json.Marshal(telemetry.WorkerState{Share: 1, Providers: []telemetry.ProviderState{
+			{Name: "sg", Health: sg}, {Name: "mg", Health: telemetry.Health{State: telemetry.Healthy}}}})
+		require.NoError(t, err)
+		require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
+		f.serve(Config{}) // it has not read the reports yet
+	}
+	first, second := f.deps.Providers[0].Name, f.deps.Providers[1].Name
+	require.Equal(t, []string{"sg", "mg"}, []string{first, second})
+
+	report(telemetry.Health{State: telemetry.Healthy})
+	to := `"to": ["a@one.test", "b@one.test", "A@one.test", "c@two.test", "d@two.test"]`
+	v := f.plan(`{"tags": ["x", "y"], ` + to + `}`)
+	require.Equal(t, []int{4, 1}, []int{v.Recipients, v.Duplicates})
+	require.Equal(t, []service.RouteProvider{
+		{Name: "sg", Share: 0.75, LeftOut: "1 of 2 tags: it takes 1"},
+		{Name: "mg", Share: 0.25, LeftOut: "2 of 2 tags: it takes 0"},
+	}, v.Routes[0].Providers)
+	require.Equal(t, "it is sent now: sg gets 75 %; mg gets 25 %", v.Routes[0].Text)
+	require.InDelta(t, 1.5, *v.Seconds, 1e-9, "3 of 4 messages at 2/s")
+	require.Equal(t, models.Urgent, v.Lane)
+	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), v.Deadline, time.Minute)
+
+	v = f.plan(`{"providers": ["mg", "sg"], ` + to + `}`)
+	require.Equal(t, "it is sent now: mg gets 100 %; sg gets what the ones before it do not take", v.Routes[0].Text)
+
+	until := time.Now().Add(time.Hour).UTC()
+	report(telemetry.Health{State: telemetry.Suspended, Why: "503 Service Unavailable", Until: until})
+	v = f.plan(`{` + to + `}`)
+	require.Equal(t, models.WaitProviderSuspend, v.Routes[0].Providers[0].Waits.Code)
+	require.Equal(t, "it is sent now: sg is suspended: 503 Service Unavailable; mg gets 100 %", v.Routes[0].Text)
+	v = f.plan(`{"providers": ["sg"], ` + to + `}`)
+	require.Equal(t, models.WaitProviderSuspend, v.Routes[0].Waits.Code)
+	require.Nil(t, v.Seconds)
+
+	postCommand[models.Block](f, "/v1/blocks", `{"domain": "two.test", "fail": true, "why": "a test"}`)
+	v = f.plan(`{` + to + `}`)
+	require.Len(t, v.Routes, 2)
+	require.Equal(t, models.BlockedByRule, v.Routes[1].Reason)
+	require.Equal(t, []int{2, 2}, []int{v.Routes[0].Recipients, v.Routes[1].Recipients})
+	postCommand[service.ControlResult](f, "/v1/providers/mg/offline", ``)
+	v = f.plan(`{` + to + `}`)
+	require.Equal(t, models.WaitProviderOffline, v.Routes[0].Providers[1].Waits.Code)
+	postCommand[service.ControlResult](f, "/v1/users/ann/pause", ``)
+	v = f.plan(`{` + to + `}`)
+	require.Equal(t, models.WaitUserPaused, v.Routes[0].Waits.Code)
+
+	wrong := f.do(http.MethodPost, "/v1/batches?dry_run=true", "application/json", strings.NewReader(`{}`))
+	require.Equal(t, http.StatusUnprocessableEntity, wrong.Status)
+	require.Empty(t, f.store.writes(), "nothing is stored")
+}
