@@ -448,3 +448,43 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 		return page.Batches, page.PageInfo, nil
 	}, 10), func(b BatchView) models.ID { return b.ID }))
 }
+
+// TestBoundedPagesOfABatch: pages of a batch that end because they have read enough go on where
+// they ended, in both directions, and list nothing twice.
+func TestBoundedPagesOfABatch(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
+	t.Cleanup(s.Close)
+	const chunks = 1300 // a page reads 1,000 of this size
+	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "aaaa", Chunks: chunks, Recipients: 2 * chunks,
+		Lane: models.Bulk, OnUnknown: models.Hold, Content: models.Content{Subject: "s"}}
+	var first models.Chunk
+	var want []models.ID
+	for k := range chunks {
+		b.Sizes = append(b.Sizes, 2)
+		c := models.Chunk{
+			ID:         b.ID.Chunk(k),
+			Recipients: []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com"}},
+		}
+		if k%3 == 0 || k == chunks-1000 { // the last chunk of a page, on the way there and back
+			c.Recipients[1].Email = "needle@example.com"
+			want = append(want, c.ID.Log(2))
+		}
+		if k == 0 {
+			first = c
+		} else {
+			require.NoError(t, store.PutChunk(t.Context(), c))
+		}
+	}
+	require.NoError(t, store.PutBatch(t.Context(), b, first))
+	spent := 0
+	require.Equal(t, want, ids(pages(t, func(p Page) ([]LogView, PageInfo, error) {
+		page, err := s.Logs(t.Context(), Caller{User: "aaaa"}, b.ID.String(), LogFilter{Part: "needle"}, p)
+		if !page.Until.IsZero() {
+			spent++
+		}
+		return page.Logs, page.PageInfo, err
+	}, 450), func(l LogView) models.ID { return l.ID }))
+	require.Positive(t, spent)
+}

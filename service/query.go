@@ -149,7 +149,8 @@ type PageInfo struct {
 // docs/adr/0007-lists-and-searches.md.
 const maxRead = 20_000
 
-// loadAtOnce is the number of batches or chunks of a page that are read at the same time.
+// loadAtOnce is the number of batches or chunks of a page that are read at the same time: from
+// one, which is often enough, up to this number.
 const loadAtOnce = 8
 
 // listing is a list of entries in the order of their IDs.
@@ -229,7 +230,7 @@ type gathered[T any] struct {
 // gather reads up to n entries that come after from.
 func (l *listing[T]) gather(ctx context.Context, from models.ID, up bool, n int) (out gathered[T], err error) {
 	var open []walk.Step // found, and not loaded
-	read := 0
+	read, window := 0, 1
 	load := func() error {
 		found, costs := make([][]T, len(open)), make([]int, len(open))
 		g, ctx := errgroup.WithContext(ctx)
@@ -254,7 +255,7 @@ func (l *listing[T]) gather(ctx context.Context, from models.ID, up bool, n int)
 			}
 			read += costs[i]
 		}
-		open = open[:0]
+		open, window = open[:0], min(2*window, loadAtOnce)
 		return nil
 	}
 	for st, err := range l.steps(from, up) {
@@ -268,7 +269,7 @@ func (l *listing[T]) gather(ctx context.Context, from models.ID, up bool, n int)
 				out.end = st.At.Log(models.MaxChunkRecipients) // its logs come after it
 			}
 		}
-		if len(open) == loadAtOnce || read >= maxRead {
+		if len(open) == window || read >= maxRead {
 			if err := load(); err != nil {
 				return out, err
 			}
