@@ -362,7 +362,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",
 		Grave: true,
-		Back:  "/operations#holds",
+		Back:  "/operations/parked",
 		Text: []string{
 			"All unfinished mail that was accepted before " + before + " is sent.",
 			"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
@@ -377,7 +377,7 @@ func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor
 	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations")
+	seeOther(w, r, "/operations/parked")
 	return nil
 }
 

@@ -164,7 +164,7 @@ func reconnect(b *browserTab) {
 
 // lookAtAll looks at all pages at several widths, light and dark.
 func lookAtAll(t *testing.T, b *browserTab, p *product) {
-	b.open("/operations")
+	b.open("/operations/users")
 	limits := eval[string](b, `document.querySelector("#users a[href$='/limits']").getAttribute("href")`)
 	b.open("/batches")
 	one := eval[string](
@@ -184,6 +184,10 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"compose":    "/compose",
 		"providers":  "/providers",
 		"operations": "/operations",
+		"parked":     "/operations/parked",
+		"rules":      "/operations/blocks",
+		"users":      "/operations/users",
+		"audit":      "/operations/audit",
 		"settings":   "/settings",
 		"limits":     limits,
 		"docs":       "/docs",

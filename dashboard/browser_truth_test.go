@@ -105,7 +105,7 @@ func TestBrowserBack(t *testing.T) {
 	b := f.logIn(f.url)
 	for _, c := range []struct{ path, button, sees string }{
 		{"/settings", "Create key", "Enter a name"},
-		{"/operations", "Set senders", "user"},
+		{"/operations/users", "Set senders", "No user has this name"},
 		{"/compose", "Send to all", "Not sent."},
 	} {
 		b.open(c.path)
@@ -154,7 +154,7 @@ func TestBrowserSessionEnds(t *testing.T) {
 	b.at("/batches/")
 	b.sees("Written for an hour")
 
-	b.open("/operations")
+	b.open("/operations/blocks")
 	b.until(`document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource?.readyState === 1`)
 	b.typeInto("domain", "example.org")
 	end()
@@ -259,7 +259,7 @@ func TestBrowserCommandsAreShown(t *testing.T) {
 	b.open("/logs/" + id.Log(1).String() + "/release")
 	b.press("Send again")
 	b.sees("Queued: the message is sent again.")
-	b.open("/operations")
+	b.open("/operations/audit")
 	b.sees("sent a message again")
 	b.open("/providers/sg/offline")
 	b.press("Take offline")
@@ -331,5 +331,46 @@ func TestBrowserLocale(t *testing.T) {
 		b.sees(c.later)
 		require.NotContains(t, eval[string](b, "document.body.innerText"), "\u202f")
 	}
+	require.Empty(t, b.complaints())
+}
+
+// TestBrowserOperations: each job of Operations has a page, and the audit log is filtered by who,
+// what and when.
+func TestBrowserOperations(t *testing.T) {
+	f := newRig(t, nil)
+	boss := service.Caller{User: "local", Operator: true}
+	b := f.logIn(f.url)
+	for _, do := range []models.CommandKind{models.ProviderOffline, models.ProviderOnline} {
+		_, _, err := f.service.ControlProvider(t.Context(), boss, do, "sg", "maintenance", service.Repeat{})
+		require.NoError(t, err)
+	}
+	_, _, err := f.service.ControlUser(t.Context(), boss, models.PauseUser, "local", "by mistake", service.Repeat{})
+	require.NoError(t, err)
+	b.open("/operations")
+	for _, c := range []struct{ link, path, sees string }{
+		{"Held and parked", "/operations/parked", "No parked messages"},
+		{"Rules", "/operations/blocks", "No block rules"},
+		{"Users and keys", "/operations/users", "may send as anyone"},
+		{"Audit log", "/operations/audit", "paused a user"},
+		{"Queues and workers", "/operations", "Consistency check"},
+	} {
+		b.press(c.link)
+		b.until(`location.pathname === ` + quoteJS(c.path) + ` && document.readyState === "complete"`)
+		b.sees(c.sees)
+		require.Equal(t, c.link, eval[string](b, `document.querySelector("h1").innerText`))
+	}
+	b.lookAround("operations-queues", "/operations")
+	b.lookAround("operations-audit", "/operations/audit")
+	rows := `document.querySelectorAll("#audit .audit-row").length`
+	require.Equal(t, 3, eval[int](b, rows))
+	b.do(chromedp.SetValue(chromedp.ID("what"), string(models.PauseUser)))
+	b.press("Filter")
+	b.until(`location.search.includes("what=") && document.readyState === "complete"`)
+	require.Equal(t, 1, eval[int](b, rows))
+	b.sees("by mistake")
+	b.open("/operations/audit?who=local&day=" + time.Now().UTC().Format(time.DateOnly))
+	require.Equal(t, 3, eval[int](b, rows))
+	b.open("/operations/audit?who=nobody")
+	b.sees("No entries match the filter.")
 	require.Empty(t, b.complaints())
 }

@@ -244,11 +244,10 @@ func (d *Dashboard) userRoutes() map[string]handler {
 }
 
 func (d *Dashboard) operatorRoutes() map[string]handler {
-	return map[string]handler{
+	routes := map[string]handler{
 		"GET /providers/{name}/{do}":  d.askProvider,
 		"POST /providers/{name}/{do}": d.switchProvider,
 
-		"GET /operations":            d.operations,
 		"GET /live/operations":       d.operationsEvents,
 		"POST /operations/blocks":    d.addBlock,
 		"POST /operations/users":     d.controlUser,
@@ -264,6 +263,10 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"POST /operations/holds/lift":       d.liftHolds,
 		"POST /operations/{what}/{id}/{do}": d.operate,
 	}
+	for _, p := range operationsPages {
+		routes["GET "+operationsPath(p.name)] = d.operations(p.name)
+	}
+	return routes
 }
 
 // forUsers passes the visitor to h, or redirects to the login page.

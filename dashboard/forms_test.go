@@ -20,16 +20,16 @@ func TestTypedAddressOfForm(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	for path, want := range map[string]string{
-		"/settings/keys":               "/settings#keys",
-		"/settings/keys/x/revoke":      "/settings#keys",
-		"/settings/sessions/all/end":   "/settings#sessions",
-		"/operations/blocks":           "/operations#blocks",
-		"/operations/users":            "/operations#users",
-		"/operations/parked/x/discard": "/operations#parked",
-		"/compose/preview":             "/compose#preview",
-		"/theme":                       "/",
-		"/logout":                      "/",
-		"/login/github":                "/login#github",
+		"/settings/keys":                        "/settings#keys",
+		"/settings/keys/x/revoke":               "/settings#keys",
+		"/settings/sessions/all/end":            "/settings#sessions",
+		"/operations/blocks/x/remove":           "/operations/blocks#x",
+		"/operations/users/local/keys/y/revoke": "/operations/users/local#keys",
+		"/operations/parked/x/discard":          "/operations/parked#x",
+		"/compose/preview":                      "/compose#preview",
+		"/theme":                                "/",
+		"/logout":                               "/",
+		"/login/github":                         "/login#github",
 	} {
 		require.Equal(t, want, f.board.pageOf(path))
 		a := b.do(http.MethodGet, path, nil, "Accept", "text/html")

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -11,11 +10,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/accesslog"
 )
 
-// operationsView is the page for operators.
+// operationsView has what one of the pages of Operations shows.
 type operationsView struct {
+	Page    string // one of operationsPages
+	Title   string
+	Tabs    []tab
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
 	// Unmatched counts the events, since the workers started, whose log was not found.
@@ -29,70 +30,12 @@ type operationsView struct {
 	Others    int // number of users that are not listed
 	Audit     []auditRow
 	Access    accessView
-	Older     string // cursor of the next page of the audit trail
-	First     bool
+	Filter    auditForm
+	Older     string   // path of the next page of the audit trail
 	Names     []string // names of the providers
 	Form      blockForm
 	User      userForm
 	Problem   string // why the broker could not be read, or ""
-}
-
-// auditRow is one command in words.
-type auditRow struct {
-	service.AuditEntry
-	Who   string
-	Words string
-	On    string // path of the page of its object
-	About string
-}
-
-// accessView is a page of the access log.
-type accessView struct {
-	Kind  accesslog.Kind // empty: all
-	Kinds []accessKind
-	Rows  []accessRow
-	Older string // cursor of the next page
-	First bool
-}
-
-// accessKind is a choice of the filter.
-type accessKind struct {
-	Kind  accesslog.Kind
-	Words string
-}
-
-var accessKinds = []accessKind{
-	{"", "All"},
-	{accesslog.Login, "Logins"},
-	{accesslog.FailedLogin, "Refused logins"},
-	{accesslog.FailedKey, "Refused keys"},
-}
-
-// accessRow is an entry of the access log in words.
-type accessRow struct {
-	service.AccessEntry
-	Who   string
-	Words string
-}
-
-// accessWords describes the reasons of entries in words.
-var accessWords = map[string]string{
-	"link":                "logged in by a one-time link",
-	"github":              "logged in through GitHub",
-	"links_off":           "login refused: one-time links are turned off",
-	"link_not_local":      "login refused: the link works only on the machine itself",
-	"link_invalid":        "login refused: the one-time link was used, has expired or is wrong",
-	"wrong_state":         "login refused: it was started in another browser or took too long",
-	"github_refused":      "login refused: cancelled or denied at GitHub",
-	"github_unavailable":  "login failed: GitHub could not be reached",
-	"login_taken":         "login refused: the name belongs to another GitHub account here",
-	"not_allowed":         "login refused: the GitHub user is not listed",
-	"wrong_key":           "API key refused: it does not exist",
-	"revoked_key":         "API key refused: it was revoked",
-	"expired_key":         "API key refused: it has expired",
-	"address_not_allowed": "API key refused: it may not be used from this address",
-	"owner_not_operator":  "API key refused: its owner is no longer an operator",
-	"user_disabled":       "refused: the user is disabled",
 }
 
 // blockForm is the form of a block rule and its errors.
@@ -114,9 +57,26 @@ const (
 	parkedListed = 100
 )
 
-// operations is GET /operations, for operators.
-func (d *Dashboard) operations(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	return d.showOperations(w, r, v, http.StatusOK, blockForm{}, userForm{})
+// operationsPages are the pages of Operations by the last part of their paths, with the parts that
+// update by themselves.
+var operationsPages = []struct {
+	name, title string
+	parts       []string
+}{
+	{"", "Queues and workers", []string{"sums", "queues", "workers"}},
+	{"parked", "Held and parked", []string{"holds", "parked"}},
+	{"blocks", "Rules", []string{"blocks"}},
+	{"users", "Users and keys", []string{"users"}},
+	{"audit", "Audit log", []string{"audit"}},
+}
+
+func operationsPath(page string) string { return strings.TrimSuffix("/operations/"+page, "/") }
+
+// operations returns the handler of a page of Operations, for operators.
+func (d *Dashboard) operations(page string) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		return d.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
+	}
 }
 
 func (d *Dashboard) showOperations(
@@ -124,96 +84,110 @@ func (d *Dashboard) showOperations(
 	r *http.Request,
 	v *visitor,
 	status int,
+	name string,
 	form blockForm,
 	user userForm,
 ) error {
-	cursor := r.URL.Query().Get("cursor")
-	view, err := d.readOperations(r.Context(), v.caller(), cursor)
+	filter := auditFormOf(r)
+	view, err := d.readOperations(r.Context(), v.caller(), name, filter)
 	if err != nil {
 		return err
 	}
-	if view.Access, err = d.readAccess(r, v.caller()); err != nil {
-		return err
+	if name == "audit" {
+		if view.Access, err = d.readAccess(r, v.caller()); err != nil {
+			return err
+		}
 	}
 	view.Form, view.User = form, user
-	p := page{Title: "Operations", Active: "operations", Data: view}
-	if view.First && form.Wrong == nil && user.Wrong == nil {
-		p.Live = "/live/operations"
+	p := page{Title: view.Title, Active: "operations", Data: view}
+	if filter.empty() && form.Wrong == nil && user.Wrong == nil {
+		p.Live = "/live/operations?page=" + name
 	}
 	d.render(w, r, v, status, "operations", p)
 	return nil
 }
 
-// readAccess returns the page of the access log that a request selects.
-func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView, error) {
-	q := r.URL.Query()
-	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := d.service.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
-	if err != nil {
-		return v, err
-	}
-	v.Older = log.Next
-	for i := range log.Entries {
-		e := &log.Entries[i]
-		row := accessRow{AccessEntry: *e, Who: e.Login, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
-		if e.User != "" {
-			row.Who = d.nameOf(r.Context(), e.User)
-		}
-		v.Rows = append(v.Rows, row)
-	}
-	return v, nil
-}
-
 // operationsEvents is GET /live/operations, for operators.
 func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	who := v.caller()
-	return d.stream(w, r, v, eventsKey("operations"), func() source {
-		return source{
-			read: func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, "") },
-			render: func(now any) (parts, error) {
-				return d.pages.parts("operations", now, "sums", "holds", "queues", "workers", "parked", "blocks", "users", "audit")
-			},
+	who, name := v.caller(), r.URL.Query().Get("page")
+	for _, p := range operationsPages {
+		if p.name != name {
+			continue
 		}
-	})
+		return d.stream(w, r, v, eventsKey("operations ", name), func() source {
+			return source{
+				read:   func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, name, auditForm{}) },
+				render: func(now any) (parts, error) { return d.pages.parts("operations", now, p.parts...) },
+			}
+		})
+	}
+	return errNoPage
 }
 
-func (d *Dashboard) readOperations(ctx context.Context, who service.Caller, cursor string) (*operationsView, error) {
-	v := &operationsView{First: cursor == ""}
-	for i := range d.configured {
-		v.Names = append(v.Names, d.configured[i].Name)
+// readOperations reads what a page of Operations shows.
+func (d *Dashboard) readOperations(
+	ctx context.Context, who service.Caller, name string, audit auditForm,
+) (*operationsView, error) {
+	v := &operationsView{Page: name}
+	for _, p := range operationsPages {
+		here := p.name == name
+		v.Tabs = append(v.Tabs, tab{To: operationsPath(p.name), Text: p.title, Here: here})
+		if here {
+			v.Title = p.title
+		}
 	}
 	var err error
+	switch name {
+	case "":
+		if err = d.readBroker(ctx, who, v); err == nil {
+			err = d.addSums(ctx, who, v)
+		}
+		if err == nil {
+			v.Workers, err = d.service.Workers(ctx, who)
+		}
+	case "parked":
+		if err = d.readBroker(ctx, who, v); err == nil {
+			err = d.readHolds(ctx, who, v)
+		}
+	case "blocks":
+		for i := range d.configured {
+			v.Names = append(v.Names, d.configured[i].Name)
+		}
+		v.Blocks, err = d.service.Blocks(ctx, who)
+	case "users":
+		var users []service.UserView
+		var all int
+		users, all, err = d.service.Users(ctx, who)
+		v.Users = users[:min(len(users), usersListed)]
+		v.Others = all - len(v.Users)
+	case "audit":
+		err = d.readAudit(ctx, who, v, audit)
+	}
+	return v, err
+}
+
+// readBroker reads the queues and the parked messages. The page tells if the broker cannot be
+// read.
+func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
 	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
 		v.Parked, err = d.service.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
-		v.Problem, err = e.Detail, nil // show the rest of the page
+		v.Problem, err = e.Detail, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := d.addSums(ctx, who, v); err != nil {
-		return nil, err
-	}
-	if v.Workers, err = d.service.Workers(ctx, who); err != nil {
-		return nil, err
-	}
-	if v.Blocks, err = d.service.Blocks(ctx, who); err != nil {
-		return nil, err
-	}
-	audit, err := d.service.Audit(ctx, who, service.Page{Limit: auditPage, Cursor: cursor})
-	if err != nil {
-		return nil, err
-	}
-	v.Older = audit.Next
-	for i := range audit.Commands {
-		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], d.nameOf(ctx, audit.Commands[i].By)))
-	}
-	return v, nil
+	return err
 }
 
-// addSums reads the consistency check, the unknown outcomes, the holds and the users.
+func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
+	v.Holds, err = d.service.Holds(ctx, who)
+	for i := range v.Holds {
+		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
+	}
+	return err
+}
+
+// addSums reads the consistency check, the unknown outcomes, the unmatched events and the holds.
 func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
 	check, err := d.service.LastCheck(ctx, who)
 	var e *service.Error
@@ -235,46 +209,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 			v.Unmatched += w.Unmatched
 		}
 	}
-	if v.Holds, err = d.service.Holds(ctx, who); err != nil {
-		return err
-	}
-	for i := range v.Holds {
-		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
-	}
-	users, all, err := d.service.Users(ctx, who)
-	v.Users = users[:min(len(users), usersListed)]
-	v.Others = all - len(v.Users)
-	return err
-}
-
-// commandWords describes commands in words.
-var commandWords = map[models.CommandKind]string{
-	models.StopBatch:       "stopped a batch",
-	models.ResumeBatch:     "resumed a batch",
-	models.CancelBatch:     "cancelled a batch",
-	models.RetryBatch:      "retried the failed messages of a batch",
-	models.ReleaseBatch:    "released messages of a batch",
-	models.PauseUser:       "paused a user",
-	models.ResumeUser:      "resumed a user",
-	models.DisableUser:     "disabled a user",
-	models.EnableUser:      "enabled a user",
-	models.EndSessions:     "ended the sessions of a user",
-	models.SetSenders:      "set the senders of a user",
-	models.SetLimits:       "set the limits of a user",
-	models.ProviderOffline: "took a provider offline",
-	models.ProviderDrain:   "drained a provider",
-	models.ProviderOnline:  "brought a provider online",
-	models.ProviderProbe:   "probed a provider",
-	models.AddBlock:        "added a block rule",
-	models.RemoveBlock:     "removed a block rule",
-	models.HoldOld:         "put older batches on hold",
-	models.LiftHolds:       "lifted all holds",
-	models.EraseAddress:    "began to erase an address",
-	models.AddressErased:   "erased an address",
-	models.CreatedKey:      "created a key",
-	models.RevokedKey:      "revoked a key",
-	models.Requeued:        "requeued a parked message",
-	models.Discarded:       "discarded a parked message",
+	return d.readHolds(ctx, who, v)
 }
 
 // nameOf returns the name of a user, or the ID if there is no such user.
@@ -288,28 +223,6 @@ func (d *Dashboard) nameOf(ctx context.Context, id string) string {
 	}
 	d.names.Store(id, u.Name)
 	return u.Name
-}
-
-func auditRowOf(e *service.AuditEntry, who string) auditRow {
-	row := auditRow{
-		AuditEntry: *e,
-		Who:        who,
-		Words:      commandWords[e.Command],
-		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
-	}
-	if row.Words == "" {
-		row.Words = string(e.Command)
-	}
-	switch {
-	case !e.LogID.IsZero():
-		row.Words = "sent a message again"
-		row.About, row.On = e.LogID.String(), "/logs/"+e.LogID.String()
-	case !e.BatchID.IsZero():
-		row.About, row.On = e.BatchID.String(), "/batches/"+e.BatchID.String()
-	case e.Block != nil:
-		row.About = blockWords(e.Block)
-	}
-	return row
 }
 
 // blockWords says which mail a block rule matches.
@@ -345,12 +258,12 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = wrongFields(refused)
-		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, form, userForm{})
+		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
 	}
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations#blocks")
+	seeOther(w, r, "/operations/blocks")
 	return nil
 }
 
@@ -395,13 +308,13 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 		seeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
 		return nil
 	default:
-		seeOther(w, r, "/operations#audit")
+		seeOther(w, r, "/operations/users")
 		return nil
 	}
 	if f("page") == "user" {
 		return d.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
 	}
-	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, blockForm{}, form)
+	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "users", blockForm{}, form)
 }
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
@@ -422,6 +335,6 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations#"+r.PathValue("what"))
+	seeOther(w, r, operationsPath(r.PathValue("what")))
 	return nil
 }

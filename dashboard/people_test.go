@@ -162,7 +162,7 @@ func TestAllSessionsEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Commands, 2)
 	require.Equal(t, []string{"gh9", "gh8"}, []string{page.Commands[0].By, page.Commands[1].By})
-	require.Contains(t, boss.get("/operations").text, "ended the sessions of a user")
+	require.Contains(t, boss.get("/operations/audit").text, "ended the sessions of a user")
 }
 
 // TestEndedSessionDoesNotComeBack: a session that is stored again after a command has ended it
@@ -195,7 +195,7 @@ func TestUserPageRevokesKeys(t *testing.T) {
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
 	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop key", models.KeyOptions{})
 	require.NoError(t, err)
-	require.Contains(t, b.get("/operations").text, `href="/operations/users/ann"`)
+	require.Contains(t, b.get("/operations/users").text, `href="/operations/users/ann"`)
 	require.Contains(t, b.get("/operations/users/ann").text, "shop key")
 	a := b.post("/operations/users/ann/keys/"+key.ID+"/revoke", nil)
 	require.Equal(t, "/operations/users/ann", a.Request.URL.Path)
@@ -221,7 +221,7 @@ func TestKeysPageListsAll(t *testing.T) {
 		last, _, err = f.service.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name, models.KeyOptions{})
 		require.NoError(t, err)
 	}
-	require.Contains(t, b.get("/operations").text, `href="/operations/keys"`)
+	require.Contains(t, b.get("/operations/users").text, `href="/operations/keys"`)
 	text := b.get("/operations/keys").text
 	require.Contains(t, text, "shop of ann")
 	require.Contains(t, text, "shop of bea")
@@ -254,12 +254,12 @@ func TestLoginsAreRecorded(t *testing.T) {
 	}, f.recorded())
 	for _, reason := range []string{"login github", "login.failed not_allowed"} {
 		_, reason, _ = strings.Cut(reason, " ")
-		require.Contains(t, boss.get("/operations").text, accessWords[reason])
+		require.Contains(t, boss.get("/operations/audit").text, accessWords[reason])
 	}
-	failed := boss.get("/operations?access=" + string(accesslog.FailedLogin)).text
+	failed := boss.get("/operations/audit?access=" + string(accesslog.FailedLogin)).text
 	require.Contains(t, failed, accessWords["not_allowed"])
 	require.NotContains(t, failed, accessWords["github"])
-	require.Equal(t, http.StatusBadRequest, boss.get("/operations?access=x").StatusCode)
+	require.Equal(t, http.StatusBadRequest, boss.get("/operations/audit?access=x").StatusCode)
 }
 
 // TestLivePageOfEndedSession: a live page that is open shows nothing more after a command has
