@@ -2,8 +2,10 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -53,7 +55,7 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 // overviewEvents is GET /live/overview.
 func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	return d.stream(w, r, v, eventsKey("overview ", who.Whose()), func() source {
+	return d.stream(w, r, v, eventsKey("overview ", who.Whose(), " ", who.Operator), func() source {
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
 			render: func(now any) (parts, error) {
@@ -76,6 +78,21 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
+	notices := attend(providers, batches.Batches)
+	if who.Operator {
+		if notices, err = d.attendOperator(ctx, who, notices); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(notices, func(a, b attention) int {
+		switch {
+		case a.Grave == b.Grave:
+			return 0
+		case a.Grave:
+			return -1
+		}
+		return 1
+	})
 	v := &overviewView{
 		Base:      d.public.String(),
 		Empty:     len(batches.Batches) == 0,
@@ -84,7 +101,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Days:      stats.Days,
 		Chart:     daysChart(stats.Days),
 		Providers: providers,
-		Attention: attend(providers, batches.Batches),
+		Attention: notices,
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
@@ -123,6 +140,34 @@ func attend(providers []providerNow, batches []service.BatchView) []attention {
 		out = append(out, attendBatch(&batches[i])...)
 	}
 	return out
+}
+
+// attendOperator adds what needs an operator's attention.
+func (d *Dashboard) attendOperator(ctx context.Context, who service.Caller, out []attention) ([]attention, error) {
+	check, err := d.service.LastCheck(ctx, who)
+	var e *service.Error
+	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
+		return nil, err
+	}
+	if n := int64(check.Differences); n > 0 {
+		out = append(out, attention{
+			Grave: true,
+			Title: fmt.Sprintf("%s %s wrong", num(n), plural(n, "sum is", "sums are")),
+			Text:  "The newest consistency check found that. Run safedelivr check --repair.",
+			To:    "/operations",
+			Do:    "View check",
+		})
+	}
+	holds, err := d.service.Holds(ctx, who)
+	if len(holds) > 0 {
+		out = append(out, attention{
+			Title: "Mail is on hold",
+			Text:  "It was accepted before a backup that was restored.",
+			To:    "/operations/parked",
+			Do:    "Review",
+		})
+	}
+	return out, err
 }
 
 func attendProvider(a *providerNow) []attention {

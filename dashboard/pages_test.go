@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -437,4 +439,33 @@ func TestFormsOfStrangersAreBounded(t *testing.T) {
 	a := f.browser().post("/compose", form)
 	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 	require.NotContains(t, a.text, `value="Hello"`)
+}
+
+// TestAttention: the overview begins with what needs attention, the gravest first, and says if
+// nothing does. Only operators are told of what only they can change.
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+	user, boss := f.browser(), f.browser()
+	user.byGitHub("Ann")
+	boss.byGitHub("bob")
+	f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Healthy} })
+	f.board.tracker.sample(t.Context(), time.Now())
+	require.Contains(t, user.get("/").text, "Nothing needs your attention")
+	text := boss.get("/").text
+	require.Contains(t, text, "1 sum is wrong")
+	require.NotContains(t, text, "Nothing needs your attention")
+
+	command := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute)}
+	_, err := control.NewFollower(f.store).Append(t.Context(), &command, nil)
+	require.NoError(t, err)
+	f.providers(func(p *telemetry.ProviderState) { p.Health.State = telemetry.Failing })
+	f.board.tracker.sample(t.Context(), time.Now())
+	require.Eventually(t, func() bool { return strings.Contains(boss.get("/").text, "Mail is on hold") }, time.Minute, 20*time.Millisecond)
+	text = boss.get("/").text
+	failing, hold, start := strings.Index(text, "is failing"), strings.Index(text, "Mail is on hold"), strings.Index(text, "three steps")
+	require.Positive(t, failing)
+	require.Less(t, failing, hold)
+	require.Less(t, hold, start)
+	require.NotContains(t, user.get("/").text, "Mail is on hold")
 }
