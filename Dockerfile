@@ -1,13 +1,15 @@
 # The whole product as one static binary in an otherwise empty image. To build from another image:
 # --build-arg GO_IMAGE=golang@sha256:…
 ARG GO_IMAGE=golang:1.26.8@sha256:3c3e25a4da13fd0478eed2df1eb35a0e667094a7124d3993a6a1d30f71c17e79
-FROM ${GO_IMAGE} AS build
+FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 WORKDIR /src
 # First what changes rarely, so that the modules stay in a layer of their own.
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o /out/safedelivr ./cmd/safedelivr \
+# scripts/release says version and commit.
+ARG LDFLAGS="-s -w" TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags="$LDFLAGS" -o /out/safedelivr ./cmd/safedelivr \
     && mkdir /out/data
 
 FROM scratch

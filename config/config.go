@@ -168,9 +168,9 @@ type Limits struct {
 
 // Quotas bounds what each user may ask for, unless an operator sets other limits for the user. 0 means no limit.
 type Quotas struct {
-	// requests to the API; as many at once after a pause
+	// requests to the API, and as many to the dashboard; as many at once after a pause
 	RequestsPerSecond int64 `koanf:"requests_per_second" range:"0.." unit:"requests/s"`
-	// requests to the API that run at the same time
+	// requests to the API that run at the same time, and as many to the dashboard
 	RequestsAtOnce int64 `koanf:"requests_at_once" range:"0.." unit:"requests"`
 	// recipients of the batches accepted in a UTC hour
 	RecipientsPerHour int64 `koanf:"recipients_per_hour" range:"0.." unit:"recipients"`

@@ -92,10 +92,10 @@ func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 	}
 }
 
-// TestBoxes: each kind of event that Safedelivr uses needs a box at each provider, and README
-// names the boxes.
+// TestBoxes: each kind of event that Safedelivr uses needs a box at each provider, and
+// docs/webhooks.md names the boxes.
 func TestBoxes(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+	readme, err := os.ReadFile("../docs/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestBoxes(t *testing.T) {
 			}
 			for label := range strings.SplitSeq(b.Label, " and ") {
 				if !strings.Contains(row, label) {
-					t.Errorf("README names no box %q of %s", label, k.Title)
+					t.Errorf("docs/webhooks.md names no box %q of %s", label, k.Title)
 				}
 			}
 		}

@@ -1,44 +1,39 @@
 package app
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
-	"strings"
 )
 
-// Version returns the version of the program, or the commit that it was built from, and that of Go.
+// Set by scripts/release.
+var version, commit, date string
+
+// Version returns the version of the program and that of Go.
 func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	v := version
+	if info, ok := debug.ReadBuildInfo(); ok && v == "" && info.Main.Version != "(devel)" {
+		v = info.Main.Version // of go install
 	}
-	v := info.Main.Version
-	if v == "" || v == "(devel)" {
-		v = "devel"
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
-				v += "-" + s.Value[:12]
-			}
-		}
-	}
-	return "safedelivr " + v + " " + info.GoVersion
+	return "safedelivr " + cmp.Or(v, "devel") + " " + runtime.Version()
 }
 
-// Build returns the version of the program, and the commit that it was built from with its date, one a line.
+// Build returns the version of the program, the commit that it was built from with its date, and the platform, one a
+// line.
 func Build() string {
-	lines := []string{Version()}
-	commit, at, changed := "unknown", "", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
+	id, at, changed := commit, date, ""
+	if info, ok := debug.ReadBuildInfo(); ok && id == "" {
 		for _, s := range info.Settings {
 			switch {
 			case s.Key == "vcs.revision":
-				commit = s.Value
+				id = s.Value
 			case s.Key == "vcs.time":
-				at = " of " + s.Value
+				at = s.Value
 			case s.Key == "vcs.modified" && s.Value == "true":
 				changed = ", with changes that are not committed"
 			}
 		}
 	}
-	return strings.Join(append(lines, "commit "+commit+at+changed, runtime.GOOS+"/"+runtime.GOARCH), "\n")
+	return Version() + "\ncommit " + cmp.Or(id, "unknown") + " of " + cmp.Or(at, "an unknown date") + changed + "\n" +
+		runtime.GOOS + "/" + runtime.GOARCH
 }

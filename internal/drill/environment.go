@@ -67,6 +67,7 @@ func (s *setup) newEnvironment(ctx context.Context) (*environment, error) {
 func (e *environment) environ(more ...string) []string {
 	c := &e.cfg.Cassandra
 	out := []string{
+		"SAFEDELIVR_CONFIG=", // no file, also if there is one in this folder
 		"SAFEDELIVR_DATA_DIR=" + filepath.Join(e.dir, "data"),
 		"SAFEDELIVR_CASSANDRA_HOSTS=" + strings.Join(c.Hosts, ","),
 		"SAFEDELIVR_CASSANDRA_KEYSPACE=" + e.name,

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// TestMain runs the tests where the documents are.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// TestConfigurationPage: the page has each variable of the code with its values and its default.
+func TestConfigurationPage(t *testing.T) {
+	raw, err := os.ReadFile(configurationPage)
+	require.NoError(t, err)
+	want, err := withTables(string(raw), "config/config.go")
+	require.NoError(t, err)
+	require.Equal(t, want, string(raw), "write it with: go run ./internal/site -write")
+	for _, row := range []string{
+		"| `SAFEDELIVR_LIMITS_RETRIES` | retries per recipient. Mail that all its providers refuse for a temporary reason " +
+			"waits beyond that, until its deadline | 0 to 1,000 attempts | `10` |",
+		"| `SAFEDELIVR_TIMES_DEADLINE` | nothing is handed over later than this after acceptance: `expired` | " +
+			"duration, more than 0 | `168h` |",
+		"| more than 0 bytes | `5242880` (5 MiB) |",
+		"| `SAFEDELIVR_LOG` | lowest level of the lines of the log | `debug`, `info`, `warn`, `error` | `info` |",
+	} {
+		require.Contains(t, want, row)
+	}
+	_, err = withTables(strings.Replace(string(raw), "<!-- settings of times -->", "", 1), "config/config.go")
+	require.ErrorContains(t, err, "no place for the settings of times")
+}
+
+// TestSite: the pages can be built twice into one folder, and their links lead to pages that exist.
+func TestSite(t *testing.T) {
+	out := t.TempDir()
+	for range 2 {
+		require.NoError(t, run(out, false))
+	}
+	s, err := build(".")
+	require.NoError(t, err)
+	for _, p := range s.pages {
+		require.FileExists(t, filepath.Join(out, p.Path))
+	}
+	index, err := os.ReadFile(filepath.Join(out, "index.html"))
+	require.NoError(t, err)
+	require.Contains(t, string(index), `href="docs/configuration.html"`)
+	require.NotContains(t, string(index), "<script")
+	require.NotContains(t, string(index), `src="http`, "the pages need no network")
+}
+
+// TestBrokenLinks: links to files, pages and headings that do not exist are found.
+func TestBrokenLinks(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "docs"), 0o700))
+	for name, text := range map[string]string{
+		"README.md": "# One\n[a](docs/two.md#part) [b](docs/two.md#none) [c](none.md) [d](#one) [e](http:/x) " +
+			"![f](none.png)",
+		"docs/two.md": "# Two\n## Part\n[a](../README.md) [b](https://example.com/x)",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
+	}
+	s, err := build(root)
+	require.NoError(t, err)
+	var got []string
+	for _, err := range s.broken() {
+		got = append(got, err.Error())
+	}
+	require.Equal(t, []string{
+		"README.md: there is no heading #none in docs/two.md",
+		"README.md: there is no file none.md",
+		`README.md: "http:/x" is no address`,
+		"README.md: there is no file none.png",
+	}, got)
+}
+
+// documents returns the documents with commands.
+func documents(t *testing.T) []string {
+	t.Helper()
+	out := []string{"README.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/recipes/*.md"} {
+		found, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		out = append(out, found...)
+	}
+	return out
+}
+
+// TestCommandsOfDocuments runs the commands of each document, as printed, in bash and in zsh: those of the quick start
+// first, unless the document has commands of its own for that. Blocks that are not run say why in the text, and must
+// have no mistake in their syntax.
+func TestCommandsOfDocuments(t *testing.T) {
+	for _, name := range []string{"bash", "zsh", "curl", "openssl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("needs " + name + ": apt-get install " + name)
+		}
+	}
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "product"), "./cmd/safedelivr")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	start, err := blocks("README.md")
+	require.NoError(t, err)
+	ran := 0
+	for _, source := range documents(t) {
+		all, err := blocks(source)
+		require.NoError(t, err)
+		for _, b := range all {
+			for line := range strings.Lines(b.Text) {
+				require.NotRegexp(t, `(^|\s)#`, line, "%s:%d: a zsh that is typed into knows no comments", source, b.Line)
+			}
+		}
+		var script []block
+		if source != "README.md" {
+			script = append(script, start...)
+		}
+		script = append(script, all...)
+		for _, shell := range []string{"bash", "zsh"} {
+			syntax(t, shell, source, all)
+			if !hasCommands(all) {
+				continue
+			}
+			ran++
+			t.Run(shell+" "+source, func(t *testing.T) {
+				t.Parallel()
+				runBlocks(t, shell, bin, script)
+			})
+		}
+	}
+	require.GreaterOrEqual(t, ran, 10)
+}
+
+func hasCommands(all []block) bool {
+	for _, b := range all {
+		if b.NotRun == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// syntax checks blocks without running them.
+func syntax(t *testing.T, shell, source string, all []block) {
+	t.Helper()
+	for _, b := range all {
+		cmd := exec.CommandContext(t.Context(), shell, "-n")
+		cmd.Stdin = strings.NewReader(b.Text)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s:%d in %s: %s", source, b.Line, shell, out)
+	}
+}
+
+// runBlocks runs blocks in one shell, which ends at the first command that fails. A block with a terminal of its own
+// runs beside, in place of the one before.
+//
+// There are stand-ins for what cannot be reached: the simulator for SendGrid, with its key and one domain; the program
+// that was built here for the one that go install gets; free ports for 8080.
+func runBlocks(t *testing.T, shell, bin string, script []block) {
+	t.Helper()
+	sim := simulator.New(simulator.Options{})
+	t.Cleanup(sim.Close)
+	api := httptest.NewServer(sim)
+	t.Cleanup(api.Close)
+	account := simulator.Account{Name: "sg", Kind: "sendgrid", Key: "SG.your-key", Domain: "example.com"}
+	require.NoError(t, sim.AddAccount(account))
+	home, port := t.TempDir(), freePort(t)
+	path := filepath.Join(home, "bin")
+	require.NoError(t, os.MkdirAll(path, 0o700))
+	write := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o700))
+	}
+	product := filepath.Join(bin, "product")
+	write("bin/safedelivr", "#!/bin/sh\n"+
+		"if [ \"$1\" = init ]; then shift; set -- init --base-url "+api.URL+"/sg \"$@\"; fi\n"+
+		"exec "+product+" \"$@\"\n")
+	goTool, err := exec.LookPath("go")
+	require.NoError(t, err)
+	write("bin/go", "#!/bin/sh\ncase \"$1 $2\" in 'install github.com/'*@latest) exit 0 ;; esac\nexec "+goTool+" \"$@\"\n")
+	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nfail\n", port))
+	env := []string{
+		"PATH=" + path + ":" + os.Getenv("PATH"), "HOME=" + home, "CURL_HOME=" + home, "TMPDIR=" + home,
+		"SAFEDELIVR_LISTEN=127.0.0.1:" + port, "SAFEDELIVR_METRICS_LISTEN=off",
+	}
+	var text strings.Builder
+	text.WriteString("set -e\ncd " + home + "\n" +
+		"stop() { [ -z \"$SERVER\" ] || { kill $SERVER; wait $SERVER || true; }; }\nSERVER=\ntrap stop EXIT\n")
+	for i, b := range script {
+		switch {
+		case b.NotRun != "":
+		case b.Serves:
+			name := fmt.Sprintf("terminal-%d", i)
+			write(name, b.Text[:strings.LastIndex(strings.TrimSpace(b.Text), "\n")+1]+
+				"exec "+strings.TrimSpace(lastLine(b.Text))+"\n")
+			fmt.Fprintf(&text, "stop\nenv -i %s %s %s/%s >>%[3]s/server.log 2>&1 &\nSERVER=$!\n%[5]s\n",
+				quoted(env), shell, home, name, awaitServer(port))
+		default:
+			fmt.Fprintf(&text, "printf '== line %d\\n' >&2\n%s", b.Line, b.Text)
+		}
+	}
+	write("script", text.String())
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, shell, filepath.Join(home, "script"))
+	cmd.Env, cmd.Dir, cmd.WaitDelay = env, home, 10*time.Second
+	out, err := cmd.CombinedOutput()
+	log, _ := os.ReadFile(filepath.Join(home, "server.log"))
+	require.NoError(t, err, "%s\n%s", out, log)
+}
+
+// lastLine returns the last line of a block, which is the program that the terminal runs.
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	line := lines[len(lines)-1]
+	if assigned, command, ok := strings.Cut(line, " safedelivr"); ok && strings.Contains(assigned, "=") {
+		return "env " + assigned + " safedelivr" + command // exec takes no assignments
+	}
+	return line
+}
+
+// awaitServer returns commands that wait until a server answers.
+func awaitServer(port string) string {
+	return "n=0; until curl -q -sk -o /dev/null http://127.0.0.1:" + port + "/healthz || " +
+		"curl -q -sk -o /dev/null https://127.0.0.1:" + port + "/healthz; do n=$((n + 1)); [ $n -lt 300 ]; sleep 0.1; done"
+}
+
+// quoted returns words of a shell.
+func quoted(words []string) string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = "'" + w + "'"
+	}
+	return strings.Join(out, " ")
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	return port
+}
