@@ -100,7 +100,7 @@ func TestBrowserHistory(t *testing.T) {
 		t,
 		f.store.PutTransient(t.Context(), telemetry.HistoryKind(time.Now()), "w/2", h.Encode(), telemetry.HistoryKept),
 	)
-	b.until(`[...document.querySelectorAll("#history td")].some((e) => e.innerText.replace(/\s/g, "").includes("31337"))`)
+	b.until(`[...document.querySelectorAll("#history td")].some((e) => e.innerText.includes("31,337"))`)
 	b.until(charts)
 	require.True(
 		t,
