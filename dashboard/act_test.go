@@ -61,7 +61,7 @@ func TestCommands(t *testing.T) {
 	require.Contains(t, a.text, `id="senders-wrong"`)
 	a = b.post("/operations/users", url.Values{"do": {"pause"}, "name": {"unknown"}})
 	require.Contains(t, a.text, `id="name-wrong"`)
-	a = b.post(
+	b.post(
 		"/operations/users",
 		url.Values{"do": {"senders"}, "name": {"local"}, "senders": {"@example.org shop@example.com"}},
 	)
