@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,10 +79,13 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// sameBoundary replaces the boundary of a multipart body, which is random.
+// sameBoundary replaces the boundary of a multipart body, which is random, and sorts the parts,
+// whose order may be random.
 func sameBoundary(r *models.Request) {
 	if _, params, err := mime.ParseMediaType(r.ContentType); err == nil && params["boundary"] != "" {
 		r.ContentType = strings.ReplaceAll(r.ContentType, params["boundary"], "B")
-		r.Body = bytes.ReplaceAll(r.Body, []byte(params["boundary"]), []byte("B"))
+		parts := strings.Split(string(r.Body), "--"+params["boundary"])
+		slices.Sort(parts)
+		r.Body = []byte(strings.Join(parts, "--B"))
 	}
 }

@@ -344,13 +344,13 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 		e := RouteProvider{Name: name, LeftOut: p.Carries.LeftOut(&b.Content)}
 		at := slices.IndexFunc(st.Options, func(o policy.Option) bool { return o.Provider == name })
 		turn := &models.Wait{Code: models.WaitTurn}
-		switch wait := turn; {
+		switch {
 		case st.Do != policy.Call || r.Waits != nil:
 		case at < 0:
 			e.Waits = &models.Wait{Code: models.WaitProviderOffline, Provider: name,
 				Text: name + " is offline, drained or blocked by a rule"}
 		default:
-			if wait = w.option(st.Options[at], st, turn); wait == turn {
+			if wait := w.option(st.Options[at], st, turn); wait == turn {
 				ready = append(ready, len(r.Providers))
 				total += p.Weight
 			} else {
