@@ -299,7 +299,7 @@ func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/logs/"+done.LogID.String()+"?did=release")
+	seeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
 	return nil
 }
 

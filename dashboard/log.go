@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"sync"
@@ -45,7 +46,8 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	id := r.PathValue("id")
 	b, err := d.service.ListedBatch(r.Context(), v.caller(), batchOfLog(id))
 	if err == nil && b.Recipients == 1 {
-		seeOther(w, r, "/batches/"+b.ID.String()) // which shows its only recipient
+		to := url.URL{Path: "/batches/" + b.ID.String(), RawQuery: r.URL.RawQuery}
+		seeOther(w, r, to.String()) // which shows its only recipient
 		return nil
 	}
 	return d.showLog(w, r, v, id, nil)
@@ -65,7 +67,7 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, 
 	if err != nil {
 		return err
 	}
-	if r.URL.Query().Get("did") == "release" {
+	if r.URL.Query().Get("did") == "sent" {
 		view.Did = "Queued: the message is sent again."
 	}
 	if view.Batch = b; view.User != "" {
