@@ -34,8 +34,9 @@ func (s *Scheduler) Compute(f func()) {
 }
 
 // Enter waits until work of a user may compute, as low-priority work: one piece of each user
-// at a time, so that a user who asks for much delays only that user. The caller must call
-// leave, and wait for nothing meanwhile. Enter returns the error of ctx if that ends.
+// at a time, so that a user who asks for much delays only that user. While urgent mail
+// passes, the user's next piece waits as in Backoff. The caller must call leave, and wait for
+// nothing meanwhile. Enter returns the error of ctx if that ends.
 func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err error) {
 	end, err := s.turns.take(ctx, user)
 	if err != nil {
@@ -43,7 +44,15 @@ func (s *Scheduler) Enter(ctx context.Context, user string) (leave func(), err e
 	}
 	select {
 	case s.cpu <- struct{}{}:
-		return func() { <-s.cpu; end() }, nil
+		begun := time.Now()
+		return func() {
+			<-s.cpu
+			if pause := s.rest(time.Since(begun)); pause > 0 {
+				time.AfterFunc(pause, end)
+				return
+			}
+			end()
+		}, nil
 	case <-ctx.Done():
 		end()
 		return nil, ctx.Err()
@@ -111,15 +120,24 @@ const maxBackoff = 500 * time.Millisecond
 // mail passes: three times as long as that took, and half a second at most. Without
 // urgent mail it returns at once. It ends with ctx.
 func (s *Scheduler) Backoff(ctx context.Context, took time.Duration) {
-	if !s.UrgentLately() {
+	pause := s.rest(took)
+	if pause == 0 {
 		return
 	}
-	t := time.NewTimer(min(3*took, maxBackoff))
+	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
 	}
+}
+
+// rest returns how long low-priority work pauses after a piece of it.
+func (s *Scheduler) rest(took time.Duration) time.Duration {
+	if !s.UrgentLately() {
+		return 0
+	}
+	return min(3*took, maxBackoff)
 }
 
 type lowKey struct{}

@@ -76,6 +76,33 @@ func TestEnter(t *testing.T) {
 	})
 }
 
+// TestEnterWhileUrgentMailPasses checks that the next piece of the same user waits then, and that of no other.
+func TestEnterWhileUrgentMailPasses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &Scheduler{cpu: make(chan struct{}, 1)}
+		compute := func(user string) (waited time.Duration) {
+			began := time.Now()
+			leave, err := s.Enter(t.Context(), user)
+			require.NoError(t, err)
+			waited = time.Since(began)
+			time.Sleep(10 * time.Millisecond)
+			leave()
+			return waited
+		}
+		require.Zero(t, compute("greedy"))
+		require.Zero(t, compute("greedy"), "no urgent mail passes")
+		s.NoteUrgent()
+		require.Zero(t, compute("greedy"))
+		require.Zero(t, compute("other"))
+		require.Equal(t, 20*time.Millisecond, compute("greedy"), "30 ms after its last piece, 10 of which the other took")
+		time.Sleep(maxBackoff)
+		s.turns.mu.Lock()
+		defer s.turns.mu.Unlock()
+		require.Empty(t, s.turns.users)
+	})
+}
+
 func TestWithLow(t *testing.T) {
 	t.Parallel()
 	require.False(t, IsLow(t.Context()))
