@@ -71,9 +71,16 @@ func TestCreateOptions(t *testing.T) {
 		"track_opens": true, "track_clicks": false,
 		"to": [{"email": "ann@example.com", "vars": {"order": "A-1"}, "metadata": {"customer": 17}}]
 	}`)))
-	require.Equal(t, []models.Address{{Email: "help@example.com"}, {Email: "ann@example.com", Name: "Ann"}}, b.Content.ReplyTo)
-	require.Equal(t, []models.Header{{Name: "List-Id", Value: "<news.example.com>"}, {Name: "X-Order", Value: "№ {{order}}"}},
-		b.Content.Headers)
+	require.Equal(
+		t,
+		[]models.Address{{Email: "help@example.com"}, {Email: "ann@example.com", Name: "Ann"}},
+		b.Content.ReplyTo,
+	)
+	require.Equal(
+		t,
+		[]models.Header{{Name: "List-Id", Value: "<news.example.com>"}, {Name: "X-Order", Value: "№ {{order}}"}},
+		b.Content.Headers,
+	)
 	require.Equal(t, []string{"welcome", "v2.1"}, b.Content.Tags)
 	require.True(t, b.Content.TrackOpens)
 	require.False(t, b.Content.TrackClicks)
@@ -138,8 +145,12 @@ func TestCreateForm(t *testing.T) {
 		a, b, rs := f.with(t).accepted(r)
 		require.Equal(
 			t,
-			models.Content{From: models.Address{Email: "shop@example.com"}, ReplyTo: []models.Address{{Email: "help@example.com"}},
-				Subject: "Größe & more + 100%", HTML: "<p>a=b&c</p>\r\n"},
+			models.Content{
+				From:    models.Address{Email: "shop@example.com"},
+				ReplyTo: []models.Address{{Email: "help@example.com"}},
+				Subject: "Größe & more + 100%",
+				HTML:    "<p>a=b&c</p>\r\n",
+			},
 			b.Content,
 		)
 		require.Equal(
