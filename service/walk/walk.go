@@ -159,7 +159,7 @@ func (t *tree) level(l models.Level, first, last time.Time) bool {
 		}
 		begin, end := n.Span.Start, n.Span.Start.Add(l.Length())
 		if child := l.Child(); child != "" {
-			if !t.level(child, later(begin, first), earlier(end, last)) {
+			if !t.level(child, models.LaterOf(begin, first), models.EarlierOf(end, last)) {
 				return false
 			}
 		} else if !t.second(begin) {
@@ -200,20 +200,6 @@ func (t *tree) visits(chunk models.ID) bool {
 	at := chunk.Time()
 	return (t.span.after(chunk) || t.span.Up && t.span.after(chunk.Log(models.MaxChunkRecipients))) &&
 		!at.Before(t.span.First) && at.Before(t.span.Last)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // indexRows is the number of rows of the address index after which a walk makes a step.
