@@ -1,8 +1,11 @@
 package drill
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,7 +19,7 @@ import (
 // in flight. The calls of other workers pass through it, too.
 type victim struct {
 	providers http.Handler
-	open      atomic.Int64 // the worker's calls that have no answer yet
+	open      atomic.Int64 // the worker's calls that have arrived whole and have no answer yet
 	cut       atomic.Int64 // its calls that ended without an answer
 }
 
@@ -35,6 +38,11 @@ func (v *victim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		v.providers.ServeHTTP(w, r)
 		return
 	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler) // the worker ended in the middle of its request
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	v.open.Add(1)
 	defer func() {
 		if r.Context().Err() != nil {
@@ -113,16 +121,19 @@ func (d *drill) freezeDuringCalls(ctx context.Context, then func()) error {
 
 // recordedLate waits until the worker has recorded an answer that it read only after it was woken.
 func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
-	var inFlight []string // logs whose calls were in flight then
+	// Logs whose calls may have been in flight then: a provider that is busy stores the mail of a call a while after it
+	// came.
+	var inFlight []string
 	d.sim.EachCopy(func(id string, _ map[string]int) {
 		if slices.ContainsFunc(d.sim.Copies(id), func(c simulator.Copy) bool {
-			return c.At.Before(frozen) && c.At.After(frozen.Add(-2*slowAnswer))
+			return c.At.After(frozen.Add(-2*slowAnswer)) && c.At.Before(frozen.Add(startBy))
 		}) {
 			inFlight = append(inFlight, id)
 		}
 	})
 	asleep := float64((3 * startBy).Milliseconds())
-	return poll(ctx, d.bound(patience), "a call that the worker slept through is recorded", func() (bool, error) {
+	what := fmt.Sprintf("a call that the worker slept through is recorded, of one of %d recipients", len(inFlight))
+	return poll(ctx, d.bound(patience), what, func() (bool, error) {
 		for _, log := range inFlight {
 			story, err := d.timeline(ctx, log)
 			if err != nil {
