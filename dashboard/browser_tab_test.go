@@ -164,8 +164,11 @@ func (b *browserTab) fill(id, value string) {
 func (b *browserTab) typeInto(id, text string) {
 	b.Helper()
 	b.until(`document.getElementById(` + quoteJS(id) + `)`)
-	eval[bool](b, `((e) => { e.value = `+quoteJS(text)+`; return e.dispatchEvent(new Event("input", { bubbles: true })); })(
-		document.getElementById(`+quoteJS(id)+`))`)
+	eval[bool](
+		b,
+		`((e) => { e.value = `+quoteJS(text)+`; return e.dispatchEvent(new Event("input", { bubbles: true })); })(
+		document.getElementById(`+quoteJS(id)+`))`,
+	)
 }
 
 // look opens a page and checks its layout and its accessibility.

@@ -88,7 +88,14 @@ func TestBrowserKeyIsOnScreen(t *testing.T) {
 		})()`)
 		b.do(chromedp.Reload())
 		b.until(`document.readyState === "complete" && !document.getElementById("new-key")`)
-		require.Equal(b, 1, eval[int](b, `[...document.querySelectorAll("#keys .title")].filter((e) => e.innerText === `+quoteJS(name)+`).length`))
+		require.Equal(
+			b,
+			1,
+			eval[int](
+				b,
+				`[...document.querySelectorAll("#keys .title")].filter((e) => e.innerText === `+quoteJS(name)+`).length`,
+			),
+		)
 	}
 	keys := eval[int](b, `document.querySelectorAll("#keys .key-row").length`)
 	require.Equal(t, 6, keys)
@@ -147,7 +154,13 @@ func TestBrowserSessionEnds(t *testing.T) {
 		link, err := f.board.LoginLink(t.Context(), LocalUser())
 		require.NoError(t, err)
 		_, query, _ := strings.Cut(link, "?")
-		require.True(t, eval[bool](b, `fetch("/login/link", { method: "POST", body: new URLSearchParams(`+quoteJS(query)+`) }).then((r) => r.ok)`))
+		require.True(
+			t,
+			eval[bool](
+				b,
+				`fetch("/login/link", { method: "POST", body: new URLSearchParams(`+quoteJS(query)+`) }).then((r) => r.ok)`,
+			),
+		)
 	}
 	logInAgain()
 	b.press("Continue")
@@ -178,7 +191,14 @@ func TestBrowserFigures(t *testing.T) {
 		require.NoError(t, err)
 	}
 	var err error
-	event := models.Event{ID: "e", Recipient: 1, Attempt: 2, Provider: "mg", Kind: models.Delivered, At: at.Add(15 * time.Second)}
+	event := models.Event{
+		ID:        "e",
+		Recipient: 1,
+		Attempt:   2,
+		Provider:  "mg",
+		Kind:      models.Delivered,
+		At:        at.Add(15 * time.Second),
+	}
 	fact := models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{event}}
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
 
@@ -212,13 +232,23 @@ func TestBrowserFigures(t *testing.T) {
 
 	b.open("/batches/" + id.String())
 	eval[bool](b, `(document.getElementById("ask").showModal(), true)`)
-	require.NotEqual(t, eval[string](b, "getComputedStyle(document.body).backgroundColor"),
-		eval[string](b, "getComputedStyle(document.documentElement).backgroundColor"), "the gutter of the scrollbar is dimmed, too")
+	require.NotEqual(
+		t,
+		eval[string](b, "getComputedStyle(document.body).backgroundColor"),
+		eval[string](
+			b,
+			"getComputedStyle(document.documentElement).backgroundColor",
+		),
+		"the gutter of the scrollbar is dimmed, too",
+	)
 
 	labels := eval[[]string](b, `(() => {
 		const shown = [];
 		const fill = CanvasRenderingContext2D.prototype.fillText;
-		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { shown.push(text); return fill.call(this, text, ...at); };
+		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
+			shown.push(text);
+			return fill.call(this, text, ...at);
+		};
 		return new Promise((done) => {
 			document.querySelector("[data-chart]").dispatchEvent(new CustomEvent("htmx:sseMessage", { bubbles: true }));
 			requestAnimationFrame(() => requestAnimationFrame(() => done(shown.filter((text) => /\d:\d\d:\d\d/.test(text)))));
@@ -235,7 +265,8 @@ func TestBrowserFigures(t *testing.T) {
 	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
 	b.open("/login")
 	off := eval[float64](b, `(() => {
-		const card = document.querySelector("main .panel").getBoundingClientRect(), page = document.body.getBoundingClientRect();
+		const card = document.querySelector("main .panel").getBoundingClientRect();
+		const page = document.body.getBoundingClientRect();
 		return Math.abs(card.left - page.left - (page.right - card.right));
 	})()`)
 	require.Less(t, off, 2.0, "the card is in the middle")
@@ -292,7 +323,8 @@ func TestBrowserFailingProvider(t *testing.T) {
 	b.open("/providers")
 	b.sees("7 calls failed since the last one succeeded. Last error: 503 Service Unavailable.")
 	b.sees("1 call failed since the last one succeeded.")
-	left := `[...document.querySelectorAll("#mg time[data-time=in]")].map((e) => +(/^in (\d+) s$/.exec(e.innerText) ?? [])[1])[0]`
+	left := `[...document.querySelectorAll("#mg time[data-time=in]")]
+		.map((e) => +(/^in (\d+) s$/.exec(e.innerText) ?? [])[1])[0]`
 	b.until(left + " <= 90")
 	first := eval[int](b, left)
 	b.until(left + " < " + strconv.Itoa(first))

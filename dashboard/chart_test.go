@@ -45,7 +45,14 @@ func (f *rig) rerouted(at time.Time) models.ID {
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	all := models.SetTo(2)
 	f.called(id, 1, at, 100*time.Millisecond, "sg", models.Part{Class: models.Unavailable, Recipients: all, Status: 503})
-	f.called(id, 2, at.Add(150*time.Millisecond), 50*time.Millisecond, "mg", models.Part{Class: models.Accepted, Recipients: all})
+	f.called(
+		id,
+		2,
+		at.Add(150*time.Millisecond),
+		50*time.Millisecond,
+		"mg",
+		models.Part{Class: models.Accepted, Recipients: all},
+	)
 	return id
 }
 

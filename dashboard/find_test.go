@@ -104,7 +104,8 @@ func TestEveryCountIsALink(t *testing.T) {
 		checked := map[string]bool{}
 		for _, m := range countLink.FindAllStringSubmatch(b.get(path).text, -1) {
 			to, text := strings.ReplaceAll(m[1], "&amp;", "&"), tags.ReplaceAllString(m[2], " ")
-			if !strings.Contains(to, "#logs") && !strings.Contains(to, "/logs?") || strings.Contains(to, "size=") || text == "Clear" {
+			if !strings.Contains(to, "#logs") && !strings.Contains(to, "/logs?") || strings.Contains(to, "size=") ||
+				text == "Clear" {
 				continue
 			}
 			found := numbers.FindString(text)

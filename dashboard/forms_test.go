@@ -50,7 +50,12 @@ func TestKeyFormTwice(t *testing.T) {
 	form := url.Values{"name": {"shop"}, "scope": {"send"}, "once": {once[1]}}
 	first := b.post("/settings/keys", form).text
 	require.Contains(t, first, `id="new-key"`)
-	require.Less(t, strings.Index(first, `id="keys"`), strings.Index(first, `id="new-key"`), "the browser scrolls to #keys")
+	require.Less(
+		t,
+		strings.Index(first, `id="keys"`),
+		strings.Index(first, `id="new-key"`),
+		"the browser scrolls to #keys",
+	)
 	again := b.post("/settings/keys", form).text
 	require.NotContains(t, again, `id="new-key"`)
 	require.Contains(t, again, "This key exists already.")
@@ -66,14 +71,17 @@ func TestFormIsKeptWithoutSession(t *testing.T) {
 	f := newRig(t, nil)
 	stranger := f.browser()
 	entered := url.Values{
-		"from": {"shop@example.com"}, "subject": {`A "quoted" <b>subject</b>`}, "text": {"Two\nlines, {{first}}"}, "do": {"curl"},
+		"from": {
+			"shop@example.com",
+		}, "subject": {`A "quoted" <b>subject</b>`}, "text": {"Two\nlines, {{first}}"}, "do": {"curl"},
 	}
 	a := stranger.post("/compose", entered)
 	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
 	require.Contains(t, a.text, "Your session has ended")
 	require.Contains(t, a.text, `action="/compose"`)
 	kept := url.Values{}
-	for _, m := range regexp.MustCompile(`(?s)<input type="hidden" name="([^"]+)" value="([^"]*)">`).FindAllStringSubmatch(a.text, -1) {
+	hidden := regexp.MustCompile(`(?s)<input type="hidden" name="([^"]+)" value="([^"]*)">`)
+	for _, m := range hidden.FindAllStringSubmatch(a.text, -1) {
 		kept.Add(m[1], html.UnescapeString(m[2]))
 	}
 	require.Equal(t, entered, kept)

@@ -304,7 +304,8 @@ func (r *rig) exactlyOnce(id models.ID, recipients int) (unknown int) {
 	return unknown
 }
 
-// oncePerLog is exactlyOnce where other batches were sent, too. withCopy is the number of logs with a copy of all batches.
+// oncePerLog is exactlyOnce where other batches were sent, too. withCopy is the number of logs with a copy of all
+// batches.
 func (r *rig) oncePerLog(id models.ID, recipients int) (unknown, withCopy int) {
 	r.t.Helper()
 	all, delivered := r.copies()

@@ -26,13 +26,17 @@ func TestOutcomeKeys(t *testing.T) {
 func TestWordsOfAnswer(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]Part{
-		"503 Service Unavailable":                           {Class: Unavailable, Status: 503},
-		"429 Too Many Requests":                             {Class: Throttled, Status: 429, Text: "Too Many Requests"},
-		"503 Service Temporarily Unavailable nginx":         {Class: Unavailable, Status: 503, Text: "503 Service Temporarily Unavailable nginx"},
-		"401 Unauthorized: the key was revoked":             {Class: AccountClass, Status: 401, Text: "the key was revoked"},
-		"the request could not be sent: connection refused": {Class: Unavailable, Text: "the request could not be sent: connection refused"},
-		"the provider was not available":                    {Class: Unavailable},
-		"599: a status without a name":                      {Class: Unknown, Status: 599, Text: "a status without a name"},
+		"503 Service Unavailable": {Class: Unavailable, Status: 503},
+		"429 Too Many Requests":   {Class: Throttled, Status: 429, Text: "Too Many Requests"},
+		"503 Service Temporarily Unavailable nginx": {
+			Class: Unavailable, Status: 503, Text: "503 Service Temporarily Unavailable nginx",
+		},
+		"401 Unauthorized: the key was revoked": {Class: AccountClass, Status: 401, Text: "the key was revoked"},
+		"the request could not be sent: connection refused": {
+			Class: Unavailable, Text: "the request could not be sent: connection refused",
+		},
+		"the provider was not available": {Class: Unavailable},
+		"599: a status without a name":   {Class: Unknown, Status: 599, Text: "a status without a name"},
 	} {
 		require.Equal(t, want, p.Words())
 	}

@@ -45,8 +45,13 @@ func TestFindAudit(t *testing.T) {
 	day := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	const all = 1500
 	for n := 1; n <= all; n++ {
-		c := models.Command{Number: n, Token: models.NewToken(), At: day.Add(time.Duration(n/500) * 24 * time.Hour), By: "ann",
-			Kind: models.RevokedKey}
+		c := models.Command{
+			Number: n,
+			Token:  models.NewToken(),
+			At:     day.Add(time.Duration(n/500) * 24 * time.Hour),
+			By:     "ann",
+			Kind:   models.RevokedKey,
+		}
 		if n%100 == 0 {
 			c.By, c.Kind = "bob", models.CreatedKey
 		}
@@ -71,7 +76,11 @@ func TestFindAudit(t *testing.T) {
 	}
 	require.Len(t, find(AuditFilter{}), all)
 	bob := func(by string) bool { return by == "bob" }
-	require.Equal(t, []int{1500, 1400, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100}, find(AuditFilter{By: bob}))
+	require.Equal(
+		t,
+		[]int{1500, 1400, 1300, 1200, 1100, 1000, 900, 800, 700, 600, 500, 400, 300, 200, 100},
+		find(AuditFilter{By: bob}),
+	)
 	require.Equal(t, []int{900, 800, 700, 600, 500}, find(AuditFilter{Command: models.CreatedKey, Day: "2026-02-01"}))
 	require.Len(t, find(AuditFilter{Day: "2026-01-31"}), 499)
 	require.Empty(t, find(AuditFilter{Day: "2025-01-31"}))

@@ -42,7 +42,8 @@ func (s *script) answer(n int, ended time.Time, parts ...models.Part) {
 }
 
 var statusOf = map[models.Class]int{
-	models.Accepted: 202, models.Unavailable: 503, models.Throttled: 429, models.AccountClass: 401, models.RejectedRequest: 400,
+	models.Accepted: 202, models.Unavailable: 503, models.Throttled: 429, models.AccountClass: 401,
+	models.RejectedRequest: 400,
 }
 
 // of returns the flow of a batch with one chunk.

@@ -208,7 +208,11 @@ func (h *history) checkOutages(t *testing.T, provider string, all []Outage) {
 			}
 		}
 		require.NotNil(t, first)
-		require.True(t, slices.ContainsFunc(failed, func(c *played) bool { return c.began.Equal(o.From) }), "it begins with a call")
+		require.True(
+			t,
+			slices.ContainsFunc(failed, func(c *played) bool { return c.began.Equal(o.From) }),
+			"it begins with a call",
+		)
 		for _, c := range calls {
 			success := !c.fails && !c.began.Before(first.ended)
 			require.False(t, success && c.ended.Before(o.To), "a call succeeded before the end")

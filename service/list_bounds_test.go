@@ -1,0 +1,84 @@
+package service
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+func TestPagesReadABoundedAmount(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
+	t.Cleanup(s.Close)
+	const batches = 1200
+	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
+	wanted := map[int]bool{0: true, 700: true, 1199: true}
+	var want []models.ID
+	for n := range batches {
+		b := models.Batch{ID: models.NewBatchID(at.Add(-time.Duration(n) * time.Second)), User: "aaaa", Chunks: 1,
+			Recipients: 1, Lane: models.Urgent, OnUnknown: models.Hold, Content: models.Content{Subject: "Nothing"}}
+		if wanted[n] {
+			b.Content.Subject = "A needle"
+			want = append(want, b.ID)
+		}
+		rs := []models.Recipient{{Email: fmt.Sprintf("ann%d@example.com", n)}}
+		require.NoError(t, store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
+	}
+	read := func(p Page) BatchPage {
+		page, err := s.FindBatches(t.Context(), Caller{User: "aaaa"}, BatchFilter{Subject: "needle"}, p)
+		require.NoError(t, err)
+		return page
+	}
+	page := read(Page{Limit: 10})
+	require.Equal(t, want[:1], ids(page.Batches, func(b BatchView) models.ID { return b.ID }), "it read all")
+	require.WithinRange(t, page.Until, at.Add(-600*time.Second), at.Add(-300*time.Second))
+	require.Equal(t, want, ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
+		page := read(p)
+		return page.Batches, page.PageInfo, nil
+	}, 10), func(b BatchView) models.ID { return b.ID }))
+}
+
+func TestBoundedPagesOfABatch(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
+	t.Cleanup(s.Close)
+	const chunks = 1300 // a page reads 1,000 of this size
+	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "aaaa", Chunks: chunks, Recipients: 2 * chunks,
+		Lane: models.Bulk, OnUnknown: models.Hold, Content: models.Content{Subject: "s"}}
+	var first models.Chunk
+	var want []models.ID
+	for k := range chunks {
+		b.Sizes = append(b.Sizes, 2)
+		c := models.Chunk{
+			ID:         b.ID.Chunk(k),
+			Recipients: []models.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com"}},
+		}
+		if k%3 == 0 || k == chunks-1000 { // the last chunk of a page, on the way there and back
+			c.Recipients[1].Email = "needle@example.com"
+			want = append(want, c.ID.Log(2))
+		}
+		if k == 0 {
+			first = c
+		} else {
+			require.NoError(t, store.PutChunk(t.Context(), c))
+		}
+	}
+	require.NoError(t, store.PutBatch(t.Context(), b, first))
+	spent := 0
+	require.Equal(t, want, ids(pages(t, func(p Page) ([]LogView, PageInfo, error) {
+		page, err := s.Logs(t.Context(), Caller{User: "aaaa"}, b.ID.String(), LogFilter{Part: "needle"}, p)
+		if !page.Until.IsZero() {
+			spent++
+		}
+		return page.Logs, page.PageInfo, err
+	}, 450), func(l LogView) models.ID { return l.ID }))
+	require.Positive(t, spent)
+}
