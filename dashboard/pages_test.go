@@ -293,44 +293,6 @@ func TestNoRoute(t *testing.T) {
 	}
 }
 
-func TestFind(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
-	require.Equal(t, "/batches/"+id.String(), b.get("/search?q=batch."+id.String()).Request.URL.Path)
-	require.Equal(t, "/batches/"+id.String(), b.get("/search?q="+id.Log(1).String()).Request.URL.Path, "its only message")
-	require.Equal(t, http.StatusNotFound, b.get("/search?q="+models.NewBatchID(time.Now()).String()).StatusCode)
-	require.Contains(t, b.get("/search?q=ann@example.com").text, "No message was sent to this address")
-	marks := models.NewAddressIndex(id, []models.Recipient{{Email: "ann@example.com"}})
-	require.NoError(t, f.store.PutAddressIndex(t.Context(), "local", marks))
-	require.Contains(t, b.get("/search?q=Ann@example.com").text, id.Log(1).String())
-	require.Contains(t, b.get("/search?q="+url.QueryEscape("Ann <ann@EXAMPLE.com>")).text, id.Log(1).String())
-	require.Contains(t, b.get("/logs?email=ann@b").text, "&#34;ann@b&#34; does not have a valid domain.")
-	for _, domain := range []string{"@Example.com", "example.com"} {
-		a := b.get("/search?q=" + domain)
-		require.Equal(t, "/logs", a.Request.URL.Path, domain)
-		require.Contains(t, a.text, id.Log(1).String(), domain)
-	}
-	f.summed(id)
-	for text, found := range map[string][]string{
-		"NN@ex": {id.Log(1).String()},
-		"eLL":   {`href="/batches/` + id.String() + `"`},
-		"zzz":   nil,
-	} {
-		page := b.get("/search?q=" + url.QueryEscape(text)).text
-		for _, want := range found {
-			require.Contains(t, page, want, text)
-		}
-		require.Equal(t, found == nil, !strings.Contains(page, id.String()), text)
-	}
-	require.Equal(t, http.StatusBadRequest, b.get("/batches?from=2026-01-02&to=2026-01-01").StatusCode)
-	day := time.Now().UTC().Format(time.DateOnly)
-	require.Contains(t, b.get("/batches?state=queued&day="+day).text, id.String())
-	require.NotContains(t, b.get("/batches?state=done&day="+day).text, id.String())
-	require.NotContains(t, b.get("/batches?day=2020-01-31").text, id.String())
-}
-
 func TestHealthText(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
