@@ -200,6 +200,9 @@ func composeMany(b *browserTab) string {
 	b.do(chromedp.SetUploadFiles(chromedp.ID("file"), []string{file}))
 	b.until(fmt.Sprintf(`document.getElementById("to").value.includes("user%d@demo.test")`, sentMessages-1))
 	b.press("Send to all")
+	b.sees("Send to 1,500 recipients?")
+	b.lookAround("compose-sure", "")
+	b.press("Send to 1,500")
 	b.at("/batches/")
 	return strings.TrimPrefix(eval[string](b, "location.pathname"), "/batches/")
 }

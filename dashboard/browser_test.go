@@ -18,6 +18,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
 )
 
 // These tests drive a real browser: scripts/test runs them with
@@ -220,10 +221,10 @@ func logOf(batch string) string { return batch[:35] + "1" }
 
 func composeWithFile(b *browserTab) {
 	file := filepath.Join(b.TempDir(), "people.csv")
-	require.NoError(
-		b,
-		os.WriteFile(file, []byte("\ufeffemail,first\r\nann@demo.test,Ann\r\nbob@demo.test,Bob\r\n"), 0o600),
-	)
+	table := "email,first\r\nann@demo.test,Ann\r\nbob@demo.test,Bob\r\n"
+	utf16, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(table)
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(file, []byte(utf16), 0o600))
 	b.open("/compose")
 	b.fill("from", "Shop <shop@demo.test>")
 	b.fill("subject", "Hello {{first}} from the browser")

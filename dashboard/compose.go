@@ -9,6 +9,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -28,7 +34,36 @@ type composeView struct {
 	Curl                                         string
 	Base                                         string
 	May                                          service.AllowedSenders // senders that the visitor may use
+	Note                                         string                 // about the file
+	Tested                                       service.Accepted       // the test message that was just accepted
+	Ask                                          *planView              // what would happen; nil if nothing is asked
+	Sure                                         string                 // hash of the form that Ask is about
 }
+
+// planView is what would happen to a batch, for the question before it is sent.
+type planView struct {
+	Recipients int
+	Text       []string
+}
+
+func planOf(p *service.DryRun) *planView {
+	out := &planView{Recipients: p.Recipients}
+	if n := int64(p.Duplicates); n > 0 {
+		out.Text = append(out.Text, num(n)+" "+plural(n, "line repeats", "lines repeat")+
+			" an address. Each address gets one message.")
+	}
+	for i := range p.Routes {
+		out.Text = append(out.Text, messages(int64(p.Routes[i].Recipients))+": "+p.Routes[i].Text+".")
+	}
+	if p.Seconds != nil {
+		least := time.Duration(*p.Seconds * float64(time.Second))
+		out.Text = append(out.Text, "At the limits of the providers this takes at least "+took(least)+".")
+	}
+	return out
+}
+
+// askFrom is the number of recipients from which on the form asks before it sends.
+const askFrom = 11
 
 // compose is GET /compose.
 func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -94,7 +129,11 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 			return nil, service.Fail(service.Malformed, "bad_form", "The file could not be read. Choose it again.").Because(err)
 		}
 		if b.Len() > 0 {
-			c.To = lines(strings.TrimPrefix(b.String(), "\ufeff"))
+			text, guessed := decodeText(b.Bytes())
+			c.To = lines(text)
+			if guessed {
+				c.Note = "The file is not UTF-8 and was read as Windows-1252. Look whether letters like é and ü are right."
+			}
 		}
 	}
 	return c, nil
@@ -103,6 +142,25 @@ func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
 // badForm is the error for a form that cannot be parsed.
 func badForm(err error) error {
 	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
+}
+
+// decodeText returns the text of a file in UTF-8 or, with a byte order mark, in UTF-16. It takes all others to be in
+// Windows-1252, as spreadsheets save them, and reports that this is a guess.
+func decodeText(b []byte) (text string, guessed bool) {
+	decoder := unicode.BOMOverride(unicode.UTF8.NewDecoder())
+	if guessed = !utf8.Valid(b) && !marked(b); guessed {
+		decoder = charmap.Windows1252.NewDecoder()
+	}
+	out, _, err := transform.Bytes(decoder, b)
+	if err != nil { // no decoder has one: what cannot be read becomes U+FFFD
+		return string(b), guessed
+	}
+	return string(out), guessed
+}
+
+// marked reports whether a text begins with the byte order mark of UTF-16.
+func marked(b []byte) bool {
+	return bytes.HasPrefix(b, []byte{0xff, 0xfe}) || bytes.HasPrefix(b, []byte{0xfe, 0xff})
 }
 
 // lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
@@ -117,8 +175,8 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	list := parseList(c.To)
-	switch r.PostFormValue("do") {
+	list, do := parseList(c.To), r.PostFormValue("do")
+	switch do {
 	case "curl":
 		c.Curl = curlOf(d.public.String(), c, list)
 		return d.showCompose(w, r, v, http.StatusOK, c)
@@ -133,28 +191,47 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		list = list.only(one)
 	}
-	accepted, err := d.accept(r, v, c, list)
+	hash := c.hash(do)
+	accepted, err := d.accept(r, v, c, list, hash)
 	var refused *service.Error
-	if errors.As(err, &refused) && refused.Kind != service.Internal {
+	switch {
+	case errors.As(err, &refused) && refused.Kind != service.Internal:
 		c.Problem, c.Batch = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
 			c.Problem = "Not sent. Fix the highlighted fields and try again."
-			c.wrong(refused, list, r.PostFormValue("do") == "test")
+			c.wrong(refused, list, do == "test")
 		}
 		// The form keeps its key. If the outcome of this request is unknown, the same
 		// content submitted again is a repeat; corrected content has another hash.
 		return d.showCompose(w, r, v, refused.Kind.Status(), c)
-	}
-	if err != nil {
+	case err != nil:
 		return err
+	case c.Ask != nil:
+		c.Sure = hash
+		return d.showCompose(w, r, v, http.StatusOK, c)
+	case do == "test":
+		c.Tested, c.Once = accepted, newSecret()
+		return d.showCompose(w, r, v, http.StatusOK, c)
 	}
 	seeOther(w, r, "/batches/"+accepted.ID.String())
 	return nil
 }
 
+// hash returns the hash of all that decides what is sent.
+func (c *composeView) hash(do string) string {
+	row := ""
+	if do == "test" {
+		row = strconv.Itoa(c.Row) // its variables fill the message
+	}
+	return hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
+}
+
 // accept hands the form to the service. The same form with the same content is
-// sent once, no matter how often it is submitted.
-func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *addressList) (service.Accepted, error) {
+// sent once, no matter how often it is submitted. A form with many recipients is sent
+// when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
+func (d *Dashboard) accept(
+	r *http.Request, v *visitor, c *composeView, list *addressList, hash string,
+) (a service.Accepted, err error) {
 	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
 	for name, value := range map[string]string{
@@ -182,12 +259,12 @@ func (d *Dashboard) accept(r *http.Request, v *visitor, c *composeView, list *ad
 			return service.Accepted{}, err
 		}
 	}
-	do, row := r.PostFormValue("do"), ""
-	if do == "test" {
-		row = strconv.Itoa(c.Row) // its variables fill the message
+	if len(list.Rows) >= askFrom && r.PostFormValue("sure") != hash {
+		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
+		c.Ask = planOf(&plan)
+		return service.Accepted{}, err
 	}
-	hash := hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
-	a, _, err := d.service.Accept(
+	a, _, err = d.service.Accept(
 		r.Context(),
 		v.caller(),
 		in,

@@ -5,11 +5,14 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -43,7 +46,10 @@ func TestCompose(t *testing.T) {
 		form := maps.Clone(form)
 		form["do"], form["test"], form["row"] = []string{"test"}, []string{"me@example.com"}, []string{"2"}
 		a := b.post("/compose", form)
-		id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
+		require.Equal(t, "/compose", a.Request.URL.Path)
+		require.Contains(t, a.text, "Dear {{first}}", "what was written is lost")
+		id := regexp.MustCompile(`A test message to me@example.com was accepted. <a href="/batches/([^"]+)"`).
+			FindStringSubmatch(a.text)[1]
 		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
 		require.NoError(t, err, a.text)
 		require.Len(t, logs.Logs, 1)
@@ -215,10 +221,85 @@ func testOfAnotherRow(t *testing.T) {
 	}
 	for _, row := range []string{"1", "2", "2"} {
 		test.Set("row", row)
-		a := b.post("/compose", test)
-		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+		require.Contains(t, b.post("/compose", test).text, "A test message to me@example.com was accepted.")
 	}
 	require.Len(t, f.composed(), 2)
+}
+
+// TestComposeAsks checks that a form with many recipients is sent after a question, and that the question is about
+// what is sent.
+func TestComposeAsks(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	many := maps.Clone(oneMessage)
+	many.Set("to", "ann@example.com\n"+listOf(askFrom))
+	asked := b.post("/compose", sentBy(t, many, b.get("/compose")))
+	require.Contains(t, asked.text, "Send to 11 recipients?")
+	require.Contains(t, asked.text, "1 line repeats an address.")
+	require.Contains(t, asked.text, "11 messages: it ")
+	require.Empty(t, f.composed(), "sent before it was confirmed")
+
+	changed := sentBy(t, many, asked)
+	changed.Set("sure", sureField.FindStringSubmatch(asked.text)[1])
+	changed.Set("subject", "another subject")
+	asked = b.post("/compose", changed)
+	require.Contains(t, asked.text, "Send to 11 recipients?", "the answer was about another message")
+	require.Empty(t, f.composed())
+
+	changed.Set("sure", sureField.FindStringSubmatch(asked.text)[1])
+	for range 2 {
+		a := b.post("/compose", changed)
+		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+	}
+	require.Len(t, f.composed(), 1)
+}
+
+var sureField = regexp.MustCompile(`name="sure" value="([^"]+)"`)
+
+// listOf returns a list of n addresses, the first of which is that of Ann.
+func listOf(n int) string {
+	out := "ann@example.com\n"
+	for i := 1; i < n; i++ {
+		out += fmt.Sprintf("user%d@example.com\n", i)
+	}
+	return out
+}
+
+// TestFilesOfSpreadsheets reads tables as spreadsheets and mailing lists save them.
+func TestFilesOfSpreadsheets(t *testing.T) {
+	t.Parallel()
+	utf16, _, err := transform.String(
+		unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder(),
+		"E-Mail\tVorname\r\na@x.de\tZoë\r\n",
+	)
+	require.NoError(t, err)
+	zoe := []listed{{Line: 2, Email: "a@x.de", Name: "Zoë", Vars: map[string]string{"Vorname": "Zoë"}}}
+	for name, c := range map[string]struct {
+		in      string
+		want    []listed
+		guessed bool
+	}{
+		"UTF-16":          {utf16, zoe, false},
+		"UTF-8 with mark": {"\ufeffE-Mail;Vorname\r\na@x.de;Zoë\r\n", zoe, false},
+		"Windows-1252":    {"E-Mail-Adresse;Vorname\r\na@x.de;Zo\xeb\r\n", zoe, true},
+		"Excel's own line": {"sep=;\r\nE-Mail;Name\r\na@x.de;Zoë\r\n", []listed{
+			{Line: 3, Email: "a@x.de", Name: "Zoë"},
+		}, false},
+		"Mailchimp": {"\"Email Address\",\"First Name\",\"Last Name\"\na@x.de,Ann,Lee\n", []listed{
+			{Line: 2, Email: "a@x.de", Name: "Ann Lee", Vars: map[string]string{"First_Name": "Ann", "Last_Name": "Lee"}},
+		}, false},
+		"whole names win": {"EMAIL,FNAME,Full_Name\na@x.de,Ann,Ann Lee\n", []listed{
+			{Line: 2, Email: "a@x.de", Name: "Ann Lee", Vars: map[string]string{"FNAME": "Ann"}},
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text, guessed := decodeText([]byte(c.in))
+			require.Equal(t, c.guessed, guessed)
+			require.Equal(t, c.want, parseList(lines(text)).Rows)
+		})
+	}
 }
 
 func TestLines(t *testing.T) {
@@ -254,8 +335,8 @@ func TestParseList(t *testing.T) {
 			{Line: 1, Email: "c@x.de"},
 		}},
 		"comment": {"(a, (b)) a@x.de, b@x.de", []listed{{Line: 1, Email: "(a, (b)) a@x.de"}, {Line: 1, Email: "b@x.de"}}},
-		"table": {"email,First Name\na@x.de,Ann\n", []listed{
-			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_Name": "Ann"}},
+		"table": {"email,First order\na@x.de,Ann\n", []listed{
+			{Line: 2, Email: "a@x.de", Vars: map[string]string{"First_order": "Ann"}},
 		}},
 		"table, tabs": {"Name\tAddress\nAnn\ta@x.de", []listed{{Line: 2, Email: "a@x.de", Name: "Ann"}}},
 		"any script": {"email;Prénom\na@x.de;Zoé", []listed{

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -54,11 +55,24 @@ func (l *listed) recipient() models.Recipient {
 	return r
 }
 
-// emailColumns and nameColumns are the headings of the address and name columns.
+// emailColumns and nameColumns are the headings of the address and name columns, as bareHeading returns them.
 var (
-	emailColumns = []string{"email", "e-mail", "mail", "address", "email address", "recipient", "to"}
-	nameColumns  = []string{"name", "full name", "fullname"}
+	emailColumns = []string{"email", "mail", "address", "emailaddress", "emailadresse", "recipient", "to"}
+	nameColumns  = []string{"name", "fullname"}
+	firstNames   = []string{"firstname", "fname", "givenname", "vorname"}
+	lastNames    = []string{"lastname", "lname", "surname", "familyname", "nachname"}
 )
+
+// bareHeading returns the letters and digits of a heading in lower case: spreadsheets and mailing lists write one
+// heading in many ways.
+func bareHeading(s string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return unicode.ToLower(c)
+		}
+		return -1
+	}, s)
+}
 
 // Limits of a list. The API takes larger batches.
 const (
@@ -71,9 +85,16 @@ const tooManyRows = "The list has more than 500,000 recipients. Send larger batc
 // parseList parses a list. If it cannot read all of it, it returns the part before
 // the error and sets Problem.
 func parseList(s string) *addressList {
-	first, _, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
+	first, rest, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
+	if separator, told := strings.CutPrefix(first, "sep="); told && len(separator) == 1 { // for Excel alone
+		l := parseList(rest)
+		for i := range l.Rows {
+			l.Rows[i].Line += strings.Count(s[:len(s)-len(rest)], "\n")
+		}
+		return l
+	}
 	separator := separatorOf(first)
-	if columns := headings(first, separator); slices.ContainsFunc(columns, isEmailColumn) {
+	if slices.ContainsFunc(strings.Split(first, string(separator)), isEmailColumn) {
 		return parseTable(s, separator)
 	}
 	l := &addressList{}
@@ -91,7 +112,7 @@ func parseList(s string) *addressList {
 	return l
 }
 
-func isEmailColumn(c string) bool { return slices.Contains(emailColumns, c) }
+func isEmailColumn(heading string) bool { return slices.Contains(emailColumns, bareHeading(heading)) }
 
 // separatorOf guesses the column separator of a table.
 func separatorOf(heading string) rune {
@@ -102,14 +123,6 @@ func separatorOf(heading string) rune {
 		}
 	}
 	return best
-}
-
-func headings(line string, separator rune) []string {
-	var out []string
-	for c := range strings.SplitSeq(line, string(separator)) {
-		out = append(out, strings.ToLower(strings.Trim(strings.TrimSpace(c), `"`)))
-	}
-	return out
 }
 
 // splitAddresses splits a line at commas and semicolons outside of quotes, comments and
@@ -149,6 +162,7 @@ func parseTable(s string, separator rune) *addressList {
 	r := csv.NewReader(strings.NewReader(s))
 	r.Comma, r.FieldsPerRecord, r.TrimLeadingSpace, r.LazyQuotes, r.ReuseRecord = separator, -1, true, true, true
 	var columns []string
+	var first, last string // columns that make the name if no other does
 	for {
 		fields, err := r.Read()
 		if errors.Is(err, io.EOF) {
@@ -167,7 +181,7 @@ func parseTable(s string, separator rune) *addressList {
 			return l
 		}
 		if columns == nil {
-			columns = columnsOf(fields)
+			columns, first, last = columnsOf(fields)
 			for _, c := range columns {
 				if c != "email" && c != "name" && c != "" {
 					l.Columns = append(l.Columns, c)
@@ -176,26 +190,35 @@ func parseTable(s string, separator rune) *addressList {
 			continue
 		}
 		line, _ := r.FieldPos(0)
-		l.Rows = append(l.Rows, rowOf(columns, fields, line))
+		row := rowOf(columns, fields, line)
+		if first != "" || last != "" {
+			row.Name = strings.TrimSpace(row.Vars[first] + " " + row.Vars[last])
+		}
+		l.Rows = append(l.Rows, row)
 	}
 }
 
-// columnsOf turns headings into names of variables: "First name" becomes
-// First_name.
-func columnsOf(fields []string) []string {
-	out := make([]string, len(fields))
+// columnsOf turns headings into names of variables: "First name" becomes First_name. If no column has whole names, it
+// returns those of first and last names.
+func columnsOf(fields []string) (out []string, first, last string) {
+	out = make([]string, len(fields))
 	for i, f := range fields {
-		c := strings.ToLower(strings.TrimSpace(f))
-		switch {
-		case isEmailColumn(c) && !slices.Contains(out, "email"):
+		out[i] = variableName(f)
+		switch c := bareHeading(f); {
+		case isEmailColumn(f) && !slices.Contains(out[:i], "email"):
 			out[i] = "email"
-		case slices.Contains(nameColumns, c) && !slices.Contains(out, "name"):
+		case slices.Contains(nameColumns, c) && !slices.Contains(out[:i], "name"):
 			out[i] = "name"
-		default:
-			out[i] = variableName(f)
+		case slices.Contains(firstNames, c) && first == "":
+			first = out[i]
+		case slices.Contains(lastNames, c) && last == "":
+			last = out[i]
 		}
 	}
-	return out
+	if slices.Contains(out, "name") {
+		return out, "", ""
+	}
+	return out, first, last
 }
 
 // variableName replaces the characters that a placeholder must not contain.

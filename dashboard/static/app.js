@@ -164,6 +164,17 @@
     sessionStorage.removeItem(sent);
   };
 
+  // A file is in UTF-8, in UTF-16 with a byte order mark, or else taken to be in Windows-1252.
+  const decode = (bytes) => {
+    const mark = bytes[0] * 256 + bytes[1];
+    const encoding = mark === 0xfffe ? "utf-16le" : mark === 0xfeff ? "utf-16be" : "utf-8";
+    try {
+      return new TextDecoder(encoding, { fatal: true }).decode(bytes);
+    } catch {
+      return new TextDecoder("windows-1252").decode(bytes);
+    }
+  };
+
   // The preview is reloaded shortly after the last change.
   let previewing = 0;
   const preview = (form, wait) => {
@@ -232,7 +243,7 @@
       input.addEventListener("change", async () => {
         if (!input.files.length) return;
         const into = document.getElementById(input.dataset.into);
-        into.value = await input.files[0].text();
+        into.value = decode(new Uint8Array(await input.files[0].arrayBuffer()));
         input.value = "";
         into.dispatchEvent(new Event("input", { bubbles: true }));
       });
