@@ -56,19 +56,19 @@ func TestDryRunOfBatch(t *testing.T) {
 		{Name: "sg", Share: 0.75, LeftOut: "1 of 2 tags: it takes 1"},
 		{Name: "mg", Share: 0.25, LeftOut: "2 of 2 tags: it takes 0"},
 	}, v.Routes[0].Providers)
-	require.Equal(t, "it is sent now: sg gets 75 %; mg gets 25 %", v.Routes[0].Text)
+	require.Equal(t, "sent now: sg gets 75 %; mg gets 25 %", v.Routes[0].Text)
 	require.InDelta(t, 1.5, *v.Seconds, 1e-9, "3 of 4 messages at 2/s")
 	require.Equal(t, models.Urgent, v.Lane)
 	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), v.Deadline, time.Minute)
 
 	v = f.plan(`{"providers": ["mg", "sg"], ` + to + `}`)
-	require.Equal(t, "it is sent now: mg gets 100 %; sg gets what the ones before it do not take", v.Routes[0].Text)
+	require.Equal(t, "sent now: mg gets 100 %; sg gets what the ones before it do not take", v.Routes[0].Text)
 
 	until := time.Now().Add(time.Hour).UTC()
 	report(telemetry.Health{State: telemetry.Suspended, Why: "503 Service Unavailable", Until: until})
 	v = f.plan(`{` + to + `}`)
 	require.Equal(t, models.WaitProviderSuspend, v.Routes[0].Providers[0].Waits.Code)
-	require.Equal(t, "it is sent now: sg is suspended: 503 Service Unavailable; mg gets 100 %", v.Routes[0].Text)
+	require.Equal(t, "sent now: sg is suspended: 503 Service Unavailable; mg gets 100 %", v.Routes[0].Text)
 	v = f.plan(`{"providers": ["sg"], ` + to + `}`)
 	require.Equal(t, models.WaitProviderSuspend, v.Routes[0].Waits.Code)
 	require.Nil(t, v.Seconds)

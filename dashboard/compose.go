@@ -53,7 +53,7 @@ func planOf(p *service.DryRun) *planView {
 			" an address. Each address gets one message.")
 	}
 	for i := range p.Routes {
-		out.Text = append(out.Text, messages(int64(p.Routes[i].Recipients))+": "+p.Routes[i].Text+".")
+		out.Text = append(out.Text, are(int64(p.Routes[i].Recipients))+" "+p.Routes[i].Text+".")
 	}
 	if p.Seconds != nil {
 		least := time.Duration(*p.Seconds * float64(time.Second))

@@ -237,7 +237,7 @@ func TestComposeAsks(t *testing.T) {
 	asked := b.post("/compose", sentBy(t, many, b.get("/compose")))
 	require.Contains(t, asked.text, "Send to 11 recipients?")
 	require.Contains(t, asked.text, "1 line repeats an address.")
-	require.Contains(t, asked.text, "11 messages: it ")
+	require.Contains(t, asked.text, "11 messages are sent now: ")
 	require.Empty(t, f.composed(), "sent before it was confirmed")
 
 	changed := sentBy(t, many, asked)

@@ -327,12 +327,12 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
 	switch {
 	case st.Do == policy.End:
-		r.Reason, r.Text = st.Reason, "it fails: "+st.Reason.Words()
+		r.Reason, r.Text = st.Reason, "failing: "+st.Reason.Words()
 	case st.Do == policy.Wait:
-		r.Waits, r.Text = st.Waits, "it waits: "+st.Waits.Text
+		r.Waits, r.Text = st.Waits, "waiting: "+st.Waits.Text
 	case len(w.providers) == 0:
 		r.Waits = w.step(st, false)
-		r.Text = "it waits: " + r.Waits.Text
+		r.Text = "waiting: " + r.Waits.Text
 	}
 	var ready []int
 	total, names := 0, b.Providers
@@ -370,10 +370,10 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	}
 	if r.Text == "" && len(ready) == 0 {
 		r.Waits = w.call(st)
-		r.Text = "it waits: " + r.Waits.Text
+		r.Text = "waiting: " + r.Waits.Text
 	}
 	if r.Text == "" {
-		r.Text = "it is sent now: " + r.words()
+		r.Text = "sent now: " + r.words()
 	}
 	r.stands = r.Text
 	return r
