@@ -49,7 +49,8 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// Certificate writes a certificate for an address, which is valid for a time from now, and its key, to files.
+// Certificate writes a certificate for an IP address or a name, which is valid for a time from now, and its key, to
+// files.
 func (a *Authority) Certificate(t *testing.T, certFile, keyFile, address string, valid time.Duration) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,9 +62,13 @@ func (a *Authority) Certificate(t *testing.T, certFile, keyFile, address string,
 		Subject:      pkix.Name{CommonName: "test"},
 		NotBefore:    time.Now().Add(-time.Hour),
 		NotAfter:     time.Now().Add(valid),
-		IPAddresses:  []net.IP{net.ParseIP(address)},
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if ip := net.ParseIP(address); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{address}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
 	require.NoError(t, err)
