@@ -143,9 +143,40 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (
 	return gone && err == nil, err
 }
 
+// PutPiece implements models.Store.
+func (s *Store) PutPiece(ctx context.Context, batch models.ID, sha256 string, number int, piece []byte) error {
+	return s.call(ctx, func() error {
+		return s.exec(ctx, plain, `INSERT INTO pieces (batch_id, sha256, number, piece) VALUES (?, ?, ?, ?)
+			USING TIMESTAMP 1`, batch[:], sha256, number, codec.Pack(piece))
+	}, "put piece %d of %s", number, batch)
+}
+
+// Piece implements models.Store.
+func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, number int) (piece []byte, err error) {
+	err = s.call(ctx, func() error {
+		raw, err := single(ctx, &s.runner, column[[]byte], `SELECT piece FROM pieces
+			WHERE batch_id = ? AND sha256 = ? AND number = ?`, batch[:], sha256, number)
+		if err != nil {
+			return err
+		}
+		piece, err = codec.Unpack(raw)
+		return damaged(err)
+	}, "piece %d of %s", number, batch)
+	return piece, err
+}
+
+// dropPieces removes the attachments of a batch. The tombstone hides pieces that are written
+// later.
+func (s *Store) dropPieces(ctx context.Context, batch models.ID) error {
+	return s.exec(ctx, plain, `DELETE FROM pieces USING TIMESTAMP 2 WHERE batch_id = ?`, batch[:])
+}
+
 // clear removes the rows of an abandoned batch. Doubt stays, and the tombstones hide
 // chunks that are written later.
 func (s *Store) clear(ctx context.Context, batch models.ID, chunks int) error {
+	if err := s.dropPieces(ctx, batch); err != nil {
+		return err
+	}
 	return each(ctx, max(chunks, 1), func(ctx context.Context, n int) error {
 		id := batch.Chunk(n)
 		return s.exec(ctx, plain, `DELETE chunks, head, recipients FROM chunks USING TIMESTAMP 2 WHERE chunk_id = ?`, id[:])
@@ -274,6 +305,9 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 				redactedStamp, id[:])
 		})
 		if err != nil {
+			return err
+		}
+		if err := s.dropPieces(ctx, batch); err != nil {
 			return err
 		}
 		b.Redact()

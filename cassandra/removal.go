@@ -57,6 +57,9 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 			purgedStamp, batch[:]); err != nil {
 			return err
 		}
+		if err := s.dropPieces(ctx, batch); err != nil {
+			return err
+		}
 		if err := each(ctx, chunks-1, func(ctx context.Context, n int) error {
 			id := batch.Chunk(n + 1)
 			return s.exec(ctx, plain, `DELETE FROM chunks USING TIMESTAMP ? WHERE chunk_id = ?`, purgedStamp, id[:])

@@ -1,6 +1,14 @@
 package models
 
-import "time"
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"time"
+)
 
 // Lane separates urgent from bulk mail. Each lane has its own queues and slots.
 type Lane string
@@ -46,6 +54,76 @@ type Content struct {
 	Tags        []string  `json:"tags,omitempty"`
 	TrackOpens  bool      `json:"track_opens,omitempty"`
 	TrackClicks bool      `json:"track_clicks,omitempty"`
+
+	Attachments []Attachment `json:"attachments,omitempty"`
+}
+
+// Size returns the bytes of subject, bodies and attachments, each as it is.
+func (c *Content) Size() int64 {
+	return int64(len(c.Subject)+len(c.Text)+len(c.HTML)) + c.AttachmentSize()
+}
+
+// AttachmentSize returns the bytes of all attachments.
+func (c *Content) AttachmentSize() (n int64) {
+	for i := range c.Attachments {
+		n += c.Attachments[i].Size
+	}
+	return n
+}
+
+// Attachment describes a file of a message. Its bytes are stored beside the batch, in pieces.
+type Attachment struct {
+	Filename  string `json:"filename"`
+	Type      string `json:"content_type"`         // media type without parameters
+	ContentID string `json:"content_id,omitempty"` // of an inline image, as HTML refers to it (cid:); empty: not inline
+	Size      int64  `json:"size"`                 // bytes
+	SHA256    string `json:"sha256"`               // of the bytes, in hex
+}
+
+// PieceSize is the size in bytes of all pieces of an attachment but the last, which may be smaller.
+const PieceSize = 256 << 10
+
+// OpenAttachment returns a reader of an attachment. It holds one piece at a time. Its errors
+// are those of Piece, and ErrDamaged if the bytes are not those that were stored.
+func OpenAttachment(ctx context.Context, s AttachmentStore, batch ID, a *Attachment) io.Reader {
+	return &attachmentReader{ctx: ctx, store: s, batch: batch, attachment: a, hash: sha256.New()}
+}
+
+type attachmentReader struct {
+	ctx        context.Context //nolint:containedctx // a reader belongs to one call
+	store      AttachmentStore
+	batch      ID
+	attachment *Attachment
+	hash       hash.Hash
+	next       int // piece
+	read       int64
+	left       []byte // of the piece that was read last
+}
+
+// Read implements io.Reader.
+func (r *attachmentReader) Read(p []byte) (int, error) {
+	if len(r.left) == 0 {
+		if r.read >= r.attachment.Size {
+			if hex.EncodeToString(r.hash.Sum(nil)) != r.attachment.SHA256 {
+				return 0, fmt.Errorf("attachment of %s: %w", r.batch, ErrDamaged)
+			}
+			return 0, io.EOF
+		}
+		piece, err := r.store.Piece(r.ctx, r.batch, r.attachment.SHA256, r.next)
+		if err == nil && len(piece) == 0 {
+			err = ErrDamaged
+		}
+		if err != nil {
+			return 0, fmt.Errorf("attachment of %s: %w", r.batch, err)
+		}
+		_, _ = r.hash.Write(piece) // a hash never fails
+		r.next++
+		r.read += int64(len(piece))
+		r.left = piece
+	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
 }
 
 // Header is a header field of a message. Its value is one line and may have placeholders.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -12,6 +14,7 @@ type Call struct {
 	Batch      ID
 	Attempt    int // number of the attempt; sent with every recipient
 	Content    *Content
+	Files      [][]byte        // the bytes of Content.Attachments
 	Recipients []CallRecipient // no address twice, ignoring case
 	StartBy    time.Time       // the request's body must begin before this; zero: no limit
 }
@@ -41,13 +44,43 @@ func (c *Call) Numbers() Set {
 // Capabilities are what a kind of provider carries of a message besides sender, subject and
 // bodies.
 type Capabilities struct {
-	Tags int // tags of a message; the rest is left out
+	Tags        int   // tags of a message; the rest is left out
+	Attachments bool  // files
+	Inline      bool  // files that HTML shows (cid:)
+	InlineNames bool  // names of inline files that are not their content IDs; otherwise these are the names
+	Size        int64 // bytes of a message with its attachments; 0: no limit is known
+	Base64      bool  // attachments count for Size as base64
 }
 
 // LeftOut says what of a message a provider leaves out, or "".
 func (c Capabilities) LeftOut(m *Content) string {
+	var out []string
 	if n := len(m.Tags) - c.Tags; n > 0 {
-		return fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags)
+		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
+	}
+	named := func(a Attachment) bool { return a.ContentID != "" && a.ContentID != a.Filename }
+	if !c.InlineNames && slices.ContainsFunc(m.Attachments, named) {
+		out = append(out, "names of inline images: their content ids are used instead")
+	}
+	return strings.Join(out, "; ")
+}
+
+// Refuses says why a provider cannot carry a message, or "".
+func (c Capabilities) Refuses(m *Content) string {
+	size := m.Size()
+	for i := range m.Attachments {
+		a := &m.Attachments[i]
+		switch {
+		case !c.Attachments:
+			return "it takes no attachments"
+		case a.ContentID != "" && !c.Inline:
+			return "it takes no inline images"
+		case c.Base64:
+			size += (a.Size+2)/3*4 - a.Size
+		}
+	}
+	if c.Size > 0 && size > c.Size {
+		return fmt.Sprintf("the message has %d bytes there: it takes %d", size, c.Size)
 	}
 	return ""
 }

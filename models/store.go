@@ -22,6 +22,7 @@ import (
 type Store interface {
 	UserStore
 	BatchStore
+	AttachmentStore
 	RecordStore
 	SummaryStore
 	AgendaStore
@@ -108,8 +109,8 @@ type BatchStore interface {
 	// Recipients returns the recipients of a chunk in order. Errors: ErrNotFound
 	// (there are none, or Redact removed them).
 	Recipients(ctx context.Context, chunk ID) ([]Recipient, error)
-	// Redact removes the recipients of all chunks of a batch and then its content
-	// (Batch.Redacted). Without recipients nothing can be sent. Ledger, facts and
+	// Redact removes the recipients of all chunks of a batch, its attachments and then its
+	// content (Batch.Redacted). Without recipients nothing can be sent. Ledger, facts and
 	// summaries stay. Errors: ErrNotFound.
 	Redact(ctx context.Context, batch ID) error
 
@@ -132,6 +133,17 @@ type BatchStore interface {
 	// so that nothing of it can be sent. A repeat finishes what an error cut off. The
 	// caller ensures that nothing is stored about the batch any more.
 	Purge(ctx context.Context, user string, batch ID) error
+}
+
+// AttachmentStore stores the bytes of attachments. They are stored before PutBatch, and are
+// removed with the content: by AbandonBatch, Redact and Purge.
+type AttachmentStore interface {
+	// PutPiece stores a piece of the attachment of a batch that has this SHA-256. Pieces are
+	// numbered from 0 and have up to PieceSize bytes. A repeat must have the same bytes. If the
+	// batch exists already or was abandoned, PutPiece brings back nothing that was removed.
+	PutPiece(ctx context.Context, batch ID, sha256 string, number int, piece []byte) error
+	// Piece returns a piece. Errors: ErrNotFound (there is none, or it was removed).
+	Piece(ctx context.Context, batch ID, sha256 string, number int) ([]byte, error)
 }
 
 // CommandStore stores the command log.

@@ -70,6 +70,9 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (bool,
 			}
 		}
 		gone = true
+		if _, err := c.exec(`DELETE FROM pieces WHERE batch = ?`, batch); err != nil {
+			return err
+		}
 		_, err = c.exec(`DELETE FROM chunks WHERE id BETWEEN ? AND ?`, batch.Chunk(0), batch.Chunk(models.MaxChunks-1))
 		return err
 	})
@@ -161,10 +164,42 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 	b.Redact()
 	head := codec.EncodeBatch(&b)
 	if err := s.write(ctx, len(head), func(c *conn) error {
+		if _, err := c.exec(`DELETE FROM pieces WHERE batch = ?`, batch); err != nil {
+			return err
+		}
 		_, err := c.exec(`UPDATE batches SET head = ?, first = NULL WHERE id = ? AND head IS NOT NULL`, head, batch)
 		return err
 	}); err != nil {
 		return fmt.Errorf("redact %s: %w", batch, err)
 	}
 	return nil
+}
+
+// PutPiece implements models.Store. As with PutChunk, a piece that comes after its batch is a
+// repeat.
+func (s *Store) PutPiece(ctx context.Context, batch models.ID, sha256 string, number int, piece []byte) error {
+	raw := codec.Pack(piece)
+	err := s.write(ctx, len(raw), func(c *conn) error {
+		_, err := c.exec(`INSERT INTO pieces (batch, sha256, number, piece) SELECT ?, ?, ?, ?
+			WHERE NOT EXISTS (SELECT 1 FROM batches WHERE id = ?) ON CONFLICT DO NOTHING`, batch, sha256, number, raw, batch)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put piece %d of %s: %w", number, batch, err)
+	}
+	return nil
+}
+
+// Piece implements models.Store.
+func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, number int) ([]byte, error) {
+	var all [][]byte
+	err := s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT piece FROM pieces WHERE batch = ? AND sha256 = ? AND number = ?`,
+			func(row []driver.Value) error {
+				piece, err := codec.Unpack(blob(row[0]))
+				all = append(all, piece)
+				return stored(err)
+			}, batch, sha256, number)
+	})
+	return single(fmt.Sprintf("piece %d of %s", number, batch), all, err)
 }

@@ -56,7 +56,10 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 
 func (s *Store) purge(ctx context.Context, user string, batch models.ID) error {
 	err := s.write(ctx, 100, func(c *conn) error {
-		_, err := c.exec(`UPDATE batches SET head = NULL, first = NULL WHERE id = ?`, batch)
+		if _, err := c.exec(`UPDATE batches SET head = NULL, first = NULL WHERE id = ?`, batch); err != nil {
+			return err
+		}
+		_, err := c.exec(`DELETE FROM pieces WHERE batch = ?`, batch)
 		return err
 	})
 	if err != nil {

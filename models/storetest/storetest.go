@@ -47,6 +47,7 @@ func allCases() []testCase {
 		userCases(),
 		batchCases(),
 		redactCases(),
+		attachmentCases(),
 		eraseCases(),
 		purgeCases(),
 		recordCases(),

@@ -38,6 +38,15 @@ CREATE TABLE chunks (
 	recipients BLOB NOT NULL
 ) WITHOUT ROWID;
 
+-- The bytes of attachments, once for each hash of a batch.
+CREATE TABLE pieces (
+	batch  BLOB NOT NULL,
+	sha256 TEXT NOT NULL,
+	number INTEGER NOT NULL, -- from 0
+	piece  BLOB NOT NULL,
+	PRIMARY KEY (batch, sha256, number)
+);
+
 CREATE TABLE ledger (
 	chunk  BLOB NOT NULL,
 	number INTEGER NOT NULL,
