@@ -10,6 +10,9 @@ import (
 // Content is what a recipient would read, after substitution.
 type Content = message.Content
 
+// Attachment is a file of a mail.
+type Attachment = message.Attachment
+
 // A Copy is one accepted mail to one address.
 type Copy struct {
 	ID         string            `json:"id"` // value of Options.RecipientKey, or the address in lower case

@@ -9,7 +9,7 @@ import (
 // reports false if the body is malformed. ParseMultipartForm refuses more than
 // 1,000 parts, which is what mailgun-go makes of 1,000 recipients, and a call with
 // a multipart.Reader takes more than twice as long.
-func eachPart(body []byte, boundary string, f func(name, file []byte, value []byte)) bool {
+func eachPart(body []byte, boundary string, f func(name []byte, file partFile, value []byte)) bool {
 	delimiter := []byte("\r\n--" + boundary)
 	if !bytes.HasPrefix(body, delimiter[2:]) {
 		i := bytes.Index(body, delimiter)
@@ -46,35 +46,42 @@ func eachPart(body []byte, boundary string, f func(name, file []byte, value []by
 	}
 }
 
-// disposition returns the names in the header of a part. It reports false if there
-// is no name. The file is nil if the part is no file, and empty if it has no file
-// name.
-func disposition(header []byte) (name, file []byte, ok bool) {
-	const key = "content-disposition:"
+// A partFile is what the header of a part says of its file. A part without a file has no name.
+type partFile struct{ name, kind []byte }
+
+// headerValue returns the value of a header field, whose key is in lower case with its colon.
+func headerValue(header []byte, key string) ([]byte, bool) {
 	for len(header) > 0 {
 		var line []byte
 		line, header, _ = bytes.Cut(header, []byte("\r\n"))
-		if len(line) < len(key) || !bytes.EqualFold(line[:len(key)], []byte(key)) {
-			continue
+		if len(line) >= len(key) && bytes.EqualFold(line[:len(key)], []byte(key)) {
+			return bytes.TrimSpace(line[len(key):]), true
 		}
-		value := bytes.TrimSpace(line[len(key):])
+	}
+	return nil, false
+}
+
+// disposition returns the name in the header of a part, and its file. It reports false if
+// there is no name.
+func disposition(header []byte) (name []byte, file partFile, ok bool) {
+	if value, ok := headerValue(header, "content-disposition:"); ok {
 		// Every client writes a field like this. ParseMediaType would make a map.
 		const field = `form-data; name="`
 		if len(value) > len(field)+1 && string(value[:len(field)]) == field {
 			inner := value[len(field) : len(value)-1]
 			if value[len(value)-1] == '"' && !bytes.ContainsAny(inner, `"\%`) {
-				return inner, nil, true
+				return inner, partFile{}, true
 			}
 		}
 		kind, params, err := mime.ParseMediaType(string(value))
 		if err != nil || kind != "form-data" || params["name"] == "" {
-			return nil, nil, false
+			return nil, partFile{}, false
 		}
-		name = []byte(params["name"])
-		if f, has := params["filename"]; has {
-			file = append([]byte{}, f...)
+		if f := params["filename"]; f != "" {
+			file.name = []byte(f)
+			file.kind, _ = headerValue(header, "content-type:")
 		}
-		return name, file, true
+		return []byte(params["name"]), file, true
 	}
-	return nil, nil, false
+	return nil, partFile{}, false
 }

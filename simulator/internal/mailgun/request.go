@@ -33,6 +33,7 @@ type request struct {
 	vars                      []field // v:, without the prefix
 	tags                      [][]byte
 	headers                   []field // h:, without the prefix
+	files                     []file
 	options, size             int
 	badHeader, badTime        bool
 	malformed                 bool
@@ -48,6 +49,12 @@ type request struct {
 type field struct {
 	name, value []byte
 	flags       uint8
+}
+
+// A file is an attachment. Mailgun takes the name of an inline one as its content ID.
+type file struct {
+	name, kind, data []byte
+	inline           bool
 }
 
 // An address is a recipient with its recipient-variables, a JSON object.
@@ -69,6 +76,7 @@ func (r *request) Free() {
 	clear(r.vars)
 	clear(r.tags)
 	clear(r.headers)
+	clear(r.files)
 	clear(r.index)
 	*r = request{
 		fields:  r.fields[:0],
@@ -76,6 +84,7 @@ func (r *request) Free() {
 		vars:    r.vars[:0],
 		tags:    r.tags[:0],
 		headers: r.headers[:0],
+		files:   r.files[:0],
 		index:   r.index,
 	}
 	requests.Put(r)
@@ -94,7 +103,7 @@ func parse(call *http.Request, body []byte, mimeBody bool) (*request, *provider.
 		r.malformed = err != nil
 		for name, list := range form {
 			for _, value := range list {
-				r.field([]byte(name), nil, []byte(value))
+				r.field([]byte(name), partFile{}, []byte(value))
 			}
 		}
 	default:
@@ -108,7 +117,7 @@ func parse(call *http.Request, body []byte, mimeBody bool) (*request, *provider.
 
 // field reads one field of the form. Mailgun drops attachments without a file
 // name.
-func (r *request) field(name, file, value []byte) {
+func (r *request) field(name []byte, f partFile, value []byte) {
 	if len(name) > 2 && name[1] == ':' && (name[0] == 'o' || name[0] == 'h' || name[0] == 'v') {
 		r.options += len(name) + len(value)
 		r.option(name, value)
@@ -139,8 +148,9 @@ func (r *request) field(name, file, value []byte) {
 		r.message = value
 		r.size += len(value)
 	case "attachment", "inline":
-		if len(file) > 0 {
+		if len(f.name) > 0 {
 			r.size += len(value)
+			r.files = append(r.files, file{f.name, f.kind, value, string(name) == "inline"})
 		}
 	case "recipient-variables":
 		r.hasVariables = true
@@ -340,6 +350,17 @@ func (r *request) Refuse(match func([]byte) bool) *provider.Answer {
 	return nil
 }
 
+func (r *request) attachments() (out []message.Attachment) {
+	for _, f := range r.files {
+		id := ""
+		if f.inline {
+			id = string(f.name)
+		}
+		out = append(out, message.NewAttachment(string(f.name), string(f.kind), id, f.data))
+	}
+	return out
+}
+
 // Pack implements provider.Request. Without recipient-variables all recipients are
 // named in one message.
 func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed provider.Packed) {
@@ -358,6 +379,10 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 	var headers []template
 	for _, h := range r.headers {
 		headers = append(headers, newTemplate(h))
+	}
+	var files []message.Attachment
+	if keep {
+		files = r.attachments()
 	}
 	var space []byte
 	for i, a := range r.addrs {
@@ -387,6 +412,8 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 				Subject: fill(subject),
 				Text:    fill(text),
 				HTML:    fill(html),
+
+				Attachments: files,
 			})
 		}
 	}

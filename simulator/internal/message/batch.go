@@ -1,7 +1,9 @@
 package message
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"iter"
 	"slices"
 	"time"
@@ -48,6 +50,23 @@ type Content struct {
 	Text    string            `json:"text,omitempty"`
 	HTML    string            `json:"html,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // those that the call sets, and Reply-To
+
+	Attachments []Attachment `json:"attachments,omitempty"`
+}
+
+// Attachment is a file of a mail.
+type Attachment struct {
+	Filename  string `json:"filename"`
+	Type      string `json:"type"`
+	ContentID string `json:"content_id,omitempty"` // of an inline file
+	Size      int    `json:"size"`                 // bytes
+	SHA256    string `json:"sha256"`               // of the bytes, in hex
+}
+
+// NewAttachment returns the attachment with some bytes.
+func NewAttachment(filename, kind, contentID string, data []byte) Attachment {
+	sum := sha256.Sum256(data)
+	return Attachment{filename, kind, contentID, len(data), hex.EncodeToString(sum[:])}
 }
 
 // Flags of a copy.

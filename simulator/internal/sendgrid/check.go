@@ -2,11 +2,13 @@ package sendgrid
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/simulator/internal/jsontext"
 	"github.com/safedelivr/safedelivr/simulator/internal/message"
 )
 
@@ -39,6 +41,7 @@ func (r *request) check(now time.Time) []apiError {
 	c.checkRecipients()
 	c.checkMessage()
 	c.checkContent()
+	c.checkAttachments()
 	if r.pairBytes(r.args) > maxArgs {
 		c.report("custom_args", "message.custom_args",
 			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
@@ -111,6 +114,32 @@ func (c *checker) checkPerson(i int) {
 	}
 	if c.tooLate(p.sendAt) {
 		c.report(path(".send_at"), "message.send_at", tooFarAhead)
+	}
+}
+
+func (c *checker) checkAttachments() {
+	for i, a := range c.attachments {
+		report := func(field, text string) {
+			c.report(fmt.Sprintf("attachments.%d.%s", i, field), "message.attachments."+field, "%s", text)
+		}
+		text := c.Text(a.content)
+		if _, err := base64.StdEncoding.Decode(make([]byte, base64.StdEncoding.DecodedLen(len(text))), text); err != nil ||
+			len(text) == 0 {
+			report("content", "The attachment content must be base64 encoded.")
+		}
+		if len(c.Text(a.filename)) == 0 {
+			report("filename", "The filename parameter is required.")
+		}
+		for field, value := range map[string]jsontext.Span{"type": a.kind, "filename": a.filename, "content_id": a.contentID} {
+			if bytes.ContainsAny(c.Text(value), ";\r\n") {
+				report(field, "The attachment "+field+" cannot contain ';', or CRLF characters.")
+			}
+		}
+		switch string(c.Text(a.disposition)) {
+		case "", "attachment", "inline":
+		default:
+			report("disposition", "The attachment disposition must be either inline or attachment.")
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"encoding/base64"
 	"fmt"
 	"iter"
 	"mime"
@@ -35,6 +36,7 @@ type request struct {
 	categories   []jsontext.Span
 	headers      []pair    // message level
 	replies      []content // the names and addresses of reply_to
+	attachments  []attachment
 	people       []personalization
 	addrs        []address
 	pairs        []pair // custom_args and substitutions of all people
@@ -45,6 +47,9 @@ type request struct {
 }
 
 type content struct{ kind, value jsontext.Span }
+
+// An attachment is a file. Its content is base64.
+type attachment struct{ content, kind, filename, disposition, contentID jsontext.Span }
 
 type pair struct{ key, value jsontext.Span }
 
@@ -82,9 +87,11 @@ func parse(call *http.Request, body []byte) (provider.Request, *provider.Answer)
 		categories: r.categories[:0],
 		headers:    r.headers[:0],
 		replies:    r.replies[:0],
-		people:     r.people[:0],
-		addrs:      r.addrs[:0],
-		pairs:      r.pairs[:0],
+
+		attachments: r.attachments[:0],
+		people:      r.people[:0],
+		addrs:       r.addrs[:0],
+		pairs:       r.pairs[:0],
 	}
 	r.Reset(body)
 	fail := func(a provider.Answer) (provider.Request, *provider.Answer) { return r, &a }
@@ -125,6 +132,8 @@ func (r *request) read() {
 			r.template = r.ReadString()
 		case "content":
 			r.Array(func(int) { r.readContent() })
+		case "attachments":
+			r.Array(func(int) { r.readAttachment() })
 		case "custom_args":
 			r.args = r.readPairs(r.args)
 		case "categories":
@@ -246,6 +255,43 @@ func (r *request) readContent() {
 	r.contents = append(r.contents, c)
 }
 
+func (r *request) readAttachment() {
+	var a attachment
+	r.Object(func(key jsontext.Span) {
+		if r.Null() {
+			return
+		}
+		switch string(r.Text(key)) {
+		case "content":
+			a.content = r.ReadString()
+		case "type":
+			a.kind = r.ReadString()
+		case "filename":
+			a.filename = r.ReadString()
+		case "disposition":
+			a.disposition = r.ReadString()
+		case "content_id":
+			a.contentID = r.ReadString()
+		default:
+			r.Skip()
+		}
+	})
+	r.attachments = append(r.attachments, a)
+}
+
+// files returns the attachments, which check has found to be valid.
+func (r *request) files() (out []message.Attachment) {
+	for _, a := range r.attachments {
+		data, _ := base64.StdEncoding.DecodeString(string(r.Text(a.content)))
+		id := ""
+		if string(r.Text(a.disposition)) == "inline" {
+			id = string(r.Text(a.contentID))
+		}
+		out = append(out, message.NewAttachment(string(r.Text(a.filename)), string(r.Text(a.kind)), id, data))
+	}
+	return out
+}
+
 // readPairs reads an object of strings; anything else is a bad request.
 func (r *request) readPairs(dst []pair) []pair {
 	r.Object(func(key jsontext.Span) { dst = append(dst, pair{key, r.ReadString()}) })
@@ -301,11 +347,16 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 		p.Pair(r.Text(pair.key), r.Text(pair.value))
 	}
 	p.End()
+	var files []message.Attachment
+	if keep {
+		files = r.files()
+	}
 	for i := range r.people {
 		person := &r.people[i]
 		var c message.Content
 		if keep {
 			c = r.render(person)
+			c.Attachments = files
 		}
 		for n, a := range r.addrs[person.addrs[0]:person.addrs[1]] {
 			addr := r.Text(a.addr)
