@@ -115,7 +115,7 @@ func arrived(t *testing.T, copies []Copy, calls ...*models.Call) {
 			if len(m.Visible) > 0 {
 				t.Errorf("%s sees other recipients: %v", r.Email, m.Visible)
 			}
-			m.Visible, m.Tags, m.Headers = nil, nil, nil
+			m.Visible, m.Tags, m.Headers, m.Files = nil, nil, nil, nil
 			if fmt.Sprint(m) != fmt.Sprint(want) {
 				t.Errorf("mail to %s:\n got %+v\nwant %+v", r.Email, m, want)
 			}

@@ -64,6 +64,13 @@ type Copy struct {
 	Headers             map[string]string // its own, decoded
 	Tags                []string
 	Opens, Clicks       bool // what the provider tracks
+	Files               []File
+}
+
+// A File is an attachment as it would arrive.
+type File struct {
+	Name, Type, ContentID string
+	Data                  []byte
 }
 
 // An Answer is an answer of a provider and its meaning for a call with three recipients
@@ -91,6 +98,7 @@ func Run(t *testing.T, s Suite) {
 		{"Parallel", testParallel},
 		{"Placeholders", testPlaceholders},
 		{"Options", testOptions},
+		{"Mails", testMails},
 		{"HeaderInjection", testHeaderInjection},
 		{"Refusals", testRefusals},
 		{"Answers", testAnswers},

@@ -109,7 +109,16 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	}
 	one, headers := map[string]string{}, map[string]string{}
 	var to, tags []string
+	var files []providertest.File
 	for _, f := range fields {
+		if f.file != "" {
+			file := providertest.File{Name: f.file, Type: f.kind, Data: []byte(f.value)}
+			if f.name == "inline" {
+				file.ContentID = f.file
+			}
+			files = append(files, file)
+			continue
+		}
 		if name, ok := strings.CutPrefix(f.name, "h:"); ok && name != "Reply-To" {
 			headers[name] = f.value
 		}
@@ -158,6 +167,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			ReplyTo: one["h:Reply-To"],
 			Headers: filled(headers, fill),
 			Tags:    tags,
+			Files:   files,
 			Opens:   one["o:tracking-opens"] == "yes",
 			Clicks:  one["o:tracking-clicks"] == "yes",
 			Subject: fill(one["subject"]),
@@ -177,7 +187,7 @@ func filled(texts map[string]string, fill func(string) string) map[string]string
 	return out
 }
 
-type field struct{ name, value string }
+type field struct{ name, value, file, kind string }
 
 func parts(contentType string, body []byte) ([]field, error) {
 	kind, params, err := mime.ParseMediaType(contentType)
@@ -197,7 +207,7 @@ func parts(contentType string, body []byte) ([]field, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, field{p.FormName(), string(value)})
+		list = append(list, field{p.FormName(), string(value), p.FileName(), p.Header.Get("Content-Type")})
 	}
 }
 

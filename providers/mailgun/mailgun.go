@@ -126,7 +126,9 @@ func New(s settings.Settings) (*Adapter, error) {
 func (p *Adapter) SetKeys(s settings.Settings) {
 	k := &keys{api: s.APIKey, sdk: sdk.NewMailgun(p.domain, s.APIKey)}
 	k.sdk.SetAPIBase(p.base)
-	k.sdk.SetClient(p.client.HTTP)
+	client := *p.client.HTTP
+	client.Transport = fileWriter{client.Transport}
+	k.sdk.SetClient(&client)
 	for _, key := range []string{s.WebhookKey, s.WebhookKeyOld} {
 		if key != "" {
 			k.webhook = append(k.webhook, []byte(key))
@@ -140,7 +142,9 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 }
 
 // Carries returns what every provider of this kind carries.
-func Carries() models.Capabilities { return models.Capabilities{Tags: maxTags} }
+func Carries() models.Capabilities {
+	return models.Capabilities{Tags: maxTags, Attachments: true, Inline: true, Size: maxMessage}
+}
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }

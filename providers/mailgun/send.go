@@ -30,7 +30,7 @@ func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	ctx, x := transport.Record(ctx, c.StartBy)
-	_, _, err := p.keys.Load().sdk.Send(ctx, m)
+	_, _, err := p.keys.Load().sdk.Send(withFiles(ctx, c), m)
 	if x.Status == 0 {
 		class, reason, text := x.NoAnswer(err)
 		return whole(c, class, reason, 0, p.words(text))
@@ -47,8 +47,8 @@ func (p *Adapter) Compose(c *models.Call) (models.Request, []models.Part) {
 	var kept transport.Kept
 	writer := sdk.NewMailgun(p.domain, "no key")
 	writer.SetAPIBase(p.base)
-	writer.SetClient(&http.Client{Transport: &kept})
-	_, _, _ = writer.Send(context.Background(), m) // always an error: nothing is sent
+	writer.SetClient(&http.Client{Transport: fileWriter{&kept}})
+	_, _, _ = writer.Send(withFiles(context.Background(), c), m) // always an error: nothing is sent
 	return kept.Request, nil
 }
 
@@ -125,7 +125,7 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 		keys[i] = key(v)
 	}
 	personal := message.Personal(c.Content.Headers)
-	content := len(f.Subject) + len(f.Text) + len(f.HTML)
+	content := len(f.Subject) + len(f.Text) + len(f.HTML) + int(c.Content.AttachmentSize())
 	request := content
 	var lacking, tooLong models.Set
 	var lacks string

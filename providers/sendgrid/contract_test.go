@@ -122,8 +122,13 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			} `json:"click_tracking"`
 			Open struct{ Enable bool } `json:"open_tracking"`
 		} `json:"tracking_settings"`
-		Subject          string
-		Content          []struct{ Type, Value string }
+		Subject     string
+		Content     []struct{ Type, Value string }
+		Attachments []struct {
+			Content                     []byte
+			Type, Filename, Disposition string
+			ContentID                   string `json:"content_id"`
+		}
 		CustomArgs       map[string]string `json:"custom_args"`
 		Personalizations []struct {
 			To            []person
@@ -146,6 +151,14 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	}
 	if len(m.Personalizations) > 1000 || m.Subject == "" || len(m.Content) == 0 {
 		return nil, errors.New("more than 1,000 personalizations, no subject or no content")
+	}
+	var files []providertest.File
+	for _, a := range m.Attachments {
+		if a.Filename == "" || strings.ContainsAny(a.Type+a.Filename+a.ContentID, ";\r\n") || len(a.Content) == 0 ||
+			(a.ContentID != "") != (a.Disposition == "inline") {
+			return nil, fmt.Errorf("attachment %q of type %q", a.Filename, a.Type)
+		}
+		files = append(files, providertest.File{Name: a.Filename, Type: a.Type, ContentID: a.ContentID, Data: a.Content})
 	}
 	var out []providertest.Copy
 	for _, p := range m.Personalizations {
@@ -191,7 +204,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			}
 			c.ReplyTo += (&mail.Address{Name: r.Name, Address: r.Email}).String()
 		}
-		c.Headers, c.Tags = m.Headers, m.Categories
+		c.Headers, c.Tags, c.Files = m.Headers, m.Categories, files
 		if p.Headers != nil {
 			if m.Headers != nil {
 				return nil, errors.New("header fields in both places")

@@ -106,7 +106,16 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 }
 
 // Carries returns what every provider of this kind carries.
-func Carries() models.Capabilities { return models.Capabilities{Tags: maxTags} }
+func Carries() models.Capabilities {
+	return models.Capabilities{
+		Tags:        maxTags,
+		Attachments: true,
+		Inline:      true,
+		InlineNames: true,
+		Size:        maxBody,
+		Base64:      true,
+	}
+}
 
 // MaxRecipients implements models.Adapter.
 func (p *Adapter) MaxRecipients() int { return maxRecipients }

@@ -21,6 +21,8 @@ func Check(c *models.Call, limit int) []models.Part {
 		return here("%d recipients in one call, at most %d are possible", len(c.Recipients), limit)
 	case all.Len() != len(c.Recipients):
 		return here("a log is named twice in the call, or an id is not that of a log")
+	case len(c.Files) != len(c.Content.Attachments):
+		return here("%d of %d attachments are in the call", len(c.Files), len(c.Content.Attachments))
 	case c.Attempt < 1:
 		return here("the call has no attempt number")
 	case !Mailbox(from):

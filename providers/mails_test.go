@@ -1,0 +1,96 @@
+package providers_test
+
+import (
+	"mime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/providertest"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// TestMailsAreTheSame sends a hundred mails through every kind. What comes out is the same, part by
+// part, except for what the kinds declare: the number of tags, and the names of inline images.
+func TestMailsAreTheSame(t *testing.T) {
+	t.Parallel()
+	arrived := map[string]simulator.Content{} // by mail: from the first kind
+	for _, kind := range providers.Kinds() {
+		s := newStage(t, kind.Name)
+		for _, m := range providertest.Mails() {
+			batch := models.NewBatchID(time.Now())
+			c := s.call(batch, 0, "deliver@sim.test")
+			c.Recipients[0].Vars = map[string]string{"order": "A-1 & <b>"}
+			c.Content, c.Files = &m.Content, m.Files
+			if parts := s.adapter.Send(t.Context(), c); len(parts) != 1 || parts[0].Class != models.Accepted {
+				t.Fatalf("%s: %s: %+v", kind.Name, m.Name, parts)
+			}
+			copies := s.sim.Copies(batch.Log(1).String())
+			if len(copies) != 1 {
+				t.Fatalf("%s: %s: %d copies", kind.Name, m.Name, len(copies))
+			}
+			got := normalised(t, copies[0].Content)
+			if len(got.Attachments) != len(m.Files) {
+				t.Errorf("%s: %s: %d attachments of %d", kind.Name, m.Name, len(got.Attachments), len(m.Files))
+			}
+			for i, a := range got.Attachments {
+				if want := m.Attachments[i]; a.SHA256 != want.SHA256 || int64(a.Size) != want.Size {
+					t.Errorf("%s: %s: attachment %s has other bytes", kind.Name, m.Name, a.Filename)
+				}
+			}
+			if first, ok := arrived[m.Name]; !ok {
+				arrived[m.Name] = got
+			} else if difference(first, got) != "" {
+				t.Errorf("%s: %s: %s differs", kind.Name, m.Name, difference(first, got))
+			}
+		}
+	}
+	if len(arrived) != 100 {
+		t.Errorf("%d mails", len(arrived))
+	}
+}
+
+// normalised returns a content with decoded header fields, and without the names of inline images.
+func normalised(t *testing.T, c simulator.Content) simulator.Content {
+	t.Helper()
+	for name, value := range c.Headers {
+		decoded, err := new(mime.WordDecoder).DecodeHeader(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Headers[name] = decoded
+	}
+	attachments := append([]simulator.Attachment{}, c.Attachments...)
+	for i := range attachments {
+		if attachments[i].ContentID != "" {
+			attachments[i].Filename = ""
+		}
+	}
+	c.Attachments = attachments
+	return c
+}
+
+// difference names the parts of two contents that differ.
+func difference(a, b simulator.Content) string {
+	var out []string
+	add := func(part string, same bool) {
+		if !same {
+			out = append(out, part)
+		}
+	}
+	add("name", a.Name == b.Name)
+	add("subject", a.Subject == b.Subject)
+	add("text", a.Text == b.Text)
+	add("HTML", a.HTML == b.HTML)
+	add("number of headers", len(a.Headers) == len(b.Headers))
+	for name := range a.Headers {
+		add(name, a.Headers[name] == b.Headers[name])
+	}
+	add("number of attachments", len(a.Attachments) == len(b.Attachments))
+	for i := 0; i < min(len(a.Attachments), len(b.Attachments)); i++ {
+		add("attachment "+a.Attachments[i].Filename, a.Attachments[i] == b.Attachments[i])
+	}
+	return strings.Join(out, ", ")
+}
