@@ -56,6 +56,9 @@ type decoder struct {
 	*intake.Builder
 	seen map[string]bool // fields that the request has
 	hash hash.Hash       // of the request; nil if it is not needed
+
+	contents  *contentFilter // of a request in JSON
+	formFiles int            // attachments of a form
 }
 
 func newDecoder(b *intake.Builder) *decoder { return &decoder{Builder: b, seen: map[string]bool{}} }

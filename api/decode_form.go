@@ -140,7 +140,12 @@ func (d *decoder) readMultipart(r *http.Request) error {
 			return badForm(err)
 		}
 		value, hash := d.hashedPart(part)
-		if err := d.formField(part.FormName(), value); err != nil {
+		if part.FormName() == "attachments" {
+			err = d.formAttachment(part, value)
+		} else {
+			err = d.formField(part.FormName(), value)
+		}
+		if err != nil {
 			return err
 		}
 		hash()
@@ -156,12 +161,21 @@ func (d *decoder) hashedPart(part *multipart.Part) (value io.Reader, hash func()
 	}
 	h := sha256.New()
 	return io.TeeReader(part, h), func() {
-		_, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil)) // a hash never fails
+		// A hash never fails.
+		_, _ = fmt.Fprintf(d.hash, "%q %x\n", part.FormName(), h.Sum(nil))
+		if part.FormName() == "attachments" {
+			_, _ = fmt.Fprintf(d.hash, "%q %q %q\n", part.FileName(), part.Header.Get("Content-Type"),
+				part.Header.Get("Content-ID"))
+		}
 	}
 }
 
 // badForm returns the error for a form that could not be read.
 func badForm(err error) error {
+	var refused *service.Error
+	if errors.As(err, &refused) { // by the reader of attachments
+		return refused
+	}
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return bodyTooLarge(tooLarge.Limit)
@@ -214,6 +228,9 @@ func (d *decoder) formValue(name, value string) {
 			d.Wrong(service.Pointer(name), "wrong_type", "%s must be true or false.", name)
 		}
 		d.SetFlag(name, on)
+		return
+	case name == "attachments":
+		d.Wrong(service.Pointer(name), "unknown_field", "Send attachments as JSON or as parts of a multipart form.")
 		return
 	case d.IsTexts(name):
 		d.Wrong(service.Pointer(name), "unknown_field", "A form has no field %s. Send the batch as JSON.", name)

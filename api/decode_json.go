@@ -29,7 +29,8 @@ type jsonReader struct {
 	*json.Decoder
 	body      io.Reader
 	read, max int64
-	tooLarge  *service.Error // error after max bytes
+	position  func(int64) int64 // of a byte in the body
+	tooLarge  *service.Error    // error after max bytes
 }
 
 var errValueTooLarge = errors.New("value too large")
@@ -53,7 +54,8 @@ func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
 // readJSON decodes a request member by member. Memory does not grow with the number of
 // recipients, wherever in the request they are.
 func (d *decoder) readJSON(body io.Reader) error {
-	j := &jsonReader{body: body}
+	d.contents = newContentFilter(body, d.NewFile)
+	j := &jsonReader{body: d.contents, position: d.contents.original}
 	j.Decoder = json.NewDecoder(j)
 	if err := d.readObject(j); err != nil {
 		return err
@@ -128,6 +130,8 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 		d.jsonList(name, raw)
 	case d.IsTexts(name):
 		return d.jsonTexts(name, raw)
+	case name == "attachments":
+		return d.jsonAttachments(raw)
 	case d.IsFlag(name):
 		var on bool
 		if json.Unmarshal(raw, &on) != nil {
@@ -350,7 +354,10 @@ func (d *decoder) jsonValues(here, what string, object []byte) map[string]string
 // value with the mistake once more on its own.
 func (j *jsonReader) jsonError(err error) error {
 	var tooLarge *http.MaxBytesError
+	var refused *service.Error
 	switch {
+	case errors.As(err, &refused): // by the reader of attachments
+		return refused
 	case errors.As(err, &tooLarge):
 		return bodyTooLarge(tooLarge.Limit)
 	case errors.Is(err, errValueTooLarge):
@@ -366,6 +373,7 @@ func (j *jsonReader) jsonError(err error) error {
 			at += syntax.Offset - 1
 		}
 	}
+	at = j.position(at)
 	p := service.Fail(service.Malformed, "bad_json", "The JSON is not valid after %d bytes: %s.", at, err)
 	p.Position = &at
 	return p

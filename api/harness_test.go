@@ -79,7 +79,7 @@ func (s *spyStore) writes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(s.calls), func(c string) bool {
-		return c != "Schedule" && c != "PutChunk" && c != "PutBatch"
+		return c != "Schedule" && c != "PutChunk" && c != "PutPiece" && c != "PutBatch"
 	})
 }
 
@@ -100,6 +100,20 @@ func (s *spyStore) PutChunk(ctx context.Context, c models.Chunk) error {
 		return err
 	}
 	return s.Store.PutChunk(ctx, c)
+}
+
+func (s *spyStore) PutPiece(ctx context.Context, batch models.ID, sha256 string, number int, piece []byte) error {
+	if err := s.enter("PutPiece"); err != nil {
+		return err
+	}
+	return s.Store.PutPiece(ctx, batch, sha256, number, piece)
+}
+
+// count returns how many calls of a name there were.
+func (s *spyStore) count(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[name]
 }
 
 func (s *spyStore) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {

@@ -9,7 +9,10 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"mime"
 	"net/http"
+	"os"
+	"path/filepath"
 	"time"
 )
 
@@ -53,6 +56,8 @@ type NewBatch struct {
 	Category string `json:"category,omitempty"`
 	// Metadata are up to 50 short values of your own. No recipient sees them.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Attachments are up to 100 files with 25,000,000 bytes together.
+	Attachments []Attachment `json:"attachments,omitempty"`
 	// TrackOpens and TrackClicks let the provider see who opens the mail and clicks its links.
 	TrackOpens  bool `json:"track_opens,omitempty"`
 	TrackClicks bool `json:"track_clicks,omitempty"`
@@ -67,6 +72,43 @@ type NewBatch struct {
 	// Deadline is when the mail expires: what no provider has taken by then fails. It is at most 30 days from now; the
 	// default is 7 days.
 	Deadline time.Time `json:"deadline,omitzero"`
+}
+
+// Attachment is a file of a mail.
+type Attachment struct {
+	// Filename is one line of at most 255 bytes without /, \ and ;.
+	Filename string `json:"filename"`
+	// ContentType is a media type without parameters. The default is application/octet-stream.
+	ContentType string `json:"content_type,omitempty"`
+	// ContentID makes the attachment an inline image, which the HTML refers to as cid: and this id.
+	ContentID string `json:"content_id,omitempty"`
+	Content   []byte `json:"content"`
+}
+
+// AttachFile returns the file at a path as an attachment. Its type follows from the extension of its name.
+func AttachFile(path string) (Attachment, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Attachment{}, err
+	}
+	defer f.Close()
+	return Attach(filepath.Base(path), f)
+}
+
+// Attach returns what it reads as an attachment with a name. Its type follows from the extension of the name.
+func Attach(filename string, in io.Reader) (Attachment, error) {
+	content, err := io.ReadAll(in)
+	kind, _, _ := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(filename)))
+	return Attachment{Filename: filename, ContentType: kind, Content: content}, err
+}
+
+// AttachmentInfo describes an attachment of a batch.
+type AttachmentInfo struct {
+	Filename    string `json:"filename"`
+	ContentType string `json:"content_type"`
+	ContentID   string `json:"content_id,omitempty"`
+	Size        int64  `json:"size"`   // bytes
+	SHA256      string `json:"sha256"` // of the bytes, in hex
 }
 
 // Recipient is whom a mail goes to.
@@ -123,8 +165,10 @@ type Batch struct {
 	RenderedSubject string    `json:"rendered_subject,omitempty"`
 	From            Address   `json:"from"`
 	ReplyTo         []Address `json:"reply_to,omitempty"`
-	// Tags, Category and Metadata are those of the request.
-	Tags       []string          `json:"tags,omitempty"`
+	// Tags, Attachments, Category and Metadata are those of the request.
+	Tags        []string         `json:"tags,omitempty"`
+	Attachments []AttachmentInfo `json:"attachments,omitempty"`
+
 	Category   string            `json:"category,omitempty"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Lane       Lane              `json:"lane,omitempty"`
@@ -197,11 +241,13 @@ func (c *Client) CreateBatch(ctx context.Context, b NewBatch, options ...CallOpt
 
 // Plan is what would happen to a batch if it were sent now.
 type Plan struct {
-	DryRun     bool      `json:"dry_run"` // it is true
-	Recipients int       `json:"recipients"`
-	Duplicates int       `json:"duplicates"`
-	Lane       Lane      `json:"lane"`
-	Deadline   time.Time `json:"deadline"`
+	DryRun     bool `json:"dry_run"` // it is true
+	Recipients int  `json:"recipients"`
+	Duplicates int  `json:"duplicates"`
+	// Size is the number of bytes of subject, text, HTML and attachments.
+	Size     int64     `json:"size"`
+	Lane     Lane      `json:"lane"`
+	Deadline time.Time `json:"deadline"`
 	// Routes are the ways of the mail, by recipients that are treated alike.
 	Routes []Route `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that gets mail has none.
@@ -227,6 +273,8 @@ type RouteProvider struct {
 	// Waits says why it gets none now, and LeftOut what of the message it cannot carry.
 	Waits   *Wait  `json:"waits,omitempty"`
 	LeftOut string `json:"left_out,omitempty"`
+	// Refused says why it cannot carry the message, so that it is not used.
+	Refused string `json:"refused,omitempty"`
 }
 
 // PlanBatch checks a batch and says what would happen to it. Nothing is stored or sent.

@@ -176,12 +176,11 @@ func (c *Config) cluster() cluster.Config {
 
 // PolicyFor returns the policy for providers.
 func PolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
-	names, windows := make([]string, 0, len(specs)), map[string]time.Duration{}
+	providers := make([]models.Provider, 0, len(specs))
 	for i := range specs {
-		names = append(names, specs[i].Name)
-		windows[specs[i].Name] = specs[i].EvidenceWindow
+		providers = append(providers, specs[i].Provider)
 	}
-	return policy.New(cfg.policy(), names, windows)
+	return policy.New(cfg.policy(), providers)
 }
 
 // dispatch returns the configuration of the dispatcher.

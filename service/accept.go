@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,9 @@ import (
 
 // Recipient is one recipient of a request.
 type Recipient = intake.Recipient
+
+// Attachment is a file of a request.
+type Attachment = intake.Attachment
 
 // Accepted is the answer to a batch that was accepted.
 type Accepted struct {
@@ -66,6 +70,9 @@ func (s *Service) Accept(
 			wrong = s.checkSender(ctx, who.User, b.Content.From)
 		}
 		if wrong == nil {
+			wrong = s.checkCarried(in, &b)
+		}
+		if wrong == nil {
 			wrong = in.SetDeadline(&b, c.At)
 		}
 		if wrong != nil && older {
@@ -88,6 +95,27 @@ func (s *Service) Accept(
 		span.End("")
 		return s.accepted(&b), nil
 	})
+}
+
+// checkCarried returns an error if none of the providers that a batch may use can carry its
+// message.
+func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
+	if len(b.Content.Attachments) == 0 {
+		return nil
+	}
+	names, refusals := b.Providers, []string{}
+	if len(names) == 0 {
+		names = s.providerNames()
+	}
+	for _, name := range names {
+		refusal := s.providerOf(name).Carries.Refuses(&b.Content)
+		if refusal == "" {
+			return nil
+		}
+		refusals = append(refusals, name+": "+refusal)
+	}
+	in.Wrong("/attachments", "no_provider", "No provider can carry the message. %s.", strings.Join(refusals, "; "))
+	return in.Err()
 }
 
 // rejectStaleRetry refuses a repeat that is no longer valid, unless its first attempt
@@ -126,7 +154,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 }
 
 // storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
-// follows, then all chunks but the first, then the batch with its first chunk. The batch
+// follows, then the attachments and all chunks but the first, then the batch with its first chunk. The batch
 // exists from that last write on. Until then storeBatch ends if the client goes away.
 func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Builder) error {
 	if b.Lane == models.Urgent {
@@ -143,6 +171,12 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 		Lane:   b.Lane,
 	}
 	if err := s.store.Schedule(ctx, entry); err != nil {
+		return err
+	}
+	err := in.Pieces(func(sha256 string, number int, piece []byte) error {
+		return s.store.PutPiece(ctx, b.ID, sha256, number, piece)
+	})
+	if err != nil {
 		return err
 	}
 	first, err := s.putChunks(ctx, b, in)

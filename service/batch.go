@@ -26,6 +26,7 @@ type BatchView struct {
 	From       models.Address       `json:"from"`
 	ReplyTo    []models.Address     `json:"reply_to,omitempty"`
 	Tags       []string             `json:"tags,omitempty"`
+	Attached   []models.Attachment  `json:"attachments,omitempty"`
 	Category   string               `json:"category,omitempty"`
 	Metadata   map[string]string    `json:"metadata,omitempty"`
 	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
@@ -86,6 +87,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		From:       b.Content.From,
 		ReplyTo:    b.Content.ReplyTo,
 		Tags:       b.Content.Tags,
+		Attached:   b.Content.Attachments,
 		Category:   b.Category,
 		Metadata:   b.Metadata,
 		Lane:       b.Lane,

@@ -269,6 +269,7 @@ type Stories struct {
 	facts      []models.Fact
 	user       string    // the owner, if it is not the caller
 	leftOut    []LeftOut // by any provider
+	refused    []LeftOut // the providers that cannot carry the message
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
@@ -293,8 +294,12 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		out.user = b.User
 	}
 	for i := range s.providers {
-		if text := s.providers[i].Carries.LeftOut(&b.Content); text != "" {
-			out.leftOut = append(out.leftOut, LeftOut{s.providers[i].Name, text})
+		p := &s.providers[i]
+		if text := p.Carries.LeftOut(&b.Content); text != "" {
+			out.leftOut = append(out.leftOut, LeftOut{p.Name, text})
+		}
+		if why := p.Carries.Refuses(&b.Content); why != "" && (len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
+			out.refused = append(out.refused, LeftOut{p.Name, "not used, because it cannot carry the message: " + why})
 		}
 	}
 	return out, nil
@@ -312,6 +317,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		CreatedAt: c.batch.Created(),
 		Timeline:  c.view.Timeline(log, c.facts),
 	}
+	story.LeftOut = slices.Clone(c.refused)
 	for _, l := range c.leftOut {
 		if _, tried := story.Providers[l.Provider]; tried {
 			story.LeftOut = append(story.LeftOut, l)
@@ -327,7 +333,8 @@ type Mail struct {
 	Headers             []models.Header
 	Subject, Text, HTML string
 	Removed             bool // the content was removed by retention
-	Requests            []MailRequest
+	Attachments         []models.Attachment
+	Requests            []MailRequest // without the attachments
 }
 
 // MailRequest is the request to a provider with this message alone.
@@ -364,7 +371,10 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		Text:    r.Fill(content.Text, nil),
 		HTML:    r.Fill(content.HTML, html.EscapeString),
 		Removed: c.batch.Redacted || r.Erased(),
+
+		Attachments: content.Attachments,
 	}
+	content.Attachments = nil // requests are shown without them
 	for _, h := range content.Headers {
 		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: r.Fill(h.Value, nil)})
 	}

@@ -18,17 +18,13 @@ import (
 
 // defaultPolicy returns the decision table of workers with default settings.
 func defaultPolicy(providers []models.Provider, recheck time.Duration) *policy.Policy {
-	names := make([]string, 0, len(providers))
-	for i := range providers {
-		names = append(names, providers[i].Name)
-	}
 	return policy.New(policy.Config{
 		MaxRetries:     10,
 		Recheck:        recheck,
 		EvidenceWindow: 15 * time.Minute,
 		FinalEventWait: 100 * time.Hour,
 		Delays:         []time.Duration{time.Minute},
-	}, names, nil)
+	}, providers)
 }
 
 // waits finds out what queued mail waits for, at one moment. It decides as a worker does.
@@ -255,6 +251,7 @@ type DryRun struct {
 	DryRun     bool        `json:"dry_run"` // true
 	Recipients int         `json:"recipients"`
 	Duplicates int         `json:"duplicates"`
+	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
 	Lane       models.Lane `json:"lane"`
 	Deadline   time.Time   `json:"deadline"`
 	Routes     []Route     `json:"routes"`
@@ -279,6 +276,7 @@ type RouteProvider struct {
 	Share   float64      `json:"share"`              // part of the mail that it gets now, from 0 to 1
 	Waits   *models.Wait `json:"waits,omitempty"`    // why it gets none now
 	LeftOut string       `json:"left_out,omitempty"` // what it cannot carry of the message
+	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
 }
 
 // TryBatch checks a batch as Accept does, except for the limits of its user, and says what
@@ -290,6 +288,9 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 	}
 	now := time.Now()
 	if err == nil {
+		err = s.checkCarried(in, &b)
+	}
+	if err == nil {
 		err = in.SetDeadline(&b, now)
 	}
 	if err != nil {
@@ -300,7 +301,14 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 	if err != nil {
 		return DryRun{}, err
 	}
-	out := DryRun{DryRun: true, Recipients: b.Recipients, Duplicates: b.Duplicates, Lane: b.Lane, Deadline: b.Deadline}
+	out := DryRun{
+		DryRun:     true,
+		Recipients: b.Recipients,
+		Duplicates: b.Duplicates,
+		Size:       b.Content.Size(),
+		Lane:       b.Lane,
+		Deadline:   b.Deadline,
+	}
 	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
 		for _, st := range w.plan(&b, models.Resolve(len(recipients), nil, nil), recipients) {
 			out.add(s.route(w, &b, &st))
@@ -341,11 +349,14 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	}
 	for _, name := range names {
 		p := s.providerOf(name)
-		e := RouteProvider{Name: name, LeftOut: p.Carries.LeftOut(&b.Content)}
+		e := RouteProvider{Name: name, Refused: p.Carries.Refuses(&b.Content)}
+		if e.Refused == "" {
+			e.LeftOut = p.Carries.LeftOut(&b.Content)
+		}
 		at := slices.IndexFunc(st.Options, func(o policy.Option) bool { return o.Provider == name })
 		turn := &models.Wait{Code: models.WaitTurn}
 		switch {
-		case st.Do != policy.Call || r.Waits != nil:
+		case st.Do != policy.Call || r.Waits != nil || e.Refused != "":
 		case at < 0:
 			e.Waits = &models.Wait{Code: models.WaitProviderOffline, Provider: name,
 				Text: name + " is offline, drained or blocked by a rule"}
@@ -384,6 +395,8 @@ func (r *Route) words() string {
 	var parts []string
 	for i := range r.Providers {
 		switch p := &r.Providers[i]; {
+		case p.Refused != "":
+			parts = append(parts, p.Name+" cannot carry the message: "+p.Refused)
 		case p.Waits != nil:
 			parts = append(parts, p.Waits.Text)
 		case p.Share == 0:

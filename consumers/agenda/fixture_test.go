@@ -102,7 +102,7 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 			Store:     store,
 			Broker:    broker,
 			Follower:  follower,
-			Policy:    policy.New(decisions, []string{"sg"}, nil),
+			Policy:    policy.New(decisions, []models.Provider{{Name: "sg"}}),
 			Providers: providers,
 		},
 	)

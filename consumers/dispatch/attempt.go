@@ -37,6 +37,11 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 		}
 	}
 	defer j.release()
+	free, err := d.loadFiles(ctx, c, j)
+	if err != nil {
+		return err
+	}
+	defer free()
 	if err := d.LoadRecipients(ctx, c); err != nil {
 		return err
 	}
@@ -258,6 +263,7 @@ func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time)
 		Batch:      c.Batch.ID,
 		Attempt:    entry.Number,
 		Content:    &c.Batch.Content,
+		Files:      j.files,
 		StartBy:    began.Add(d.cfg.StartBy),
 		Recipients: make([]models.CallRecipient, 0, j.Who.Len()),
 	}

@@ -32,6 +32,7 @@ type Config struct {
 // Store is the part of models.Store that the dispatcher needs.
 type Store interface {
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	models.AttachmentStore
 	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
 	Record(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Fact, error)
 	Append(ctx context.Context, chunk models.ID, e models.Entry) error
@@ -107,6 +108,7 @@ type Dispatcher struct {
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
 	inflight *inflight
+	memory   memory
 	outage   Outage
 
 	// confirmedBounces says of recently suppressed logs whether the user's own mail confirms it.
@@ -133,6 +135,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		large:     NewMemo[models.ID, *models.Batch](8),
 		recent:    NewMemo[models.ID, acceptedChunk](recentBatches),
 		inflight:  newInflight(),
+		memory:    newMemory(deps.Providers.All()),
 
 		confirmedBounces: NewMemo[models.ID, bool](10_000),
 	}

@@ -64,7 +64,7 @@ type fixture struct {
 func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	specs := make([]provider.Spec, len(names))
+	specs, configured := make([]provider.Spec, len(names)), make([]models.Provider, len(names))
 	for i, name := range names {
 		specs[i] = provider.Spec{Adapter: &adapter{answer: answer}, Provider: models.Provider{
 			Name:        name,
@@ -73,7 +73,9 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 			ChunkLimit:  1000,
 			Timeout:     time.Second,
 			Events:      models.EventsNone,
+			Carries:     models.Capabilities{Attachments: true, Size: 25_000_000},
 		}}
+		configured[i] = specs[i].Provider
 	}
 	health := &provider.Config{
 		Hold:        time.Minute,
@@ -106,7 +108,7 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 			Store:     store,
 			Broker:    inproctest.New(t, names...),
 			Follower:  control.NewFollower(store),
-			Policy:    policy.New(decisions, names, nil),
+			Policy:    policy.New(decisions, configured),
 			Providers: providers,
 			Observer:  nothing{},
 		},

@@ -16,7 +16,8 @@ type job struct {
 	Provider *provider.Provider
 	Who      models.Set
 	Step     *policy.Step
-	release  func() // releases the slot; nil: not acquired yet, the handler may wait for it
+	files    [][]byte // the bytes of the attachments, while the call is made
+	release  func()   // releases the slot; nil: not acquired yet, the handler may wait for it
 }
 
 // selectCall returns the next call for this handler; nil: there is none. It requeues

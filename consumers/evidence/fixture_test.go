@@ -83,7 +83,7 @@ func newLookups(t *testing.T, store *sqlite.Store, adapter models.Adapter) *Look
 		nil,
 	)
 	require.NoError(t, err)
-	decisions := policy.New(policy.Config{EvidenceWindow: evidenceWindow}, []string{"mg"}, nil)
+	decisions := policy.New(policy.Config{EvidenceWindow: evidenceWindow}, []models.Provider{{Name: "mg"}})
 	deps := Deps{Policy: decisions, Providers: providers}
 	if store != nil {
 		deps.Store = store

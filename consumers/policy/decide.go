@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -59,14 +60,18 @@ type Step struct {
 // the same time in every worker.
 type Policy struct {
 	cfg       Config
-	providers []string                 // all providers, in order of configuration
-	windows   map[string]time.Duration // evidence windows by provider; 0 means Config.EvidenceWindow
+	names     []string // of all providers, in order of configuration
+	providers map[string]*models.Provider
 }
 
-// New returns a policy for providers, which are named in order of configuration. windows
-// maps providers to their own evidence windows.
-func New(cfg Config, providers []string, windows map[string]time.Duration) *Policy {
-	return &Policy{cfg: cfg, providers: providers, windows: windows}
+// New returns a policy for providers, which are listed in order of configuration.
+func New(cfg Config, providers []models.Provider) *Policy {
+	p := &Policy{cfg: cfg, providers: map[string]*models.Provider{}}
+	for i := range providers {
+		p.names = append(p.names, providers[i].Name)
+		p.providers[providers[i].Name] = &providers[i]
+	}
+	return p
 }
 
 // MaxRetries returns how often a recipient is retried at most.
@@ -75,8 +80,8 @@ func (p *Policy) MaxRetries() int { return p.cfg.MaxRetries }
 // EvidenceWindow returns how long an unknown outcome at a provider waits for evidence
 // after its call must have ended.
 func (p *Policy) EvidenceWindow(provider string) time.Duration {
-	if w := p.windows[provider]; w > 0 {
-		return w
+	if a := p.providers[provider]; a != nil && a.EvidenceWindow > 0 {
+		return a.EvidenceWindow
 	}
 	return p.cfg.EvidenceWindow
 }
@@ -159,6 +164,8 @@ func (p *Policy) next(
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: describe(last)})
 	case rule.Waits != nil:
 		return p.hold(b, rule.Waits, now)
+	case (s.Released || s.Attempts == 0) && len(p.allowed(b)) == 0 && len(p.named(b)) > 0:
+		return ending(doubtOf(tries), Step{Reason: models.RejectedHere, Detail: p.refusals(b)})
 	case s.Released:
 		doubt := doubtOf(tries)
 		return Step{
@@ -304,15 +311,41 @@ func (p *Policy) split(s *models.Status) Step {
 	}
 }
 
-// allowed returns the providers that a batch may use, as options of a first attempt.
-func (p *Policy) allowed(b *models.Batch) []Option {
-	names := p.providers
+// named returns the providers that a batch names, or all.
+func (p *Policy) named(b *models.Batch) []string {
 	if len(b.Providers) > 0 {
-		names = b.Providers
+		return b.Providers
 	}
+	return p.names
+}
+
+// refuses says why a provider cannot carry the message of a batch, or "". Nothing is known of
+// a provider that is not configured here.
+func (p *Policy) refuses(name string, b *models.Batch) string {
+	if a := p.providers[name]; a != nil {
+		return a.Carries.Refuses(&b.Content)
+	}
+	return ""
+}
+
+// refusals says why no provider can carry the message of a batch.
+func (p *Policy) refusals(b *models.Batch) string {
+	var out []string
+	for _, n := range p.named(b) {
+		out = append(out, n+": "+p.refuses(n, b))
+	}
+	return strings.Join(out, "; ")
+}
+
+// allowed returns the providers that a batch may use and that can carry its message, as
+// options of a first attempt.
+func (p *Policy) allowed(b *models.Batch) []Option {
+	names := p.named(b)
 	out := make([]Option, 0, len(names))
 	for _, n := range names {
-		out = append(out, Option{Provider: n})
+		if p.refuses(n, b) == "" {
+			out = append(out, Option{Provider: n})
+		}
 	}
 	return out
 }

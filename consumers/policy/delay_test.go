@@ -14,7 +14,7 @@ import (
 func TestRetryDelays(t *testing.T) {
 	t.Parallel()
 	cfg := Config{Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, time.Hour}}
-	p := &Policy{cfg: cfg, providers: []string{"sg"}}
+	p := &Policy{cfg: cfg, names: []string{"sg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	again := func(retry int, class models.Class, named time.Time) time.Duration {
 		tries := []models.Try{

@@ -22,7 +22,7 @@ func TestReleaseAppliesToOneRecipient(t *testing.T) {
 			Delays:         []time.Duration{time.Second},
 			Recheck:        time.Minute,
 		},
-		providers: []string{"sg", "mg"},
+		names: []string{"sg", "mg"},
 	}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	both, entry := models.SetTo(2), func(n int, k models.EntryKind, who models.Set) models.Entry {
@@ -67,7 +67,7 @@ func TestReleaseAppliesToOneRecipient(t *testing.T) {
 // bounce of a known attempt is cured by another provider.
 func TestNothingIsSentForGuess(t *testing.T) {
 	t.Parallel()
-	p := &Policy{cfg: Config{MaxRetries: 10, Delays: []time.Duration{time.Second}}, providers: []string{"sg", "mg"}}
+	p := &Policy{cfg: Config{MaxRetries: 10, Delays: []time.Duration{time.Second}}, names: []string{"sg", "mg"}}
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	entry := models.Entry{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetTo(2), Provider: "sg"}
 	blocked := func(r int, guess bool) models.Event {

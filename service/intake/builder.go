@@ -1,6 +1,6 @@
 // Package intake reads and checks the batches that users send. It stores nothing: a
-// Builder collects the fields of a request and every mistake in them, keeps the
-// recipients in a spool, and returns the checked batch.
+// Builder collects the fields of a request and every mistake in them, keeps recipients
+// and attachments in memory or files, and returns the checked batch.
 package intake
 
 import (
@@ -45,7 +45,7 @@ type Config struct {
 	MaxContent    int64         // bytes of everything but the recipients
 	UrgentUpTo    int           // batches of at most this many recipients are urgent by default
 	Deadline      time.Duration // default time from the request to the deadline
-	SpoolDir      string        // directory for the recipients of large requests
+	SpoolDir      string        // directory for the recipients and attachments of large requests
 	// Enter waits until a long request may be computed for; see priority.Scheduler. It may be
 	// nil.
 	Enter func() (leave func(), err error)
@@ -64,6 +64,7 @@ type Builder struct {
 	ctx   context.Context //nolint:containedctx // a Builder belongs to one request
 	cfg   *Config
 	spool *spool
+	files buffer // the bytes of attachments
 
 	texts map[string]string
 	options
@@ -85,16 +86,23 @@ func New(ctx context.Context, cfg *Config) *Builder {
 		ctx:    ctx,
 		cfg:    cfg,
 		spool:  newSpool(cfg.SpoolDir, cfg.Spooling),
+		files:  buffer{dir: cfg.SpoolDir, grow: cfg.Spooling},
 		texts:  map[string]string{},
 		chosen: map[string]bool{},
-		set:    map[string]bool{},
-		bad:    map[string]bool{},
-		pace:   pace{enter: cfg.Enter},
+
+		options: options{contentIDs: map[string]bool{}},
+
+		set:  map[string]bool{},
+		bad:  map[string]bool{},
+		pace: pace{enter: cfg.Enter},
 	}
 }
 
 // Close releases the resources of the builder.
-func (b *Builder) Close() { b.spool.close() }
+func (b *Builder) Close() {
+	b.spool.close()
+	b.files.close()
+}
 
 // IsText reports whether a batch has a field with this name that holds one string.
 func (b *Builder) IsText(name string) bool {
@@ -107,7 +115,8 @@ func (b *Builder) IsText(name string) bool {
 
 // IsField reports whether a batch has a field with this name.
 func (b *Builder) IsField(name string) bool {
-	return b.IsText(name) || b.IsList(name) || b.IsTexts(name) || b.IsFlag(name) || name == "to"
+	return b.IsText(name) || b.IsList(name) || b.IsTexts(name) || b.IsFlag(name) || name == "to" ||
+		name == "attachments"
 }
 
 // SetText sets a field that holds one string.

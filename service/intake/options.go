@@ -32,6 +32,9 @@ type options struct {
 	metadata map[string]string
 
 	trackOpens, trackClicks bool
+
+	attachments []*Attachment
+	contentIDs  map[string]bool
 }
 
 // Flags of a batch, which are false by default.
@@ -212,6 +215,7 @@ func (b *Builder) setOptions(batch *models.Batch) {
 	}
 	c.Headers, c.Tags, batch.Metadata = b.headers, b.tags, b.metadata
 	c.TrackOpens, c.TrackClicks = b.trackOpens, b.trackClicks
+	c.Attachments = b.attached()
 	batch.Category = b.texts["category"]
 	if batch.Category != "" && !validTag(batch.Category) {
 		b.Wrong("/category", "invalid_name", "%s", tagRule)

@@ -3,11 +3,9 @@ package intake
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,23 +13,10 @@ import (
 	"github.com/safedelivr/safedelivr/models/codec"
 )
 
-// spoolMemory is the number of bytes of recipients that a spool keeps in memory. It
-// writes the rest to disk.
-const spoolMemory = 256 << 10
-
-// errSpool means that the spool could not be written or read.
-var errSpool = errors.New("spool")
-
 // spool keeps the recipients of a request, in order, until they are stored. Nothing is
 // stored before everything was checked, and the content may follow the recipients.
 type spool struct {
-	dir  string
-	grow func(n int64) error // asked before n bytes are written to the file, or nil
-	room int64               // bytes that grow has allowed
-	used int64               // bytes in the file
-	buf  []byte
-	file *os.File
-	w    *bufio.Writer
+	buffer
 
 	written  int  // records
 	all      cut  // of all recipients
@@ -127,12 +112,8 @@ const maxVarSets = 1000
 const maxVarNames = 10_000
 
 func newSpool(dir string, grow func(n int64) error) *spool {
-	if grow == nil {
-		grow = func(int64) error { return nil }
-	}
 	return &spool{
-		grow:         grow,
-		dir:          dir,
+		buffer:       buffer{dir: dir, grow: grow},
 		seeds:        [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		seen:         map[[2]uint64]struct{}{},
 		vars:         map[string]*varSet{},
@@ -169,42 +150,11 @@ func (s *spool) add(index int, r *models.Recipient) error {
 	}
 	place := binary.AppendUvarint([]byte{flag}, uint64(index)) //nolint:gosec // an index is not negative
 	rec := codec.AppendRecipient(place, r)
-	head := binary.AppendUvarint(nil, uint64(len(rec)))
-	if s.file == nil && len(s.buf)+len(head)+len(rec) > spoolMemory {
-		if err := s.spill(); err != nil {
-			return err
-		}
-	}
-	if s.file == nil {
-		s.buf = append(append(s.buf, head...), rec...)
-		return nil
-	}
-	if err := s.reserve(int64(len(head) + len(rec))); err != nil {
+	if _, err := s.Write(binary.AppendUvarint(nil, uint64(len(rec)))); err != nil {
 		return err
 	}
-	if _, err := s.w.Write(head); err != nil {
-		return fmt.Errorf("%w: %w", errSpool, err)
-	}
-	if _, err := s.w.Write(rec); err != nil {
-		return fmt.Errorf("%w: %w", errSpool, err)
-	}
-	return nil
-}
-
-// spoolStep is the number of bytes for which a spool asks at a time.
-const spoolStep = 256 << 10
-
-// reserve asks for room for n more bytes in the file.
-func (s *spool) reserve(n int64) error {
-	if s.used += n; s.used <= s.room {
-		return nil
-	}
-	more := max(s.used-s.room, spoolStep)
-	if err := s.grow(more); err != nil {
-		return err
-	}
-	s.room += more
-	return nil
+	_, err := s.Write(rec)
+	return err
 }
 
 // countVars adds a recipient to the set of its variables.
@@ -243,38 +193,13 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 	}
 }
 
-// spill moves the recipients from memory to a file.
-func (s *spool) spill() error {
-	if err := s.reserve(int64(len(s.buf))); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(s.dir, "safedelivr-intake-*")
-	if err != nil {
-		return fmt.Errorf("%w: %w", errSpool, err)
-	}
-	_ = os.Remove(f.Name()) // where the system can remove an open file, a crash leaves nothing behind
-	s.file, s.w = f, bufio.NewWriterSize(f, 64<<10)
-	if _, err := s.w.Write(s.buf); err != nil {
-		return fmt.Errorf("%w: %w", errSpool, err)
-	}
-	s.buf = nil
-	return nil
-}
-
 // each calls f for the recipients that are kept, in order.
 func (s *spool) each(f func(index int, r models.Recipient) error) error {
-	var in *bufio.Reader
-	if s.file == nil {
-		in = bufio.NewReader(strings.NewReader(string(s.buf)))
-	} else {
-		if err := s.w.Flush(); err != nil {
-			return fmt.Errorf("%w: %w", errSpool, err)
-		}
-		if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-			return fmt.Errorf("%w: %w", errSpool, err)
-		}
-		in = bufio.NewReaderSize(s.file, 64<<10)
+	section, err := s.section(0, s.size)
+	if err != nil {
+		return err
 	}
+	in := bufio.NewReaderSize(section, 64<<10)
 	var rec []byte
 	for range s.written {
 		n, err := binary.ReadUvarint(in)
@@ -309,15 +234,4 @@ func (s *spool) irregular() []int {
 		}
 	}
 	return nil
-}
-
-func (s *spool) close() {
-	if s.room > 0 {
-		_ = s.grow(-s.room) // nothing refuses to take room back
-	}
-	if s.file != nil {
-		name := s.file.Name()
-		_ = s.file.Close()
-		_ = os.Remove(name) // for systems that cannot remove an open file
-	}
 }

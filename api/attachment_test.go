@@ -1,0 +1,242 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// newAttachmentFixture returns a fixture whose providers carry attachments, sg up to 10,000 bytes.
+func newAttachmentFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	f.carryAttachments()
+	return f
+}
+
+// carryAttachments restarts the API with these providers.
+func (f *fixture) carryAttachments() {
+	f.deps.Providers[0].Carries = models.Capabilities{Attachments: true, Inline: true, InlineNames: true, Size: 10_000, Base64: true}
+	f.deps.Providers[1].Carries = models.Capabilities{Attachments: true, Inline: true}
+	f.serve(Config{})
+}
+
+// randomBytes returns n bytes that are the same every time.
+func randomBytes(n int) []byte {
+	data := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{byte(n)}).Read(data)
+	return data
+}
+
+// attachmentOf returns an attachment in JSON.
+func attachmentOf(name, kind, contentID string, data []byte) string {
+	raw, _ := json.Marshal(map[string]string{"filename": name, "content_type": kind, "content_id": contentID,
+		"content": base64.StdEncoding.EncodeToString(data)})
+	return string(raw)
+}
+
+// requireStored checks that an attachment is described and stored.
+func (f *fixture) requireStored(b models.Batch, n int, want models.Attachment, data []byte) {
+	f.Helper()
+	sum := sha256.Sum256(data)
+	want.Size, want.SHA256 = int64(len(data)), hex.EncodeToString(sum[:])
+	require.Equal(f, want, b.Content.Attachments[n])
+	got, err := io.ReadAll(models.OpenAttachment(f.Context(), f.store, b.ID, &want))
+	require.NoError(f, err)
+	require.True(f, bytes.Equal(data, got))
+}
+
+// TestAttachments: attachments in JSON and in a multipart form are stored as they are, equal ones once, and a
+// repeat with the same key gets the same batch.
+func TestAttachments(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	large, small := randomBytes(3*models.PieceSize+5), randomBytes(100)
+	body := batchOf(t, `{"html": "<img src=\"cid:logo@x\">", "attachments": [
+		`+attachmentOf("Größe 🎉.pdf", "application/pdf", "", large)+`,
+		`+attachmentOf("logo.png", "image/png", "logo@x", small)+`,
+		{"filename": "again", "content": "`+strings.ReplaceAll(base64.StdEncoding.EncodeToString(large), "/", `\/`)+`",
+			"disposition": "attachment", "content_type": null}
+	]}`)
+	answer := f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body), "Idempotency-Key", "k")
+	_, b, _ := f.accepted(answer)
+	f.requireStored(b, 0, models.Attachment{Filename: "Größe 🎉.pdf", Type: "application/pdf"}, large)
+	f.requireStored(b, 1, models.Attachment{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"}, small)
+	f.requireStored(b, 2, models.Attachment{Filename: "again", Type: "application/octet-stream"}, large)
+	require.Equal(t, 5, f.store.count("PutPiece"), "4 pieces of the large one, once, and 1")
+	again := f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(body), "Idempotency-Key", "k")
+	require.Equal(t, string(answer.Body), string(again.Body))
+	require.Equal(t, 5, f.store.count("PutPiece"))
+
+	var form bytes.Buffer
+	w := multipart.NewWriter(&form)
+	for name, value := range map[string]string{"from": "a@b.de", "to": "c@d.de", "subject": "s", "text": "t"} {
+		require.NoError(t, w.WriteField(name, value))
+	}
+	part, err := w.CreateFormFile("attachments", "a file.pdf")
+	require.NoError(t, err)
+	_, _ = part.Write(large)
+	part, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {"image/png"}, "Content-Id": {"<logo@x>"},
+		"Content-Disposition": {`form-data; name="attachments"; filename="logo.png"`}})
+	require.NoError(t, err)
+	_, _ = part.Write(small)
+	require.NoError(t, w.Close())
+	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", w.FormDataContentType(), &form))
+	f.requireStored(b, 0, models.Attachment{Filename: "a file.pdf", Type: "application/octet-stream"}, large)
+	f.requireStored(b, 1, models.Attachment{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"}, small)
+}
+
+// TestAttachmentMistakes: all mistakes in attachments are told with their places, and nothing is stored.
+func TestAttachmentMistakes(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	valid := attachmentOf("a", "text/plain", "", []byte("x"))
+	one := func(members string) string { return `[{"filename": "f", "content": "eA==", ` + members + `}]` }
+	for list, want := range map[string][]string{
+		`7`:                                               {"/attachments wrong_type"},
+		`[7, ` + valid + `]`:                              {"/attachments/0 wrong_type"},
+		`[{}]`:                                            {"/attachments/0/content required"},
+		`[{"content": null}]`:                             {"/attachments/0/content required"},
+		`[{"content": "eA=="}]`:                           {"/attachments/0/filename required"},
+		`[{"filename": "f", "content": ""}]`:              {"/attachments/0/content required"},
+		`[{"filename": "f", "content": 7}]`:               {"/attachments/0/content wrong_type"},
+		`[{"filename": "f", "content": "!"}]`:             {"/attachments/0/content invalid_value"},
+		`[{"filename": "f", "content": "eA"}]`:            {"/attachments/0/content invalid_value"},
+		`[{"filename": "f", "content": "eA==eA=="}]`:      {"/attachments/0/content invalid_value"},
+		`[{"filename": "f", "content": "e\u0041==\r\n"}]`: nil,
+		`[{"filename": "f", "content": "eA=\""}]`:         {"/attachments/0/content invalid_value"},
+		`[{"filename": "f", "content": "eA==", "content": "eA=="}]`:             {"/attachments/0/content repeated"},
+		`[{"filename": "a/b", "content": "eA=="}]`:                              {"/attachments/0/filename invalid_name"},
+		`[{"filename": "a\\b", "content": "eA=="}]`:                             {"/attachments/0/filename invalid_name"},
+		`[{"filename": "a\nb", "content": "eA=="}]`:                             {"/attachments/0/filename invalid_name"},
+		`[{"filename": "..", "content": "eA=="}]`:                               {"/attachments/0/filename invalid_name"},
+		`[{"filename": "` + strings.Repeat("x", 256) + `", "content": "eA=="}]`: {"/attachments/0/filename too_long"},
+		`[{"filename": "\ud83d", "content": "eA=="}]`:                           {"/attachments invalid_text"},
+		one(`"size": 1`):                                      {"/attachments/0/size unknown_field"},
+		one(`"content_type": "text"`):                         {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "text/plain; charset=utf-8"`):    {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "multipart/mixed"`):              {"/attachments/0/content_type invalid_value"},
+		one(`"disposition": "hidden"`):                        {"/attachments/0/disposition invalid_value"},
+		one(`"disposition": "inline"`):                        {"/attachments/0/content_id required"},
+		one(`"content_id": "a", "disposition": "attachment"`): {"/attachments/0/disposition conflict"},
+		one(`"content_id": "<a>"`):                            {"/attachments/0/content_id invalid_name"},
+		`[` + attachmentOf("a", "image/png", "x", []byte("1")) + `,` + attachmentOf("b", "image/png", "x", []byte("2")) + `]`: {
+			"/attachments/1/content_id repeated"},
+		`[` + strings.Repeat(valid+",", intake.MaxAttachments+5) + valid + `]`: {"/attachments too_many"},
+	} {
+		r := f.post(batchOf(t, `{"attachments": `+list+`}`))
+		if want == nil {
+			require.Equal(t, http.StatusAccepted, r.Status, "%s: %s", list, r.Body)
+			continue
+		}
+		p := r.problem(t)
+		require.Equal(t, http.StatusUnprocessableEntity, r.Status, list)
+		require.Equal(t, want, p.pointers(), list)
+	}
+	require.Equal(t, 1, f.store.count("PutPiece"))
+
+	r := f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(
+		"from=a@b.de&to=c@d.de&subject=s&text=t&attachments=eA=="))
+	p := r.problem(t)
+	require.Equal(t, []string{"/attachments unknown_field"}, p.pointers())
+}
+
+// TestAttachmentsTooLarge: attachments that exceed the limit of a message, or what the allowed providers carry, are
+// refused before anything is stored.
+func TestAttachmentsTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	half := attachmentOf("a", "text/plain", "", randomBytes(intake.MaxAttachmentBytes/2+1))
+	r := f.post(batchOf(t, `{"attachments": [`+half+`,`+half+`]}`))
+	p := r.problem(t)
+	require.Equal(t, http.StatusRequestEntityTooLarge, r.Status)
+	require.Equal(t, "attachments_too_large", p.Code)
+
+	// 9,000 bytes are 12,000 bytes of base64.
+	list := `"attachments": [` + attachmentOf("a", "text/plain", "", randomBytes(9000)) + `]`
+	p = f.post(batchOf(t, `{"providers": ["sg"], `+list+`}`)).problem(t)
+	require.Equal(t, []string{"/attachments no_provider"}, p.pointers())
+	require.Contains(t, p.Errors[0].Detail, "sg: the message has 12")
+	require.Empty(t, f.store.writes())
+	_, b, _ := f.accepted(f.post(batchOf(t, `{`+list+`}`)))
+	require.Len(t, b.Content.Attachments, 1)
+	log := f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)
+	require.Len(t, log["left_out"], 1)
+	require.Contains(t, fmt.Sprint(log["left_out"]), "sg text:not used, because it cannot carry the message")
+
+	f.operator()
+	v := f.plan(`{` + list + `}`)
+	require.Greater(t, v.Size, int64(9000))
+	for _, p := range v.Routes[0].Providers {
+		require.Equal(t, p.Name == "sg", p.Refused != "", p.Name)
+	}
+}
+
+// TestAttachmentsLeaveNothing: a request that is refused, or whose client goes away, leaves no file behind.
+func TestAttachmentsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	spool := f.deps.Config.SpoolDir
+	whole := batchOf(t, `{"attachments": [`+attachmentOf("a", "text/plain", "", randomBytes(2_000_000))+`], "lane": "x"}`)
+	require.Equal(t, http.StatusUnprocessableEntity, f.post(whole).Status)
+	p := f.post(whole[:1_500_000]).problem(t)
+	require.Equal(t, "bad_json", p.Code)
+	require.Equal(t, int64(1_500_000), *p.Position, "the place is that in the body")
+	left, err := os.ReadDir(spool)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Empty(t, f.store.writes())
+}
+
+// FuzzContentFilter: the filter changes nothing but contents of attachments, which it decodes, in pieces of any size.
+func FuzzContentFilter(f *testing.F) {
+	for _, s := range []string{
+		`{"attachments":[{"content":"eA==","filename":"f"},{"filename":"g","content":"eHg="}],"content":"eA=="}`,
+		`{"to":[{"content":"x"}],"attachments":[{"x":{"content":"y"},"content":"e\u0041=="}]}`,
+		`{"\u0061ttachments":[{"c\u006fntent":"eA=="}]}`, `{"attachments":{"a":{"content":"eA=="}}}`,
+		`{"attachments":[[{"content":"eA=="}]]}`, `{"attachments":[{"content":"eA`, `{"a":"\\","attachments":[{"content":""}]}`,
+		`]}{"attachments":[{"content":"eA=="}]}`, `{"attachments":[{"content":{"content":"eA=="}, "content":"eA=="}]}`,
+	} {
+		f.Add([]byte(s))
+	}
+	decoder := decoders(f, service.Config{MaxRecipients: 10, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	f.Fuzz(func(t *testing.T, body []byte) {
+		read := func(in io.Reader) (string, *contentFilter) {
+			d := decoder()
+			defer d.Close()
+			filter := newContentFilter(in, d.NewFile)
+			out, err := io.ReadAll(filter)
+			require.NoError(t, err)
+			return string(out), filter
+		}
+		got, filter := read(bytes.NewReader(body))
+		other, _ := read(iotest.OneByteReader(bytes.NewReader(body)))
+		require.Equal(t, got, other)
+		require.Equal(t, int64(len(body)), filter.original(int64(len(got))))
+		if !json.Valid(body) {
+			return
+		}
+		require.True(t, json.Valid([]byte(got)), got)
+		if len(filter.files) == 0 {
+			require.Equal(t, string(body), got)
+		}
+	})
+}
