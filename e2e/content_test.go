@@ -9,6 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -55,5 +56,58 @@ func TestRerouteChangesNothing(t *testing.T) {
 		require.Equal(t, map[string]string{"customer": "17"}, log.Metadata)
 		require.Equal(t, []client.LeftOut{{Provider: "mg", Text: "1 of 4 tags: it takes 3"}}, log.LeftOut)
 		require.Equal(t, models.Success, models.State(log.State))
+	})
+}
+
+// TestHundredMailsRerouted sends a hundred mails with their attachments through the API. One provider bounces each,
+// and the other one delivers it. Both had the same mail, except for what capabilities.md says.
+func TestHundredMailsRerouted(t *testing.T) {
+	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
+		r := newRig(t, b, simulator.Options{KeepContent: true})
+		r.serveHere()
+		mails := providertest.Mails()
+		ids := make([]models.ID, len(mails))
+		for i := range mails {
+			m := &mails[i]
+			batch := client.NewBatch{From: "Shop <shop@demo.test>", Subject: m.Subject, Text: m.Text, HTML: m.HTML, Tags: m.Tags,
+				Headers: map[string]string{}, Providers: []string{"sg", "mg"},
+				To: []client.Recipient{{Email: "blocked-sg@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"}}}}
+			for _, h := range m.Headers {
+				batch.Headers[h.Name] = h.Value
+			}
+			for k, a := range m.Attachments {
+				batch.Attachments = append(batch.Attachments, client.Attachment{Filename: a.Filename, ContentType: a.Type,
+					ContentID: a.ContentID, Content: m.Files[k]})
+			}
+			accepted, err := r.client.CreateBatch(t.Context(), batch)
+			require.NoError(t, err, m.Name)
+			ids[i] = r.id(accepted.ID)
+		}
+		for i, id := range ids {
+			m := &mails[i]
+			done := r.done(id)
+			require.EqualValues(t, 1, done.Counts.Success, m.Name)
+			require.Len(t, done.Attachments, len(m.Files), m.Name)
+			copies := r.sim.Copies(id.Log(1).String())
+			require.Len(t, copies, 2, m.Name)
+			require.NotEqual(t, copies[0].Account, copies[1].Account)
+			require.Equal(t, m.Text == "", copies[0].Text == "")
+			for k := range copies {
+				for name, value := range copies[k].Headers {
+					var err error
+					copies[k].Headers[name], err = new(mime.WordDecoder).DecodeHeader(value)
+					require.NoError(t, err)
+				}
+				require.Len(t, copies[k].Attachments, len(m.Files), m.Name)
+				for n := range copies[k].Attachments {
+					a := &copies[k].Attachments[n]
+					require.Equal(t, m.Attachments[n].SHA256, a.SHA256, m.Name)
+					if a.ContentID != "" {
+						a.Filename = "" // Mailgun has only the content id
+					}
+				}
+			}
+			require.Equal(t, copies[0].Content, copies[1].Content, m.Name)
+		}
 	})
 }
