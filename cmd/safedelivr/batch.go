@@ -201,6 +201,9 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		name(b.User),
 		timeOrDash(b.CreatedAt),
 	)
+	for _, a := range b.Attached {
+		fmt.Fprintf(c.out, "attachment: %q; type: %s; bytes: %d\n", a.Filename, a.Type, a.Size)
+	}
 	if b.Waits != nil {
 		text, until := b.Waits.Text, ""
 		if b.StoppedBy != "" {

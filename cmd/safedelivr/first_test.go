@@ -210,13 +210,20 @@ func TestSend(t *testing.T) {
 	require.Regexp(t, `(?m)^ann@example.com  20\S+Z  accepted and stored$`, out, "--watch shows each step")
 	_, errs := typed(t, 1, "", append(send, "--provider", "xx")...)
 	require.Contains(t, errs, "xx")
+	_, errs = typed(t, 1, "", append(send, "--attach", filepath.Join(folder, "missing.pdf"))...)
+	require.Contains(t, errs, "missing.pdf")
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "Rechnung März.pdf"), []byte("a file"), 0o600))
+	out, _ = typed(t, 0, "", append(send, "--attach", filepath.Join(folder, "Rechnung März.pdf"), "--attach", file)...)
+	attached, _ := typed(t, 0, "", "batch", "show", strings.Fields(out)[1], "-c", file)
+	require.Contains(t, attached, `attachment: "Rechnung März.pdf"; type: application/pdf; bytes: 6`)
+	require.Contains(t, attached, `attachment: "safedelivr.yaml"`)
 	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)
 
 	var list string
 	require.Eventually(t, func() bool { // sums follow within about a second
 		list, _ = typed(t, 0, "", "batch", "list", "-c", file)
-		return strings.Count(list, " done ") == 3
+		return strings.Count(list, " done ") == 4
 	}, time.Minute, 100*time.Millisecond)
 	id := strings.Fields(strings.Split(list, "\n")[1])[0]
 	require.Regexp(t, id+` +20\S+Z +ada +done +2 +0 +2 +0 +0 +Hello`, list)

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,12 +18,13 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // sendFlags are the flags of send.
 type sendFlags struct {
 	from, replyTo, subject, text, html, user string
-	to, providers                            []string
+	to, providers, attach                    []string
 	watch                                    bool
 	wait                                     time.Duration
 }
@@ -57,6 +61,7 @@ failed. The message is sent by the running server: without one it is stored, and
 	f.StringVar(&o.text, "text", "", "body as text (default: a sentence, if there is no --html)")
 	f.StringVar(&o.html, "html", "", "body as HTML")
 	f.StringVar(&o.replyTo, "reply-to", "", "address for replies")
+	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
 	f.StringSliceVar(&o.providers, "provider", nil, "providers that may be used, in this order (default: all)")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
@@ -91,6 +96,11 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 			return err
 		}
 	}
+	for i, path := range o.attach {
+		if err := attach(in, i, path); err != nil {
+			return err
+		}
+	}
 	a, _, err := svc.Accept(ctx, who, in, service.Repeat{})
 	if err != nil {
 		return err
@@ -103,6 +113,22 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 		}
 	}
 	return c.follow(ctx, svc, a.ID, o)
+}
+
+// attach adds a file to a message.
+func attach(in *intake.Builder, number int, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("--attach: %w", err)
+	}
+	defer f.Close()
+	a := &service.Attachment{Filename: filepath.Base(path), File: in.NewFile()}
+	a.Type, _, _ = mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path)))
+	if _, err := io.Copy(a.File, f); err != nil {
+		return fmt.Errorf("--attach %s: %w", path, err)
+	}
+	in.AddAttachment(fmt.Sprintf("/attachments/%d", number), a)
+	return nil
 }
 
 // sendingUser returns the user of a name; without a name the one that init has added, or the only one.
