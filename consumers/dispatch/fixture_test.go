@@ -24,11 +24,13 @@ const evidenceWindow = time.Millisecond
 type adapter struct {
 	models.Adapter
 	answer models.Class
+	files  [][]byte // of the last call
 }
 
 func (*adapter) MaxRecipients() int { return 1000 }
 
 func (a *adapter) Send(_ context.Context, c *models.Call) []models.Part {
+	a.files = c.Files
 	return []models.Part{{Class: a.answer, Recipients: c.Numbers(), Final: a.answer == models.Accepted}}
 }
 
@@ -124,6 +126,14 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 // batch stores a batch of n recipients.
 func (f *fixture) batch(t *testing.T, n int, onUnknown models.UnknownPolicy) *models.Batch {
 	t.Helper()
+	return f.batchWith(t, n, onUnknown, func(*models.Batch) {})
+}
+
+// batchWith stores a batch of n recipients after prepare has changed it.
+func (f *fixture) batchWith(
+	t *testing.T, n int, onUnknown models.UnknownPolicy, prepare func(*models.Batch),
+) *models.Batch {
+	t.Helper()
 	now := time.Now()
 	b := models.Batch{
 		ID:         models.NewBatchID(now),
@@ -135,6 +145,7 @@ func (f *fixture) batch(t *testing.T, n int, onUnknown models.UnknownPolicy) *mo
 		Chunks:     1,
 		Deadline:   now.Add(time.Hour),
 	}
+	prepare(&b)
 	to := make([]models.Recipient, n)
 	for i := range to {
 		to[i].Email = fmt.Sprintf("u%d@x.test", i+1)
