@@ -180,7 +180,7 @@ func TestAttachmentsTooLarge(t *testing.T) {
 	require.Len(t, b.Content.Attachments, 1)
 	log := f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)
 	require.Len(t, log["left_out"], 1)
-	require.Contains(t, fmt.Sprint(log["left_out"]), "sg text:not used, because it cannot carry the message")
+	require.Contains(t, fmt.Sprint(log["left_out"]), "sg text:the whole message, because it cannot carry it")
 
 	f.operator()
 	v := f.plan(`{` + list + `}`)

@@ -41,6 +41,9 @@ func (v *batchView) Export() string {
 	return address("/batches/"+v.ID.String()+"/export.csv", q)
 }
 
+// Files lists the attachments.
+func (v *batchView) Files() []fileLink { return fileLinks(v.ID, v.Attached) }
+
 // providerShare has the counts of a batch at one provider.
 type providerShare struct {
 	service.ProviderCounts

@@ -214,6 +214,9 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /batches/{id}/preview":    d.previewBatch,
 		"GET /batches/{id}/export.csv": d.exportBatch,
 
+		"GET /batches/{id}/attachments/{number}": d.attachment,
+
+
 		"POST /selected/{do}": d.sendSelected,
 
 		"GET /batches/{id}/{do}":  d.askBatch,

@@ -29,6 +29,9 @@ type logView struct {
 	Batch      *batchView // if it is the only recipient: its batch without its logs
 }
 
+// Files lists the attachments.
+func (v *logView) Files() []fileLink { return fileLinks(v.BatchID, v.Mail.Attachments) }
+
 // moment is an entry of the timeline, in words.
 type moment struct {
 	At    time.Time

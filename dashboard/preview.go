@@ -2,8 +2,11 @@ package dashboard
 
 import (
 	"html/template"
+	"io"
+	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -120,4 +123,44 @@ func showMail(w http.ResponseWriter, c *models.Content, text bool) {
 		return
 	}
 	_ = mailPage.Execute(w, c.Text) // the browser may be gone
+}
+
+// fileLink is an attachment in a list.
+type fileLink struct {
+	models.Attachment
+	URL string
+}
+
+func fileLinks(batch models.ID, list []models.Attachment) (out []fileLink) {
+	for i, a := range list {
+		out = append(out, fileLink{a, "/batches/" + batch.String() + "/attachments/" + strconv.Itoa(i)})
+	}
+	return out
+}
+
+// attachment is GET /batches/{id}/attachments/{number}: a file to be saved. A browser shows and runs
+// nothing of it.
+func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	number, err := strconv.Atoi(r.PathValue("number"))
+	if err != nil {
+		number = -1
+	}
+	a, in, err := d.service.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
+	if err != nil {
+		return err
+	}
+	first := make([]byte, min(a.Size, models.PieceSize)) // an error is shown as a page
+	if _, err := io.ReadFull(in, first); err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": a.Filename}))
+	h.Set("Content-Length", strconv.FormatInt(a.Size, 10))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+	h.Set("Cache-Control", "no-store")
+	if _, err := w.Write(first); err == nil {
+		_, _ = io.Copy(w, in) // the length tells the browser that bytes are missing
+	}
+	return nil
 }

@@ -112,7 +112,10 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	composers := map[string]models.Composer{"mg": subjectComposer{}, "sg": subjectComposer{}}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
-		Providers: []models.Provider{{Name: "mg", Kind: "mailgun", Weight: 1}, {Name: "sg", Kind: "sendgrid", Weight: 1}}})
+		Providers: []models.Provider{
+			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: models.Capabilities{Attachments: true, Inline: true}},
+			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: models.Capabilities{Attachments: true, Inline: true}},
+		}})
 	server := httptest.NewUnstartedServer(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),
 	)

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"io"
 	"errors"
 	"fmt"
 	"strings"
@@ -305,6 +306,21 @@ func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Co
 		return models.Content{}, err
 	}
 	return b.Content, nil
+}
+
+// OpenAttachment returns an attachment of a batch by its number, from 0, and a reader of its bytes.
+func (s *Service) OpenAttachment(
+	ctx context.Context, who Caller, batch string, number int,
+) (models.Attachment, io.Reader, error) {
+	b, err := s.readableBatch(ctx, who, batch)
+	if err != nil {
+		return models.Attachment{}, nil, err
+	}
+	if number < 0 || number >= len(b.Content.Attachments) {
+		return models.Attachment{}, nil, notFound("attachment")
+	}
+	a := b.Content.Attachments[number]
+	return a, models.OpenAttachment(ctx, s.store, b.ID, &a), nil
 }
 
 // Flow returns how a batch was handed over to the providers, and when they were failing.

@@ -299,7 +299,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 			out.leftOut = append(out.leftOut, LeftOut{p.Name, text})
 		}
 		if why := p.Carries.Refuses(&b.Content); why != "" && (len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
-			out.refused = append(out.refused, LeftOut{p.Name, "not used, because it cannot carry the message: " + why})
+			out.refused = append(out.refused, LeftOut{p.Name, "the whole message, because it cannot carry it: " + why})
 		}
 	}
 	return out, nil
