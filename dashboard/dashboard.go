@@ -216,7 +216,6 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 		"GET /batches/{id}/attachments/{number}": d.attachment,
 
-
 		"POST /selected/{do}": d.sendSelected,
 
 		"GET /batches/{id}/{do}":  d.askBatch,

@@ -108,6 +108,7 @@ func TestHundredMailsRerouted(t *testing.T) {
 				}
 			}
 			require.Equal(t, copies[0].Content, copies[1].Content, m.Name)
+			require.Equal(t, copies[0].Attachments, copies[1].Attachments, m.Name)
 		}
 	})
 }

@@ -171,7 +171,7 @@ func TestSetKeys(t *testing.T) {
 func TestCapabilitiesTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
-		"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | attachments | inline images |"+
+		"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | attachments | inline images |" +
 		" bytes of a message |\n|---|--:|---|---|--:|---|---|---|--:|\n")
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",

@@ -16,7 +16,7 @@ import (
 // part, except for what the kinds declare: the number of tags, and the names of inline images.
 func TestMailsAreTheSame(t *testing.T) {
 	t.Parallel()
-	arrived := map[string]simulator.Content{} // by mail: from the first kind
+	arrived := map[string]simulator.Copy{} // by mail: from the first kind
 	for _, kind := range providers.Kinds() {
 		s := newStage(t, kind.Name)
 		for _, m := range providertest.Mails() {
@@ -31,7 +31,7 @@ func TestMailsAreTheSame(t *testing.T) {
 			if len(copies) != 1 {
 				t.Fatalf("%s: %s: %d copies", kind.Name, m.Name, len(copies))
 			}
-			got := normalised(t, copies[0].Content)
+			got := normalised(t, copies[0])
 			if len(got.Attachments) != len(m.Files) {
 				t.Errorf("%s: %s: %d attachments of %d", kind.Name, m.Name, len(got.Attachments), len(m.Files))
 			}
@@ -52,8 +52,8 @@ func TestMailsAreTheSame(t *testing.T) {
 	}
 }
 
-// normalised returns a content with decoded header fields, and without the names of inline images.
-func normalised(t *testing.T, c simulator.Content) simulator.Content {
+// normalised returns a copy with decoded header fields, and without the names of inline images.
+func normalised(t *testing.T, c simulator.Copy) simulator.Copy {
 	t.Helper()
 	for name, value := range c.Headers {
 		decoded, err := new(mime.WordDecoder).DecodeHeader(value)
@@ -72,8 +72,8 @@ func normalised(t *testing.T, c simulator.Content) simulator.Content {
 	return c
 }
 
-// difference names the parts of two contents that differ.
-func difference(a, b simulator.Content) string {
+// difference names the parts of two copies that differ.
+func difference(a, b simulator.Copy) string {
 	var out []string
 	add := func(part string, same bool) {
 		if !same {

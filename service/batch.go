@@ -2,9 +2,9 @@ package service
 
 import (
 	"context"
-	"io"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 

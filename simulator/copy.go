@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/simulator/internal/message"
@@ -33,8 +34,9 @@ type Copy struct {
 	Muted bool `json:"muted,omitempty"`
 	// Visible lists the other recipients that this copy names in To and Cc. It is
 	// empty for an individual message; in a batch anything else is a leak.
-	Visible []string `json:"visible,omitempty"`
-	Content          // empty unless Options.KeepContent
+	Visible     []string     `json:"visible,omitempty"`
+	Attachments []Attachment `json:"attachments,omitempty"`
+	Content                  // empty unless Options.KeepContent
 }
 
 // export returns the copy c as users see it.
@@ -49,6 +51,8 @@ func (b *stored) export(c message.Copy) Copy {
 		Tags:       b.Head.Tags,
 		Outcome:    c.Outcome.String(),
 		Visible:    b.visible(c),
+
+		Attachments: slices.Clone(b.Attachments),
 	}
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0

@@ -177,7 +177,7 @@ func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
 	}
 	b := &stored{Batch: p.Batch(head), account: a, groups: groups}
 	b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
-	b.Test, b.Batch.Content = packed.Test, packed.Content
+	b.Test, b.Batch.Content, b.Batch.Attachments = packed.Test, packed.Content, packed.Attachments
 	if !b.Test {
 		a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
 	}

@@ -2,6 +2,8 @@ package drill
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,6 +80,9 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if err := d.startedInTime(ctx, l.ID); err != nil {
 			return counted, err
 		}
+		if b.attached {
+			d.checkAttachment(l.ID)
+		}
 		n := copies[l.ID]
 		delete(copies, l.ID)
 		if err := d.countLog(ctx, l, n, &counted); err != nil {
@@ -91,6 +96,16 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		d.res.wrong("batch %s shows %+v, and its logs %+v", b.id, shown.Counts, counted)
 	}
 	return counted, nil
+}
+
+// checkAttachment checks that every copy of a mail has the attachment of the drill.
+func (d *drill) checkAttachment(log string) {
+	sum := sha256.Sum256(enclosed.Content)
+	for _, c := range d.sim.Copies(log) {
+		if len(c.Attachments) != 1 || c.Attachments[0].SHA256 != hex.EncodeToString(sum[:]) {
+			d.res.wrong("a copy of log %s at %s has not the attachment of its batch, but %v", log, c.Account, c.Attachments)
+		}
+	}
 }
 
 // countLog adds a log whose mail has n copies to the result and to counted.

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -18,6 +19,8 @@ type posted struct {
 	id models.ID
 	n  int
 	at time.Time // when it was first sent to the API
+
+	attached bool // it has the attachment of the drill
 }
 
 func (d *drill) all() []posted {
@@ -37,7 +40,7 @@ const acceptTime = 10 * time.Second
 
 // accept has a batch accepted. It repeats the request with one idempotency key until it is answered.
 func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
-	b := posted{n: len(batch.To), at: time.Now()}
+	b := posted{n: len(batch.To), at: time.Now(), attached: len(batch.Attachments) > 0}
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
@@ -84,7 +87,12 @@ func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
 // bouncing begins the addresses that no provider can deliver to.
 const bouncing = "hardbounce"
 
-// newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces.
+// enclosed is the attachment of one batch in ten: of two pieces in the store.
+var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain",
+	Content: bytes.Repeat([]byte("Nothing to do.\n"), 20_000)}
+
+// newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in ten
+// has an attachment.
 func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(domains) == 0 {
 		domains = []string{"rehearse.test"}
@@ -97,7 +105,13 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		}
 		to[i].Email = fmt.Sprintf("%s%d@%s", name, i, domains[i%len(domains)])
 	}
+	var attachments []client.Attachment
+	if len(d.all())%10 == 0 {
+		attachments = []client.Attachment{enclosed}
+	}
 	return client.NewBatch{
+		Attachments: attachments,
+
 		From:      "Rehearsal <drill@rehearse.test>",
 		Subject:   "This is a drill",
 		Text:      "Nothing to do.",

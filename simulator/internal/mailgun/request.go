@@ -380,10 +380,6 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 	for _, h := range r.headers {
 		headers = append(headers, newTemplate(h))
 	}
-	var files []message.Attachment
-	if keep {
-		files = r.attachments()
-	}
 	var space []byte
 	for i, a := range r.addrs {
 		flags := a.flags
@@ -412,8 +408,6 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 				Subject: fill(subject),
 				Text:    fill(text),
 				HTML:    fill(html),
-
-				Attachments: files,
 			})
 		}
 	}
@@ -421,6 +415,6 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 	for _, tag := range r.tags {
 		packed.Head.Tags = append(packed.Head.Tags, string(tag))
 	}
-	packed.Test = r.testMode
+	packed.Test, packed.Attachments = r.testMode, r.attachments()
 	return packed
 }

@@ -29,6 +29,8 @@ type Batch struct {
 	Len     uint32    // number of copies
 	Test    bool      // Mailgun test mode: events, but no copies
 
+	Attachments []Attachment // of every copy
+
 	blob  []byte
 	marks []uint32 // where in blob every markEvery-th copy begins, from the second mark on
 }
@@ -50,8 +52,6 @@ type Content struct {
 	Text    string            `json:"text,omitempty"`
 	HTML    string            `json:"html,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"` // those that the call sets, and Reply-To
-
-	Attachments []Attachment `json:"attachments,omitempty"`
 }
 
 // Attachment is a file of a mail.

@@ -52,6 +52,8 @@ type Packed struct {
 	Head    message.Head      // without keys
 	Content []message.Content // by copy; nil unless it was asked for
 	Test    bool              // see message.Batch
+
+	Attachments []message.Attachment // of every copy
 }
 
 // An Answer is a whole HTTP response.

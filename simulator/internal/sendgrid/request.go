@@ -347,16 +347,11 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 		p.Pair(r.Text(pair.key), r.Text(pair.value))
 	}
 	p.End()
-	var files []message.Attachment
-	if keep {
-		files = r.files()
-	}
 	for i := range r.people {
 		person := &r.people[i]
 		var c message.Content
 		if keep {
 			c = r.render(person)
-			c.Attachments = files
 		}
 		for n, a := range r.addrs[person.addrs[0]:person.addrs[1]] {
 			addr := r.Text(a.addr)
@@ -379,6 +374,7 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 			}
 		}
 	}
+	packed.Attachments = r.files()
 	packed.Head = message.Head{From: string(r.Text(r.from)), Subject: string(r.Text(r.subject))}
 	for _, c := range r.categories {
 		packed.Head.Tags = append(packed.Head.Tags, string(r.Text(c)))
