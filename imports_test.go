@@ -23,6 +23,7 @@ var allowed = map[string][]string{
 	"models/codec":        {"models"},
 	"models/control":      {"models"},
 	"models/telemetry":    {"models", "models/codec"},
+	"models/suppression":  {"models", "models/control"},
 	"models/storetest":    {"models", "models/..."},
 	"models/brokertest":   {"models", "models/..."},
 	"models/providertest": {"models", "models/...", "simulator/..."},

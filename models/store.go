@@ -1,3 +1,8 @@
+// Package models defines Safedelivr's types, their rules, and the contracts Store,
+// Broker and Adapter. It imports nothing else of the project.
+//
+// Resolve is the state function: the state of every log of a chunk depends only on
+// the chunk's recipients, its ledger (decisions) and its facts (what happened).
 package models
 
 import (
@@ -30,6 +35,7 @@ type Store interface {
 	CommandStore
 	ClaimStore
 	AddressIndexStore
+	SuppressionStore
 
 	// Ping returns nil if the store can serve. Errors: ErrUnavailable.
 	Ping(ctx context.Context) error

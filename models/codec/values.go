@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -62,3 +63,46 @@ func EncodeCommand(c *models.Command) []byte { return PackJSON(c) }
 
 // DecodeCommand reverses EncodeCommand. Errors: models.ErrInvalid, models.ErrNewer.
 func DecodeCommand(raw []byte) (c models.Command, err error) { return c, UnpackJSON(raw, &c) }
+
+// EncodeSuppression returns the stored form of s, without its hash.
+func EncodeSuppression(s *models.Suppression) []byte { return PackJSON(s) }
+
+// DecodeSuppression reverses EncodeSuppression. The hash is the one that the entry was stored
+// under. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeSuppression(hash, raw []byte) (s models.Suppression, err error) {
+	if len(hash) != len(s.Hash) {
+		return s, fmt.Errorf("%w: hash of %d bytes", models.ErrInvalid, len(hash))
+	}
+	err = UnpackJSON(raw, &s)
+	copy(s.Hash[:], hash)
+	if err == nil && !s.Reason.Valid() {
+		err = fmt.Errorf("%w: suppression because of %q", models.ErrNewer, s.Reason)
+	}
+	return s, err
+}
+
+// EncodeMarks returns the stored form of the marks of an addition. They are random, so that
+// they are not compressed.
+func EncodeMarks(marks []uint64) []byte {
+	raw := append(make([]byte, 0, 1+8*len(marks)), formPlain)
+	for _, m := range marks {
+		raw = binary.BigEndian.AppendUint64(raw, m)
+	}
+	return raw
+}
+
+// DecodeMarks reverses EncodeMarks. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeMarks(raw []byte) ([]uint64, error) {
+	raw, err := Unpack(raw)
+	if err == nil && len(raw)%8 != 0 {
+		err = fmt.Errorf("%w: marks of %d bytes", models.ErrInvalid, len(raw))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]uint64, 0, len(raw)/8)
+	for ; len(raw) > 0; raw = raw[8:] {
+		out = append(out, binary.BigEndian.Uint64(raw))
+	}
+	return out, nil
+}

@@ -16,30 +16,31 @@ type Follower struct {
 	store models.CommandStore
 	rules *Rules
 
-	now   func() instant
+	now   func() Instant
 	mu    sync.Mutex // one reader at a time
 	state sync.Mutex
-	fresh instant       // beginning of the last successful read; zero: none
+	fresh Instant       // beginning of the last successful read; zero: none
 	moved chan struct{} // closed and replaced after commands were applied
 }
 
-// instant is a moment by both clocks of the process. The monotonic clock stops while the
+// Instant is a moment by both clocks of the process. The monotonic clock stops while the
 // machine sleeps, and the wall clock can be set.
-type instant struct{ monotonic, wall time.Time }
+type Instant struct{ monotonic, wall time.Time }
 
-func now() instant {
+// Now returns the moment.
+func Now() Instant {
 	t := time.Now()
-	return instant{t, t.Round(0)}
+	return Instant{t, t.Round(0)}
 }
 
-// since returns the time from o to i by the clock that says more.
-func (i instant) since(o instant) time.Duration {
+// Since returns the time from o to i by the clock that says more.
+func (i Instant) Since(o Instant) time.Duration {
 	return max(i.monotonic.Sub(o.monotonic), i.wall.Sub(o.wall))
 }
 
 // NewFollower returns a follower with empty rules.
 func NewFollower(store models.CommandStore) *Follower {
-	return &Follower{store: store, rules: NewRules(), now: now, moved: make(chan struct{})}
+	return &Follower{store: store, rules: NewRules(), now: Now, moved: make(chan struct{})}
 }
 
 // Rules returns the rules of the commands that were read.
@@ -138,7 +139,7 @@ func (f *Follower) within(age time.Duration) bool {
 	f.state.Lock()
 	fresh := f.fresh
 	f.state.Unlock()
-	return fresh != instant{} && f.now().since(fresh) < age
+	return fresh != Instant{} && f.now().Since(fresh) < age
 }
 
 // Follow reads the command log every pause until ctx ends. It calls failed with errors.

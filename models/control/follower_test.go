@@ -27,8 +27,8 @@ func TestRulesAgeWhileMachineSleeps(t *testing.T) {
 	t.Parallel()
 	log := &emptyLog{}
 	f := NewFollower(log)
-	clock := now()
-	f.now = func() instant { return clock }
+	clock := Now()
+	f.now = func() Instant { return clock }
 	fresh := func() {
 		t.Helper()
 		require.NoError(t, f.EnsureFresh(t.Context(), MaxRuleAge))

@@ -60,6 +60,7 @@ func allCases() []testCase {
 		commandCases(),
 		claimCases(),
 		addressIndexCases(),
+		suppressionCases(),
 		lifeCases(),
 	)
 }

@@ -166,3 +166,23 @@ CREATE TABLE address_index (
 	fingerprints BLOB NOT NULL,
 	PRIMARY KEY (user, hour, chunk)
 ) WITHOUT ROWID;
+
+-- The entries of the suppression lists: one row for an address, a category and a reason.
+CREATE TABLE suppressions (
+	list     TEXT NOT NULL, -- a user, or * for everyone's
+	hash     BLOB NOT NULL, -- of the address
+	category TEXT NOT NULL,
+	reason   TEXT NOT NULL,
+	at       INTEGER NOT NULL, -- an entry with a lower one changes nothing
+	entry    BLOB NOT NULL,
+	PRIMARY KEY (list, hash, category, reason)
+) WITHOUT ROWID;
+
+-- The numbered log of the addresses that were ever added to each list.
+CREATE TABLE suppression_additions (
+	list   TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	token  BLOB NOT NULL,
+	marks  BLOB NOT NULL,
+	PRIMARY KEY (list, number)
+) WITHOUT ROWID;

@@ -1,0 +1,189 @@
+package models
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SuppressionReason says why an address is suppressed. The words are part of the API.
+type SuppressionReason string
+
+// The reasons, the strongest first.
+const (
+	Complaint   SuppressionReason = "complaint"
+	HardBounce  SuppressionReason = "hard_bounce"
+	Manual      SuppressionReason = "manual"
+	Unsubscribe SuppressionReason = "unsubscribe"
+	SoftBounce  SuppressionReason = "soft_bounce"
+)
+
+// SuppressionReasons lists the reasons, the strongest first.
+var SuppressionReasons = []SuppressionReason{Complaint, HardBounce, Manual, Unsubscribe, SoftBounce}
+
+// Valid reports whether r is one of the reasons.
+func (r SuppressionReason) Valid() bool { return slices.Contains(SuppressionReasons, r) }
+
+// Words returns the reason as a sentence fragment for people.
+func (r SuppressionReason) Words() string {
+	switch r {
+	case Complaint:
+		return "the recipient complained about earlier mail"
+	case HardBounce:
+		return "earlier mail bounced because the mailbox does not exist"
+	case Manual:
+		return "somebody added the address"
+	case Unsubscribe:
+		return "the recipient unsubscribed"
+	case SoftBounce:
+		return "several mails in a row could not be delivered"
+	}
+	return string(r)
+}
+
+// SuppressionOrigin says what made an entry. The words are part of the API.
+type SuppressionOrigin string
+
+// The origins.
+const (
+	FromEvent  SuppressionOrigin = "event"  // a provider's event; Log says about which mail
+	FromAPI    SuppressionOrigin = "api"    // a request
+	FromPage   SuppressionOrigin = "page"   // the dashboard
+	FromImport SuppressionOrigin = "import" // a CSV file
+)
+
+// EveryonesList is the name of the suppression list that applies to the mail of all users.
+// The list of one user has the user's ID as its name.
+const EveryonesList = "*"
+
+// AddressHash identifies an address in a suppression list. It stays when the address is
+// erased.
+type AddressHash [16]byte
+
+// HashAddress returns the hash of an address, which is the same in upper and lower case.
+func HashAddress(address string) (h AddressHash) {
+	sum := sha256.Sum256([]byte(strings.ToLower(address)))
+	copy(h[:], sum[:])
+	return h
+}
+
+// SuppressionKey identifies an entry of a list. There is one entry for an address, a
+// category and a reason. Keys are in the order of their hashes, which is no order for
+// people, and of their categories and reasons.
+type SuppressionKey struct {
+	Hash     AddressHash       `json:"-"`
+	Category string            `json:"category,omitempty"` // kind of mail; empty: all
+	Reason   SuppressionReason `json:"reason"`
+}
+
+// Compare returns -1, 0 or 1 if k is before, equal to, or after o.
+func (k *SuppressionKey) Compare(o *SuppressionKey) int {
+	return cmp.Or(
+		bytes.Compare(k.Hash[:], o.Hash[:]),
+		cmp.Compare(k.Category, o.Category),
+		cmp.Compare(k.Reason, o.Reason),
+	)
+}
+
+// Suppression is an entry of a suppression list: mail to the address is not sent.
+type Suppression struct {
+	Email string `json:"email,omitempty"` // in lower case; empty: it was erased
+	SuppressionKey
+	Origin  SuppressionOrigin `json:"origin"`
+	Log     ID                `json:"log,omitzero"` // the mail that an event was about
+	By      string            `json:"by,omitempty"` // who added or removed it
+	Why     string            `json:"why,omitempty"`
+	At      time.Time         `json:"at"`                  // when it began, or was removed; in whole milliseconds
+	Expires time.Time         `json:"expires_at,omitzero"` // zero: never
+	Removed bool              `json:"removed,omitempty"`   // it suppresses nothing any more
+}
+
+// NewSuppression returns an entry for an address.
+func NewSuppression(email string, reason SuppressionReason, origin SuppressionOrigin, at time.Time) Suppression {
+	return Suppression{
+		Email:          strings.ToLower(email),
+		SuppressionKey: SuppressionKey{Hash: HashAddress(email), Reason: reason},
+		Origin:         origin,
+		At:             at.UTC().Truncate(time.Millisecond),
+	}
+}
+
+// InEffect reports whether the entry suppresses mail at a time.
+func (s *Suppression) InEffect(now time.Time) bool {
+	return !s.Removed && (s.Expires.IsZero() || now.Before(s.Expires))
+}
+
+// Meets reports whether the entry suppresses mail of a category at a time.
+func (s *Suppression) Meets(category string, now time.Time) bool {
+	return s.InEffect(now) && (s.Category == "" || s.Category == category)
+}
+
+// Words says why the mail is not sent, for people.
+func (s *Suppression) Words() string {
+	words := s.Reason.Words()
+	if s.Category != "" {
+		words += " (category " + s.Category + ")"
+	}
+	return words + ", " + s.At.UTC().Format("2 January 2006 15:04 MST")
+}
+
+// Strongest returns the entry with the strongest reason among those that suppress mail of a
+// category at a time, or nil if none does.
+func Strongest(entries []Suppression, category string, now time.Time) (found *Suppression) {
+	rank := func(s *Suppression) int { return slices.Index(SuppressionReasons, s.Reason) }
+	for i := range entries {
+		if s := &entries[i]; s.Meets(category, now) && (found == nil || rank(s) < rank(found)) {
+			found = s
+		}
+	}
+	return found
+}
+
+// SuppressionAddition is an entry of the log of additions of a suppression list: numbers 1,
+// 2, 3, …. It never changes and is never removed.
+type SuppressionAddition struct {
+	Number int
+	Token  Token    // names the append, to resolve an unknown outcome
+	Marks  []uint64 // of addresses that were added; see AddressHash.Mark
+}
+
+// MaxAdditionMarks is the maximum number of marks of one addition.
+const MaxAdditionMarks = 1000
+
+// Mark returns the first bytes of a hash. Nearly all addresses have different marks.
+func (h AddressHash) Mark() uint64 {
+	var m uint64
+	for _, b := range h[:8] {
+		m = m<<8 | uint64(b)
+	}
+	return m
+}
+
+// SuppressionStore stores suppression lists. Each has its entries, and a log of the
+// addresses that were ever added, from which processes learn in which entries to look.
+type SuppressionStore interface {
+	// PutSuppressions stores entries of a list. An entry whose At is before that of the
+	// stored entry with the same key changes nothing, and one with the same At replaces
+	// it or changes nothing.
+	PutSuppressions(ctx context.Context, list string, es ...Suppression) error
+	// SuppressionsOf returns the entries of addresses, also those that are removed or have
+	// expired, in the order of their keys.
+	SuppressionsOf(ctx context.Context, list string, hashes ...AddressHash) ([]Suppression, error)
+	// Suppressions returns at most limit entries of a list whose keys are greater than after
+	// (zero: from the first), ascending, also those that are removed or have expired.
+	Suppressions(ctx context.Context, list string, after SuppressionKey, limit int) ([]Suppression, error)
+	// AppendAddition appends a to the log of additions of a list by compare-and-set.
+	// a.Number must be one more than the highest number in the log. If several callers
+	// append with the same number, exactly one succeeds, and the others get ErrExists.
+	// Appending an addition again with the same Token succeeds. Unknown outcomes are
+	// resolved as those of Append. Errors: ErrOutcomeUnknown, ErrInvalid (the number leaves
+	// a gap).
+	AppendAddition(ctx context.Context, list string, a SuppressionAddition) error
+	// Additions returns at most limit additions with numbers greater than after, ascending.
+	// It returns every addition whose append returned nil before.
+	Additions(ctx context.Context, list string, after, limit int) ([]SuppressionAddition, error)
+}
