@@ -55,6 +55,7 @@ var allowed = map[string][]string{
 		"models/telemetry",
 		"models",
 		"models/control",
+		"models/suppression",
 		"tracing",
 		"consumers/policy",
 		"consumers/provider",

@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // Config configures an Engine. Zero fields take the values of DefaultConfig.
@@ -53,6 +54,8 @@ type Config struct {
 	Priority *priority.Scheduler   // of the process; nil: a new one
 	Logger   *slog.Logger          // nil: nothing is logged
 	Follower *control.Follower     // of the process; nil: a new one
+
+	Suppressions *suppression.Lists // of the process; nil: new ones
 
 	life    string // unique for each start
 	started time.Time

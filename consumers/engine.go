@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -36,21 +37,22 @@ type Engine struct {
 	store  models.Store
 	broker models.Broker
 
-	follower  *control.Follower
-	cluster   *cluster.Cluster
-	providers *provider.Set
-	flows     *provider.Flows
-	silence   *provider.SilenceDetector
-	reporter  *cluster.Reporter
-	dispatch  *dispatch.Dispatcher
-	rollup    *rollup.Rollup
-	events    *events.Processor
-	evidence  *evidence.Lookups
-	agenda    *agenda.Agenda
-	retention *retention.Retention
-	history   *retention.History
-	ages      *agenda.QueueAges
-	metrics   *metrics
+	follower     *control.Follower
+	suppressions *suppression.Lists
+	cluster      *cluster.Cluster
+	providers    *provider.Set
+	flows        *provider.Flows
+	silence      *provider.SilenceDetector
+	reporter     *cluster.Reporter
+	dispatch     *dispatch.Dispatcher
+	rollup       *rollup.Rollup
+	events       *events.Processor
+	evidence     *evidence.Lookups
+	agenda       *agenda.Agenda
+	retention    *retention.Retention
+	history      *retention.History
+	ages         *agenda.QueueAges
+	metrics      *metrics
 }
 
 // New returns an engine that is not running. It returns an error if a provider name is
@@ -60,6 +62,9 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 	e := &Engine{cfg: cfg, log: cfg.Logger, store: store, broker: broker, follower: cfg.Follower}
 	if e.follower == nil {
 		e.follower = control.NewFollower(store)
+	}
+	if e.suppressions = cfg.Suppressions; e.suppressions == nil {
+		e.suppressions = suppression.New(store, suppression.DefaultMemory)
 	}
 	e.cluster, e.flows = cluster.New(store, cfg.cluster()), provider.NewFlows()
 	var err error
@@ -97,12 +102,13 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
 	e.dispatch = dispatch.New(cfg.dispatch(), dispatch.Deps{
-		Store:     e.store,
-		Broker:    e.broker,
-		Follower:  e.follower,
-		Policy:    decisions,
-		Providers: e.providers,
-		Observer:  seen,
+		Store:        e.store,
+		Broker:       e.broker,
+		Follower:     e.follower,
+		Suppressions: e.suppressions,
+		Policy:       decisions,
+		Providers:    e.providers,
+		Observer:     seen,
 	})
 	e.rollup = rollup.New(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
 	e.evidence = evidence.New(cfg.evidence(), evidence.Deps{

@@ -144,6 +144,7 @@ type Batch struct {
 	OnUnknown  UnknownPolicy     `json:"on_unknown"`
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates,omitempty"` // removed repeats
+	Suppressed int               `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
 	Chunks     int               `json:"chunks"`
 	Sizes      []int             `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
 	Deadline   time.Time         `json:"deadline"`           // nothing is handed over later

@@ -48,6 +48,7 @@ const (
 	CancelledByRq  Reason = "cancelled"
 	BlockedByRule  Reason = "blocked"
 	Erased         Reason = "erased"
+	Suppressed     Reason = "suppressed"
 )
 
 var reasonWords = map[Reason]string{
@@ -84,6 +85,7 @@ var reasonWords = map[Reason]string{
 	CancelledByRq:         "cancelled before it was sent",
 	BlockedByRule:         "stopped by a block rule",
 	Erased:                "the address was erased before the message was sent",
+	Suppressed:            "the address is on a suppression list",
 }
 
 // Words returns the reason as a sentence fragment for people.

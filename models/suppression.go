@@ -124,11 +124,10 @@ func (s *Suppression) Meets(category string, now time.Time) bool {
 
 // Words says why the mail is not sent, for people.
 func (s *Suppression) Words() string {
-	words := s.Reason.Words()
-	if s.Category != "" {
-		words += " (category " + s.Category + ")"
+	if s.Category == "" {
+		return s.Reason.Words()
 	}
-	return words + ", " + s.At.UTC().Format("2 January 2006 15:04 MST")
+	return s.Reason.Words() + " (category " + s.Category + ")"
 }
 
 // Strongest returns the entry with the strongest reason among those that suppress mail of a

@@ -48,6 +48,9 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	if ended, err := d.endErased(ctx, c, j); ended || err != nil {
 		return err // the next round decides about the others
 	}
+	if ended, err := d.endSuppressed(ctx, c, j); ended || err != nil {
+		return err
+	}
 	if err := d.mayCall(ctx, c, j, rulesMaxAge); errors.Is(err, errHeldBack) {
 		return nil // the next round decides again
 	} else if err != nil {
@@ -282,7 +285,7 @@ func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time)
 	defer cancel()
 	a.Count(func(n *telemetry.Counters) { n.Inflight++ })
 	defer a.Count(func(n *telemetry.Counters) { n.Inflight-- })
-	if err := d.mayCall(ctx, c, j, control.MaxRuleAge); err != nil {
+	if err := errors.Join(d.mayCall(ctx, c, j, control.MaxRuleAge), d.stillNone(ctx, c, j, call)); err != nil {
 		return []models.Part{notCalled(j.Who, "no call was made: "+err.Error())}
 	}
 	if models.Passed(call.StartBy) { // the adapter checks again once it is connected

@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // Config configures a Dispatcher.
@@ -82,12 +83,13 @@ type Call struct {
 
 // Deps holds the dependencies of a Dispatcher. All are required.
 type Deps struct {
-	Store     Store
-	Broker    Publisher
-	Follower  *control.Follower
-	Policy    *policy.Policy
-	Providers *provider.Set
-	Observer  Observer
+	Store        Store
+	Broker       Publisher
+	Follower     *control.Follower
+	Suppressions *suppression.Lists
+	Policy       *policy.Policy
+	Providers    *provider.Set
+	Observer     Observer
 }
 
 // Dispatcher handles messages about chunks. Its methods may be called concurrently.
@@ -103,6 +105,8 @@ type Dispatcher struct {
 	observer  Observer
 	evidence  Evidence
 	summaries SummaryMarks
+
+	suppressions *suppression.Lists
 
 	batches  *lru.Cache[models.ID, *models.Batch] // up to largeContent
 	large    *lru.Cache[models.ID, *models.Batch]
@@ -137,6 +141,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		inflight:  newInflight(),
 		memory:    newMemory(deps.Providers.All()),
 
+		suppressions:     deps.Suppressions,
 		confirmedBounces: NewMemo[models.ID, bool](10_000),
 	}
 	d.hard, d.kill = context.WithCancel(context.Background())

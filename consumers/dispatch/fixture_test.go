@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -107,12 +108,13 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 			Logger:      log,
 		},
 		Deps{
-			Store:     store,
-			Broker:    inproctest.New(t, names...),
-			Follower:  control.NewFollower(store),
-			Policy:    policy.New(decisions, configured),
-			Providers: providers,
-			Observer:  nothing{},
+			Store:        store,
+			Broker:       inproctest.New(t, names...),
+			Follower:     control.NewFollower(store),
+			Suppressions: suppression.New(store, suppression.DefaultMemory),
+			Policy:       policy.New(decisions, configured),
+			Providers:    providers,
+			Observer:     nothing{},
 		},
 	)
 	d.Connect(nothing{}, nothing{})

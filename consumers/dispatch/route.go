@@ -9,6 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // job is one provider call to be made.
@@ -16,8 +17,9 @@ type job struct {
 	Provider *provider.Provider
 	Who      models.Set
 	Step     *policy.Step
-	files    [][]byte // the bytes of the attachments, while the call is made
-	release  func()   // releases the slot; nil: not acquired yet, the handler may wait for it
+	files    [][]byte          // the bytes of the attachments, while the call is made
+	release  func()            // releases the slot; nil: not acquired yet, the handler may wait for it
+	found    suppression.Found // what the suppression lists said of Who
 }
 
 // selectCall returns the next call for this handler; nil: there is none. It requeues

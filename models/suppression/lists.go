@@ -170,6 +170,23 @@ type Found struct {
 	read bool   // entries were read
 }
 
+// Endings returns the entries of a ledger that end the suppressed recipients, without number
+// and token: one for each cause. number returns the number of a recipient by its index.
+func (f *Found) Endings(number func(i int) int) []models.Entry {
+	var out []models.Entry
+	now := time.Now().UTC()
+	for i, why := range f.Suppressed {
+		words := models.Clip(why.Words())
+		k := slices.IndexFunc(out, func(e models.Entry) bool { return e.Detail == words })
+		if k < 0 {
+			k = len(out)
+			out = append(out, models.Entry{Kind: models.Ending, At: now, Reason: models.Suppressed, Detail: words})
+		}
+		out[k].Recipients.Add(number(i))
+	}
+	return out
+}
+
 // Suppressed returns which of n recipients are suppressed for mail. at returns the address
 // of a recipient by its index. The result has all additions from before age ago.
 func (l *Lists) Suppressed(
