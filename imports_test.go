@@ -71,6 +71,7 @@ var allowed = map[string][]string{
 	"consumers/events": {
 		"internal/priority",
 		"models",
+		"models/suppression",
 		"models/telemetry",
 		"tracing",
 		"consumers/dispatch",

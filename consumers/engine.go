@@ -119,13 +119,14 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	})
 	e.dispatch.Connect(e.evidence, e.rollup)
 	e.events = events.New(cfg.events(), events.Deps{
-		Store:     e.store,
-		Broker:    e.broker,
-		Providers: e.providers,
-		Flows:     e.flows,
-		Dispatch:  e.dispatch,
-		Summaries: e.rollup,
-		Observer:  seen,
+		Suppressions: e.suppressions,
+		Store:        e.store,
+		Broker:       e.broker,
+		Providers:    e.providers,
+		Flows:        e.flows,
+		Dispatch:     e.dispatch,
+		Summaries:    e.rollup,
+		Observer:     seen,
 	})
 	e.agenda = agenda.New(cfg.agenda(), agenda.Deps{
 		Store:     e.store,

@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,11 +12,18 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestConfirmedSuppressionEndsLog: a provider suppresses two addresses that bounced before. Earlier
-// mail of the user to the first bounced for good, so that its log ends. The other one is
-// sent through another provider, although another user's mail to it bounced, and the
-// user's older mail, too, before newer mail arrived.
-func TestConfirmedSuppressionEndsLog(t *testing.T) {
+// entriesOf returns the entries of an address in the list of the rig's user.
+func (r *rig) entriesOf(address string) []models.Suppression {
+	r.t.Helper()
+	es, err := r.store.SuppressionsOf(r.t.Context(), r.user, models.HashAddress(address))
+	require.NoError(r.t, err)
+	return es
+}
+
+// TestEventsSuppress: hard bounces, complaints and unsubscribes put an address on the list of
+// the user, with the reason and the log, once, however often they are reported. The user's
+// next mail is not sent to these addresses, through no provider, and another user's is.
+func TestEventsSuppress(t *testing.T) {
 	t.Parallel()
 	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 	r := emptyRig(t, nil, "sg", "mg")
@@ -25,38 +33,64 @@ func TestConfirmedSuppressionEndsLog(t *testing.T) {
 			Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
 	}
 	r.engine = r.start(fast(), specs)
-	report := func(log models.ID, kind models.EventKind, reason models.Reason) {
-		ev := models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: reason, At: time.Now()}
+	report := func(log models.ID, kind models.EventKind, reason models.Reason, guess bool) {
+		ev := models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: reason, At: time.Now(), Guess: guess}
 		r.event("sg", log, ev)
 	}
-	send := func(n int, user string) *models.Batch {
-		b := r.batch(n, true, func(b *models.Batch, _ []models.Recipient) {
-			b.User, b.Providers = user, []string{"sg", "mg"}
+	send := func(user, category string) *models.Batch {
+		return r.batch(6, true, func(b *models.Batch, _ []models.Recipient) {
+			b.User, b.Category, b.Providers = user, category, []string{"sg", "mg"}
 		})
-		r.taken(b)
-		return b
 	}
-	older := send(2, r.user)
-	report(older.ID.Log(1), models.Delivered, "")
-	report(older.ID.Log(2), models.Bounced, models.MailboxInvalid)
-	r.done(older)
-	newer := send(2, r.user)
-	report(newer.ID.Log(1), models.Bounced, models.MailboxInvalid)
-	report(newer.ID.Log(2), models.Delivered, "")
-	r.done(newer)
-	foreign := send(2, models.NewUserID())
-	report(foreign.ID.Log(2), models.Bounced, models.MailboxInvalid)
-	report(foreign.ID.Log(1), models.Delivered, "")
-	r.done(foreign)
-
-	b := send(2, r.user)
-	report(b.ID.Log(1), models.Dropped, models.SuppressedBounce)
-	report(b.ID.Log(2), models.Dropped, models.SuppressedBounce)
+	first := send(r.user, "news")
+	r.taken(first)
+	at := time.Now()
+	report(first.ID.Log(1), models.Bounced, models.MailboxInvalid, false)
+	report(first.ID.Log(2), models.Complained, "", false)
+	for _, token := range []string{"a", "b"} { // reported twice
+		ev := models.Event{ID: "u", Attempt: 1, Kind: models.Unsubscribed, At: at}
+		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg",
+			Posts: []models.Post{postOf(t, token, first.ID.Log(3), ev)}})
+	}
+	report(first.ID.Log(4), models.Bounced, models.MailboxFull, false)
+	report(first.ID.Log(5), models.Bounced, models.MailboxInvalid, true)
+	report(first.ID.Log(6), models.Delivered, "", false)
+	want := []models.SuppressionReason{models.HardBounce, models.Complaint, models.Unsubscribe}
 	require.Eventually(t, func() bool {
-		return r.view(b).Status(1).State == models.Failed && mg.copiesOf(b.ID.Log(2)) == 1
+		return r.idle() && len(r.entriesOf("u1@x.test"))+len(r.entriesOf("u2@x.test"))+len(r.entriesOf("u3@x.test")) == 3
 	}, patience, 5*time.Millisecond)
-	s := r.view(b).Status(1)
-	require.Equal(t, models.SuppressedBounce, s.Reason)
-	require.Contains(t, s.Detail, "earlier mail to this address bounced")
-	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
+	for i, reason := range want {
+		e := r.entriesOf(fmt.Sprintf("u%d@x.test", i+1))[0]
+		require.Equal(t, reason, e.Reason)
+		require.Equal(t, models.FromEvent, e.Origin)
+		require.Equal(t, first.ID.Log(i+1), e.Log)
+		require.Equal(t, reason == models.Unsubscribe, e.Category == "news")
+	}
+	require.Empty(t, r.entriesOf("u4@x.test"), "a full mailbox may be emptied")
+	require.Empty(t, r.entriesOf("u5@x.test"), "a guess")
+
+	sentTo := func(b *models.Batch) (out []int) {
+		for n := range b.Recipients {
+			if sg.copiesOf(b.ID.Log(n+1))+mg.copiesOf(b.ID.Log(n+1)) > 0 {
+				out = append(out, n+1)
+			}
+		}
+		return out
+	}
+	for category, suppressed := range map[string][]int{"news": {1, 2, 3}, "": {1, 2}} {
+		b := send(r.user, category)
+		r.taken(b)
+		for n := range b.Recipients {
+			if s := r.view(b).Status(n + 1); slices.Contains(suppressed, n+1) {
+				require.Equal(t, models.Suppressed, s.Reason)
+				require.Equal(t, models.Failed, s.State)
+				require.Contains(t, s.Detail, want[n].Words())
+			}
+		}
+		require.Len(t, sentTo(b), 6-len(suppressed))
+		require.NotContains(t, sentTo(b), suppressed[0])
+	}
+	b := send(models.NewUserID(), "news")
+	r.taken(b)
+	require.Len(t, sentTo(b), 6)
 }

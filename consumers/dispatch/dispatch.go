@@ -192,9 +192,6 @@ func (d *Dispatcher) decide(ctx context.Context, c *Chunk, now time.Time) ([]pol
 	if err != nil {
 		return nil, err
 	}
-	if o.Bounced, err = d.bounced(ctx, c); err != nil {
-		return nil, err
-	}
 	steps := d.policy.Plan(c.View, c.Batch, &o, now)
 	for i := range steps {
 		st := &steps[i]

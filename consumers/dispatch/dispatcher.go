@@ -4,7 +4,6 @@ package dispatch
 
 import (
 	"context"
-	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -39,8 +38,6 @@ type Store interface {
 	Append(ctx context.Context, chunk models.ID, e models.Entry) error
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 	PutAddressIndex(ctx context.Context, user string, index models.AddressIndex) error
-	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
-	AddressIndexes(ctx context.Context, user string, t time.Time, before models.ID) iter.Seq2[models.AddressIndex, error]
 }
 
 // Publisher is the part of models.Broker that the dispatcher needs.
@@ -115,9 +112,6 @@ type Dispatcher struct {
 	memory   memory
 	outage   Outage
 
-	// confirmedBounces says of recently suppressed logs whether the user's own mail confirms it.
-	confirmedBounces *lru.Cache[models.ID, bool]
-
 	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
 	hard       context.Context // cancelled by Stop
 	kill       context.CancelFunc
@@ -141,8 +135,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		inflight:  newInflight(),
 		memory:    newMemory(deps.Providers.All()),
 
-		suppressions:     deps.Suppressions,
-		confirmedBounces: NewMemo[models.ID, bool](10_000),
+		suppressions: deps.Suppressions,
 	}
 	d.hard, d.kill = context.WithCancel(context.Background())
 	return d

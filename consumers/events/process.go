@@ -56,6 +56,9 @@ func (q *Processor) storeGroup(ctx context.Context, group *eventGroup) error {
 			return err
 		}
 	}
+	if err := q.suppress(ctx, group); err != nil {
+		return err
+	}
 	group.facts = nil // stored, and not needed below
 	// The posts are marked last, because a processed post is not processed again.
 	if err := q.reconcileAfter(ctx, group); err != nil {

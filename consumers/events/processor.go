@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // The sizes and times of groups of posts.
@@ -37,6 +38,8 @@ type Processor struct {
 	summaries Summaries
 	observer  Observer
 
+	suppressions *suppression.Lists
+
 	ledgers   *lru.Cache[models.ID, []models.Entry]
 	processed *lru.Cache[models.ID, struct{}] // recently processed posts
 	counted   *recentSet                      // hashes of recently counted events
@@ -58,32 +61,34 @@ type post struct {
 
 // Deps holds the dependencies of a Processor. All are required.
 type Deps struct {
-	Store     Store
-	Broker    Depths
-	Providers *provider.Set
-	Flows     *provider.Flows
-	Dispatch  *dispatch.Dispatcher
-	Summaries Summaries
-	Observer  Observer
+	Suppressions *suppression.Lists
+	Store        Store
+	Broker       Depths
+	Providers    *provider.Set
+	Flows        *provider.Flows
+	Dispatch     *dispatch.Dispatcher
+	Summaries    Summaries
+	Observer     Observer
 }
 
 // New returns a Processor. Connect must be called before it is used.
 func New(cfg Config, deps Deps) *Processor {
 	return &Processor{
-		cfg:       cfg,
-		log:       cfg.Logger,
-		store:     deps.Store,
-		broker:    deps.Broker,
-		providers: deps.Providers,
-		flows:     deps.Flows,
-		dispatch:  deps.Dispatch,
-		summaries: deps.Summaries,
-		observer:  deps.Observer,
-		ledgers:   dispatch.NewMemo[models.ID, []models.Entry](4096),
-		processed: dispatch.NewMemo[models.ID, struct{}](100_000),
-		counted:   newRecentSet(100_000),
-		in:        make(chan post),
-		inflight:  map[models.ID]bool{},
+		cfg:          cfg,
+		log:          cfg.Logger,
+		store:        deps.Store,
+		broker:       deps.Broker,
+		providers:    deps.Providers,
+		flows:        deps.Flows,
+		dispatch:     deps.Dispatch,
+		summaries:    deps.Summaries,
+		observer:     deps.Observer,
+		suppressions: deps.Suppressions,
+		ledgers:      dispatch.NewMemo[models.ID, []models.Entry](4096),
+		processed:    dispatch.NewMemo[models.ID, struct{}](100_000),
+		counted:      newRecentSet(100_000),
+		in:           make(chan post),
+		inflight:     map[models.ID]bool{},
 	}
 }
 

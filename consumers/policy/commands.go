@@ -8,13 +8,12 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// Commands is what the rules, and the user's other mail, say about one chunk.
+// Commands is what the rules say about one chunk.
 type Commands struct {
 	Rule       control.BatchRule
 	Rules      *control.Rules
 	Blocks     []models.Block     // blocks that match the batch's sender and user
 	Recipients []models.Recipient // set only if a block matches recipients
-	Bounced    models.Set         // recipients whose address bounced earlier mail of the user for good
 }
 
 // BlocksMeeting returns the blocks that match the sender and the user of a batch.

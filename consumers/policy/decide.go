@@ -107,18 +107,11 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 				h = withBlocks(h, blocks)
 			}
 		}
-		bounced := cmds.Bounced.Has(r)
-		if bounced {
-			h = ^h
-		}
 		k, ok := byHistory[h]
 		if !ok {
 			k = len(steps)
 			byHistory[h] = k
 			st := p.next(v, b, s, v.Tries(r), &cmds.Rule, now)
-			if bounced && st.Do == Call {
-				st = ending(st.Doubt, Step{Reason: models.SuppressedBounce, Detail: bouncedBefore})
-			}
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
 			cmds.apply(p, &st, blocks, now)
 			steps = append(steps, st)
@@ -127,10 +120,6 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 	}
 	return steps
 }
-
-// bouncedBefore is the detail of logs that end because a provider suppressed the address, and
-// the user's own mail confirms that.
-const bouncedBefore = "earlier mail to this address bounced because the mailbox does not exist"
 
 // next is the decision table. It returns the next step of a recipient from its status and
 // tries, the batch's rule and the time that is left.

@@ -1,0 +1,75 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// suppressedBy returns why no more mail is sent to the recipient of an event, or "". A guess
+// suppresses nobody.
+func suppressedBy(ev *models.Event) models.SuppressionReason {
+	switch {
+	case ev.Guess:
+		return ""
+	case ev.Kind == models.Complained || ev.Reason == models.SuppressedComplaint:
+		return models.Complaint
+	case ev.Kind == models.Unsubscribed || ev.Reason == models.SuppressedUnsubscribe:
+		return models.Unsubscribe
+	case ev.Kind == models.Bounced && ev.Reason == models.MailboxInvalid:
+		return models.HardBounce
+	}
+	return ""
+}
+
+// suppress adds the recipients of a group's events to the suppression lists of their users. An
+// entry has the time of its event, so that a repeat adds nothing, and one that was removed
+// since stays removed.
+func (q *Processor) suppress(ctx context.Context, group *eventGroup) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(storeAtOnce)
+	for i := range group.facts {
+		f := &group.facts[i]
+		g.Go(func() error { return q.suppressChunk(ctx, f.Chunk, f.Fact.Events) })
+	}
+	return g.Wait()
+}
+
+func (q *Processor) suppressChunk(ctx context.Context, chunk models.ID, events []models.Event) error {
+	if !slices.ContainsFunc(events, func(ev models.Event) bool { return suppressedBy(&ev) != "" }) {
+		return nil
+	}
+	b, err := q.dispatch.Batch(ctx, chunk.Batch())
+	if err != nil {
+		return err
+	}
+	recipients, err := q.store.Recipients(ctx, chunk)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil // the addresses were removed
+	}
+	if err != nil {
+		return err
+	}
+	var add []models.Suppression
+	for i := range events {
+		ev := &events[i]
+		reason := suppressedBy(ev)
+		if reason == "" || ev.Recipient > len(recipients) || recipients[ev.Recipient-1].Erased() {
+			continue
+		}
+		e := models.NewSuppression(recipients[ev.Recipient-1].Email, reason, models.FromEvent, ev.At)
+		e.Log, e.By = chunk.Log(ev.Recipient), ev.Provider
+		if reason == models.Unsubscribe {
+			e.Category = b.Category
+		}
+		add = append(add, e)
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	return q.suppressions.Add(ctx, b.User, add...)
+}
