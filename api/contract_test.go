@@ -152,6 +152,7 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", path, js, `{}`, 403, "Authorization", "Bearer "+own)
 		c.check("POST", path, js, `{`, 400)
 	}
+	c.checkSuppressions(js, own)
 	c.check("POST", "/v1/blocks", js, `{"domain": "example.com", "why": "a test"}`, 200)
 	c.check("GET", "/v1/blocks", "", "", 200)
 	r := c.get("/v1/blocks")
@@ -325,6 +326,7 @@ func TestContract(t *testing.T) {
 			described[method+" "+strings.NewReplacer("{", ":", "}", "").Replace(path)] = true
 			ok := c.seen[op.OperationID+" "+http.StatusText(http.StatusOK)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusNoContent)] ||
+				c.seen[op.OperationID+" "+http.StatusText(http.StatusCreated)] ||
 				c.seen[op.OperationID+" "+http.StatusText(http.StatusAccepted)]
 			require.True(t, ok, "%s has no successful request in this test", op.OperationID)
 		}

@@ -46,8 +46,16 @@ var parameters = map[string][]string{
 	"POST /v1/logs/:id/release":    {"dry_run"},
 	"POST /v1/release":             {"dry_run"},
 	"GET /v1/audit":                {"limit", "cursor"},
-	"GET /v1/parked":               {"limit", "cursor"},
-	"DELETE /v1/parked/:id":        {"why"},
+
+	"GET /v1/suppressions":           {"reason", "category", "q", "everyone", "limit", "cursor"},
+	"POST /v1/suppressions":          {"everyone"},
+	"POST /v1/suppressions/import":   {"everyone"},
+	"GET /v1/suppressions/export":    {"everyone"},
+	"GET /v1/suppressions/:email":    {"everyone"},
+	"DELETE /v1/suppressions/:email": {"reason", "category", "why", "everyone"},
+
+	"GET /v1/parked":        {"limit", "cursor"},
+	"DELETE /v1/parked/:id": {"why"},
 }
 
 // checkQuery refuses a query that cannot be decoded, and parameters that are repeated or

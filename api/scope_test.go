@@ -36,6 +36,9 @@ func TestScopes(t *testing.T) {
 	b := f.four()
 	send := []string{
 		"POST /v1/batches",
+		"POST /v1/suppressions",
+		"POST /v1/suppressions/import",
+		"DELETE /v1/suppressions/x@example.com",
 		"POST /v1/batches/%s/stop",
 		"POST /v1/batches/%s/resume",
 		"POST /v1/batches/%s/cancel",
@@ -50,6 +53,9 @@ func TestScopes(t *testing.T) {
 		"GET /v1/batches/%s/logs",
 		"GET /v1/logs/%l",
 		"GET /v1/logs?email=a@b.de",
+		"GET /v1/suppressions",
+		"GET /v1/suppressions/export",
+		"GET /v1/suppressions/x@example.com",
 		"GET /v1/stats",
 		"GET /v1/usage",
 		"GET /v1/requests",

@@ -63,6 +63,9 @@ func New(svc *service.Service, cfg Config) *Server {
 func (s *Server) routes(v1 *gin.RouterGroup) {
 	send := v1.Group("", s.needs(models.ScopeSend))
 	send.POST("/batches", s.createBatch)
+	send.POST("/suppressions", s.addSuppression)
+	send.POST("/suppressions/import", s.importSuppressions)
+	send.DELETE("/suppressions/:email", s.removeSuppressions)
 
 	read := v1.Group("", s.needs(models.ScopeRead))
 	read.GET("/batches", s.listBatches)
@@ -70,6 +73,9 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/batches/:id/logs", s.listLogs)
 	read.GET("/logs", s.findLogs)
 	read.GET("/logs/:id", s.getLog)
+	read.GET("/suppressions", s.listSuppressions)
+	read.GET("/suppressions/export", s.exportSuppressions)
+	read.GET("/suppressions/:email", s.getSuppressions)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)

@@ -44,7 +44,9 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 	fmt.Fprintln(os.Stderr, be.title+":", title)
 	rate, cpu, err := median(
 		b.runs,
-		func() (float64, [2]time.Duration, error) { return b.deliverRun(be, latency, perPost) },
+		func() (float64, [2]time.Duration, error) {
+			return b.deliverRun(be, &rigOptions{latency: latency}, perPost)
+		},
 	)
 	if err != nil {
 		return err
@@ -69,10 +71,11 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 
 func (b *bench) deliverRun(
 	be *backend,
-	latency time.Duration,
+	o *rigOptions,
 	perPost int,
 ) (rate float64, cpu [2]time.Duration, err error) {
-	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: atOnce})
+	o.concurrency = atOnce
+	r, err := b.newRig(be, o)
 	if err != nil {
 		return 0, cpu, err
 	}
@@ -83,6 +86,16 @@ func (b *bench) deliverRun(
 		for i := range min(posts, 50) {
 			bodies = append(bodies, batchText(i*perPost, perPost, ""))
 		}
+	}
+	warm := int64(0)
+	if o.warm {
+		if _, err := r.post(batchStream(1, "")); err != nil {
+			return 0, cpu, err
+		}
+		if _, err := r.taken(1); err != nil {
+			return 0, cpu, err
+		}
+		warm = 1
 	}
 	before := [2]time.Duration{r.serve.cpu(), r.provide.cpu()}
 	begin := time.Now()
@@ -102,7 +115,7 @@ func (b *bench) deliverRun(
 		})
 		failed <- err
 	}()
-	last, err := r.taken(int64(posts * perPost))
+	last, err := r.taken(warm + int64(posts*perPost))
 	if perr := <-failed; perr != nil {
 		return 0, cpu, perr
 	}
@@ -110,7 +123,7 @@ func (b *bench) deliverRun(
 		return 0, cpu, err
 	}
 	cpu = [2]time.Duration{r.serve.cpu() - before[0], r.provide.cpu() - before[1]}
-	if st, serr := r.sim.Stats(b.ctx, ""); serr != nil || st.Doubled != 0 || st.Distinct != int64(posts*perPost) {
+	if st, serr := r.sim.Stats(b.ctx, ""); serr != nil || st.Doubled != 0 || st.Distinct != warm+int64(posts*perPost) {
 		return 0, cpu, fmt.Errorf("lost or doubled: %+v %w", st, errors.Join(serr))
 	}
 	return float64(posts*perPost) / last.Sub(begin).Seconds(), cpu, nil

@@ -82,6 +82,7 @@ type rigOptions struct {
 	perCall     int                      // recipients per call; 0: 1,000
 	timeout     time.Duration            // of a call; 0: the default
 	seed        func(models.Store) error // stores data before the product starts
+	warm        bool                     // a mail is sent before the measurement
 }
 
 // rig is the product and the simulated providers, each a process.

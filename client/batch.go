@@ -129,7 +129,9 @@ type Accepted struct {
 	State      BatchState `json:"state"`
 	Recipients int        `json:"recipients"`
 	// Duplicates counts the repeated addresses that were dropped.
-	Duplicates int       `json:"duplicates"`
+	Duplicates int `json:"duplicates"`
+	// Suppressed counts the recipients on a suppression list, whose logs have failed.
+	Suppressed int       `json:"suppressed"`
 	Lane       Lane      `json:"lane"`
 	Created    time.Time `json:"created_at"`
 	Deadline   time.Time `json:"deadline"`

@@ -160,7 +160,7 @@ func (c *Client) do(ctx context.Context, call *call, out any) error {
 	if c.key != "" {
 		r.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	if call.body != nil {
+	if call.body != nil && r.Header.Get("Content-Type") == "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := c.http.Do(r)
@@ -181,6 +181,10 @@ func (c *Client) do(ctx context.Context, call *call, out any) error {
 	}
 	if raw, ok := out.(*[]byte); ok {
 		*raw, err = io.ReadAll(resp.Body)
+		return err
+	}
+	if w, ok := out.(io.Writer); ok {
+		_, err = io.Copy(w, resp.Body)
 		return err
 	}
 	if out == nil {

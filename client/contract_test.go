@@ -91,6 +91,9 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"BatchControlResult": client.BatchControlResult{},
 		"ControlResult":      client.ControlResult{},
 		"Wait":               client.Wait{},
+		"NewSuppression":     client.NewSuppression{},
+		"Suppression":        client.Suppression{},
+		"SuppressionImport":  client.SuppressionImport{},
 		"Request":            client.Request{},
 		"Worker":             client.Worker{},
 	} {
@@ -125,6 +128,8 @@ var lists = map[string]string{
 	"listUsers":    "users",
 	"listKeys":     "keys",
 	"accessLog":    "entries",
+
+	"listSuppressions": "suppressions",
 }
 
 func newRecorder(t *testing.T) (*recorder, *client.Client) {
@@ -225,6 +230,16 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	for _, err := range c.Suppressions(ctx, client.SuppressionOptions{
+		Reason: "complaint", Category: "news", Part: "ann", Everyone: true,
+	}) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, err(c.Suppress(ctx, client.NewSuppression{Email: "a@example.com"}, client.Everyone())))
+	require.NoError(t, err(c.SuppressionsOf(ctx, "a+b/c@example.com")))
+	require.NoError(t, c.Unsuppress(ctx, "a@example.com", client.SuppressionOptions{Reason: "complaint"}, "why"))
+	require.NoError(t, err(c.ImportSuppressions(ctx, strings.NewReader("email\n"))))
+	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
 	require.NoError(t, err(c.Holds(ctx)))
 	require.NoError(t, err(c.LiftHolds(ctx, "why")))
 	require.NoError(t, err(c.Erase(ctx, "eve@example.com", "", "why")))

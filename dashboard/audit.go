@@ -120,6 +120,8 @@ var commandWords = map[models.CommandKind]string{
 	models.RevokedKey:      "revoked a key",
 	models.Requeued:        "requeued a parked message",
 	models.Discarded:       "discarded a parked message",
+
+	models.RemovedSuppression: "removed an address from a suppression list",
 }
 
 func auditRowOf(e *service.AuditEntry, who string) auditRow {

@@ -47,6 +47,8 @@ const (
 	RevokedKey CommandKind = "key.revoke"
 	Requeued   CommandKind = "parked.requeue"
 	Discarded  CommandKind = "parked.discard"
+
+	RemovedSuppression CommandKind = "suppression.remove" // Subject has the hash of the address
 )
 
 // Known reports whether this version of the program knows the kind. It must not ignore a
@@ -57,7 +59,7 @@ func (a CommandKind) Known() bool {
 		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
-		CreatedKey, RevokedKey, Requeued, Discarded:
+		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression:
 		return true
 	}
 	return false

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // SuppressionReason says why an address is suppressed. The words are part of the API.
@@ -147,20 +149,16 @@ func Strongest(entries []Suppression, category string, now time.Time) (found *Su
 type SuppressionAddition struct {
 	Number int
 	Token  Token    // names the append, to resolve an unknown outcome
-	Marks  []uint64 // of addresses that were added; see AddressHash.Mark
+	Marks  []uint64 // of addresses that were added; see MarkAddress
 }
 
 // MaxAdditionMarks is the maximum number of marks of one addition.
 const MaxAdditionMarks = 1000
 
-// Mark returns the first bytes of a hash. Nearly all addresses have different marks.
-func (h AddressHash) Mark() uint64 {
-	var m uint64
-	for _, b := range h[:8] {
-		m = m<<8 | uint64(b)
-	}
-	return m
-}
+// MarkAddress returns a short hash of an address, which is the same in upper and lower case.
+// Nearly all addresses have different marks. It is computed for every recipient, so that it is
+// a fast hash.
+func MarkAddress(address string) uint64 { return xxhash.Sum64String(strings.ToLower(address)) }
 
 // SuppressionStore stores suppression lists. Each has its entries, and a log of the
 // addresses that were ever added, from which processes learn in which entries to look.

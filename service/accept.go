@@ -28,6 +28,7 @@ type Accepted struct {
 	State      models.BatchState `json:"state"`
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
+	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
 	Lane       models.Lane       `json:"lane"`
 	CreatedAt  time.Time         `json:"created_at"`
 	Deadline   time.Time         `json:"deadline"`
@@ -147,6 +148,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		State:      models.BatchQueued,
 		Recipients: b.Recipients,
 		Duplicates: b.Duplicates,
+		Suppressed: b.Suppressed,
 		Lane:       b.Lane,
 		CreatedAt:  b.Created(),
 		Deadline:   b.Deadline,
@@ -179,7 +181,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	if err != nil {
 		return err
 	}
-	first, err := s.putChunks(ctx, b, in)
+	first, endings, err := s.putChunks(ctx, b, in)
 	if err != nil {
 		return err
 	}
@@ -189,6 +191,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	if err := s.putBatch(context.WithoutCancel(ctx), b, first); err != nil {
 		return err
 	}
+	s.endSuppressed(context.WithoutCancel(ctx), endings)
 	s.onAccept(b, first)
 	return nil
 }
@@ -223,13 +226,23 @@ func notWritten(err error) bool {
 		(errors.Is(err, models.ErrUnavailable) || errors.Is(err, models.ErrInvalid) || errors.Is(err, models.ErrClosed))
 }
 
-// putChunks stores all chunks but the first, four at a time, and returns the first.
-func (s *Service) putChunks(ctx context.Context, b *models.Batch, in *intake.Builder) (models.Chunk, error) {
+// putChunks stores all chunks but the first, four at a time, and returns the first, and the
+// entries that end suppressed recipients.
+func (s *Service) putChunks(
+	ctx context.Context, b *models.Batch, in *intake.Builder,
+) (first models.Chunk, endings []chunkEndings, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
-	var first models.Chunk
-	err := in.Chunks(func(n int, recipients []models.Recipient) error {
+	err = in.Chunks(func(n int, recipients []models.Recipient) error {
 		chunk := models.Chunk{ID: b.ID.Chunk(n), Recipients: recipients}
+		found, err := s.suppressedIn(ctx, b, recipients)
+		if err != nil {
+			return err
+		}
+		if len(found.Suppressed) > 0 {
+			b.Suppressed += len(found.Suppressed)
+			endings = append(endings, chunkEndings{chunk.ID, found.Endings(func(i int) int { return i + 1 })})
+		}
 		if n == 0 {
 			first = chunk
 		} else {
@@ -240,7 +253,7 @@ func (s *Service) putChunks(ctx context.Context, b *models.Batch, in *intake.Bui
 	if werr := g.Wait(); werr != nil {
 		err = werr
 	}
-	return first, err
+	return first, endings, err
 }
 
 // acceptError returns the Error for a batch that could not be stored.

@@ -407,6 +407,9 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 		return Erasure{}, storeError("erase an address", err)
 	}
 	if part.Done {
+		if err := s.eraseSuppressions(ctx, address); err != nil {
+			return Erasure{}, err
+		}
 		if err := record(models.AddressErased); err != nil {
 			return Erasure{}, err
 		}

@@ -17,11 +17,13 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 )
@@ -99,13 +101,14 @@ func (c Config) withDefaults() Config {
 
 // Deps holds what a Service uses.
 type Deps struct {
-	Store      models.Store
-	Broker     models.Broker
-	Providers  []models.Provider          // the configured providers
-	CommandLog *control.Follower          // of the process; nil: a new one
-	Policy     *policy.Policy             // the decision table of the workers; nil: one with default settings
-	Composers  map[string]models.Composer // by provider: what shows the requests to it
-	Config     Config
+	Store        models.Store
+	Broker       models.Broker
+	Providers    []models.Provider          // the configured providers
+	CommandLog   *control.Follower          // of the process; nil: a new one
+	Suppressions *suppression.Lists         // of the process; nil: new ones
+	Policy       *policy.Policy             // the decision table of the workers; nil: one with default settings
+	Composers    map[string]models.Composer // by provider: what shows the requests to it
+	Config       Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
 	// the batch is announced. It may be nil.
@@ -115,20 +118,21 @@ type Deps struct {
 // Service implements the use cases. Its methods may be called by many goroutines at
 // once.
 type Service struct {
-	cfg        Config
-	log        *slog.Logger
-	store      models.Store
-	broker     models.Broker
-	providers  []models.Provider
-	known      map[string]bool // names of the providers
-	commandLog *control.Follower
-	policy     *policy.Policy
-	composers  map[string]models.Composer
-	intake     intake.Config
-	guard      *idempotency.Guard
-	onAccept   func(*models.Batch, models.Chunk)
-	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
-	tallies    map[models.Lane]*tally
+	cfg          Config
+	log          *slog.Logger
+	store        models.Store
+	broker       models.Broker
+	providers    []models.Provider
+	known        map[string]bool // names of the providers
+	commandLog   *control.Follower
+	suppressions *suppression.Lists
+	policy       *policy.Policy
+	composers    map[string]models.Composer
+	intake       intake.Config
+	guard        *idempotency.Guard
+	onAccept     func(*models.Batch, models.Chunk)
+	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
+	tallies      map[models.Lane]*tally
 
 	keys    keyCache
 	uses    keyUses
@@ -153,20 +157,21 @@ type Service struct {
 func New(d Deps) *Service {
 	cfg := d.Config.withDefaults()
 	s := &Service{
-		cfg:        cfg,
-		log:        cfg.Logger,
-		store:      d.Store,
-		broker:     d.Broker,
-		providers:  d.Providers,
-		known:      map[string]bool{},
-		commandLog: d.CommandLog,
-		policy:     d.Policy,
-		composers:  d.Composers,
-		onAccept:   d.Accepted,
-		announce:   map[models.Lane]*announce.Announcer{},
-		tallies:    map[models.Lane]*tally{},
-		access:     accesslog.New(d.Store, cfg.Logger),
-		lines:      requestlog.New(d.Store, cfg.Logger),
+		cfg:          cfg,
+		log:          cfg.Logger,
+		store:        d.Store,
+		broker:       d.Broker,
+		providers:    d.Providers,
+		known:        map[string]bool{},
+		commandLog:   d.CommandLog,
+		suppressions: d.Suppressions,
+		policy:       d.Policy,
+		composers:    d.Composers,
+		onAccept:     d.Accepted,
+		announce:     map[models.Lane]*announce.Announcer{},
+		tallies:      map[models.Lane]*tally{},
+		access:       accesslog.New(d.Store, cfg.Logger),
+		lines:        requestlog.New(d.Store, cfg.Logger),
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -180,6 +185,9 @@ func New(d Deps) *Service {
 	}
 	if s.commandLog == nil {
 		s.commandLog = control.NewFollower(d.Store)
+	}
+	if s.suppressions == nil {
+		s.suppressions = suppression.New(d.Store, suppression.DefaultMemory)
 	}
 	if s.policy == nil {
 		s.policy = defaultPolicy(d.Providers, cfg.Recheck)
@@ -287,3 +295,54 @@ func once[T any](
 ) (v T, replayed bool, err error) {
 	return idempotency.Once(ctx, s.guard, who.User, r, do)
 }
+
+// The errors of the use cases are those of package problem. The entrances use these names.
+type (
+	// Kind is problem.Kind.
+	Kind = problem.Kind
+	// Error is problem.Error.
+	Error = problem.Error
+	// FieldError is problem.FieldError.
+	FieldError = problem.FieldError
+	// Mistakes is problem.Mistakes.
+	Mistakes = problem.Mistakes
+	// Form is problem.Form.
+	Form = problem.Form
+)
+
+// The kinds of errors.
+const (
+	Internal     = problem.Internal
+	Malformed    = problem.Malformed
+	Unauthorized = problem.Unauthorized
+	Forbidden    = problem.Forbidden
+	NotFound     = problem.NotFound
+	NotAllowed   = problem.NotAllowed
+	Conflict     = problem.Conflict
+	TooLarge     = problem.TooLarge
+	TooMany      = problem.TooMany
+	Unsupported  = problem.Unsupported
+	Invalid      = problem.Invalid
+	Unavailable  = problem.Unavailable
+)
+
+// Fail returns an Error. If there are args, detail is a format for them.
+func Fail(kind Kind, code, detail string, args ...any) *Error {
+	return problem.New(kind, code, detail, args...)
+}
+
+// Pointer returns the JSON pointer of a path of member names.
+func Pointer(names ...string) string { return problem.Pointer(names...) }
+
+// Quote returns s in quotes, for a detail. It cuts s after 60 characters.
+func Quote(s string) string { return problem.Quote(s) }
+
+// storeError returns the Error for an error of the store. doing says what failed.
+func storeError(doing string, err error) error { return problem.FromStore(doing, err) }
+
+// notFound returns the error for a thing of a user. It does not reveal whether the thing
+// exists.
+func notFound(what string) *Error { return problem.NotYours(what) }
+
+// noSuch returns the error for a thing that does not exist and would have no owner.
+func noSuch(what string) *Error { return problem.NoSuch(what) }

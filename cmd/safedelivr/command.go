@@ -128,6 +128,8 @@ var effects = map[models.CommandKind]string{
 	models.RemoveBlock:     "rule %s is removed: mail that waited for it is sent",
 	models.Requeued:        "message %s is published again",
 	models.Discarded:       "message %s is dropped",
+
+	models.RemovedSuppression: "%s is not suppressed any more",
 }
 
 // sayDone prints what is so after a command, and whether the command changed anything.

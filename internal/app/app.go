@@ -22,6 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
@@ -33,19 +34,20 @@ type App struct {
 	commands Commands
 	priority *priority.Scheduler // of low-priority work, for all parts
 
-	providers []provider.Spec
-	store     models.Store
-	broker    models.Broker
-	follower  *control.Follower // of the command log, for all parts
-	metrics   *prometheus.Registry
-	engine    *consumers.Engine // of the role worker
-	service   *service.Service
-	hooks     *webhooks.Server // of the role webhooks
-	api       *api.Server
-	dashboard *dashboard.Dashboard // of the role api
-	http      *http.Server
-	listener  net.Listener
-	certs     *certificate // nil: the listener speaks no TLS
+	providers    []provider.Spec
+	store        models.Store
+	broker       models.Broker
+	follower     *control.Follower // of the command log, for all parts
+	suppressions *suppression.Lists
+	metrics      *prometheus.Registry
+	engine       *consumers.Engine // of the role worker
+	service      *service.Service
+	hooks        *webhooks.Server // of the role webhooks
+	api          *api.Server
+	dashboard    *dashboard.Dashboard // of the role api
+	http         *http.Server
+	listener     net.Listener
+	certs        *certificate // nil: the listener speaks no TLS
 
 	github atomic.Pointer[dashboard.GitHub] // nil: the login through GitHub is not used
 
@@ -110,6 +112,7 @@ func (a *App) openBroker(ctx context.Context) (err error) {
 
 func (a *App) followCommands(context.Context) error {
 	a.follower = control.NewFollower(a.store)
+	a.suppressions = suppression.New(a.store, suppression.DefaultMemory)
 	return nil
 }
 
@@ -119,7 +122,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 	}
 	c := EngineConfig(a.cfg, a.log)
 	c.Priority = a.priority
-	c.Follower, c.Metrics = a.follower, a.metrics
+	c.Follower, c.Suppressions, c.Metrics = a.follower, a.suppressions, a.metrics
 	a.engine, err = consumers.New(a.store, a.broker, a.providers, c)
 	return err
 }
@@ -127,11 +130,12 @@ func (a *App) buildEngine(context.Context) (err error) {
 func (a *App) buildService(context.Context) error {
 	workers := EngineConfig(a.cfg, a.log)
 	deps := service.Deps{
-		Store:      a.store,
-		Broker:     a.broker,
-		CommandLog: a.follower,
-		Policy:     consumers.PolicyFor(a.providers, &workers),
-		Config:     a.serviceConfig(),
+		Store:        a.store,
+		Broker:       a.broker,
+		CommandLog:   a.follower,
+		Suppressions: a.suppressions,
+		Policy:       consumers.PolicyFor(a.providers, &workers),
+		Config:       a.serviceConfig(),
 	}
 	deps.Composers = map[string]models.Composer{}
 	for i := range a.providers {

@@ -236,8 +236,9 @@ func (v *list) candidates(n int, at func(i int) string) (upTo int, who map[model
 	}
 	who = map[models.AddressHash][]int{}
 	for i := range n {
-		h := models.HashAddress(at(i))
-		if _, ok := v.marks[h.Mark()]; ok || v.long {
+		address := at(i)
+		if _, ok := v.marks[models.MarkAddress(address)]; ok || v.long {
+			h := models.HashAddress(address)
 			who[h] = append(who[h], i)
 		}
 	}
@@ -291,7 +292,7 @@ func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) 
 	}
 	marks := make([]uint64, 0, len(es))
 	for i := range es {
-		marks = append(marks, es[i].Hash.Mark())
+		marks = append(marks, models.MarkAddress(es[i].Email))
 	}
 	slices.Sort(marks)
 	marks = slices.Compact(marks)

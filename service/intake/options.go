@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -220,4 +221,12 @@ func (b *Builder) setOptions(batch *models.Batch) {
 	if batch.Category != "" && !validTag(batch.Category) {
 		b.Wrong("/category", "invalid_name", "%s", tagRule)
 	}
+}
+
+// CheckCategory returns an error that says what is wrong with a category. Empty is right.
+func CheckCategory(category string) error {
+	if category == "" || validTag(category) {
+		return nil
+	}
+	return errors.New(tagRule)
 }

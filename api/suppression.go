@@ -1,0 +1,108 @@
+package api
+
+import (
+	"encoding/csv"
+	"errors"
+	"mime"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// listSuppressions is GET /v1/suppressions.
+func (s *Server) listSuppressions(c *gin.Context) {
+	v, err := s.svc.Suppressions(c.Request.Context(), caller(c), service.SuppressionFilter{
+		Reason:   models.SuppressionReason(c.Query("reason")),
+		Category: c.Query("category"),
+		Text:     c.Query("q"),
+	}, page(c))
+	answer(s, c, v, err)
+}
+
+// addSuppression is POST /v1/suppressions.
+func (s *Server) addSuppression(c *gin.Context) {
+	var n service.NewSuppression
+	var reason string
+	fields := map[string]any{
+		"email":      &n.Email,
+		"reason":     &reason,
+		"category":   &n.Category,
+		"expires_at": &n.ExpiresAt,
+		"why":        &n.Why,
+	}
+	repeat, err := s.readFields(c, fields)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	n.Reason = models.SuppressionReason(reason)
+	v, replayed, err := s.svc.Suppress(c.Request.Context(), caller(c), n, models.FromAPI, repeat)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	markReplay(c, replayed)
+	c.JSON(http.StatusCreated, v)
+}
+
+// getSuppressions is GET /v1/suppressions/{email}.
+func (s *Server) getSuppressions(c *gin.Context) {
+	v, err := s.svc.SuppressionsOf(c.Request.Context(), caller(c), c.Param("email"))
+	answer(s, c, gin.H{"suppressions": v}, err)
+}
+
+// removeSuppressions is DELETE /v1/suppressions/{email}.
+func (s *Server) removeSuppressions(c *gin.Context) {
+	f := service.SuppressionFilter{
+		Reason:   models.SuppressionReason(c.Query("reason")),
+		Category: c.Query("category"),
+	}
+	_, err := s.svc.Unsuppress(c.Request.Context(), caller(c), c.Param("email"), f, c.Query("why"))
+	s.empty(c, err)
+}
+
+// importSuppressions is POST /v1/suppressions/import.
+func (s *Server) importSuppressions(c *gin.Context) {
+	if kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type")); err != nil || kind != "text/csv" {
+		s.fail(c, service.Fail(service.Unsupported, "wrong_type", "The Content-Type must be text/csv."))
+		return
+	}
+	body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
+	v, err := s.svc.ImportSuppressions(c.Request.Context(), caller(c), body, models.FromImport)
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		err = bodyTooLarge(tooLarge.Limit)
+	}
+	answer(s, c, v, err)
+}
+
+// exportSuppressions is GET /v1/suppressions/export. The list is streamed: if it cannot be
+// read to its end, the connection is closed before the end of the answer.
+func (s *Server) exportSuppressions(c *gin.Context) {
+	out := csv.NewWriter(c.Writer)
+	begun := false
+	begin := func() {
+		if !begun {
+			c.Header("Content-Type", "text/csv; charset=utf-8")
+			c.Header("Content-Disposition", `attachment; filename="suppressions.csv"`)
+			_ = out.Write(service.SuppressionColumns) // Flush reports errors
+			begun = true
+		}
+	}
+	err := s.svc.EachSuppression(c.Request.Context(), caller(c), func(e service.SuppressionView) error {
+		begin()
+		return out.Write(e.Row())
+	})
+	if err != nil && !begun {
+		s.fail(c, err)
+		return
+	}
+	begin()
+	out.Flush()
+	if errors.Join(err, out.Error()) != nil {
+		panic(http.ErrAbortHandler) // the client must not take a part for the whole
+	}
+}

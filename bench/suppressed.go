@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
+)
+
+// suppressedList is the number of addresses on the suppression list.
+const suppressedList = 1_000_000
+
+// suppressed measures deliverRun for a user with a long suppression list that has none of the
+// recipients, beside the same without a list. The two take turns.
+func (b *bench) suppressed(be *backend) error {
+	title := fmt.Sprintf("accept to provider, %s recipients in posts of 1,000, suppression list of %s",
+		thousands(int64(b.deliver)), thousands(suppressedList))
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	var without []float64
+	var cpuWithout time.Duration
+	rate, cpu, err := median(b.runs, func() (float64, [2]time.Duration, error) {
+		plain, used, err := b.deliverRun(be, &rigOptions{warm: true}, 1000)
+		if err != nil {
+			return 0, [2]time.Duration{}, err
+		}
+		without, cpuWithout = append(without, plain), cpuWithout+used[0]
+		return b.deliverRun(be, &rigOptions{warm: true, seed: b.putSuppressions}, 1000)
+	})
+	if err != nil {
+		return err
+	}
+	n := 0
+	plain, _, err := median(len(without), func() (float64, struct{}, error) {
+		n++
+		return without[n-1], struct{}{}, nil
+	})
+	b.report.add(be, title, rate, "recipients/s",
+		fmt.Sprintf("processor time of the product per recipient: %.1f us, without a list %.1f us",
+			cpu[0].Seconds()*1e6/float64(b.deliver),
+			cpuWithout.Seconds()*1e6/float64(b.deliver*len(without))),
+		base{"without a list", plain})
+	return err
+}
+
+// putSuppressions stores the list of the user of the benchmark.
+func (b *bench) putSuppressions(s models.Store) error {
+	u, err := s.UserByName(b.ctx, "bench")
+	if err != nil {
+		return err
+	}
+	lists := suppression.New(s, suppression.DefaultMemory)
+	now := time.Now()
+	for n := 0; n < suppressedList; {
+		es := make([]models.Suppression, models.MaxAdditionMarks)
+		for i := range es {
+			es[i] = models.NewSuppression(fmt.Sprintf("nobody%d@bench.test", n), models.Manual, models.FromImport, now)
+			n++
+		}
+		if err := lists.Add(b.ctx, u.ID, es...); err != nil {
+			return err
+		}
+	}
+	return nil
+}

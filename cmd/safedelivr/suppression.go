@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// suppressionList is the list that a command is about.
+type suppressionList struct{ user string }
+
+// caller returns an operator who means the list.
+func (l *suppressionList) caller(ctx context.Context, c *cli, svc *service.Service) (service.Caller, error) {
+	who := c.operator()
+	if l.user == "" {
+		who.Everyone = true
+		return who, nil
+	}
+	u, err := svc.User(ctx, who, l.user)
+	who.User = u.ID
+	return who, orMissing(err, "user", l.user)
+}
+
+func (c *cli) suppressionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to"}
+	var l suppressionList
+	cmd.PersistentFlags().StringVar(&l.user, "user", "", "the list of this user, by name or id, instead of everyone's")
+	cmd.AddCommand(c.listSuppressions(&l), c.addSuppression(&l), c.removeSuppression(&l), c.importSuppressions(&l),
+		c.exportSuppressions(&l))
+	return cmd
+}
+
+func (c *cli) listSuppressions(l *suppressionList) *cobra.Command {
+	return c.listCommand(listing{
+		use:   "list",
+		short: "List the suppressed addresses",
+		head:  "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY",
+		none:  "no address is suppressed",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		who, err := l.caller(ctx, c, svc)
+		if err != nil {
+			return err
+		}
+		return svc.EachSuppression(ctx, who, func(e service.SuppressionView) error {
+			until := ""
+			if !e.ExpiresAt.IsZero() {
+				until = e.ExpiresAt.Format(time.RFC3339)
+			}
+			row(e.Email, string(e.Reason), e.Category, e.At.Format(time.RFC3339), until, string(e.Origin), e.Why)
+			return nil
+		})
+	})
+}
+
+func (c *cli) addSuppression(l *suppressionList) *cobra.Command {
+	var n service.NewSuppression
+	var reason string
+	var ttl time.Duration
+	add := &cobra.Command{
+		Use:   "add ADDRESS",
+		Short: "Suppress an address",
+		Long: `Suppress an address: no provider is called with it any more, and its logs fail with the reason suppressed.
+Without --user it is suppressed for the mail of all users.`,
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				who, err := l.caller(ctx, c, svc)
+				if err != nil {
+					return err
+				}
+				n.Email, n.Reason = args[0], models.SuppressionReason(reason)
+				if ttl != 0 {
+					n.ExpiresAt = time.Now().Add(ttl)
+				}
+				v, _, err := svc.Suppress(ctx, who, n, models.FromAPI, service.Repeat{})
+				if err == nil {
+					fmt.Fprintf(c.out, "%s is suppressed\n", v.Email)
+				}
+				return err
+			})
+		},
+	}
+	f := add.Flags()
+	f.StringVar(&reason, "reason", "manual", "complaint, hard_bounce, manual, unsubscribe or soft_bounce")
+	f.StringVar(&n.Category, "category", "", "only mail of this category")
+	f.DurationVar(&ttl, "for", 0, "for this long, like 720h (default: for ever)")
+	whyFlag(add, &n.Why)
+	return add
+}
+
+func (c *cli) removeSuppression(l *suppressionList) *cobra.Command {
+	return c.commandAbout(about{
+		use:   "remove ADDRESS",
+		short: "Send to an address again",
+		long:  "Remove an address from the list. After a complaint or a hard bounce --why is required.",
+		what:  "suppressed address",
+	}, func(ctx context.Context, svc *service.Service, email, why string) error {
+		who, err := l.caller(ctx, c, svc)
+		if err != nil {
+			return err
+		}
+		changed, err := svc.Unsuppress(ctx, who, email, service.SuppressionFilter{}, why)
+		if err == nil {
+			c.sayDone(models.RemovedSuppression, email, changed)
+		}
+		return err
+	})
+}
+
+func (c *cli) importSuppressions(l *suppressionList) *cobra.Command {
+	return &cobra.Command{
+		Use:   "import FILE",
+		Short: "Suppress the addresses of a CSV file",
+		Long: `Suppress the addresses of a CSV file. Its first row names the columns: email, and any of reason, category,
+expires_at and why. Rows with mistakes are left out. It may be repeated.`,
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.server != nil && !filepath.IsAbs(args[0]) {
+				return fmt.Errorf("the running server reads the file: give its whole path instead of %s", args[0])
+			}
+			file, err := os.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer func() { _ = file.Close() }() // it was only read
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				who, err := l.caller(ctx, c, svc)
+				if err != nil {
+					return err
+				}
+				v, err := svc.ImportSuppressions(ctx, who, file, models.FromImport)
+				if err != nil {
+					return err
+				}
+				for _, e := range v.Errors {
+					fmt.Fprintf(c.err, "row %s: %s\n", e.Pointer[1:], e.Detail)
+				}
+				fmt.Fprintf(c.out, "%d rows: %d added, %d left out because of mistakes\n", v.Rows, v.Added, v.Rejected)
+				return nil
+			})
+		},
+	}
+}
+
+func (c *cli) exportSuppressions(l *suppressionList) *cobra.Command {
+	return &cobra.Command{
+		Use:   "export",
+		Short: "Print the list as CSV",
+		Args:  takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				who, err := l.caller(ctx, c, svc)
+				if err != nil {
+					return err
+				}
+				out := csv.NewWriter(c.out)
+				_ = out.Write(service.SuppressionColumns) // Error reports it
+				err = svc.EachSuppression(ctx, who, func(e service.SuppressionView) error { return out.Write(e.Row()) })
+				if out.Flush(); err == nil {
+					err = out.Error()
+				}
+				return err
+			})
+		},
+	}
+}
