@@ -51,8 +51,15 @@ type promises struct {
 	taken     map[models.ID]int  // accepted copies by log
 	doubtful  map[models.ID]bool // logs with a call that was not answered
 	outbox    []modelEvent
-	past      []modelEvent
+
+	suppressed map[string]time.Time // when it was answered, by address
+	called     map[models.ID]string // suppressed addresses that were called afterwards, by log
+
+	past []modelEvent
 }
+
+// modelStartBy is the time from the beginning of an attempt to the latest time of its call.
+const modelStartBy = 200 * time.Millisecond
 
 var modelProviders = []string{"sg", "mg"}
 
@@ -66,6 +73,9 @@ func newPromises(t *rapid.T) *promises {
 		delivered: map[models.ID]int{},
 		taken:     map[models.ID]int{},
 		doubtful:  map[models.ID]bool{},
+
+		suppressed: map[string]time.Time{},
+		called:     map[models.ID]string{},
 	}
 	m.store, err = sqlite.Open(dir, sqlite.Options{})
 	must(t, err)
@@ -109,7 +119,7 @@ func (m *promises) begin(t *rapid.T) {
 		)
 	}
 	cfg := fast()
-	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, 200*time.Millisecond
+	cfg.Sole, cfg.EvidenceWindow, cfg.StartBy = true, 100*time.Millisecond, modelStartBy
 	m.engine, err = New(m.store, m.broker, providers, cfg)
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -127,6 +137,13 @@ func (m *promises) begin(t *rapid.T) {
 func (m *promises) answer(name string, c *models.Call) []models.Part {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	began := c.StartBy.Add(-modelStartBy)
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		if at, ok := m.suppressed[r.Email]; ok && began.After(at) {
+			m.called[r.Log] = r.Email
+		}
+	}
 	take := func() {
 		for i := range c.Recipients {
 			log := c.Recipients[i].Log

@@ -15,7 +15,7 @@ import (
 )
 
 // TestPromises drives an engine on the embedded backends at random: batches, answers and events of
-// providers, commands, purged queues and kills. A model compares the logs with what the providers
+// providers, commands, suppressions, purged queues and kills. A model compares the logs with what the providers
 // have accepted and delivered.
 func TestPromises(t *testing.T) {
 	t.Parallel()
@@ -28,17 +28,18 @@ func TestPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newPromises(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"post":    m.post,
-			"answers": m.answers,
-			"report":  func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) },
-			"forge":   m.forge,
-			"stop":    m.stop,
-			"resume":  m.resume,
-			"cancel":  m.cancel,
-			"purge":   m.purge,
-			"kill":    m.kill,
-			"work":    m.work,
-			"":        m.balanced,
+			"post":     m.post,
+			"answers":  m.answers,
+			"report":   func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) },
+			"forge":    m.forge,
+			"stop":     m.stop,
+			"resume":   m.resume,
+			"cancel":   m.cancel,
+			"suppress": m.suppress,
+			"purge":    m.purge,
+			"kill":     m.kill,
+			"work":     m.work,
+			"":         m.balanced,
 		})
 		m.finish(t)
 	})
@@ -178,6 +179,19 @@ func (m *promises) cancel(t *rapid.T) {
 	m.order(t, models.Command{Kind: models.CancelBatch, Batch: b.ID})
 }
 
+// suppress adds an address to the list of the user. From then on no attempt may begin that
+// contains it.
+func (m *promises) suppress(t *rapid.T) {
+	address := fmt.Sprintf("u%d@x.test", rapid.IntRange(1, 30).Draw(t, "recipient"))
+	e := models.NewSuppression(address, models.Manual, models.FromAPI, time.Now())
+	must(t, m.engine.suppressions.Add(context.Background(), m.user, e))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.suppressed[address].IsZero() {
+		m.suppressed[address] = time.Now()
+	}
+}
+
 func (m *promises) purge(t *rapid.T) { must(t, m.broker.Purge(context.Background())) }
 
 // kill stops the engine during its calls, and starts another.
@@ -282,6 +296,8 @@ func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status
 	}
 	doubt := m.doubtful[log] || m.kills > 0
 	switch {
+	case m.called[log] != "":
+		wrong("called although " + m.called[log] + " was suppressed")
 	case m.delivered[log] > 1 && b.OnUnknown == models.Hold:
 		wrong("doubled")
 	case m.delivered[log] > 1 && !doubt:
