@@ -86,22 +86,35 @@ func TestAttachments(t *testing.T) {
 	require.Equal(t, string(answer.Body), string(again.Body))
 	require.Equal(t, 5, f.store.count("PutPiece"))
 
-	var form bytes.Buffer
-	w := multipart.NewWriter(&form)
-	for name, value := range map[string]string{"from": "a@b.de", "to": "c@d.de", "subject": "s", "text": "t"} {
-		require.NoError(t, w.WriteField(name, value))
+	kind, form := formOf(t, "a file.pdf", large, small)
+	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", kind, form, "Idempotency-Key", "form"))
+	f.requireStored(b, 0, models.Attachment{Filename: "a file.pdf", Type: "application/octet-stream"}, large)
+	f.requireStored(b, 1, models.Attachment{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"}, small)
+	kind, form = formOf(t, "a file.pdf", large, small)
+	again = f.do(http.MethodPost, "/v1/batches", kind, form, "Idempotency-Key", "form")
+	require.Equal(t, "true", again.Header.Get("Idempotency-Replayed"), "with another boundary")
+	kind, form = formOf(t, "another.pdf", large, small)
+	p := f.do(http.MethodPost, "/v1/batches", kind, form, "Idempotency-Key", "form").problem(t)
+	require.Equal(t, "idempotency_key_reused", p.Code, "another name is another request")
+}
+
+// formOf returns a form with two attachments, the second inline.
+func formOf(t *testing.T, name string, first, second []byte) (contentType string, form *bytes.Buffer) {
+	t.Helper()
+	form = new(bytes.Buffer)
+	w := multipart.NewWriter(form)
+	for _, field := range [][2]string{{"from", "a@b.de"}, {"to", "c@d.de"}, {"subject", "s"}, {"text", "t"}} {
+		require.NoError(t, w.WriteField(field[0], field[1]))
 	}
-	part, err := w.CreateFormFile("attachments", "a file.pdf")
+	part, err := w.CreateFormFile("attachments", name)
 	require.NoError(t, err)
-	_, _ = part.Write(large)
+	_, _ = part.Write(first)
 	part, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {"image/png"}, "Content-Id": {"<logo@x>"},
 		"Content-Disposition": {`form-data; name="attachments"; filename="logo.png"`}})
 	require.NoError(t, err)
-	_, _ = part.Write(small)
+	_, _ = part.Write(second)
 	require.NoError(t, w.Close())
-	_, b, _ = f.accepted(f.do(http.MethodPost, "/v1/batches", w.FormDataContentType(), &form))
-	f.requireStored(b, 0, models.Attachment{Filename: "a file.pdf", Type: "application/octet-stream"}, large)
-	f.requireStored(b, 1, models.Attachment{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"}, small)
+	return w.FormDataContentType(), form
 }
 
 // TestAttachmentMistakes: all mistakes in attachments are told with their places, and nothing is stored.
