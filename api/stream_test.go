@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -65,6 +66,47 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 	require.Greater(t, size, 12_000_000)
 	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
 	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
+}
+
+// TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it is
+// stored. It does not run in parallel: it measures the whole heap.
+func TestMemoryOfLargeAttachments(t *testing.T) {
+	f := newAttachmentFixture(t)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
+	before, peak := heap(), uint64(0)
+	pr, pw := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(pw, `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t", "attachments": [
+			{"filename": "a", "content": "`)
+		for i := range 80 {
+			_, _ = io.WriteString(pw, piece)
+			if i == 40 {
+				_, _ = io.WriteString(pw, `"}, {"filename": "b", "content": "`)
+			}
+			if i%10 == 0 {
+				peak = max(peak, heap())
+			}
+		}
+		_, _ = io.WriteString(pw, `"}]}`)
+		_ = pw.Close()
+	}()
+	f.store.failing("PutPiece", func(n int) error {
+		if n%20 == 0 {
+			peak = max(peak, heap())
+		}
+		return nil
+	})
+	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", pr))
+	require.EqualValues(t, 24_000_000, b.Content.AttachmentSize())
+	require.Greater(t, f.store.count("PutPiece"), 90)
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(12<<20), "growth of the heap in bytes")
 }
 
 // peakOf measures the heap at each 20th chunk.

@@ -152,6 +152,9 @@ type Limits struct {
 	Content int64 `koanf:"content" range:">0" unit:"bytes"`
 	// size of a request
 	Body int64 `koanf:"body" range:">0" unit:"bytes"`
+	// memory of a worker for the attachments of its calls, which take three times their size; each provider has an equal
+	// part, and at least 75 MB
+	AttachmentMemory int64 `koanf:"attachment_memory" range:">0" unit:"bytes"`
 	// retries per recipient. Mail that all its providers refuse for a temporary reason waits beyond that, until its
 	// deadline
 	Retries int `koanf:"retries" range:"0..1000" unit:"attempts"`
@@ -178,7 +181,7 @@ type Quotas struct {
 	RecipientsPerDay int64 `koanf:"recipients_per_day" range:"0.." unit:"recipients"`
 	// batches accepted in a UTC day; times the days that batches are kept it bounds the stored batches
 	BatchesPerDay int64 `koanf:"batches_per_day" range:"0.." unit:"batches"`
-	// recipients of the requests that a process is reading, on disk
+	// recipients and attachments of the requests that a process is reading, on disk
 	SpoolBytes int64 `koanf:"spool_bytes" range:"0.." unit:"bytes"`
 }
 

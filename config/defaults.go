@@ -35,6 +35,7 @@ func Defaults() Config {
 		Limits: Limits{
 			Recipients:         1_000_000,
 			Content:            5 << 20,
+			AttachmentMemory:   256 << 20,
 			Body:               1 << 30,
 			Retries:            10,
 			UrgentUpTo:         100,

@@ -49,6 +49,8 @@ type Config struct {
 	HistoryPoll    time.Duration // how often the history of the providers is stored
 	QueuePoll      time.Duration // how often the age of the queues is read
 
+	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
+
 	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats
 	Metrics  prometheus.Registerer // nil: no metrics are published
 	Priority *priority.Scheduler   // of the process; nil: a new one
@@ -86,6 +88,9 @@ func DefaultConfig() Config {
 		SumsPoll:       time.Minute,
 		HistoryPoll:    5 * time.Second,
 		QueuePoll:      5 * time.Second,
+
+		AttachmentMemory: 256 << 20,
+
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
 			15 * time.Minute, time.Hour, 4 * time.Hour},
 	}
@@ -120,6 +125,9 @@ func (c Config) withDefaults() Config {
 	set(&c.SumsPoll, d.SumsPoll)
 	set(&c.HistoryPoll, d.HistoryPoll)
 	set(&c.QueuePoll, d.QueuePoll)
+	if c.AttachmentMemory <= 0 {
+		c.AttachmentMemory = d.AttachmentMemory
+	}
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {
 		c.MaxRetries = d.MaxRetries
@@ -189,6 +197,8 @@ func PolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 // dispatch returns the configuration of the dispatcher.
 func (c *Config) dispatch() dispatch.Config {
 	return dispatch.Config{
+		AttachmentMemory: c.AttachmentMemory,
+
 		Worker:      c.Worker,
 		StartBy:     c.StartBy,
 		Recheck:     c.Recheck,

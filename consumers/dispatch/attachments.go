@@ -12,13 +12,10 @@ import (
 )
 
 const (
-	// attachmentMemory is the number of bytes that the attachments of all calls may take
-	// together. Each provider has its part, so that one that hangs delays no other.
-	attachmentMemory = 256 << 20
 	// attachmentCopies times the size of its attachments is what a call takes: the bytes, and
 	// the request with their base64.
 	attachmentCopies = 3
-	// largestAttachments is the least part of a provider: what the largest message takes.
+	// largestAttachments is what those of the largest message take.
 	largestAttachments = attachmentCopies * 25_000_000
 )
 
@@ -28,9 +25,9 @@ type memory struct {
 	free map[string]*semaphore.Weighted
 }
 
-func newMemory(providers []*provider.Provider) memory {
+func newMemory(all int64, providers []*provider.Provider) memory {
 	m := memory{free: map[string]*semaphore.Weighted{}}
-	m.part = max(attachmentMemory/int64(max(len(providers), 1)), largestAttachments)
+	m.part = max(all/int64(max(len(providers), 1)), largestAttachments)
 	for _, p := range providers {
 		m.free[p.Name] = semaphore.NewWeighted(m.part)
 	}

@@ -25,8 +25,14 @@ type Config struct {
 	Recheck     time.Duration // how soon something unfinished is reconciled again
 	LookUpPause time.Duration // pause between look-ups of the same attempt
 	KeepContent time.Duration // how long content and recipients are kept after acceptance
-	Priority    *priority.Scheduler
-	Logger      *slog.Logger
+
+	// AttachmentMemory is the number of bytes that the attachments of all calls may take together.
+	// Each provider has an equal part, so that one that hangs delays no other, but at least what
+	// the largest message takes.
+	AttachmentMemory int64
+
+	Priority *priority.Scheduler
+	Logger   *slog.Logger
 }
 
 // Store is the part of models.Store that the dispatcher needs.
@@ -133,7 +139,7 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		large:     NewMemo[models.ID, *models.Batch](8),
 		recent:    NewMemo[models.ID, acceptedChunk](recentBatches),
 		inflight:  newInflight(),
-		memory:    newMemory(deps.Providers.All()),
+		memory:    newMemory(cfg.AttachmentMemory, deps.Providers.All()),
 
 		suppressions: deps.Suppressions,
 	}
