@@ -82,6 +82,7 @@ var allowed = map[string][]string{
 	"consumers/retention": {"models", "models/control", "models/telemetry"},
 	"consumers":           {"internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"models", "models/...", "service/..."},
+	"unsubscribe":         {"service"},
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},

@@ -61,6 +61,9 @@ type NewBatch struct {
 	// TrackOpens and TrackClicks let the provider see who opens the mail and clicks its links.
 	TrackOpens  bool `json:"track_opens,omitempty"`
 	TrackClicks bool `json:"track_clicks,omitempty"`
+	// Unsubscribe says whether recipients can unsubscribe by a link. By default they can if the mail is bulk, has a
+	// category, and the server has a public URL.
+	Unsubscribe *bool `json:"unsubscribe,omitempty"`
 	// To are the recipients. Repeated addresses are dropped unless AllowDuplicates is set.
 	To              []Recipient `json:"to,omitempty"`
 	AllowDuplicates bool        `json:"allow_duplicates,omitempty"`

@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +61,7 @@ const (
 	FromAPI    SuppressionOrigin = "api"    // a request
 	FromPage   SuppressionOrigin = "page"   // the dashboard
 	FromImport SuppressionOrigin = "import" // a CSV file
+	FromLink   SuppressionOrigin = "link"   // the unsubscribe link of a mail
 )
 
 // EveryonesList is the name of the suppression list that applies to the mail of all users.
@@ -102,6 +108,9 @@ type Suppression struct {
 	At      time.Time         `json:"at"`                  // when it began, or was removed; in whole milliseconds
 	Expires time.Time         `json:"expires_at,omitzero"` // zero: never
 	Removed bool              `json:"removed,omitempty"`   // it suppresses nothing any more
+
+	// Mark is MarkAddress of an address that is not known any more; 0: of Email.
+	Mark uint64 `json:"-"`
 }
 
 // NewSuppression returns an entry for an address.
@@ -183,4 +192,82 @@ type SuppressionStore interface {
 	// Additions returns at most limit additions with numbers greater than after, ascending.
 	// It returns every addition whose append returned nil before.
 	Additions(ctx context.Context, list string, after, limit int) ([]SuppressionAddition, error)
+}
+
+// UnsubscribeURL is the name of the placeholder for the address at which a recipient
+// unsubscribes from the category of a batch.
+const UnsubscribeURL = "unsubscribe_url"
+
+// Unsubscription lets the recipients of a batch unsubscribe.
+type Unsubscription struct {
+	URL string `json:"url"` // what a token is appended to
+	Key []byte `json:"key"` // signs the tokens
+}
+
+// NewUnsubscription returns an Unsubscription with a new key. url is that of the page, without
+// the token.
+func NewUnsubscription(url string) *Unsubscription {
+	key := make([]byte, 16)
+	if _, err := rand.Read(key); err != nil {
+		panic("models: no randomness: " + err.Error())
+	}
+	return &Unsubscription{URL: url, Key: key}
+}
+
+// ForCall returns a recipient of the batch as it is handed to a provider.
+func (b *Batch) ForCall(log ID, r Recipient) CallRecipient {
+	if _, own := r.Vars[UnsubscribeURL]; b.Unsubscribe != nil && !own {
+		vars := make(map[string]string, len(r.Vars)+1)
+		maps.Copy(vars, r.Vars)
+		vars[UnsubscribeURL] = b.Unsubscribe.URL + b.Unsubscribe.Token(log, r.Email)
+		r.Vars = vars
+	}
+	return CallRecipient{Log: log, Recipient: r}
+}
+
+// UnsubscribeToken is what a token says: whose mail it was in. The recipient is known by it
+// even after the address was removed.
+type UnsubscribeToken struct {
+	Log  ID
+	Hash AddressHash
+	Mark uint64
+	sum  []byte
+}
+
+const (
+	tokenBody = len(ID{}) + len(AddressHash{}) + 8
+	tokenSum  = 16
+)
+
+// Token returns the token of a recipient.
+func (u *Unsubscription) Token(log ID, address string) string {
+	h := HashAddress(address)
+	body := append(append(make([]byte, 0, tokenBody+tokenSum), log[:]...), h[:]...)
+	body = binary.BigEndian.AppendUint64(body, MarkAddress(address))
+	return base64.RawURLEncoding.EncodeToString(append(body, u.sum(body)...))
+}
+
+func (u *Unsubscription) sum(body []byte) []byte {
+	h := hmac.New(sha256.New, u.Key)
+	h.Write(body) // never fails
+	return h.Sum(nil)[:tokenSum]
+}
+
+// ParseUnsubscribeToken parses a token, which is not verified by that. Errors: ErrInvalid.
+func ParseUnsubscribeToken(text string) (t UnsubscribeToken, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) != tokenBody+tokenSum || len(text) != base64.RawURLEncoding.EncodedLen(len(raw)) {
+		return t, ErrInvalid
+	}
+	copy(t.Log[:], raw)
+	copy(t.Hash[:], raw[len(t.Log):])
+	t.Mark = binary.BigEndian.Uint64(raw[len(t.Log)+len(t.Hash):])
+	t.sum = raw[tokenBody:]
+	return t, nil
+}
+
+// Verify reports whether u has signed the token.
+func (u *Unsubscription) Verify(t *UnsubscribeToken) bool {
+	body := append(append(make([]byte, 0, tokenBody), t.Log[:]...), t.Hash[:]...)
+	return hmac.Equal(t.sum, u.sum(binary.BigEndian.AppendUint64(body, t.Mark)))
 }

@@ -398,7 +398,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 			Batch:      c.batch.ID,
 			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
 			Content:    &content,
-			Recipients: []models.CallRecipient{{Log: log, Recipient: r}},
+			Recipients: []models.CallRecipient{c.batch.ForCall(log, r)},
 		}
 		request, refused := composer.Compose(&call)
 		shown := MailRequest{Provider: name, Request: request}

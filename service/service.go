@@ -32,6 +32,7 @@ import (
 type Config struct {
 	MaxRecipients   int           // recipients of a batch; default 1,000,000
 	MaxContent      int64         // bytes of everything in a batch but the recipients; default 5 MiB
+	UnsubscribeURL  string        // page at which recipients unsubscribe, without their token; empty: there is none
 	SpoolDir        string        // directory for large requests; default: the system's temporary directory
 	Deadline        time.Duration // default time from the request to the deadline; default 7 days
 	Recheck         time.Duration // time until the agenda first checks a batch; default 1 minute
@@ -202,6 +203,8 @@ func New(d Deps) *Service {
 		Deadline:      cfg.Deadline,
 		SpoolDir:      cfg.SpoolDir,
 		Providers:     s.known,
+
+		UnsubscribeURL: cfg.UnsubscribeURL,
 	}
 	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
 		s.announce[lane] = announce.New(d.Broker, cfg.Logger)

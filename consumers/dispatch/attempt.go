@@ -271,7 +271,7 @@ func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time)
 		Recipients: make([]models.CallRecipient, 0, j.Who.Len()),
 	}
 	for r := range j.Who.All() {
-		call.Recipients = append(call.Recipients, models.CallRecipient{Log: c.ID.Log(r), Recipient: c.Recipients[r-1]})
+		call.Recipients = append(call.Recipients, c.Batch.ForCall(c.ID.Log(r), c.Recipients[r-1]))
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider

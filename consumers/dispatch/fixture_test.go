@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,12 +27,17 @@ type adapter struct {
 	models.Adapter
 	answer models.Class
 	files  [][]byte // of the last call
+	mu     sync.Mutex
+	calls  []*models.Call
 }
 
 func (*adapter) MaxRecipients() int { return 1000 }
 
 func (a *adapter) Send(_ context.Context, c *models.Call) []models.Part {
+	a.mu.Lock()
 	a.files = c.Files
+	a.calls = append(a.calls, c)
+	a.mu.Unlock()
 	return []models.Part{{Class: a.answer, Recipients: c.Numbers(), Final: a.answer == models.Accepted}}
 }
 

@@ -76,3 +76,27 @@ func (h *appendHook) Append(ctx context.Context, chunk models.ID, e models.Entry
 	h.once.Do(h.after)
 	return err
 }
+
+// TestUnsubscribeURLPerRecipient: the recipients of a chunk get links of their own in one call.
+func TestUnsubscribeURLPerRecipient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, models.Accepted, "sg")
+	b := f.batch(t, 3, models.Hold)
+	b.Unsubscribe = models.NewUnsubscription("https://mail.example.com/unsubscribe/")
+	f.batches.Add(b.ID, b)
+	require.True(t, f.HandleBatch(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID}).IsDone())
+	sg, ok := f.providers.Get("sg").Adapter.(*adapter)
+	require.True(t, ok)
+	require.Len(t, sg.calls, 1)
+	links := map[string]bool{}
+	for _, r := range sg.calls[0].Recipients {
+		link := r.Vars[models.UnsubscribeURL]
+		require.Contains(t, link, "https://mail.example.com/unsubscribe/")
+		token, err := models.ParseUnsubscribeToken(link[len(b.Unsubscribe.URL):])
+		require.NoError(t, err)
+		require.True(t, b.Unsubscribe.Verify(&token))
+		require.Equal(t, r.Log, token.Log)
+		links[link] = true
+	}
+	require.Len(t, links, 3)
+}

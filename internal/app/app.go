@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/unsubscribe"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
 
@@ -151,12 +153,22 @@ func (a *App) buildService(context.Context) error {
 	return nil
 }
 
+// unsubscribeURL returns the page at which recipients unsubscribe, without their token; empty:
+// nobody but this machine would reach it.
+func unsubscribeURL(cfg *config.Config) string {
+	if cfg.PublicURL == "" {
+		return ""
+	}
+	return strings.TrimSuffix(cfg.PublicURL, "/") + unsubscribe.Path
+}
+
 func (a *App) serviceConfig() service.Config {
 	limits, t := &a.cfg.Limits, &a.cfg.Times
 	return service.Config{
 		MaxRecipients:   limits.Recipients,
 		MaxContent:      limits.Content,
 		SpoolDir:        a.spoolDir(),
+		UnsubscribeURL:  unsubscribeURL(a.cfg),
 		Deadline:        t.Deadline,
 		Recheck:         t.Recheck,
 		IntakeTime:      t.IntakeGrace / 4,
@@ -221,6 +233,7 @@ func (a *App) route(context.Context) error {
 	}
 	if a.dashboard != nil {
 		mux.Handle("/v1/", a.api)
+		mux.Handle(unsubscribe.Path, unsubscribe.New(a.service, a.log))
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{

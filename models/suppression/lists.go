@@ -3,6 +3,7 @@
 package suppression
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -292,7 +293,7 @@ func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) 
 	}
 	marks := make([]uint64, 0, len(es))
 	for i := range es {
-		marks = append(marks, models.MarkAddress(es[i].Email))
+		marks = append(marks, cmp.Or(es[i].Mark, models.MarkAddress(es[i].Email)))
 	}
 	slices.Sort(marks)
 	marks = slices.Compact(marks)

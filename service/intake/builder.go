@@ -53,6 +53,9 @@ type Config struct {
 	// number of them when the request is done. It may be nil.
 	Spooling  func(n int64) error
 	Providers map[string]bool // names of the configured providers
+	// UnsubscribeURL is the page at which recipients unsubscribe, without their token; empty:
+	// there is none.
+	UnsubscribeURL string
 }
 
 // Builder builds a batch from the fields of a request in any form, and collects the

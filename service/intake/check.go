@@ -19,7 +19,7 @@ func (b *Builder) Check() (models.Batch, error) {
 		defer b.pace.pause()
 	}
 	batch := b.batch()
-	if err := b.checkPlaceholders(&batch.Content); err != nil {
+	if err := b.checkPlaceholders(&batch); err != nil {
 		return batch, err
 	}
 	return batch, b.Err()
@@ -44,6 +44,7 @@ func (b *Builder) batch() models.Batch {
 	b.setOptions(&batch)
 	batch.Providers = b.providerNames()
 	batch.Lane = b.lane(cut.count)
+	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
 	batch.Deadline = b.deadline()
 	return batch

@@ -36,6 +36,7 @@ type options struct {
 
 	attachments []*Attachment
 	contentIDs  map[string]bool
+	unsubscribe *bool // nil: not set
 }
 
 // Flags of a batch, which are false by default.
@@ -45,9 +46,13 @@ const (
 	TrackClicks     = "track_clicks"
 )
 
+// Unsubscribe is a flag of a batch. By default it is true for bulk mail with a category, if
+// there is a page for it.
+const Unsubscribe = "unsubscribe"
+
 // IsFlag reports whether a batch has a field with this name that is true or false.
 func (b *Builder) IsFlag(name string) bool {
-	return name == AllowDuplicates || name == TrackOpens || name == TrackClicks
+	return name == AllowDuplicates || name == TrackOpens || name == TrackClicks || name == Unsubscribe
 }
 
 // IsList reports whether a batch has a field with this name that is a list of strings.
@@ -67,6 +72,8 @@ func (b *Builder) SetFlag(name string, on bool) {
 		b.trackOpens = on
 	case TrackClicks:
 		b.trackClicks = on
+	case Unsubscribe:
+		b.unsubscribe = &on
 	}
 }
 
@@ -229,4 +236,29 @@ func CheckCategory(category string) error {
 		return nil
 	}
 	return errors.New(tagRule)
+}
+
+// setUnsubscribe lets the recipients unsubscribe, and adds the header fields of RFC 8058 for
+// it, unless the message has fields of its own.
+func (b *Builder) setUnsubscribe(batch *models.Batch) {
+	on := b.cfg.UnsubscribeURL != "" && batch.Lane == models.Bulk && batch.Category != ""
+	if b.unsubscribe != nil {
+		on = *b.unsubscribe
+	}
+	if on && b.cfg.UnsubscribeURL == "" {
+		b.Wrong("/"+Unsubscribe, "invalid_value",
+			"Recipients need an address to unsubscribe at: an operator must set SAFEDELIVR_PUBLIC_URL.")
+		on = false
+	}
+	if !on {
+		return
+	}
+	batch.Unsubscribe = models.NewUnsubscription(b.cfg.UnsubscribeURL)
+	c := &batch.Content
+	if slices.ContainsFunc(c.Headers, func(h models.Header) bool { return strings.EqualFold(h.Name, "List-Unsubscribe") }) {
+		return
+	}
+	c.Headers = append(slices.Clone(c.Headers),
+		models.Header{Name: "List-Unsubscribe", Value: "<{{" + models.UnsubscribeURL + "}}>"},
+		models.Header{Name: "List-Unsubscribe-Post", Value: "List-Unsubscribe=One-Click"})
 }

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -13,9 +14,13 @@ import (
 // checkPlaceholders reports malformed placeholders, recipients that have no value for a
 // placeholder of the content, and values that the subject cannot contain. It takes time
 // linear in the request.
-func (b *Builder) checkPlaceholders(c *models.Content) error {
+func (b *Builder) checkPlaceholders(batch *models.Batch) error {
+	c := &batch.Content
 	b.checkSyntax()
 	names, field := b.placeholders(c)
+	if batch.Unsubscribe != nil {
+		names = slices.DeleteFunc(names, func(n string) bool { return n == models.UnsubscribeURL })
+	}
 	if len(names) > MaxVars {
 		b.Wrong("/"+field[names[MaxVars]], "too_many",
 			"The message has more than %d different placeholders that need a value.", MaxVars)

@@ -1,0 +1,99 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Unsubscribing is what a link to unsubscribe is about.
+type Unsubscribing struct {
+	Email        string // empty: it was removed
+	Sender       string // empty: it was removed
+	Category     string // kind of mail; empty: all mail of the user
+	Unsubscribed bool
+}
+
+// Unsubscribing returns what the link with a token is about.
+func (s *Service) Unsubscribing(ctx context.Context, token string) (Unsubscribing, error) {
+	list, e, out, err := s.link(ctx, token)
+	if err != nil {
+		return out, err
+	}
+	there, err := s.store.SuppressionsOf(ctx, list, e.Hash)
+	if err != nil {
+		return out, storeError("read suppressions", err)
+	}
+	for i := range there {
+		out.Unsubscribed = out.Unsubscribed || there[i].SuppressionKey == e.SuppressionKey && there[i].InEffect(time.Now())
+	}
+	return out, nil
+}
+
+// Unsubscribe suppresses the recipient of a link for its category. When it returns, no call
+// begins any more that contains the address.
+func (s *Service) Unsubscribe(ctx context.Context, token string) (Unsubscribing, error) {
+	list, e, out, err := s.link(ctx, token)
+	if err != nil {
+		return out, err
+	}
+	if _, err := s.addSuppressions(ctx, list, []models.Suppression{e}); err != nil {
+		return out, err
+	}
+	s.awaitPropagation(ctx)
+	out.Unsubscribed = true
+	return out, ctx.Err()
+}
+
+// Resubscribe undoes Unsubscribe.
+func (s *Service) Resubscribe(ctx context.Context, token string) (Unsubscribing, error) {
+	list, e, out, err := s.link(ctx, token)
+	if err != nil {
+		return out, err
+	}
+	there, err := s.store.SuppressionsOf(ctx, list, e.Hash)
+	if err != nil {
+		return out, storeError("read suppressions", err)
+	}
+	for i := range there {
+		if old := &there[i]; old.SuppressionKey == e.SuppressionKey && !old.Removed {
+			old.Removed, old.Origin, old.By = true, models.FromLink, ""
+			old.At = models.LaterOf(e.At, old.At.Add(time.Millisecond))
+			if err := s.store.PutSuppressions(ctx, list, *old); err != nil {
+				return out, storeError("remove suppressions", err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// link returns the entry that the link with a token makes, and its list. The batch stays long
+// after its recipients were removed, and so does the link.
+func (s *Service) link(
+	ctx context.Context, token string,
+) (list string, e models.Suppression, out Unsubscribing, err error) {
+	t, err := models.ParseUnsubscribeToken(token)
+	if err != nil {
+		return "", e, out, noSuch("link")
+	}
+	b, err := s.store.Batch(ctx, t.Log.Batch())
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return "", e, out, storeError("read batch", err)
+	}
+	if err != nil || b.Unsubscribe == nil || !b.Unsubscribe.Verify(&t) {
+		return "", e, out, noSuch("link")
+	}
+	rs, err := s.store.Recipients(ctx, t.Log.ChunkID())
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return "", e, out, storeError("read recipients", err)
+	}
+	if n := t.Log.Recipient(); n <= len(rs) && models.HashAddress(rs[n-1].Email) == t.Hash {
+		out.Email = rs[n-1].Email
+	}
+	out.Sender, out.Category = b.Content.From.Email, b.Category
+	e = models.NewSuppression(out.Email, models.Unsubscribe, models.FromLink, time.Now())
+	e.Hash, e.Mark, e.Category, e.Log = t.Hash, t.Mark, b.Category, t.Log
+	return b.User, e, out, nil
+}

@@ -1,0 +1,185 @@
+package unsubscribe
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// rig is the page over a store with a batch of two recipients.
+type rig struct {
+	testing.TB
+	store  models.Store
+	server *httptest.Server
+	batch  models.Batch
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{TB: t, store: sqlitetest.Open(t)}
+	svc := service.New(service.Deps{
+		Store: r.store, Broker: inproctest.New(t, "sg"), Config: service.Config{Sole: true},
+	})
+	t.Cleanup(svc.Close)
+	r.server = httptest.NewServer(New(svc, slog.New(slog.DiscardHandler)))
+	t.Cleanup(r.server.Close)
+	r.batch = models.Batch{
+		ID:          models.NewBatchID(time.Now()),
+		User:        "u",
+		Content:     models.Content{From: models.Address{Email: "shop@example.com"}, Subject: "s", Text: "t"},
+		Category:    "news",
+		Lane:        models.Bulk,
+		Recipients:  2,
+		Chunks:      1,
+		Unsubscribe: models.NewUnsubscription(r.server.URL + Path),
+	}
+	first := models.Chunk{ID: r.batch.ID, Recipients: []models.Recipient{{Email: "Ann@example.com"}, {Email: "<b>@example.com"}}}
+	require.NoError(t, r.store.PutBatch(t.Context(), r.batch, first))
+	return r
+}
+
+// link returns the link of a recipient, as it is in the mail.
+func (r *rig) link(n int, email string) string {
+	return r.batch.ForCall(r.batch.ID.Log(n), models.Recipient{Email: email}).Vars[models.UnsubscribeURL]
+}
+
+// do makes a request and returns its status and page. A nil form is a GET.
+func (r *rig) do(link string, form url.Values) (int, string) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	defer cancel()
+	method, body := http.MethodGet, io.Reader(nil)
+	if form != nil {
+		method, body = http.MethodPost, strings.NewReader(form.Encode())
+	}
+	req, err := http.NewRequestWithContext(ctx, method, link, body)
+	require.NoError(r, err)
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(r, err)
+	defer func() { _ = resp.Body.Close() }()
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(r, err)
+	require.Contains(r, resp.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	require.Equal(r, "no-store", resp.Header.Get("Cache-Control"))
+	return resp.StatusCode, string(page)
+}
+
+// entries returns the entries of an address in effect.
+func (r *rig) entries(email string) (out []models.Suppression) {
+	r.Helper()
+	es, err := r.store.SuppressionsOf(r.Context(), "u", models.HashAddress(email))
+	require.NoError(r, err)
+	for _, e := range es {
+		if e.InEffect(time.Now()) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestPage: following the link changes nothing. The button unsubscribes from the category, and
+// the next one undoes that.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	link := r.link(1, "Ann@example.com")
+	status, page := r.do(link, nil)
+	require.Equal(t, 200, status)
+	require.Contains(t, page, "Ann@example.com will get no more mail of the kind “news” from shop@example.com.")
+	require.NotContains(t, page, "<script")
+	require.Empty(t, r.entries("ann@example.com"))
+
+	for range 2 {
+		status, page = r.do(link, url.Values{})
+		require.Equal(t, 200, status)
+		require.Contains(t, page, "You are unsubscribed")
+		es := r.entries("ann@example.com")
+		require.Len(t, es, 1)
+		require.Equal(t, models.SuppressionKey{
+			Hash: models.HashAddress("ann@example.com"), Category: "news", Reason: models.Unsubscribe,
+		}, es[0].SuppressionKey)
+		require.Equal(t, models.FromLink, es[0].Origin)
+		require.Equal(t, r.batch.ID.Log(1), es[0].Log)
+	}
+	_, page = r.do(link, nil)
+	require.Contains(t, page, "You are unsubscribed")
+	_, page = r.do(link, url.Values{"again": {"1"}})
+	require.Contains(t, page, "You are subscribed again")
+	require.Empty(t, r.entries("ann@example.com"))
+	_, page = r.do(link, url.Values{"List-Unsubscribe": {"One-Click"}})
+	require.Contains(t, page, "You are unsubscribed")
+	require.Len(t, r.entries("ann@example.com"), 1)
+
+	_, page = r.do(r.link(2, "<b>@example.com"), nil)
+	require.Contains(t, page, "&lt;b&gt;@example.com")
+}
+
+// TestAfterRemoval: the link works when the addresses were removed.
+func TestAfterRemoval(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	require.NoError(t, r.store.Redact(t.Context(), r.batch.ID))
+	link := r.link(1, "ann@example.com")
+	_, page := r.do(link, nil)
+	require.Contains(t, page, "You will get no more mail of the kind “news”.")
+	status, _ := r.do(link, url.Values{})
+	require.Equal(t, 200, status)
+	require.Len(t, r.entries("ann@example.com"), 1)
+	added, err := r.store.Additions(t.Context(), "u", 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, []uint64{models.MarkAddress("ann@example.com")}, added[0].Marks)
+}
+
+// TestForgedLinks: a link that was not made for a mail is refused, and changes nothing.
+func TestForgedLinks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	other := models.NewUnsubscription(r.server.URL + Path)
+	good := r.link(1, "ann@example.com")
+	for _, link := range []string{
+		other.URL + other.Token(r.batch.ID.Log(1), "ann@example.com"),
+		other.URL + other.Token(models.NewBatchID(time.Now()).Log(1), "ann@example.com"),
+		good[:len(good)-1],
+		good + "A",
+		other.URL,
+		other.URL + "x",
+	} {
+		for _, form := range []url.Values{nil, {}, {"again": {"1"}}} {
+			status, page := r.do(link, form)
+			require.Equal(t, 404, status, link)
+			require.Contains(t, page, "This link is not valid")
+		}
+	}
+	added, err := r.store.Additions(t.Context(), "u", 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, added)
+}
+
+// TestStrangersAreLimited: the page answers 429 after too many requests.
+func TestStrangersAreLimited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h, ok := r.server.Config.Handler.(*Handler)
+	require.True(t, ok)
+	h.limit.SetBurst(1)
+	h.limit.SetLimit(0)
+	h.limit.Allow()
+	status, page := r.do(r.link(1, "ann@example.com"), url.Values{})
+	require.Equal(t, 429, status)
+	require.Contains(t, page, "Try again in a few seconds")
+	require.Empty(t, r.entries("ann@example.com"))
+}
