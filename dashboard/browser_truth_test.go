@@ -221,7 +221,7 @@ func TestBrowserFigures(t *testing.T) {
 	b.lookAround("figures-overview", "/")
 	tiles := map[string]int{}
 	for name, n := range eval[map[string]string](b, `Object.fromEntries([...document.querySelectorAll(".tile")].map((e) =>
-		[e.querySelector("dt").innerText, e.querySelector("dd").innerText]))`) {
+		[e.querySelector(".label").innerText, e.querySelector(".value").innerText]))`) {
 		tiles[name], err = strconv.Atoi(n)
 		require.NoError(t, err)
 	}

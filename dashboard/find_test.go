@@ -100,7 +100,7 @@ func TestEveryCountIsALink(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	id := f.mixed("local", 26)
-	for path, least := range map[string]int{"/batches/" + id.String(): 20, "/batches": 8, "/": 4} {
+	for path, least := range map[string]int{"/batches/" + id.String(): 20, "/batches": 8, "/": 10} {
 		checked := map[string]bool{}
 		for _, m := range countLink.FindAllStringSubmatch(b.get(path).text, -1) {
 			to, text := strings.ReplaceAll(m[1], "&amp;", "&"), tags.ReplaceAllString(m[2], " ")

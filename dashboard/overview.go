@@ -17,6 +17,7 @@ import (
 type overviewView struct {
 	Base      string // base URL of the API
 	Empty     bool   // the user has no batches
+	Day       string // today, in UTC
 	Today     service.Counts
 	Totals    service.Counts
 	Days      []service.DayCounts
@@ -96,6 +97,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	v := &overviewView{
 		Base:      d.public.String(),
 		Empty:     len(batches.Batches) == 0,
+		Day:       stats.Days[len(stats.Days)-1].Date,
 		Today:     stats.Days[len(stats.Days)-1].Counts,
 		Totals:    stats.Totals,
 		Days:      stats.Days,
