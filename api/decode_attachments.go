@@ -252,7 +252,7 @@ func (d *contentDecoder) unescape(c byte) {
 	case len(d.escape) == 6:
 		r := escapedRune(d.escape)
 		d.bad = d.bad || r < ' ' || r > '~'
-		d.add(byte(r))
+		d.add(byte(r & 0x7f))
 	case len(d.escape) > 2:
 		return
 	default:

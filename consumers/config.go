@@ -169,7 +169,10 @@ func (c *Config) provider() *provider.Config {
 		SilenceLeast: c.SilenceLeast,
 		SilencePoll:  c.SilencePoll,
 		InboxAge:     c.InboxAge,
-		Logger:       c.Logger,
+
+		AttachmentMemory: c.AttachmentMemory,
+
+		Logger: c.Logger,
 	}
 }
 
@@ -197,8 +200,6 @@ func PolicyFor(specs []provider.Spec, cfg *Config) *policy.Policy {
 // dispatch returns the configuration of the dispatcher.
 func (c *Config) dispatch() dispatch.Config {
 	return dispatch.Config{
-		AttachmentMemory: c.AttachmentMemory,
-
 		Worker:      c.Worker,
 		StartBy:     c.StartBy,
 		Recheck:     c.Recheck,

@@ -5,51 +5,24 @@ import (
 	"fmt"
 	"io"
 
-	"golang.org/x/sync/semaphore"
-
-	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 )
 
-const (
-	// attachmentCopies times the size of its attachments is what a call takes: the bytes, and
-	// the request with their base64.
-	attachmentCopies = 3
-	// largestAttachments is what those of the largest message take.
-	largestAttachments = attachmentCopies * 25_000_000
-)
-
-// memory bounds what the attachments of calls take, by provider.
-type memory struct {
-	part int64
-	free map[string]*semaphore.Weighted
-}
-
-func newMemory(all int64, providers []*provider.Provider) memory {
-	m := memory{free: map[string]*semaphore.Weighted{}}
-	m.part = max(all/int64(max(len(providers), 1)), largestAttachments)
-	for _, p := range providers {
-		m.free[p.Name] = semaphore.NewWeighted(m.part)
-	}
-	return m
-}
-
-// loadFiles reads the attachments of a job's message, after it got the memory for them. The
-// job's done gives the memory back. Errors: errBusy (there was no memory soon), and those of
+// loadFiles reads the attachments of a job's message, after it got the memory for them. done
+// gives the memory back. Errors: errBusy (there was no memory soon), and those of
 // models.OpenAttachment.
 func (d *Dispatcher) loadFiles(ctx context.Context, c *Chunk, j *job) (done func(), err error) {
 	list := c.Batch.Content.Attachments
 	if len(list) == 0 {
 		return func() {}, nil
 	}
-	free := d.memory.free[j.Provider.Name]
-	n := min(attachmentCopies*c.Batch.Content.AttachmentSize(), d.memory.part)
 	patience, cancel := context.WithTimeout(ctx, slotPatience)
 	defer cancel()
-	if free.Acquire(patience, n) != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%w: stopping", models.ErrUnavailable)
-		}
+	giveBack, err := j.Provider.Memory.Take(patience, c.Batch.Content.AttachmentSize())
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: stopping", models.ErrUnavailable)
+	case err != nil:
 		return nil, errBusy
 	}
 	read := map[string][]byte{} // equal ones share their bytes
@@ -64,7 +37,7 @@ func (d *Dispatcher) loadFiles(ctx context.Context, c *Chunk, j *job) (done func
 				_, err = io.Copy(io.Discard, in) // at its end it checks the hash
 			}
 			if err != nil {
-				free.Release(n)
+				giveBack()
 				return nil, err
 			}
 			read[a.SHA256] = data
@@ -73,6 +46,6 @@ func (d *Dispatcher) loadFiles(ctx context.Context, c *Chunk, j *job) (done func
 	}
 	return func() {
 		j.files = nil
-		free.Release(n)
+		giveBack()
 	}, nil
 }

@@ -29,6 +29,13 @@ func (f *fixture) adapterOf(name string) *adapter {
 	return f.providers.Get(name).Adapter.(*adapter) //nolint:forcetypeassert // newFixture made it
 }
 
+// takeMemory takes all memory of a provider. It waits for what is taken.
+func (f *fixture) takeMemory(t *testing.T, name string) {
+	t.Helper()
+	_, err := f.providers.Get(name).Memory.Take(t.Context(), 1<<40)
+	require.NoError(t, err)
+}
+
 // TestAttachmentsOfCall: a call has the bytes of its attachments. Afterwards no memory is taken.
 func TestAttachmentsOfCall(t *testing.T) {
 	t.Parallel()
@@ -37,7 +44,7 @@ func TestAttachmentsOfCall(t *testing.T) {
 	m := models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: b.ID}
 	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m))
 	require.Equal(t, [][]byte{data, data}, f.adapterOf("sg").files)
-	require.True(t, f.memory.free["sg"].TryAcquire(f.memory.part))
+	f.takeMemory(t, "sg")
 }
 
 // TestNoMemoryForAttachments: without memory for its attachments no attempt is appended, and other mail passes. The
@@ -47,8 +54,7 @@ func TestNoMemoryForAttachments(t *testing.T) {
 	f := newFixture(t, models.Accepted, "sg", "mg")
 	b, data := f.attached(t)
 	m := models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: b.ID}
-	free := f.memory.free["sg"]
-	require.True(t, free.TryAcquire(f.memory.part))
+	f.takeMemory(t, "sg")
 	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m), "it is requeued")
 	entries, _, err := f.store.Record(t.Context(), b.ID)
 	require.NoError(t, err)
@@ -75,5 +81,5 @@ func TestAttachmentsMissing(t *testing.T) {
 	entries, _, err := f.store.Record(t.Context(), b.ID)
 	require.NoError(t, err)
 	require.Empty(t, entries)
-	require.True(t, f.memory.free["sg"].TryAcquire(f.memory.part))
+	f.takeMemory(t, "sg")
 }

@@ -25,14 +25,8 @@ type Config struct {
 	Recheck     time.Duration // how soon something unfinished is reconciled again
 	LookUpPause time.Duration // pause between look-ups of the same attempt
 	KeepContent time.Duration // how long content and recipients are kept after acceptance
-
-	// AttachmentMemory is the number of bytes that the attachments of all calls may take together.
-	// Each provider has an equal part, so that one that hangs delays no other, but at least what
-	// the largest message takes.
-	AttachmentMemory int64
-
-	Priority *priority.Scheduler
-	Logger   *slog.Logger
+	Priority    *priority.Scheduler
+	Logger      *slog.Logger
 }
 
 // Store is the part of models.Store that the dispatcher needs.
@@ -115,7 +109,6 @@ type Dispatcher struct {
 	large    *lru.Cache[models.ID, *models.Batch]
 	recent   *recentlyAccepted
 	inflight *inflight
-	memory   memory
 	outage   Outage
 
 	background sync.WaitGroup  // unknown appends being resolved, and posts being marked
@@ -139,7 +132,6 @@ func New(cfg Config, deps Deps) *Dispatcher {
 		large:     NewMemo[models.ID, *models.Batch](8),
 		recent:    NewMemo[models.ID, acceptedChunk](recentBatches),
 		inflight:  newInflight(),
-		memory:    newMemory(cfg.AttachmentMemory, deps.Providers.All()),
 
 		suppressions: deps.Suppressions,
 	}

@@ -16,4 +16,6 @@ type Config struct {
 	SilencePoll  time.Duration // how often silence is checked
 	InboxAge     time.Duration // after which a post that was not processed is late
 	Logger       *slog.Logger
+
+	AttachmentMemory int64 // bytes for the attachments of all calls to all providers
 }

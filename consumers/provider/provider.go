@@ -22,6 +22,7 @@ type Provider struct {
 	Spec
 	Health *Health
 	Slots  *slots
+	Memory *memory
 	shares Shares
 
 	limits  []*limit
@@ -198,6 +199,7 @@ func NewSet(specs []Spec, cfg *Config, s Shares) (*Set, error) {
 			return nil, errors.New("consumers: provider name " + spec.Name + " is not valid or not unique")
 		}
 		p := newProvider(spec, cfg, s)
+		p.Memory = newMemory(cfg.AttachmentMemory, len(specs))
 		p.Health.isSlow = func(took time.Duration) bool { return set.slowBesideOthers(p, cfg.SlowCall, took) }
 		set.list = append(set.list, p)
 		set.byName[spec.Name] = p
