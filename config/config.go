@@ -22,7 +22,7 @@ type Config struct {
 	// address of API, webhooks and dashboard, as `host:port`; an empty host means all addresses of the machine
 	Listen string `koanf:"listen"`
 	// URL for browsers and providers; `https://` makes cookies Secure, and so does a request over TLS. If it is not set,
-	// it is `http://` and the listen address
+	// it is `http://` and the listen address, and mail has no links to unsubscribe
 	PublicURL string `koanf:"public_url"`
 	// networks or addresses of reverse proxies, separated by commas; see [behind a reverse proxy](proxy.md)
 	TrustedProxies []string `koanf:"trusted_proxies"`
