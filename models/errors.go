@@ -11,6 +11,8 @@ var (
 	ErrInvalid = errors.New("invalid")
 	// ErrExists: an object with this name exists.
 	ErrExists = errors.New("already exists")
+	// ErrConflict: another caller has changed the object.
+	ErrConflict = errors.New("changed by another caller")
 	// ErrDamaged: a stored value cannot be read by this version. A retry does not
 	// help. Other values can be read.
 	ErrDamaged = errors.New("a stored value is damaged")

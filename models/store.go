@@ -36,6 +36,7 @@ type Store interface {
 	ClaimStore
 	AddressIndexStore
 	SuppressionStore
+	DocumentStore
 
 	// Ping returns nil if the store can serve. Errors: ErrUnavailable.
 	Ping(ctx context.Context) error
@@ -323,3 +324,32 @@ type InboxStore interface {
 	// as long as the entry is kept.
 	GuardReplays(ctx context.Context, marks ...ReplayMark) (firsts []string, err error)
 }
+
+// Document is a named value of an owner.
+type Document struct {
+	Key     string
+	Version int // from 1; each change adds 1
+	Value   []byte
+}
+
+// MaxDocument is the size in bytes of the largest value of a document.
+const MaxDocument = 2 << 20
+
+// DocumentStore stores documents by owner and kind. Keys are sorted by their bytes.
+type DocumentStore interface {
+	// PutDocument stores a document by compare-and-set. d.Version must be one more than
+	// the stored version, or 1 if there is none. A repeat with the same version and value
+	// succeeds. Errors: ErrConflict (another version, or the same with another value, is
+	// stored), ErrInvalid (no key, or a value larger than MaxDocument), ErrOutcomeUnknown
+	// (a repeat finds out).
+	PutDocument(ctx context.Context, owner, kind string, d Document) error
+	// Document returns a document. Errors: ErrNotFound.
+	Document(ctx context.Context, owner, kind, key string) (Document, error)
+	// Documents returns at most limit documents with keys greater than after, ascending.
+	Documents(ctx context.Context, owner, kind, after string, limit int) ([]Document, error)
+	// DeleteDocument removes a document of any version. If there is none, it does nothing.
+	DeleteDocument(ctx context.Context, owner, kind, key string) error
+}
+
+// Valid reports whether a store can hold d.
+func (d *Document) Valid() bool { return d.Key != "" && d.Version >= 1 && len(d.Value) <= MaxDocument }

@@ -113,6 +113,20 @@ func calls() []call {
 			_, err := s.Transients(ctx, "k")
 			return err
 		}},
+		{"PutDocument", func(ctx context.Context, s models.Store) error {
+			return s.PutDocument(ctx, u.ID, "call", models.Document{Key: "k", Version: 1})
+		}},
+		{"Document", func(ctx context.Context, s models.Store) error {
+			_, err := s.Document(ctx, u.ID, "call", "k")
+			return err
+		}},
+		{"Documents", func(ctx context.Context, s models.Store) error {
+			_, err := s.Documents(ctx, u.ID, "call", "", 1)
+			return err
+		}},
+		{"DeleteDocument", func(ctx context.Context, s models.Store) error {
+			return s.DeleteDocument(ctx, u.ID, "call", "k")
+		}},
 		{"Ping", func(ctx context.Context, s models.Store) error { return s.Ping(ctx) }},
 	}
 }

@@ -186,3 +186,13 @@ CREATE TABLE suppression_additions (
 	marks  BLOB NOT NULL,
 	PRIMARY KEY (list, number)
 ) WITHOUT ROWID;
+
+-- Named values of a user: see models.DocumentStore.
+CREATE TABLE documents (
+	owner   TEXT NOT NULL,
+	kind    TEXT NOT NULL,
+	key     TEXT NOT NULL,
+	version INTEGER NOT NULL,
+	value   BLOB NOT NULL,
+	PRIMARY KEY (owner, kind, key)
+) WITHOUT ROWID;
