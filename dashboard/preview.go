@@ -57,7 +57,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	}
 	var missing []string
 	more := false
-	fill := func(s string, escape func(string) string) string {
+	fill := func(s string, escape func(name, value string) string) string {
 		return models.Rewrite(s, func(name string) string {
 			value, ok := to.Value(name)
 			if !ok {
@@ -69,12 +69,12 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 				}
 				return "{{" + name + "}}"
 			}
-			return escape(value)
+			return escape(name, value)
 		})
 	}
-	plain := func(s string) string { return s }
+	plain := func(_, value string) string { return value }
 	view["Subject"] = fill(c.Subject, plain)
-	text, html := fill(c.Text, plain), fill(c.HTML, template.HTMLEscapeString)
+	text, html := fill(c.Text, plain), fill(c.HTML, models.EscapeHTML)
 	if c.Part == "text" || html == "" {
 		view["Text"] = text
 	}

@@ -1,6 +1,8 @@
 package models
 
 import (
+	"html"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -118,16 +120,34 @@ func Rewrite(s string, to func(name string) string) string {
 	return b.String()
 }
 
+// slotPrefix begins the names of placeholders that are slots of a template: pieces of it that
+// are rendered for each recipient. No request may have such a name.
+const slotPrefix = "_slot."
+
+// SlotName returns the name of slot n of a part of a message: 's'ubject, 't'ext or 'h'tml.
+func SlotName(part byte, n int) string { return slotPrefix + string(part) + strconv.Itoa(n) }
+
+// IsSlot reports whether a placeholder is a slot.
+func IsSlot(name string) bool { return strings.HasPrefix(name, slotPrefix) }
+
+// EscapeHTML returns the value of a placeholder for HTML. A slot of HTML is HTML already.
+func EscapeHTML(name, value string) string {
+	if strings.HasPrefix(name, slotPrefix+"h") {
+		return value
+	}
+	return html.EscapeString(value)
+}
+
 // Fill returns s with the recipient's values in place of its placeholders. escape, if it is
 // not nil, is applied to the values. A placeholder without a value stays.
-func (r *Recipient) Fill(s string, escape func(string) string) string {
+func (r *Recipient) Fill(s string, escape func(name, value string) string) string {
 	return Rewrite(s, func(name string) string {
 		value, ok := r.Value(name)
 		switch {
 		case !ok:
 			return "{{" + name + "}}"
 		case escape != nil:
-			return escape(value)
+			return escape(name, value)
 		}
 		return value
 	})

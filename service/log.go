@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"html"
 	"slices"
 	"time"
 
@@ -369,7 +368,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		To:      models.Address{Email: r.Email, Name: r.Name},
 		Subject: r.Fill(content.Subject, nil),
 		Text:    r.Fill(content.Text, nil),
-		HTML:    r.Fill(content.HTML, html.EscapeString),
+		HTML:    r.Fill(content.HTML, models.EscapeHTML),
 		Removed: c.batch.Redacted || r.Erased(),
 
 		Attachments: content.Attachments,

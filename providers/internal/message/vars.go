@@ -1,8 +1,6 @@
 package message
 
 import (
-	"html"
-
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -29,7 +27,7 @@ func (v Var) Value(r *models.Recipient) (value string, ok bool) {
 	s, ok := r.Value(v.Name)
 	switch v.Form {
 	case HTMLForm:
-		return html.EscapeString(Body(s)), ok
+		return models.EscapeHTML(v.Name, Body(s)), ok
 	case SubjectForm:
 		return Line(s), ok
 	case TextForm:

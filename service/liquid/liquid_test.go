@@ -1,0 +1,285 @@
+package liquid
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// full compiles a source and returns what a recipient gets.
+func full(t testing.TB, source string, place Place, vars map[string]any) string {
+	t.Helper()
+	p, err := Compile(source, place, true)
+	require.NoError(t, err, source)
+	return fill(t, p, vars)
+}
+
+// fill renders a part as acceptance does: slots become variables, and placeholders are
+// replaced as at the provider.
+func fill(t testing.TB, p *Part, vars map[string]any) string {
+	t.Helper()
+	values, err := p.Render(context.Background(), vars)
+	require.NoError(t, err)
+	r := models.Recipient{Vars: map[string]string{}}
+	for name, v := range vars {
+		r.Vars[name] = fmt.Sprint(v)
+	}
+	for i, name := range p.Slots {
+		r.Vars[name] = values[i]
+	}
+	if p.place == HTML {
+		return r.Fill(p.Fixed, models.EscapeHTML)
+	}
+	return r.Fill(p.Fixed, nil)
+}
+
+var sample = func() (vars map[string]any) {
+	err := json.Unmarshal([]byte(`{"name": "Ann & Bob", "vip": true, "no": false, "n": 3, "s": "a\nb",
+		"items": [{"title": "<Tea>", "price": 3.5}, {"title": "Cup", "price": 12}], "words": ["x", "y", "z"],
+		"user": {"first": "Ann"}, "day": "2026-01-31T12:00:00Z"}`), &vars)
+	if err != nil {
+		panic(err)
+	}
+	return vars
+}()
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		source string
+		html   string
+		text   string // empty: as html
+		slots  int
+	}{
+		{"Hello {{name}}!", "Hello Ann &amp; Bob!", "Hello Ann & Bob!", 0},
+		{"{{ name | upcase }}", "ANN &amp; BOB", "ANN & BOB", 1},
+		{"a {% if vip %}<b>{{name}}</b>{% else %}no{% endif %} b", "a <b>Ann &amp; Bob</b> b", "a <b>Ann & Bob</b> b", 1},
+		{"{% if no %}x{% elsif n == 3 %}three{% endif %}", "three", "", 1},
+		{"{% unless vip %}x{% else %}y{% endunless %}", "y", "", 1},
+		{"{% case n %}{% when 1 %}one{% when 3 %}three{% endcase %}", "three", "", 1},
+		{"{% for i in items %}{{ i.title }}: {{ i.price }}; {% endfor %}", "&lt;Tea&gt;: 3.5; Cup: 12; ", "<Tea>: 3.5; Cup: 12; ", 1},
+		{"{% for i in none %}x{% else %}empty{% endfor %}", "empty", "", 1},
+		{"{% for i in (1..3) %}{{ i }}{% endfor %}", "123", "", 1},
+		{"{% for w in words %}{% if w == 'y' %}{% continue %}{% endif %}{{ w }}{% endfor %}", "xz", "", 1},
+		{"{% for w in words %}{% if w == 'y' %}{% break %}{% endif %}{{ w }}{% endfor %}", "x", "", 1},
+		{"{{ user.first }} {{ user.last | default: 'Doe' }}", "Ann Doe", "", 2},
+		{"{% assign total = n | times: 2 %}x {{ total }} y {{ total | plus: 1 }}", "x 6 y 7", "", 2},
+		{"{{ vip }}{{ words | join: '+' }}", "truex+y+z", "", 1},
+		{"a  {%- if vip -%}  b  {%- endif -%}  c", "abc", "", 1},
+		{"a  {{- n -}}  c", "a3c", "", 0},
+		{"{% comment %}{{ x }}\n{% endcomment %}a", "a", "", 0},
+		{"{% raw %}{{ name }} {% if %}{% endraw %} {{{{ {{n}}", "{{ name }} {% if %} {{ 3", "", 0},
+		{"{% if vip %}{% raw %}{{ x }}{% endraw %} {{{{ { }}{% endif %}", "{{ x }} {{ { }}", "", 1},
+		{"{{ name | raw }}", "Ann & Bob", "", 1},
+		{"{{ s | newline_to_br }}", "a<br>\nb", "", 1},
+		{"{{ name | escape }}", "Ann &amp; Bob", "", 1},
+		{"{{ '<i>' }}{{ \"'\" }}", "&lt;i&gt;&#39;", "<i>'", 1},
+		{"{{ name | truncate: 5 }} {{ name | truncatewords: 1 }} {{ name | slice: 4, 9 }}", "An... Ann... &amp; Bob", "An... Ann... & Bob", 3},
+		{"{{ day | date: '%Y-%m-%d' }} {{ 'élan' | capitalize }}", "2026-01-31 Élan", "", 2},
+		{"{{ n | divided_by: 2 }} {{ items | map: 'title' | first | size }} {{ none | strip }}.", "1 5 .", "", 3},
+		{"multi {{ name\n| upcase }}", "multi ANN &amp; BOB", "multi ANN & BOB", 1},
+	} {
+		for place, want := range map[Place]string{HTML: c.html, Text: c.text} {
+			if want == "" {
+				want = c.html
+			}
+			p, err := Compile(c.source, place, true)
+			require.NoError(t, err, c.source)
+			require.Len(t, p.Slots, c.slots, c.source)
+			if c.slots == 1 && strings.Contains(c.source, "| escape }}") && place == Text {
+				continue // asked for
+			}
+			require.Equal(t, want, fill(t, p, sample), "%s as %c", c.source, place)
+		}
+	}
+	require.Equal(t, "x a b", full(t, "x {{ s | append: '' }}", Subject, sample), "a subject is one line")
+}
+
+// TestEscaping: values cannot become HTML, unless the template allows it with raw.
+func TestEscaping(t *testing.T) {
+	t.Parallel()
+	vars := map[string]any{"x": `<script>"'&`, "list": []any{`<b>`}, "map": map[string]any{"k": `<b>`}}
+	for _, source := range []string{
+		"{{x}}", "{{ x | append: '' }}", "{% if x %}{{ x }}{% endif %}", "{% assign y = x %}{{ y }}", "{{ list }}", "{{ map }}",
+		"{% for y in list %}{{ y }}{% endfor %}", "{{ list | join: x }}", "{{ 'a' | append: x | newline_to_br }}",
+		"{{ x | url_encode | url_decode }}", "{% case x %}{% when x %}{{ x | strip }}{% endcase %}", "{{ none | default: x }}",
+	} {
+		got := full(t, source, HTML, vars)
+		require.NotContains(t, strings.ReplaceAll(got, "<br>", ""), "<", source)
+	}
+	_, err := Compile("a\n{{ x | raw }}", HTML, false)
+	require.EqualError(t, err, "line 2: the filter raw is not allowed: set allow_raw in the template if you trust all values")
+}
+
+// TestMistakes: each mistake is named with its line.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"a\n{{ x":                                  "line 2: {{ is not closed",
+		"a\n\n{% if x":                             "line 3: {% is not closed",
+		"{{ }}":                                    "line 1: {{}} is empty",
+		"\n{% if x %}\n{% for y in x %}":           "line 3: {% for %} has no {% endfor %}",
+		"{% endif %}":                              "line 1: {% endif %} ends no block",
+		"{% if x %}\n{% endfor %}":                 "line 2: {% endfor %} ends no block",
+		"{% if %}a{% endif %}":                     "line 1: {% if %} has no condition",
+		"a\n\n{% if x == %}a{% endif %}":           "line 3: syntax error",
+		"a {{ b }}\n{{ x y }}":                     "line 2: syntax error",
+		"{% else %}":                               "line 1: {% else %} is allowed only in",
+		"{% break %}":                              "line 1: {% break %} is allowed only in for",
+		"\n{% include 'x' %}":                      "line 2: there is no tag include",
+		"{% capture x %}{% endcapture %}":          "line 1: there is no tag capture",
+		"{{ x | inspect }}":                        "line 1: there is no filter inspect",
+		"{% assign x = y | nope %}":                "line 1: there is no filter nope",
+		"{{ (1..1000000000) | join }}":             "line 1: a range is allowed only in for",
+		"{% assign x = (1..1000000000) %}":         "line 1: a range is allowed only in for",
+		"{% for i in (1..9) | reverse %}":          "line 1: a range is allowed only in for",
+		manyNames():                                "line 1: it has more than 100 different placeholders and pieces of Liquid",
+		"{% raw %}":                                "line 1: {% raw %} has no {% endraw %}",
+		"{{ 'x }}":                                 "line 1: a quotation mark ' is not closed",
+		"a\x00":                                    "line 1: it has a NUL",
+		"{% raw %}{{% endraw %}{{ name }}":         "line 1: a { stands right before braces",
+		"{{ x | raw | upcase }}":                   "line 1: raw must be the last filter",
+		"{% assign 1x = 2 %}":                      "line 1: write {% assign name = value %}",
+		"{% for x %}{% endfor %}":                  "line 1: write {% for name in list %}",
+		strings.Repeat("{% if a %}", 21):           "line 1: blocks are nested more than 20 deep",
+		"{{ '" + strings.Repeat("x", 2000) + "'}}": "line 1: {{ is not closed by }} within 2000 bytes",
+	} {
+		_, err := Compile(source, HTML, true)
+		require.Error(t, err, source)
+		require.Contains(t, err.Error(), want, source)
+	}
+}
+
+// manyNames returns a source with more placeholders than a message may have.
+func manyNames() string {
+	var b strings.Builder
+	for i := range MaxNames + 1 {
+		_, _ = fmt.Fprintf(&b, "{{v%d}}", i)
+	}
+	return b.String()
+}
+
+// TestBounds: no template takes more time or memory than the bounds allow.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 60_000)
+	for source, want := range map[string]string{
+		"\n{% for i in (1..1000000000) %}{% endfor %}":                                                "loops have more than 10000 passes",
+		"{% for i in (1..200) %}{% for k in (1..200) %}{% endfor %}{% endfor %}":                      "loops have more than 10000 passes",
+		"{% assign a = 'x' %}{% for i in (1..99) %}{% assign a = a | append: a %}{% endfor %}{{ a }}": "a filter has more than 65536 bytes",
+		"{% for i in (1..99) %}{{ long }}{% endfor %}":                                                "the result has more than 262144 bytes",
+		"{{ long | strip }}{{ long | strip }}":                                                        "a piece of it has more than 65536 bytes",
+		"a\n{{ long | replace: 'x', long }}":                                                          "line 2: error applying filter \"replace\"",
+		"{{ long | split: '' | join: long }}":                                                         "a list has more than",
+		"{{ 'now' | date: '%1000000000d' }}":                                                          "a date format has",
+		"\n\n{{ 1 | divided_by: 0 }}":                                                                 "line 3: error applying filter",
+	} {
+		p, err := Compile(source, Text, true)
+		require.NoError(t, err, source)
+		_, err = p.Render(t.Context(), map[string]any{"long": long})
+		require.Error(t, err, source)
+		require.Contains(t, err.Error(), want, source)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p, err := Compile("{% for i in (1..9) %}{% endfor %}", Text, true)
+	require.NoError(t, err)
+	_, err = p.Render(ctx, nil)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// TestLinear: compiling allocates memory in proportion to the source, also for hostile ones.
+func TestLinear(t *testing.T) {
+	for _, piece := range []string{
+		"a {{- n -}} ", "{{", "{% raw %}", "{% raw %}{% endraw %}", "{{{{", "{%- if a -%} {%- endif -%} ", "\n{% assign a = b %}",
+		"{% comment %}{% endcomment %}", "{ {", "{% if", "{{ a | upcase }}",
+	} {
+		cost := func(n int) float64 {
+			source := strings.Repeat(piece, n)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, _ = Compile(source, HTML, false)
+			runtime.ReadMemStats(&after)
+			return float64(after.TotalAlloc - before.TotalAlloc)
+		}
+		cost(10)
+		small, large := cost(4000), cost(16_000)
+		require.Less(t, large, 8*small+1e6, piece)
+	}
+}
+
+// TestNames: a part knows its placeholders, and the variables whose absence shows.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	p, err := Compile("{{a}}{{a}} {{ b | upcase }}{% if c %}{{ d.e }}{% endif %}{% for x in list %}{{ x }}{{ forloop.index }}"+
+		"{% endfor %}{{ f | default: 'g' }}{% assign h = 1 %}{{ h }}{{ 'i' }}", HTML, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, p.Names)
+	require.Equal(t, []string{"b", "d"}, p.Outputs)
+}
+
+// FuzzCompile: a template compiles or has an error with a line, takes work that is linear in
+// its length, and what it compiles to has no malformed placeholder.
+func FuzzCompile(f *testing.F) {
+	for _, source := range []string{
+		"Hello {{name}}, {% if vip %}<b>{{ n | plus: 1 }}</b>{% else %}x{% endif %}",
+		"{% for i in items %}{{ i.title }}{% endfor %}{% raw %}{{{% endraw %}{{{{", "{%- assign a = 'b' -%} {{- a -}}",
+		"{% case n %}{% when 1, 2 %}{% endcase %}{% comment %}\n{% endcomment %}", "{{ '{' }}{", "{%{{%}}",
+	} {
+		f.Add(source)
+	}
+	lines := regexp.MustCompile(`\n`)
+	f.Fuzz(func(t *testing.T, source string) {
+		for _, place := range []Place{HTML, Text, Subject} {
+			p, err := Compile(source, place, false)
+			if err != nil {
+				var e *Error
+				require.ErrorAs(t, err, &e)
+				require.GreaterOrEqual(t, e.Line, 1)
+				require.LessOrEqual(t, e.Line, 1+len(lines.FindAllString(source, -1)))
+				continue
+			}
+			require.LessOrEqual(t, len(p.Fixed), 16*len(source)+16)
+			at, text := models.MalformedPlaceholder(p.Fixed)
+			require.Negative(t, at, text)
+			require.ElementsMatch(t, append(append([]string{}, p.Names...), p.Slots...), models.Placeholders(p.Fixed))
+			values, err := p.Render(t.Context(), maps.Clone(sample))
+			if err == nil {
+				require.Len(t, values, len(p.Slots))
+			}
+		}
+	})
+}
+
+const letter = `<p>Hello {{name}},</p>{% if vip %}<p>Thank you for {{ n }} years.</p>{% else %}<p>Welcome.</p>{% endif %}
+<table>{% for i in items %}<tr><td>{{ i.title }}</td><td>{{ i.price | round: 2 }}</td></tr>{% endfor %}</table>
+<p>Yours, {{sender}}</p>`
+
+// BenchmarkThousand renders a message for a thousand recipients: with Liquid in its slots,
+// and with the same placeholders only.
+func BenchmarkThousand(b *testing.B) {
+	for name, source := range map[string]string{
+		"liquid": letter,
+		"plain":  "<p>Hello {{name}},</p><p>Thank you for {{n}} years.</p><p>{{vip}}</p><p>Yours, {{sender}}</p>",
+	} {
+		p, err := Compile(source, HTML, false)
+		require.NoError(b, err)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for range 1000 {
+					_ = fill(b, p, sample)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package liquid
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	upstream "github.com/osteele/liquid"
+	"github.com/osteele/liquid/render"
+)
+
+// Bounds of rendering a part for a recipient.
+const (
+	maxPasses = 10_000      // of loops
+	maxOutput = 256 << 10   // bytes of all slots of a part
+	maxSlot   = 64 << 10    // bytes of a slot
+	maxTime   = time.Second // for all of it
+)
+
+const (
+	stepTag      = "_step"
+	escapeFilter = "_escape"
+	listFilter   = "_list"   // makes an empty list of nil, so that the else of a loop is rendered
+	budgetKey    = " budget" // no template can name it
+)
+
+// budget is what is left of the bounds while a part is rendered.
+type budget struct {
+	ctx    context.Context //nolint:containedctx // it lives as long as one call of Render
+	until  time.Time
+	passes int
+	out    strings.Builder
+}
+
+func (b *budget) step() error {
+	b.passes++
+	switch {
+	case b.passes > maxPasses:
+		return fmt.Errorf("loops have more than %d passes", maxPasses)
+	case b.ctx.Err() != nil:
+		return b.ctx.Err()
+	case time.Now().After(b.until):
+		return fmt.Errorf("rendering takes longer than %s", maxTime)
+	}
+	return nil
+}
+
+// Write implements io.Writer.
+func (b *budget) Write(p []byte) (int, error) {
+	if b.out.Len()+len(p) > maxOutput {
+		return 0, fmt.Errorf("the result has more than %d bytes", maxOutput)
+	}
+	return b.out.Write(p)
+}
+
+// engine is the Liquid engine of all templates.
+var engine = sync.OnceValue(func() *upstream.Engine {
+	e := upstream.NewEngine()
+	addFilters(e)
+	e.RegisterTag(stepTag, func(ctx render.Context) (string, error) {
+		b, ok := ctx.Get(budgetKey).(*budget)
+		if !ok {
+			return "", errors.New("rendering has no bounds")
+		}
+		return "", b.step()
+	})
+	return e
+})
+
+// Render renders the slots for the variables of a recipient, in the order of Slots. It does
+// not change vars. The error is an *Error, or that of ctx.
+func (p *Part) Render(ctx context.Context, vars map[string]any) (values []string, err error) {
+	if p.program == nil {
+		return nil, nil
+	}
+	b := &budget{ctx: ctx, until: time.Now().Add(maxTime)}
+	bindings := maps.Clone(vars)
+	if bindings == nil {
+		bindings = map[string]any{}
+	}
+	bindings[budgetKey] = b
+	if err := p.run(b, bindings); err != nil {
+		return nil, err
+	}
+	values = strings.Split(b.out.String(), mark)
+	if len(values) != len(p.Slots)+1 {
+		return nil, &Error{1, "a value has a NUL character"}
+	}
+	values = values[1:]
+	for i := range values {
+		if p.place == Subject {
+			values[i] = oneLine(values[i])
+		}
+		if len(values[i]) > maxSlot {
+			return nil, &Error{1, fmt.Sprintf("a piece of it has more than %d bytes for this recipient", maxSlot)}
+		}
+	}
+	return values, nil
+}
+
+// run runs the program. A panic of the Liquid library is an error of the template.
+func (p *Part) run(b *budget, bindings map[string]any) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Error{1, fmt.Sprintf("it cannot be rendered: %v", v)}
+		}
+		if ended := b.ctx.Err(); ended != nil {
+			err = ended
+		}
+	}()
+	if failed := p.program.FRender(b, bindings); failed != nil {
+		return &Error{max(failed.LineNumber(), 1), plainError(failed.Cause(), failed)}
+	}
+	return nil
+}
+
+// oneLine replaces each run of line breaks and other control characters by a space.
+func oneLine(s string) string {
+	control := func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' }
+	if strings.IndexFunc(s, control) < 0 {
+		return s
+	}
+	var b strings.Builder
+	gap := false
+	for _, r := range s {
+		if control(r) {
+			gap = true
+			continue
+		}
+		if gap {
+			b.WriteByte(' ')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
