@@ -299,6 +299,7 @@ func TestContract(t *testing.T) {
 	for _, path := range []string{"/healthz", "/readyz", "/v1/openapi.yaml"} {
 		c.check("GET", path, "", "", 200, "Authorization", "")
 	}
+	c.checkTemplates()
 	c.checkControl(b)
 	c.checkDamaged(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })

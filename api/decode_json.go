@@ -124,6 +124,8 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	}
 	switch {
 	case bytes.Equal(raw, []byte("null")) && d.IsField(name):
+	case name == intake.Template && raw[0] == '{':
+		d.jsonTemplate(raw)
 	case d.IsText(name) && !(d.IsList(name) && raw[0] == '['):
 		return d.jsonText(name, raw)
 	case d.IsList(name):
@@ -158,6 +160,26 @@ func (d *decoder) jsonText(name string, raw []byte) error {
 		return d.AddContent(len(text))
 	}
 	return nil
+}
+
+// jsonTemplate decodes a template that is given as {name, version}.
+func (d *decoder) jsonTemplate(raw []byte) {
+	var name, version string
+	eachMember(raw, func(member string, value []byte) {
+		at := "/" + intake.Template + service.Pointer(member)
+		switch {
+		case member == "name" && value[0] == '"':
+			name = unquote(value)
+		case member == "version" && value[0] >= '0' && value[0] <= '9':
+			version = "@" + string(value)
+		case string(value) == `"latest"` && member == "version":
+		case member == "name" || member == "version":
+			d.Wrong(at, "wrong_type", "template is {name, version} with a string and a whole number.")
+		default:
+			d.Wrong(at, "unknown_field", "A template has only the fields name and version.")
+		}
+	})
+	d.SetText(intake.Template, name+version)
 }
 
 // jsonList decodes a list of strings.
@@ -195,7 +217,7 @@ func (d *decoder) jsonTexts(name string, raw []byte) error {
 		return nil
 	}
 	if name == "metadata" {
-		d.SetMetadata(d.jsonValues("/metadata", "A value of metadata", raw))
+		d.SetMetadata(d.jsonValues("/metadata", "A value of metadata", raw, nil))
 	} else {
 		d.SetHeaders(d.jsonHeaders(raw))
 	}
@@ -305,9 +327,9 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 		}
 		switch {
 		case name == "vars" && value[0] == '{':
-			r.Vars = d.jsonValues(at, "A variable", value)
+			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
 		case name == "metadata" && value[0] == '{':
-			r.Metadata = d.jsonValues(at, "A value of metadata", value)
+			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
 		case value[0] == 'n' && (values || name == "name"): // null counts as absent
 		case values:
 			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
@@ -327,8 +349,10 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 }
 
 // jsonValues decodes values: strings, and numbers and booleans as they are written in the
-// request. It keeps one more than a recipient may have variables. what names a value.
-func (d *decoder) jsonValues(here, what string, object []byte) map[string]string {
+// request. It keeps one more than a recipient may have variables. what names a value. For
+// variables, names collects those whose value is not a string; lists and objects are kept as
+// JSON then.
+func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) map[string]string {
 	vars := map[string]string{}
 	eachMember(object, func(name string, value []byte) {
 		if len(vars) > intake.MaxVars {
@@ -337,7 +361,15 @@ func (d *decoder) jsonValues(here, what string, object []byte) map[string]string
 		if _, again := vars[name]; again {
 			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
 		}
-		switch value[0] {
+		kind := value[0]
+		if names != nil && kind != '"' && kind != 'n' {
+			*names = append(*names, name)
+			if kind == '{' || kind == '[' {
+				d.Structured(here + service.Pointer(name))
+				kind = '0' // it is kept as it is written
+			}
+		}
+		switch kind {
 		case '"':
 			vars[name] = unquote(value)
 		case '{', '[', 'n':

@@ -33,6 +33,9 @@ func pick[T any](g *generator, from ...T) T { return from[g.IntN(len(from))] }
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
+// often are fields that a request needs unless it names a template.
+var often = []string{"from", "subject", "html"}
+
 // oddTexts are of no use anywhere, or nearly.
 var oddTexts = []string{
 	"", " ", "x", "0", "-1", "null", "true", "..", "../..", "a b", "a/b",
@@ -47,7 +50,7 @@ var usual = map[string][]string{
 	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"},
 	"deadline":  {"2099-01-01T00:00:00Z"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
-	"tags": {"welcome", "v2"}, "category": {"receipt"},
+	"tags": {"welcome", "v2"}, "template": {"none"}, "name": {"welcome", "Ann"}, "language": {"de"}, "category": {"receipt"},
 	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""},
 }
 
@@ -116,7 +119,7 @@ func (g *generator) object(s *openapi3.Schema, depth int) map[string]any {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if required := slices.Contains(s.Required, name); required && g.chance(97) || !required && g.chance(25) {
+		if required := slices.Contains(s.Required, name) || slices.Contains(often, name); required && g.chance(97) || !required && g.chance(25) {
 			out[name] = g.value(name, s.Properties[name], depth+1)
 		}
 	}
@@ -209,7 +212,8 @@ func TestGeneratedRequests(t *testing.T) {
 	f := newFixture(t).operator()
 	keys, err := f.store.Keys(t.Context(), f.other)
 	require.NoError(t, err)
-	ids := map[string]string{"users": "bob", "providers": "sg", "keys": keys[0].ID}
+	f.template(`{"name": "welcome", "subject": "s", "text": "t"}`)
+	ids := map[string]string{"users": "bob", "templates": "welcome", "providers": "sg", "keys": keys[0].ID}
 
 	const each = 60 // requests to an operation
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {

@@ -28,6 +28,8 @@ var parameters = map[string][]string{
 	"GET /v1/batches/:id/logs":  properties,
 	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
 	"GET /v1/stats":             {"everyone", "from", "to"},
+	"GET /v1/templates":         {"limit", "cursor"},
+	"GET /v1/templates/:name":   {"version"},
 	"GET /v1/requests":          {"key", "limit", "cursor"},
 	"GET /v1/providers/history": {"range"},
 	"DELETE /v1/blocks/:id":     {"why"},
@@ -35,7 +37,8 @@ var parameters = map[string][]string{
 	"GET /v1/keys":              {"limit", "cursor"},
 	"GET /v1/audit/access":      {"kind", "limit", "cursor"},
 
-	"DELETE /v1/users/:id/keys/:key": {"why"},
+	"GET /v1/templates/:name/versions": {"limit", "cursor"},
+	"DELETE /v1/users/:id/keys/:key":   {"why"},
 
 	"POST /v1/batches":             {"dry_run"},
 	"POST /v1/batches/:id/stop":    {"dry_run"},

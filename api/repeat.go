@@ -56,8 +56,12 @@ func kindOf(field any) string {
 		return "true or false"
 	case *time.Time:
 		return aTime
-	case **int64:
+	case **int64, *int:
 		return "a whole number"
+	case *map[string]any, *json.RawMessage:
+		return "an object"
+	case *languages:
+		return "an object of language tags, each with subject, html and text"
 	}
 	return "a string"
 }
@@ -81,11 +85,16 @@ const maxFieldsBody = 64 << 10
 // An empty body of any type counts as an empty object. The hash of the returned Repeat
 // includes the path.
 func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repeat, error) {
+	return s.readFieldsUpTo(c, fields, maxFieldsBody)
+}
+
+// readFieldsUpTo is readFields for a body of at most most bytes.
+func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int64) (service.Repeat, error) {
 	repeat, err := repeatOf(c)
 	if err != nil {
 		return repeat, err
 	}
-	raw, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, maxFieldsBody))
+	raw, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, most))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		return repeat, bodyTooLarge(tooLarge.Limit)

@@ -38,12 +38,16 @@ const (
 
 // NewBatch is one mail to each of many recipients.
 type NewBatch struct {
-	// From is an address by RFC 5322, with or without a name.
-	From string `json:"from"`
+	// From is an address by RFC 5322, with or without a name. A template may have it, too.
+	From string `json:"from,omitempty"`
 	// ReplyTo are up to 10 addresses for replies.
 	ReplyTo []string `json:"reply_to,omitempty"`
+	// Template is what the message is made from instead of Subject, Text and HTML: "name" for the published version, or
+	// "name@version". Language is a tag like "de-AT".
+	Template string `json:"template,omitempty"`
+	Language string `json:"language,omitempty"`
 	// Subject is one line of at most 998 bytes. Subject, Text and HTML may have {{placeholders}}.
-	Subject string `json:"subject"`
+	Subject string `json:"subject,omitempty"`
 	// Text and HTML are the bodies; one of them must be set.
 	Text string `json:"text,omitempty"`
 	HTML string `json:"html,omitempty"`
@@ -119,7 +123,7 @@ type Recipient struct {
 	// Email is an address by RFC 5322, with or without a name.
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
-	// Vars are the values of placeholders: strings, numbers and booleans. The placeholders name and email have a value
+	// Vars are the values of placeholders: strings, numbers and booleans, and for templates also lists and objects. The placeholders name and email have a value
 	// without them.
 	Vars map[string]any `json:"vars,omitempty"`
 	// Metadata are up to 50 short values of your own, which come back with the log.
@@ -170,6 +174,8 @@ type Batch struct {
 	RenderedSubject string    `json:"rendered_subject,omitempty"`
 	From            Address   `json:"from"`
 	ReplyTo         []Address `json:"reply_to,omitempty"`
+	// Template is what the message was made from; nil: its content was in the request.
+	Template *TemplateUse `json:"template,omitempty"`
 	// Tags, Attachments, Category and Metadata are those of the request.
 	Tags        []string         `json:"tags,omitempty"`
 	Attachments []AttachmentInfo `json:"attachments,omitempty"`

@@ -94,6 +94,14 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"NewSuppression":     client.NewSuppression{},
 		"Suppression":        client.Suppression{},
 		"SuppressionImport":  client.SuppressionImport{},
+		"Template":           client.Template{},
+		"TemplateInfo":       client.TemplateInfo{},
+		"TemplateUse":        client.TemplateUse{},
+		"TemplateVersion":    client.TemplateVersion{},
+		"TemplateContent":    client.TemplateContent{},
+		"TemplateFields":     client.TemplateSource{},
+		"NewPreview":         client.NewPreview{},
+		"Preview":            client.Preview{},
 		"Request":            client.Request{},
 		"Worker":             client.Worker{},
 	} {
@@ -130,6 +138,8 @@ var lists = map[string]string{
 	"accessLog":    "entries",
 
 	"listSuppressions": "suppressions",
+	"listTemplates":    "templates",
+	"templateVersions": "versions",
 }
 
 func newRecorder(t *testing.T) (*recorder, *client.Client) {
@@ -188,6 +198,24 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
 	require.NoError(t, err(c.PlanBatch(ctx, batch)))
+	source := client.TemplateSource{
+		TemplateContent: client.TemplateContent{Subject: "s", Text: "t"},
+		Defaults:        map[string]any{"a": 1},
+		Schema:          json.RawMessage(`{}`),
+		Languages:       map[string]client.TemplateContent{"de": {Subject: "s"}},
+	}
+	require.NoError(t, err(c.CreateTemplate(ctx, "welcome", source, true)))
+	require.NoError(t, err(c.AddTemplateVersion(ctx, "welcome", source, false)))
+	require.NoError(t, err(c.PublishTemplate(ctx, "welcome", 1)))
+	require.NoError(t, err(c.ArchiveTemplate(ctx, "welcome")))
+	require.NoError(t, err(c.Template(ctx, "welcome", 1)))
+	require.NoError(t, err(c.Preview(ctx, client.NewPreview{Template: "welcome", To: &batch.To[0]})))
+	for _, err := range c.Templates(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, err := range c.TemplateVersions(ctx, "welcome", client.ListOptions{}) {
+		require.NoError(t, err)
+	}
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))

@@ -126,6 +126,13 @@ func (r *attachmentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// TemplateUse says which template the content of a batch was made from.
+type TemplateUse struct {
+	Name     string `json:"name"`
+	Version  int    `json:"version"`
+	Language string `json:"language,omitempty"` // empty: the default
+}
+
 // Header is a header field of a message. Its value is one line and may have placeholders.
 type Header struct {
 	Name  string `json:"name"`
@@ -137,7 +144,8 @@ type Batch struct {
 	ID          ID                `json:"id"`
 	User        string            `json:"user"`
 	Content     Content           `json:"content"`
-	Providers   []string          `json:"providers,omitempty"`   // allowed, tried in this order; empty: all, weighted round robin
+	Providers   []string          `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Template    *TemplateUse      `json:"template,omitempty"`
 	Category    string            `json:"category,omitempty"`    // kind of mail, which a recipient may unsubscribe from
 	Metadata    map[string]string `json:"metadata,omitempty"`    // the sender's own, told with each log
 	Unsubscribe *Unsubscription   `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe

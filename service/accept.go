@@ -47,6 +47,9 @@ func (s *Service) Accept(
 	if err := s.checkDisk(); err != nil {
 		return Accepted{}, false, err
 	}
+	if err := s.useTemplate(ctx, who, in); err != nil {
+		return Accepted{}, false, err
+	}
 	b, wrong := in.Check()
 	if err := ctx.Err(); err != nil {
 		return Accepted{}, false, err
@@ -65,6 +68,9 @@ func (s *Service) Accept(
 			}
 			if !errors.Is(err, models.ErrNotFound) {
 				return Accepted{}, storeError("read batch", err)
+			}
+			if wrong == nil && b.Template != nil {
+				wrong = errAttemptAbandoned()
 			}
 		}
 		if wrong == nil {
@@ -117,6 +123,33 @@ func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
 	}
 	in.Wrong("/attachments", "no_provider", "No provider can carry the message. %s.", strings.Join(refusals, "; "))
 	return in.Err()
+}
+
+// useTemplate makes the content of a batch from the template that the request names. It
+// returns no error for mistakes in the request: Check does.
+func (s *Service) useTemplate(ctx context.Context, who Caller, in *intake.Builder) error {
+	ref := in.Text(intake.Template)
+	if ref == "" {
+		return nil
+	}
+	f, err := s.templates.Use(ctx, who.User, ref, in.Text(intake.Language))
+	var e *Error
+	if errors.As(err, &e) && e.Kind == Invalid {
+		in.NoTemplate(e.Fields)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return in.UseTemplate(f)
+}
+
+// errAttemptAbandoned is the answer to a repeat that cannot finish an earlier attempt. What
+// was rendered for that attempt may differ from what would be rendered now, so chunks of both
+// must not become one batch.
+func errAttemptAbandoned() error {
+	return Fail(Conflict, "attempt_abandoned",
+		"An earlier attempt of this request was cut off and was removed. Nothing will be sent; repeat the request.").After(1)
 }
 
 // rejectStaleRetry refuses a repeat that is no longer valid, unless its first attempt

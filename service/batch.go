@@ -28,6 +28,7 @@ type BatchView struct {
 	ReplyTo    []models.Address     `json:"reply_to,omitempty"`
 	Tags       []string             `json:"tags,omitempty"`
 	Attached   []models.Attachment  `json:"attachments,omitempty"`
+	Template   *models.TemplateUse  `json:"template,omitempty"` // what the content was made from
 	Category   string               `json:"category,omitempty"`
 	Metadata   map[string]string    `json:"metadata,omitempty"`
 	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
@@ -89,6 +90,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		ReplyTo:    b.Content.ReplyTo,
 		Tags:       b.Content.Tags,
 		Attached:   b.Content.Attachments,
+		Template:   b.Template,
 		Category:   b.Category,
 		Metadata:   b.Metadata,
 		Lane:       b.Lane,

@@ -26,6 +26,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
 	"github.com/safedelivr/safedelivr/service/requestlog"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -130,6 +131,7 @@ type Service struct {
 	policy       *policy.Policy
 	composers    map[string]models.Composer
 	intake       intake.Config
+	templates    *templates.Library
 	guard        *idempotency.Guard
 	onAccept     func(*models.Batch, models.Chunk)
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
@@ -170,6 +172,7 @@ func New(d Deps) *Service {
 		composers:    d.Composers,
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},
+		templates:    templates.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
 		lines:        requestlog.New(d.Store, cfg.Logger),
@@ -297,6 +300,16 @@ func once[T any](
 	do func(ctx context.Context, c models.Claim, older bool) (T, error),
 ) (v T, replayed bool, err error) {
 	return idempotency.Once(ctx, s.guard, who.User, r, do)
+}
+
+// Templates returns the templates of all users.
+func (s *Service) Templates() *templates.Library { return s.templates }
+
+// Once calls do for a change by the caller, and gives repeats of the request its result.
+func Once[T any](
+	ctx context.Context, s *Service, who Caller, r Repeat, do func(ctx context.Context) (T, error),
+) (v T, replayed bool, err error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (T, error) { return do(ctx) })
 }
 
 // The errors of the use cases are those of package problem. The entrances use these names.

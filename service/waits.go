@@ -282,6 +282,9 @@ type RouteProvider struct {
 // TryBatch checks a batch as Accept does, except for the limits of its user, and says what
 // would happen to it. It stores nothing and calls nobody.
 func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
+	if err := s.useTemplate(ctx, who, in); err != nil {
+		return DryRun{}, err
+	}
 	b, err := in.Check()
 	if err == nil {
 		err = s.checkSender(ctx, who.User, b.Content.From)

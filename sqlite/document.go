@@ -11,7 +11,7 @@ import (
 
 // PutDocument implements models.Store.
 func (s *Store) PutDocument(ctx context.Context, owner, kind string, d models.Document) error {
-	err := error(models.ErrInvalid)
+	err := models.ErrInvalid
 	if d.Valid() {
 		err = s.decide(ctx, len(d.Value), func(c *conn) error { return putDocument(c, owner, kind, d) })
 	}

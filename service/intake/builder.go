@@ -15,6 +15,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // Limits of single fields, in bytes unless stated otherwise.
@@ -77,6 +78,10 @@ type Builder struct {
 	set       map[string]bool // fields that have a value
 	bad       map[string]bool // fields whose value could not be read; the mistake is listed
 
+	template *templates.Filler // nil: the request has the content
+	structs  int               // variables that need a template
+	structAt []string          // pointers of some of them
+
 	pace    pace
 	index   int // of the next recipient in the request
 	content int64
@@ -110,7 +115,8 @@ func (b *Builder) Close() {
 // IsText reports whether a batch has a field with this name that holds one string.
 func (b *Builder) IsText(name string) bool {
 	switch name {
-	case "from", "reply_to", "subject", "text", "html", "body", "category", "lane", "on_unknown", "deadline":
+	case "from", "reply_to", "subject", "text", "html", "body", "category", "lane", "on_unknown", "deadline",
+		Template, Language:
 		return true
 	}
 	return false
@@ -187,6 +193,7 @@ func (b *Builder) Err() error {
 type Recipient struct {
 	Email, Name string // Email may contain a name
 	Vars        map[string]string
+	JSON        []string // names of variables whose value is JSON that is not a string
 	Metadata    map[string]string
 	Pointer     string // JSON pointer of the address, relative to the recipient
 	Flawed      bool   // the caller has reported mistakes in it
@@ -233,7 +240,8 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Flawed || b.Found() > before {
 		return nil
 	}
-	return spoolError(b.spool.add(at, &models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata}))
+	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata}
+	return spoolError(b.spool.add(at, &to, r.JSON))
 }
 
 // checkVars reports mistakes in the variables of a recipient, in the order of their
@@ -245,13 +253,16 @@ func (b *Builder) checkVars(here string, vars map[string]string) {
 	}
 	valid := true
 	for k, v := range vars {
-		valid = valid && models.ValidVar(k) && len(v) <= maxVarValue
+		valid = valid && models.ValidVar(k) && !models.IsSlot(k) && len(v) <= maxVarValue
 	}
 	if valid {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(vars)) {
 		at := here + problem.Pointer("vars", k)
+		if models.IsSlot(k) {
+			b.Wrong(at, "invalid_name", "Names that begin with _slot. belong to templates.")
+		}
 		if !models.ValidVar(k) {
 			b.Wrong(at, "invalid_name",
 				"A variable's name has at most 64 characters: a letter or _, then letters, digits, _, - or a dot.")
@@ -295,7 +306,7 @@ func (b *Builder) Chunks(f func(n int, recipients []models.Recipient) error) err
 // each calls f for each recipient of the spool until the context ends.
 func (b *Builder) each(f func(index int, r models.Recipient) error) error {
 	n := 0
-	return spoolError(b.spool.each(func(index int, r models.Recipient) error {
+	return spoolError(b.spool.each(func(index int, r models.Recipient, _ []string) error {
 		if n++; n%yieldAfter == 1 {
 			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
 				return err

@@ -18,7 +18,16 @@ func (b *Builder) Check() (models.Batch, error) {
 		}
 		defer b.pace.pause()
 	}
+	b.checkStructured()
+	if b.template != nil && b.Found() == 0 { // mistakes in the request may have thousands of consequences
+		if err := b.fill(); err != nil {
+			return models.Batch{}, err
+		}
+	}
 	batch := b.batch()
+	if b.template != nil && b.Found() > 0 {
+		return batch, b.Err() // the placeholders were not filled
+	}
 	if err := b.checkPlaceholders(&batch); err != nil {
 		return batch, err
 	}
@@ -42,6 +51,12 @@ func (b *Builder) batch() models.Batch {
 		b.Wrong("/to", "required", "Add at least one recipient.")
 	}
 	b.setOptions(&batch)
+	if b.template != nil {
+		use := b.template.Use
+		batch.Template = &use
+	} else if b.texts[Language] != "" && b.texts[Template] == "" {
+		b.Wrong("/"+Language, "conflict", "Only a template has languages.")
+	}
 	batch.Providers = b.providerNames()
 	batch.Lane = b.lane(cut.count)
 	b.setUnsubscribe(&batch)

@@ -31,7 +31,11 @@ func (b *Builder) checkPlaceholders(batch *models.Batch) error {
 	for _, n := range names {
 		switch missing[n] {
 		case missingAll:
-			b.Wrong("/"+field[n], "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", n)
+			at := "/" + field[n]
+			if b.template != nil && !strings.HasPrefix(field[n], "headers") {
+				at = "/" + Template
+			}
+			b.Wrong(at, "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", n)
 		case missingSome:
 			some[n] = true
 		case missingNone:

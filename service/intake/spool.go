@@ -134,8 +134,15 @@ func (s *spool) repeat(email string) bool {
 	return false
 }
 
-// add appends the recipient at an index of the request.
-func (s *spool) add(index int, r *models.Recipient) error {
+// Flags of a record.
+const (
+	repeatFlag = 1 // the address was added before
+	jsonFlag   = 2 // names of variables whose value is JSON come before the recipient
+)
+
+// add appends the recipient at an index of the request. json names the variables whose value
+// is JSON.
+func (s *spool) add(index int, r *models.Recipient, json []string) error {
 	again := s.repeat(r.Email)
 	s.all.add(r.Size())
 	if !again {
@@ -146,9 +153,16 @@ func (s *spool) add(index int, r *models.Recipient) error {
 
 	flag := byte(0)
 	if again {
-		flag = 1
+		flag |= repeatFlag
+	}
+	if len(json) > 0 {
+		flag |= jsonFlag
 	}
 	place := binary.AppendUvarint([]byte{flag}, uint64(index)) //nolint:gosec // an index is not negative
+	if len(json) > 0 {
+		names := strings.Join(json, ",") // no name has a comma
+		place = append(binary.AppendUvarint(place, uint64(len(names))), names...)
+	}
 	rec := codec.AppendRecipient(place, r)
 	if _, err := s.Write(binary.AppendUvarint(nil, uint64(len(rec)))); err != nil {
 		return err
@@ -194,7 +208,7 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 }
 
 // each calls f for the recipients that are kept, in order.
-func (s *spool) each(f func(index int, r models.Recipient) error) error {
+func (s *spool) each(f func(index int, r models.Recipient, json []string) error) error {
 	section, err := s.section(0, s.size)
 	if err != nil {
 		return err
@@ -210,15 +224,22 @@ func (s *spool) each(f func(index int, r models.Recipient) error) error {
 		if _, err := io.ReadFull(in, rec); err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if rec[0] == 1 && !s.repeats {
+		if rec[0]&repeatFlag != 0 && !s.repeats {
 			continue
 		}
 		index, k := binary.Uvarint(rec[1:])
-		r, _, err := codec.ReadRecipient(rec[1+k:])
+		rest := rec[1+k:]
+		var json []string
+		if rec[0]&jsonFlag != 0 {
+			n, k := binary.Uvarint(rest)
+			json = strings.Split(string(rest[k:k+int(n)]), ",") //nolint:gosec // add wrote it
+			rest = rest[k+int(n):]                              //nolint:gosec // add wrote it
+		}
+		r, _, err := codec.ReadRecipient(rest)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if err := f(int(index), r); err != nil { //nolint:gosec // add wrote it
+		if err := f(int(index), r, json); err != nil { //nolint:gosec // add wrote it
 			return err
 		}
 	}

@@ -95,7 +95,10 @@ func Compile(source string, place Place, allowRaw bool) (*Part, error) {
 		}
 	}
 	if n := len(c.blocks); n > 0 {
-		return nil, &Error{c.blocks[n-1].line, fmt.Sprintf("{%% %s %%} has no {%% end%s %%}", c.blocks[n-1].name, c.blocks[n-1].name)}
+		return nil, &Error{
+			c.blocks[n-1].line,
+			fmt.Sprintf("{%% %s %%} has no {%% end%s %%}", c.blocks[n-1].name, c.blocks[n-1].name),
+		}
 	}
 	c.part.Fixed = string(c.fixed)
 	if len(c.part.Slots) > 0 {
@@ -342,7 +345,10 @@ func (c *compiler) tag(t *token) error {
 	case t.name == "if" || t.name == "unless" || t.name == "case" || t.name == "for":
 		return c.block(t, inner)
 	default:
-		return fmt.Errorf("there is no tag %s; there are assign, break, case, comment, continue, for, if, raw, unless", t.name)
+		return fmt.Errorf(
+			"there is no tag %s; there are assign, break, case, comment, continue, for, if, raw, unless",
+			t.name,
+		)
 	}
 	return nil
 }

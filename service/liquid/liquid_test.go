@@ -117,7 +117,11 @@ func TestEscaping(t *testing.T) {
 		require.NotContains(t, strings.ReplaceAll(got, "<br>", ""), "<", source)
 	}
 	_, err := Compile("a\n{{ x | raw }}", HTML, false)
-	require.EqualError(t, err, "line 2: the filter raw is not allowed: set allow_raw in the template if you trust all values")
+	require.EqualError(
+		t,
+		err,
+		"line 2: the filter raw is not allowed: set allow_raw in the template if you trust all values",
+	)
 }
 
 // TestMistakes: each mistake is named with its line.
@@ -220,8 +224,12 @@ func TestLinear(t *testing.T) {
 // TestNames: a part knows its placeholders, and the variables whose absence shows.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	p, err := Compile("{{a}}{{a}} {{ b | upcase }}{% if c %}{{ d.e }}{% endif %}{% for x in list %}{{ x }}{{ forloop.index }}"+
-		"{% endfor %}{{ f | default: 'g' }}{% assign h = 1 %}{{ h }}{{ 'i' }}", HTML, false)
+	p, err := Compile(
+		"{{a}}{{a}} {{ b | upcase }}{% if c %}{{ d.e }}{% endif %}{% for x in list %}{{ x }}{{ forloop.index }}"+
+			"{% endfor %}{{ f | default: 'g' }}{% assign h = 1 %}{{ h }}{{ 'i' }}",
+		HTML,
+		false,
+	)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a"}, p.Names)
 	require.Equal(t, []string{"b", "d"}, p.Outputs)

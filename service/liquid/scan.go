@@ -95,7 +95,10 @@ func (s *scanner) braces() error {
 	if strings.Contains(inner, "{{") || strings.Contains(inner, "{%") || strings.Contains(inner, "%}") {
 		return s.wrong("braces inside of braces: close the first ones with %s", end)
 	}
-	t.source = strings.Join(strings.FieldsFunc(strings.TrimSpace(inner), func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+	t.source = strings.Join(
+		strings.FieldsFunc(strings.TrimSpace(inner), func(r rune) bool { return r == '\n' || r == '\r' }),
+		" ",
+	)
 	if t.source == "" {
 		return s.wrong("%s%s is empty", s.rest[:2], end)
 	}

@@ -152,6 +152,17 @@ func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
 	}
 }
 
+// Add adds the mistakes of another list, and replaces the beginning of their pointers.
+func (m *Mistakes) Add(other *Mistakes, from, to string) {
+	for _, f := range other.list {
+		if rest, ok := strings.CutPrefix(f.Pointer, from); ok {
+			f.Pointer = to + rest
+		}
+		m.Wrong(f.Pointer, f.Code, "%s", f.Detail)
+	}
+	m.Skip(other.total - len(other.list))
+}
+
 // Skip counts n mistakes that are not listed.
 func (m *Mistakes) Skip(n int) { m.total += n }
 

@@ -1,0 +1,107 @@
+package intake
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/templates"
+)
+
+// Fields of a batch that is made from a template.
+const (
+	Template = "template" // a name, or a name and a version like welcome@3
+	Language = "language"
+)
+
+// UseTemplate makes the message from a template. It must be called before Check.
+func (b *Builder) UseTemplate(f *templates.Filler) error {
+	b.template = f
+	for _, field := range []string{"subject", "text", "html", "body"} {
+		if strings.TrimSpace(b.texts[field]) != "" {
+			b.Wrong("/"+field, "conflict", "The template has the %s; send only one of them.", field)
+		}
+	}
+	var c models.Content
+	f.Content(&c)
+	b.texts["subject"], b.texts["text"], b.texts["html"] = c.Subject, c.Text, c.HTML
+	delete(b.set, "body")
+	if strings.TrimSpace(b.texts["from"]) == "" {
+		b.texts["from"] = f.Sender
+	}
+	if b.texts["category"] == "" {
+		b.texts["category"] = f.Category
+	}
+	return b.AddContent(len(c.Subject) + len(c.Text) + len(c.HTML))
+}
+
+// NoTemplate reports why the template of the request cannot be used.
+func (b *Builder) NoTemplate(why []problem.FieldError) {
+	for _, w := range why {
+		b.Wrong(w.Pointer, w.Code, "%s", w.Detail)
+	}
+	for _, field := range []string{"from", "subject", "text", "html"} {
+		b.Unreadable(field) // they are not known
+	}
+}
+
+// Structured notes a variable that is a list or an object, which only templates can use.
+func (b *Builder) Structured(pointer string) {
+	if b.structs++; len(b.structAt) < maxStructs {
+		b.structAt = append(b.structAt, pointer)
+	}
+}
+
+// maxStructs is how many variables that need a template are listed as mistakes.
+const maxStructs = 100
+
+// checkStructured reports the variables that need a template, if there is none.
+func (b *Builder) checkStructured() {
+	if b.template != nil || b.texts[Template] != "" {
+		return
+	}
+	for _, at := range b.structAt {
+		b.Wrong(at, "wrong_type", "A variable must be a string, a number or a boolean. Lists and objects need a template.")
+	}
+	b.Skip(b.structs - len(b.structAt))
+}
+
+// fill fills the template for each recipient. The recipients move to a new spool, because
+// their sizes change. It takes time linear in the request.
+func (b *Builder) fill() error {
+	old := b.spool
+	filled := newSpool(old.dir, b.cfg.Spooling)
+	b.spool = filled
+	defer old.close()
+	var keep []string
+	for i := range b.headers {
+		keep = append(keep, models.Placeholders(b.headers[i].Value)...)
+	}
+	old.repeats = true // the new spool finds them again
+	n := 0
+	return spoolError(old.each(func(index int, r models.Recipient, json []string) error {
+		if n++; n%yieldAfter == 1 {
+			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
+				return err
+			}
+		}
+		wrong, err := b.template.Fill(b.ctx, &r, json, keep)
+		if err != nil {
+			return err
+		}
+		for _, w := range wrong {
+			b.Wrong("/to/"+strconv.Itoa(index)+w.Pointer, w.Code, "%s", w.Detail)
+		}
+		return filled.add(index, &r, nil)
+	}))
+}
+
+// Typed calls f for each recipient, with the names of its variables whose value is JSON.
+func (b *Builder) Typed(f func(r models.Recipient, json []string)) error {
+	return spoolError(b.spool.each(func(_ int, r models.Recipient, json []string) error {
+		f(r, json)
+		return nil
+	}))
+}

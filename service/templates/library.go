@@ -1,0 +1,419 @@
+// Package templates keeps the templates of users, and fills them for recipients.
+//
+// A template has a name and numbered versions, which never change. One of them may be
+// published: batches that name no number use that one.
+package templates
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Kinds of documents.
+const (
+	headKind    = "template"
+	versionKind = "template-version"
+)
+
+const (
+	maxVersions = 1000 // of a template
+	maxPage     = 500
+	defaultPage = 50
+	attempts    = 20  // of a change that others may race for
+	compiled    = 200 // compiled versions that are cached
+)
+
+// State is the state of a template.
+type State string
+
+// The states.
+const (
+	Draft     State = "draft" // no version is published
+	Published State = "published"
+	Archived  State = "archived" // batches cannot use it
+)
+
+// Info is a template without its contents.
+type Info struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	State     State     `json:"state"`
+	Published int       `json:"published,omitempty"` // number of the published version; 0: none
+	Newest    int       `json:"newest"`              // number of the newest version
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// VersionInfo is a version without its contents.
+type VersionInfo struct {
+	Version   int       `json:"version"`
+	CreatedAt time.Time `json:"created_at"`
+	Published bool      `json:"published"`
+}
+
+// Template is a version of a template.
+type Template struct {
+	Info
+	Version int `json:"version"`
+	Source
+}
+
+// head is the stored form of a template: all but the contents.
+type head struct {
+	ID       string    `json:"id"`
+	Now      int       `json:"published,omitempty"`
+	Archived bool      `json:"archived,omitempty"`
+	Created  time.Time `json:"created"`
+	Updated  time.Time `json:"updated"`
+	Versions []version `json:"versions"`
+}
+
+// version is a version in a head.
+type version struct {
+	Number  int       `json:"n"`
+	Created time.Time `json:"at"`
+	Digest  string    `json:"digest"` // of its source
+}
+
+func (h *head) info(name string) Info {
+	out := Info{
+		ID: h.ID, Name: name, State: Published, Published: h.Now, Newest: h.newest().Number,
+		CreatedAt: h.Created, UpdatedAt: h.Updated,
+	}
+	switch {
+	case h.Archived:
+		out.State = Archived
+	case h.Now == 0:
+		out.State = Draft
+	}
+	return out
+}
+
+func (h *head) newest() version {
+	if len(h.Versions) == 0 {
+		return version{}
+	}
+	return h.Versions[len(h.Versions)-1]
+}
+
+func (h *head) has(number int) bool {
+	return slices.ContainsFunc(h.Versions, func(v version) bool { return v.Number == number })
+}
+
+// Library holds the templates of all users.
+type Library struct {
+	store models.DocumentStore
+	cache *lru.Cache[string, *Filler]
+}
+
+// New returns the templates in a store.
+func New(store models.DocumentStore) *Library {
+	cache, err := lru.New[string, *Filler](compiled)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &Library{store: store, cache: cache}
+}
+
+// Create stores a new template with its first version. If the user has one with this name,
+// and its newest version is the same, it changes nothing.
+func (l *Library) Create(ctx context.Context, user, name string, src Source, publish bool) (Template, error) {
+	var f problem.Form
+	if !validName(name) {
+		f.Wrong("/name", "invalid_name", "A name has 1 to 64 characters: letters a to z, digits, _, - or a dot.")
+	}
+	src.check(&f)
+	if err := f.Err(); err != nil {
+		return Template{}, err
+	}
+	return l.add(ctx, user, name, src, publish, true)
+}
+
+// AddVersion stores a new version of a template. If the newest version is the same, it adds
+// none.
+func (l *Library) AddVersion(ctx context.Context, user, name string, src Source, publish bool) (Template, error) {
+	var f problem.Form
+	src.check(&f)
+	if err := f.Err(); err != nil {
+		return Template{}, err
+	}
+	return l.add(ctx, user, name, src, publish, false)
+}
+
+func (l *Library) add(ctx context.Context, user, name string, src Source, publish, create bool) (Template, error) {
+	raw, err := json.Marshal(src)
+	if err != nil {
+		return Template{}, problem.New(problem.Internal, "internal", "The template cannot be stored.").Because(err)
+	}
+	sum := sha256.Sum256(raw)
+	digest := hex.EncodeToString(sum[:16])
+	var number int
+	info, err := l.change(ctx, user, name, create, func(h *head) error {
+		last := h.newest()
+		switch {
+		case last.Digest == digest:
+			number = last.Number
+		case create && len(h.Versions) > 0:
+			return problem.New(problem.Conflict, "template_exists",
+				"You have a template %s with other contents. Add a version to it, or choose another name.", problem.Quote(name))
+		case len(h.Versions) >= maxVersions:
+			return problem.New(problem.Conflict, "too_many_versions",
+				"The template has %d versions, which is the most. Create a new one.", maxVersions)
+		default:
+			number, err = l.putVersion(ctx, user, name, last.Number+1, raw)
+			if err != nil {
+				return err
+			}
+			h.Versions = append(h.Versions, version{number, now(), digest})
+		}
+		if publish {
+			h.Now, h.Archived = number, false
+		}
+		return nil
+	})
+	return Template{Info: info, Version: number, Source: src}, err
+}
+
+// putVersion stores the contents of a version under the first free number from n on. A
+// number is taken by a version of a request that was cut off, or that runs at the same time.
+func (l *Library) putVersion(ctx context.Context, user, name string, n int, raw []byte) (int, error) {
+	for range attempts {
+		err := l.store.PutDocument(ctx, user, versionKind, models.Document{Key: versionKey(name, n), Version: 1, Value: raw})
+		if err == nil {
+			return n, nil
+		}
+		if !errors.Is(err, models.ErrConflict) {
+			return 0, problem.FromStore("put template version", err)
+		}
+		n++
+	}
+	return 0, busy()
+}
+
+func versionKey(name string, n int) string { return fmt.Sprintf("%s/%08d", name, n) }
+
+func busy() error {
+	return problem.New(
+		problem.Unavailable,
+		"template_busy",
+		"Others change the template now. Repeat the request.",
+	).After(
+		1,
+	)
+}
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+
+// change changes the head of a template by compare-and-set. If do changes nothing, neither
+// does change. create says that the template may be new.
+func (l *Library) change(
+	ctx context.Context, user, name string, create bool, do func(*head) error,
+) (Info, error) {
+	for range attempts {
+		h, number, err := l.head(ctx, user, name)
+		if create && isNotFound(err) {
+			h, err = head{ID: models.NewUserID(), Created: now()}, nil
+		}
+		if err != nil {
+			return Info{}, err
+		}
+		before, _ := json.Marshal(h) // a head can always be encoded
+		if err := do(&h); err != nil {
+			return Info{}, err
+		}
+		after, _ := json.Marshal(h)
+		if string(before) == string(after) {
+			return h.info(name), nil
+		}
+		h.Updated = now()
+		after, _ = json.Marshal(h)
+		err = l.store.PutDocument(ctx, user, headKind, models.Document{Key: name, Version: number + 1, Value: after})
+		if err == nil {
+			return h.info(name), nil
+		}
+		if !errors.Is(err, models.ErrConflict) {
+			return Info{}, problem.FromStore("change template", err)
+		}
+	}
+	return Info{}, busy()
+}
+
+func isNotFound(err error) bool {
+	var e *problem.Error
+	return errors.As(err, &e) && e.Kind == problem.NotFound
+}
+
+// head reads a head and the number of its changes.
+func (l *Library) head(ctx context.Context, user, name string) (h head, number int, err error) {
+	if !validName(name) {
+		return h, 0, problem.NotYours("template")
+	}
+	d, err := l.store.Document(ctx, user, headKind, name)
+	if errors.Is(err, models.ErrNotFound) {
+		return h, 0, problem.NotYours("template")
+	}
+	if err == nil {
+		err = decode(d.Value, &h)
+	}
+	if err != nil {
+		return h, 0, problem.FromStore("read template", err)
+	}
+	return h, d.Version, nil
+}
+
+// decode reads a stored value.
+func decode(raw []byte, out any) error {
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("%w: %w", models.ErrDamaged, err)
+	}
+	return nil
+}
+
+// Get returns a version of a template: number, or with 0 the published one, or else the
+// newest.
+func (l *Library) Get(ctx context.Context, user, name string, number int) (Template, error) {
+	h, _, err := l.head(ctx, user, name)
+	if err != nil {
+		return Template{}, err
+	}
+	number = cmp.Or(number, h.Now, h.newest().Number)
+	if !h.has(number) {
+		return Template{}, problem.NotYours("version of the template")
+	}
+	src, err := l.source(ctx, user, name, number)
+	return Template{Info: h.info(name), Version: number, Source: src}, err
+}
+
+func (l *Library) source(ctx context.Context, user, name string, number int) (src Source, err error) {
+	d, err := l.store.Document(ctx, user, versionKind, versionKey(name, number))
+	if err == nil {
+		err = decode(d.Value, &src)
+	}
+	if err != nil {
+		return src, problem.FromStore("read template version", err)
+	}
+	return src, nil
+}
+
+// List returns at most limit templates of a user, by name, and the cursor of the next page,
+// which is empty on the last one. A limit of 0 is the default.
+func (l *Library) List(ctx context.Context, user string, limit int, cursor string) ([]Info, string, error) {
+	limit, after, err := pageOf(limit, cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	ds, err := l.store.Documents(ctx, user, headKind, after, limit+1)
+	if err != nil {
+		return nil, "", problem.FromStore("list templates", err)
+	}
+	next := ""
+	if len(ds) > limit {
+		ds = ds[:limit]
+		next = cursorAfter(ds[limit-1].Key)
+	}
+	out := make([]Info, 0, len(ds))
+	for i := range ds {
+		var h head
+		if err := decode(ds[i].Value, &h); err != nil {
+			return nil, "", problem.FromStore("list templates", err)
+		}
+		out = append(out, h.info(ds[i].Key))
+	}
+	return out, next, nil
+}
+
+// Versions returns a page of the versions of a template, newest first.
+func (l *Library) Versions(
+	ctx context.Context, user, name string, limit int, cursor string,
+) (out []VersionInfo, next string, err error) {
+	limit, after, err := pageOf(limit, cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	h, _, err := l.head(ctx, user, name)
+	if err != nil {
+		return nil, "", err
+	}
+	out = []VersionInfo{}
+	for _, v := range slices.Backward(h.Versions) {
+		key := versionKey("", v.Number)
+		if after != "" && key >= after {
+			continue
+		}
+		if len(out) == limit {
+			return out, cursorAfter(versionKey("", out[limit-1].Version)), nil
+		}
+		out = append(out, VersionInfo{Version: v.Number, CreatedAt: v.Created, Published: v.Number == h.Now && !h.Archived})
+	}
+	return out, "", nil
+}
+
+const cursorStart = "after:"
+
+func cursorAfter(key string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(cursorStart + key))
+}
+
+func pageOf(limit int, cursor string) (n int, after string, err error) {
+	var wrong problem.Mistakes
+	if limit < 0 || limit > maxPage {
+		wrong.Wrong("/limit", "invalid_value", "limit must be a number from 1 to %d.", maxPage)
+	}
+	if cursor != "" {
+		raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+		key, ok := strings.CutPrefix(string(raw), cursorStart)
+		if err != nil || !ok {
+			wrong.Wrong("/cursor", "invalid_value", "This cursor does not belong to this list.")
+		}
+		after = key
+	}
+	return cmp.Or(limit, defaultPage), after, wrong.In(
+		problem.New(problem.Malformed, "invalid_query", "The parameters of the request are not valid: see errors."))
+}
+
+// Publish makes a version the one that batches use if they name no number. An older number
+// rolls back. It ends Archive.
+func (l *Library) Publish(ctx context.Context, user, name string, number int) (Info, error) {
+	return l.change(ctx, user, name, false, func(h *head) error {
+		if !h.has(number) {
+			var f problem.Form
+			f.Wrong("/version", "unknown_version", "The template has no version %d.", number)
+			return f.Err()
+		}
+		h.Now, h.Archived = number, false
+		return nil
+	})
+}
+
+// Archive keeps batches from using a template until a version of it is published.
+func (l *Library) Archive(ctx context.Context, user, name string) (Info, error) {
+	return l.change(ctx, user, name, false, func(h *head) error {
+		h.Archived = true
+		return nil
+	})
+}
+
+func validName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && !(c >= '0' && c <= '9') && strings.IndexByte("_-.", c) < 0 {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 64
+}

@@ -1,0 +1,211 @@
+package templates
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/mail"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Sample is the message and the recipient of a preview.
+type Sample struct {
+	Template string // a reference; empty: the source
+	Language string
+	Source   Source
+	To       models.Recipient
+	JSON     []string // variables of the recipient whose value is JSON
+}
+
+// Preview is a message as a recipient gets it.
+type Preview struct {
+	Template *models.TemplateUse `json:"template,omitempty"`
+	Subject  string              `json:"subject"`
+	HTML     string              `json:"html"`
+	Text     string              `json:"text"`
+	Headers  []models.Header     `json:"headers"`
+	Warnings []Warning           `json:"warnings"`
+}
+
+// Warning is something that may be wrong with a message. It is sent all the same.
+type Warning struct {
+	Code   string `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// gmailClip is the size in bytes from which Gmail shows only the beginning of a message.
+const gmailClip = 102 << 10
+
+// Preview fills a message for a recipient as a batch does.
+func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, error) {
+	f, err := l.sampleFiller(ctx, user, &s)
+	if err != nil {
+		return Preview{}, err
+	}
+	p := Preview{Warnings: []Warning{}}
+	if f.Use.Name != "" {
+		use := f.Use
+		p.Template = &use
+	}
+	for _, name := range f.missing(&s.To) {
+		p.warn(
+			"missing_variable",
+			"%s has no value. A batch without it is refused if the template has {{%s}}, and shows nothing "+
+				"where it is a part of Liquid.",
+			name,
+			name,
+		)
+	}
+	to := s.To
+	wrong, err := f.Fill(ctx, &to, s.JSON, nil)
+	if err != nil {
+		return Preview{}, err
+	}
+	if len(wrong) > 0 {
+		var form problem.Form
+		for _, w := range wrong {
+			form.Wrong("/to"+w.Pointer, w.Code, "%s", w.Detail)
+		}
+		return Preview{}, form.Err()
+	}
+	var c models.Content
+	f.Content(&c)
+	p.Subject, p.Text, p.HTML = to.Fill(c.Subject, nil), to.Fill(c.Text, nil), to.Fill(c.HTML, models.EscapeHTML)
+	p.Headers = []models.Header{}
+	if f.Sender != "" {
+		p.Headers = append(p.Headers, models.Header{Name: "From", Value: f.Sender})
+	}
+	mailbox := mail.Address{Name: to.Name, Address: to.Email}
+	p.Headers = append(
+		p.Headers,
+		models.Header{Name: "To", Value: mailbox.String()},
+		models.Header{Name: "Subject", Value: p.Subject},
+	)
+	p.check(c.HTML)
+	return p, nil
+}
+
+// sampleFiller returns the filler of a sample.
+func (l *Library) sampleFiller(ctx context.Context, user string, s *Sample) (*Filler, error) {
+	if s.Template != "" {
+		if s.Source.Content != (Content{}) {
+			var f problem.Form
+			f.Wrong("/template", "conflict", "Send a template, or subject, html and text.")
+			return nil, f.Err()
+		}
+		return l.Use(ctx, user, s.Template, s.Language)
+	}
+	var f problem.Form
+	s.Source.check(&f)
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return s.Source.filler(s.Language)
+}
+
+func (p *Preview) warn(code, detail string, args ...any) {
+	p.Warnings = append(p.Warnings, Warning{code, fmt.Sprintf(detail, args...)})
+}
+
+// missing returns the variables that the template shows and the recipient lacks.
+func (f *Filler) missing(r *models.Recipient) (names []string) {
+	for _, part := range f.parts.list() {
+		for _, name := range slices.Concat(part.Names, part.Outputs) {
+			_, own := r.Value(name)
+			_, def := f.defaults[name]
+			if !own && !def && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+var (
+	link     = regexp.MustCompile(`(?is)<(?:a|img)\s[^>]*?\b(?:href|src)\s*=\s*(?:"([^"]*)"|'([^']*)')`)
+	reply    = regexp.MustCompile(`(?i)^(re|fwd?|aw|wg):`)
+	exclaims = regexp.MustCompile(`!{2,}|\?{2,}|\${2,}`)
+)
+
+// maxLinks is how many links of a message are checked.
+const maxLinks = 1000
+
+// check adds warnings about the finished message. source is its HTML with placeholders.
+func (p *Preview) check(source string) {
+	if n := len(p.HTML); n > gmailClip {
+		p.warn("clipped", "The HTML has %d bytes. Gmail shows only the beginning of a message above %d.", n, gmailClip)
+	}
+	if p.HTML != "" && p.Text == "" {
+		p.warn("no_text", "There is no text. Spam filters expect one beside HTML, and some readers show only that.")
+	}
+	bad := map[string]bool{}
+	for _, m := range link.FindAllStringSubmatch(p.HTML, maxLinks) {
+		if target := cmp.Or(m[1], m[2]); brokenLink(target) && !bad[target] {
+			bad[target] = true
+			p.warn(
+				"broken_link",
+				"The link %s leads nowhere: it needs a whole address like https://example.com.",
+				problem.Quote(target),
+			)
+		}
+	}
+	for _, m := range link.FindAllStringSubmatch(source, maxLinks) {
+		if target := cmp.Or(m[1], m[2]); strings.HasPrefix(target, "{{") && !bad[target] {
+			bad[target] = true
+			p.warn(
+				"link_from_variable",
+				"A link consists of a variable from its beginning. Whoever sets the variable decides where it leads.",
+			)
+		}
+	}
+	switch s := strings.TrimSpace(p.Subject); {
+	case s == "":
+		p.warn("empty_subject", "The subject is empty.")
+	case reply.MatchString(s):
+		p.warn("subject_like_reply", "The subject looks like that of a reply. Spam filters distrust that.")
+	case exclaims.MatchString(s):
+		p.warn("subject_like_spam", "The subject has several !, ? or $ in a row. Spam filters distrust that.")
+	case shouts(s):
+		p.warn("subject_like_spam", "The subject has only capital letters. Spam filters distrust that.")
+	}
+}
+
+// brokenLink reports whether a link of a mail leads nowhere.
+func brokenLink(target string) bool {
+	target = strings.TrimSpace(target)
+	if strings.HasPrefix(target, "#") && len(target) > 1 {
+		return false
+	}
+	u, err := url.Parse(target)
+	if err != nil || strings.Contains(target, "{{") {
+		return true
+	}
+	switch u.Scheme {
+	case "http", "https":
+		return u.Host == ""
+	case "":
+		return true
+	}
+	return u.Opaque == "" // mailto:, tel:, cid:
+}
+
+// shouts reports whether a subject of some length has no small letter.
+func shouts(s string) bool {
+	letters := 0
+	for _, r := range s {
+		if unicode.IsLower(r) {
+			return false
+		}
+		if unicode.IsUpper(r) {
+			letters++
+		}
+	}
+	return letters >= 8
+}

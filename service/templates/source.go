@@ -1,0 +1,259 @@
+package templates
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/mail"
+	"regexp"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"golang.org/x/text/language"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/liquid"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Limits of a version.
+const (
+	maxSource    = 1 << 20 // bytes of all of it
+	maxSchema    = 64 << 10
+	maxLanguages = 50
+	maxLine      = 998
+)
+
+// Content is what a message says, as sources in Liquid.
+type Content struct {
+	Subject string `json:"subject,omitempty"`
+	HTML    string `json:"html,omitempty"`
+	Text    string `json:"text,omitempty"`
+}
+
+// Source is what a version of a template is made from.
+type Source struct {
+	Content
+	Sender    string             `json:"sender,omitempty"`   // for batches without from
+	Category  string             `json:"category,omitempty"` // for batches without one
+	Defaults  map[string]any     `json:"defaults,omitempty"` // values of variables that a recipient lacks
+	Schema    json.RawMessage    `json:"schema,omitempty"`   // JSON Schema of the variables
+	Languages map[string]Content `json:"languages,omitempty"`
+	AllowRaw  bool               `json:"allow_raw,omitempty"` // the filter raw is allowed
+}
+
+var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
+
+// check reports the mistakes in a source.
+func (s *Source) check(f *problem.Form) {
+	if s.size() > maxSource {
+		f.Wrong("", "too_long", "A template has at most %d bytes in all.", maxSource)
+		return
+	}
+	if s.Subject == "" {
+		f.Wrong("/subject", "required", "Add a subject.")
+	}
+	if s.HTML == "" && s.Text == "" {
+		f.Wrong("/html", "required", "Add html, text, or both.")
+	}
+	if _, err := mail.ParseAddress(s.Sender); s.Sender != "" && err != nil {
+		f.Wrong("/sender", "invalid_address", "%s is not an address like ann@example.com or Ann <ann@example.com>.",
+			problem.Quote(s.Sender))
+	}
+	if s.Category != "" && !category.MatchString(s.Category) {
+		f.Wrong("/category", "invalid_name", "A category has 1 to 64 characters: letters a to z, digits, _, -, . or :.")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Defaults)) {
+		if !models.ValidVar(name) || models.IsSlot(name) {
+			f.Wrong("/defaults"+problem.Pointer(name), "invalid_name", "This is not the name of a variable.")
+		}
+	}
+	if len(s.Schema) > 0 {
+		if _, err := compileSchema(s.Schema); err != nil {
+			f.Wrong("/schema", "invalid_schema", "%s", err)
+		}
+	}
+	if len(s.Languages) > maxLanguages {
+		f.Wrong("/languages", "too_many", "A template has at most %d languages.", maxLanguages)
+		return
+	}
+	compile(f, "", s.Content, s.AllowRaw)
+	for _, name := range slices.Sorted(maps.Keys(s.Languages)) {
+		at := "/languages" + problem.Pointer(name)
+		if tag, err := language.Parse(name); err != nil || tag.String() != name {
+			f.Wrong(at, "invalid_name", "%s is not a language tag like de or de-AT (BCP 47).", problem.Quote(name))
+			continue
+		}
+		c := s.Languages[name]
+		if c == (Content{}) {
+			f.Wrong(at, "required", "Add what this language says otherwise.")
+		}
+		compile(f, at, c, s.AllowRaw)
+	}
+}
+
+// size returns the bytes of the source.
+func (s *Source) size() int {
+	n := len(s.Schema)
+	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.Content) {
+		n += len(c.Subject) + len(c.HTML) + len(c.Text)
+	}
+	defaults, _ := json.Marshal(s.Defaults) // what was decoded from JSON can be encoded
+	return n + len(defaults)
+}
+
+// parts are the compiled parts of a content. A part that is empty is nil.
+type parts struct{ subject, text, html *liquid.Part }
+
+// list returns the parts that are not empty, with their names.
+func (p *parts) list() (out []namedPart) {
+	for _, n := range []namedPart{{"subject", p.subject}, {"text", p.text}, {"html", p.html}} {
+		if n.Part != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+type namedPart struct {
+	name string
+	*liquid.Part
+}
+
+// compile compiles a content and reports its mistakes. at is the pointer of the content.
+func compile(f *problem.Form, at string, c Content, allowRaw bool) (p parts) {
+	one := func(name, source string, place liquid.Place) *liquid.Part {
+		if source == "" {
+			return nil
+		}
+		part, err := liquid.Compile(source, place, allowRaw)
+		if err != nil {
+			var e *liquid.Error
+			if errors.As(err, &e) {
+				f.Wrong(at+"/"+name, "invalid_template", "Line %d: %s.", e.Line, e.Text)
+			}
+			return nil
+		}
+		return part
+	}
+	p.subject = one("subject", c.Subject, liquid.Subject)
+	p.text = one("text", c.Text, liquid.Text)
+	p.html = one("html", c.HTML, liquid.HTML)
+	if p.subject != nil && (len(p.subject.Fixed) > maxLine || hasControls(p.subject.Fixed)) {
+		f.Wrong(at+"/subject", "invalid_header", "The subject must be one line of at most %d bytes.", maxLine)
+	}
+	names := map[string]bool{}
+	for _, part := range p.list() {
+		for _, n := range append(slices.Clone(part.Names), part.Slots...) {
+			names[n] = true
+		}
+	}
+	delete(names, "email")
+	delete(names, "name")
+	if len(names) > liquid.MaxNames {
+		f.Wrong(at+"/html", "too_many", "All parts have more than %d different placeholders and pieces of Liquid.",
+			liquid.MaxNames)
+	}
+	return p
+}
+
+func hasControls(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] == 0x7f {
+			return true
+		}
+	}
+	return false
+}
+
+// in returns the content in a language: the first of de-AT, de and the default that there
+// is. A language that has no subject uses the one of the next; one that has a body uses no
+// other.
+func (s *Source) in(lang string) (c Content, found string) {
+	tag, err := language.Parse(lang)
+	for ; err == nil && lang != "" && tag != language.Und; tag = tag.Parent() {
+		variant, ok := s.Languages[tag.String()]
+		if !ok {
+			continue
+		}
+		if found == "" {
+			found = tag.String()
+		}
+		c = c.or(variant)
+	}
+	return c.or(s.Content), found
+}
+
+// or returns c with what it lacks from other.
+func (c Content) or(other Content) Content {
+	if c.Subject == "" {
+		c.Subject = other.Subject
+	}
+	if c.HTML == "" && c.Text == "" {
+		c.HTML, c.Text = other.HTML, other.Text
+	}
+	return c
+}
+
+// noLoader refuses everything that a schema refers to outside of itself.
+type noLoader struct{}
+
+var errRemote = errors.New("a schema cannot refer to other documents")
+
+func (noLoader) Load(string) (any, error) { return nil, errRemote }
+
+// compileSchema compiles a JSON Schema. References are refused, also those inside of it:
+// with them a small schema can describe a check that takes exponential time.
+func compileSchema(raw json.RawMessage) (*jsonschema.Schema, error) {
+	if len(raw) > maxSchema {
+		return nil, fmt.Errorf("a schema has at most %d bytes", maxSchema)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("the schema is not JSON: %w", err)
+	}
+	if _, ok := doc.(map[string]any); !ok {
+		return nil, errors.New("a schema is a JSON object")
+	}
+	if name := reference(doc); name != "" {
+		return nil, fmt.Errorf("%s is not supported: write what it refers to in its place", name)
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	c.AssertFormat()
+	const url = "template.json"
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+	}
+	schema, err := c.Compile(url)
+	if err != nil {
+		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+	}
+	return schema, nil
+}
+
+// reference returns a member of a schema that refers to another one, or "".
+func reference(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
+			if _, ok := v[name]; ok {
+				return name
+			}
+		}
+		for _, member := range v {
+			if name := reference(member); name != "" {
+				return name
+			}
+		}
+	case []any:
+		for _, element := range v {
+			if name := reference(element); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
