@@ -34,7 +34,13 @@ func newAttachmentFixture(t *testing.T) *fixture {
 
 // carryAttachments restarts the API with these providers.
 func (f *fixture) carryAttachments() {
-	f.deps.Providers[0].Carries = models.Capabilities{Attachments: true, Inline: true, InlineNames: true, Size: 10_000, Base64: true}
+	f.deps.Providers[0].Carries = models.Capabilities{
+		Attachments: true,
+		Inline:      true,
+		InlineNames: true,
+		Size:        10_000,
+		Base64:      true,
+	}
 	f.deps.Providers[1].Carries = models.Capabilities{Attachments: true, Inline: true}
 	f.serve(Config{})
 }
@@ -109,7 +115,10 @@ func formOf(t *testing.T, name string, first, second []byte) (contentType string
 	part, err := w.CreateFormFile("attachments", name)
 	require.NoError(t, err)
 	_, _ = part.Write(first)
+	_, err = w.CreateFormField("attachments") // empty: absent
+	require.NoError(t, err)
 	part, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {"image/png"}, "Content-Id": {"<logo@x>"},
+		"Content-Transfer-Encoding": {"binary"},
 		"Content-Disposition": {`form-data; name="attachments"; filename="logo.png"`}})
 	require.NoError(t, err)
 	_, _ = part.Write(second)
@@ -166,9 +175,15 @@ func TestAttachmentMistakes(t *testing.T) {
 	}
 	require.Equal(t, 1, f.store.count("PutPiece"))
 
-	r := f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(
-		"from=a@b.de&to=c@d.de&subject=s&text=t&attachments=eA=="))
+	r := f.do(http.MethodPost, "/v1/batches", "multipart/form-data; boundary=X", strings.NewReader(
+		"--X\r\nContent-Disposition: form-data; name=\"attachments\"; filename=\"f\"\r\n"+
+			"Content-Transfer-Encoding: base64\r\n\r\neA==\r\n--X--\r\n"))
 	p := r.problem(t)
+	require.Contains(t, p.pointers(), "/attachments/0 invalid_value")
+
+	r = f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(
+		"from=a@b.de&to=c@d.de&subject=s&text=t&attachments=eA=="))
+	p = r.problem(t)
 	require.Equal(t, []string{"/attachments unknown_field"}, p.pointers())
 }
 

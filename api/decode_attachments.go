@@ -352,17 +352,24 @@ func (d *decoder) attachmentMembers(at string, object []byte) *intake.Attachment
 	return a
 }
 
-// formAttachment reads a part of a form as an attachment. One with a Content-ID is inline.
+// formAttachment reads a part of a form as an attachment. One with a Content-ID is inline. An
+// empty part without a file name counts as absent, as other fields do.
 func (d *decoder) formAttachment(part *multipart.Part, value io.Reader) error {
 	a := &intake.Attachment{Filename: part.FileName(), Type: part.Header.Get("Content-Type"), File: d.NewFile()}
 	a.ContentID = strings.TrimSuffix(strings.TrimPrefix(part.Header.Get("Content-ID"), "<"), ">")
-	at := "/attachments/" + strconv.Itoa(d.formFiles)
-	d.formFiles++
-	if _, err := io.Copy(a.File, value); err != nil {
+	n, err := io.Copy(a.File, value)
+	if err != nil {
 		return badForm(err)
 	}
-	if part.Header.Get("Content-Transfer-Encoding") != "" {
-		d.Wrong(at, "invalid_value", "A part must be sent as it is, without a Content-Transfer-Encoding.")
+	if n == 0 && a.Filename == "" {
+		return nil
+	}
+	at := "/attachments/" + strconv.Itoa(d.formFiles)
+	d.formFiles++
+	switch strings.ToLower(part.Header.Get("Content-Transfer-Encoding")) {
+	case "", "binary", "8bit", "7bit": // the bytes as they are (RFC 2045, 6.2)
+	default:
+		d.Wrong(at, "invalid_value", "A part of a form must be sent as it is, without a Content-Transfer-Encoding.")
 	}
 	d.AddAttachment(at, a)
 	return d.AddContent(len(a.Filename) + len(a.Type) + len(a.ContentID))

@@ -38,7 +38,7 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 }
 
 // TestAttachmentsOnPages: the pages of a batch and of a log list the attachments. A file is saved, and neither shown nor
-// run. Nobody else gets it, and nobody after its time.
+// run. A stranger does not get it, and it is gone with the content.
 func TestAttachmentsOnPages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -67,7 +67,11 @@ func TestAttachmentsOnPages(t *testing.T) {
 	require.Equal(t, "application/octet-stream", a.Header.Get("Content-Type"))
 	require.Equal(t, "nosniff", a.Header.Get("X-Content-Type-Options"))
 	require.Equal(t, "sandbox; default-src 'none'; frame-ancestors 'none'", a.Header.Get("Content-Security-Policy"))
-	require.Equal(t, "attachment; filename*=utf-8''%3CGr%C3%B6%C3%9Fe%3E%20%22quoted%22.html", a.Header.Get("Content-Disposition"))
+	require.Equal(
+		t,
+		"attachment; filename*=utf-8''%3CGr%C3%B6%C3%9Fe%3E%20%22quoted%22.html",
+		a.Header.Get("Content-Disposition"),
+	)
 	require.Equal(t, data[1:], b.get(path+"1").text)
 	for _, number := range []string{"2", "-1", "x", "99999999999999999999"} {
 		require.Equal(t, http.StatusNotFound, b.get(path+number).StatusCode, number)

@@ -22,6 +22,9 @@ func TestBrowserAttachments(t *testing.T) {
 	b.sees("inline as cid:logo@x")
 	b.lookAround("attachments-one", "/batches/"+one.String())
 	b.sees("logo.png")
-	name := eval[string](b, `fetch(document.querySelector("a[download]").href).then((r) => r.headers.get("Content-Disposition"))`)
+	name := eval[string](
+		b,
+		`fetch(document.querySelector("a[download]").href).then((r) => r.headers.get("Content-Disposition"))`,
+	)
 	require.True(t, strings.HasPrefix(name, "attachment; filename*=utf-8''%3CGr"), name)
 }

@@ -170,9 +170,11 @@ func TestSetKeys(t *testing.T) {
 // The table of what each kind carries is made from the declarations: go test ./providers -update.
 func TestCapabilitiesTable(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
-		"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | attachments | inline images |" +
-		" bytes of a message |\n|---|--:|---|---|--:|---|---|---|--:|\n")
+	b.WriteString(
+		"# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
+			"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | attachments | inline images |" +
+			" bytes of a message |\n|---|--:|---|---|--:|---|---|---|--:|\n",
+	)
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
 			WebhookKey: publicKey(t)})
@@ -184,11 +186,22 @@ func TestCapabilitiesTable(t *testing.T) {
 		if k.Carries.Inline && !k.Carries.InlineNames {
 			inline += ", named by their content id"
 		}
-		fmt.Fprintf(&b, "| %s | %d | several | yes, also by recipient | %d | yes | %s | %s | %d%s |\n", k.Title, p.MaxRecipients(),
-			k.Carries.Tags, yes[k.Carries.Attachments], inline, k.Carries.Size, counted[k.Carries.Base64])
+		fmt.Fprintf(
+			&b,
+			"| %s | %d | several | yes, also by recipient | %d | yes | %s | %s | %d%s |\n",
+			k.Title,
+			p.MaxRecipients(),
+			k.Carries.Tags,
+			yes[k.Carries.Attachments],
+			inline,
+			k.Carries.Size,
+			counted[k.Carries.Base64],
+		)
 		p.Close()
 	}
-	b.WriteString("\nOf a message with more tags the first ones are passed on. The log of each recipient says what was left out.\n" +
-		"A provider that cannot carry a message is not used for it, and the log says why.\n")
+	b.WriteString(
+		"\nOf a message with more tags the first ones are passed on. The log of each recipient says what was left out.\n" +
+			"A provider that cannot carry a message is not used for it, and the log says why.\n",
+	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

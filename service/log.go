@@ -297,7 +297,8 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		if text := p.Carries.LeftOut(&b.Content); text != "" {
 			out.leftOut = append(out.leftOut, LeftOut{p.Name, text})
 		}
-		if why := p.Carries.Refuses(&b.Content); why != "" && (len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
+		if why := p.Carries.Refuses(&b.Content); why != "" &&
+			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
 			out.refused = append(out.refused, LeftOut{p.Name, "the whole message, because it cannot carry it: " + why})
 		}
 	}

@@ -40,11 +40,17 @@ func TestProviderThatCannotCarry(t *testing.T) {
 	require.Equal(t, []string{"a"}, names(plan(900, nil, nil)))
 	refused := []models.Fact{{Key: models.OutcomeKey(1), Outcome: &models.Outcome{Attempt: 1, At: at, Parts: []models.Part{
 		{Class: models.RejectedHereClass, Recipients: models.SetOf(1)}}}}}
-	first := []models.Entry{{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "a", CallEnds: at}}
+	first := []models.Entry{
+		{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "a", CallEnds: at},
+	}
 	require.Equal(t, []string{"b"}, names(plan(600, first, refused)))
 	st := plan(1001, nil, nil)
 	require.Equal(t, End, st.Do)
 	require.Equal(t, models.RejectedHere, st.Reason)
-	require.Equal(t, "a: the message has 1001 bytes there: it takes 1000; b: the message has 1336 bytes there: it takes 1000; "+
-		"c: it takes no attachments", st.Detail)
+	require.Equal(
+		t,
+		"a: the message has 1001 bytes there: it takes 1000; b: the message has 1336 bytes there: it takes 1000; "+
+			"c: it takes no attachments",
+		st.Detail,
+	)
 }

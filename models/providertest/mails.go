@@ -45,15 +45,31 @@ func Mails() []Mail {
 	image := `<img src="cid:logo@sender.test" alt="">`
 	bodies := []Mail{
 		{Name: "text", Content: models.Content{Subject: "Hello", Text: "Hello {{name}},\nyour order {{order}} is here.\n"}},
-		{Name: "HTML", Content: models.Content{Subject: "Order {{order}}", HTML: "<p>Hello <b>{{name}}</b> & all</p>" + image}},
-		{Name: "newsletter", Content: models.Content{Subject: "News for {{name}}: 20 % off", Text: "News\n====\n\n* 20 % off\n",
-			HTML: "<!doctype html><html><head><style>td { color: #333 }</style></head><body>" + image +
-				strings.Repeat("<table><tr><td>A row for {{name}}</td></tr></table>\n", 50) + "</body></html>",
-			Headers: []models.Header{{Name: "List-Id", Value: "<news.sender.test>"}, {Name: "X-Order", Value: "№ {{order}}"}},
-			Tags:    []string{"news", "autumn"}}},
-		{Name: "right to left", Content: models.Content{Subject: "שלום {{name}}", Text: "مرحبا {{name}}\n\u200fשלום\u200e abc 123\n",
-			HTML: "<p dir=\"rtl\">مرحبا {{name}} \u200fשלום\u200e</p>"}},
-		{Name: "emoji", Content: models.Content{Subject: "🎉 {{name}} 👩\u200d👩\u200d👧\u200d👦", Text: "🎉🇩🇪👍🏽 {{order}}", HTML: "<p>🎉🇩🇪👍🏽 {{order}}</p>"}},
+		{
+			Name:    "HTML",
+			Content: models.Content{Subject: "Order {{order}}", HTML: "<p>Hello <b>{{name}}</b> & all</p>" + image},
+		},
+		{
+			Name: "newsletter",
+			Content: models.Content{Subject: "News for {{name}}: 20 % off", Text: "News\n====\n\n* 20 % off\n",
+				HTML: "<!doctype html><html><head><style>td { color: #333 }</style></head><body>" + image +
+					strings.Repeat("<table><tr><td>A row for {{name}}</td></tr></table>\n", 50) + "</body></html>",
+				Headers: []models.Header{{Name: "List-Id", Value: "<news.sender.test>"}, {Name: "X-Order", Value: "№ {{order}}"}},
+				Tags:    []string{"news", "autumn"}},
+		},
+		{
+			Name: "right to left",
+			Content: models.Content{Subject: "שלום {{name}}", Text: "مرحبا {{name}}\n\u200fשלום\u200e abc 123\n",
+				HTML: "<p dir=\"rtl\">مرحبا {{name}} \u200fשלום\u200e</p>"},
+		},
+		{
+			Name: "emoji",
+			Content: models.Content{
+				Subject: "🎉 {{name}} 👩\u200d👩\u200d👧\u200d👦",
+				Text:    "🎉🇩🇪👍🏽 {{order}}",
+				HTML:    "<p>🎉🇩🇪👍🏽 {{order}}</p>",
+			},
+		},
 		{Name: "lines of 998 bytes", Content: models.Content{Subject: strings.Repeat("s", 900),
 			Text: strings.Repeat(strings.Repeat("x", 998)+"\r\n", 3), HTML: "<p>" + strings.Repeat("y", 995) + "\n</p>"}},
 		{Name: "line breaks", Content: models.Content{Subject: "Breaks", Text: "a\r\nb\nc\r\n\r\n.\r\n..\r\nFrom here\n",

@@ -27,7 +27,12 @@ func newAttachment(size int) ([]byte, models.Attachment) {
 	source := rand.NewChaCha8([32]byte{byte(size)})
 	_, _ = source.Read(data)
 	sum := sha256.Sum256(data)
-	return data, models.Attachment{Filename: "f", Type: "text/plain", Size: int64(size), SHA256: hex.EncodeToString(sum[:])}
+	return data, models.Attachment{
+		Filename: "f",
+		Type:     "text/plain",
+		Size:     int64(size),
+		SHA256:   hex.EncodeToString(sum[:]),
+	}
 }
 
 // attach stores the pieces of an attachment.

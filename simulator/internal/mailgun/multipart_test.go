@@ -19,7 +19,11 @@ func FuzzMultipart(f *testing.F) {
 	f.Add([]byte(part + "\"\"\r\n\r\nvalue\r\n" + part + "\"x\"\r\n\r\n1\r\n--b--"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var have []string
-		whole := eachPart(body, "b", func(name []byte, _ partFile, value []byte) { have = append(have, string(name)+"="+string(value)) })
+		whole := eachPart(
+			body,
+			"b",
+			func(name []byte, _ partFile, value []byte) { have = append(have, string(name)+"="+string(value)) },
+		)
 		if !whole {
 			return
 		}
