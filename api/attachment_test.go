@@ -119,7 +119,7 @@ func formOf(t *testing.T, name string, first, second []byte) (contentType string
 	require.NoError(t, err)
 	part, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {"image/png"}, "Content-Id": {"<logo@x>"},
 		"Content-Transfer-Encoding": {"binary"},
-		"Content-Disposition": {`form-data; name="attachments"; filename="logo.png"`}})
+		"Content-Disposition":       {`form-data; name="attachments"; filename="logo.png"`}})
 	require.NoError(t, err)
 	_, _ = part.Write(second)
 	require.NoError(t, w.Close())
