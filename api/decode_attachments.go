@@ -123,13 +123,12 @@ func (f *contentFilter) scan(b []byte) (n int, begins bool) {
 	for i := 0; i < len(b); i++ {
 		c := b[i]
 		if f.inString {
-			if !f.inKey && !f.escaped { // skip to the next byte that matters
-				if k := bytes.IndexAny(b[i:], `"\`); k < 0 {
-					return len(b), false
-				} else if k > 0 {
-					i += k
-					c = b[i]
+			if !f.inKey && !f.escaped {
+				i += plainText(b[i:])
+				if i == len(b) {
+					break
 				}
+				c = b[i]
 			}
 			f.scanString(c)
 			continue
@@ -159,6 +158,18 @@ func (f *contentFilter) scan(b []byte) (n int, begins bool) {
 		}
 	}
 	return len(b), false
+}
+
+// plainText returns how many bytes, of the next ones, are neither a quote nor a backslash.
+func plainText(b []byte) int {
+	b = b[:min(len(b), 128)] // however many quotes and backslashes there are, the time is linear
+	if k := bytes.IndexByte(b, '"'); k >= 0 {
+		b = b[:k]
+	}
+	if k := bytes.IndexByte(b, '\\'); k >= 0 {
+		b = b[:k]
+	}
+	return len(b)
 }
 
 // scanString takes the next byte of a string that is passed on.
