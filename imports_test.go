@@ -139,7 +139,9 @@ var homes = map[string]string{
 	"github.com/sendgrid/sendgrid-go": "providers",
 	"github.com/mailgun/mailgun-go":   "providers",
 	"github.com/spf13/cobra":          "cmd",
-	"github.com/knadh/koanf":          "config",
+	"github.com/knadh/koanf":          "config cmd",
+	"github.com/osteele/liquid":       "service",
+	"github.com/santhosh-tekuri":      "service",
 	"go.opentelemetry.io/otel":        "tracing",
 	"github.com/gin-gonic/gin":        "api webhooks dashboard",
 }

@@ -83,9 +83,9 @@ func (c *cli) addCommands(root *cobra.Command) {
 	}
 	add("run", "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
-	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand())
-	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(), c.suppressionCommand(), c.queuesCommand(),
-		c.workersCommand(), c.auditCommand())
+	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.templateCommand())
+	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
+		c.suppressionCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
 	root.SetHelpCommandGroupID("run")
