@@ -94,6 +94,9 @@ func (s *Server) exportSuppressions(c *gin.Context) {
 	}
 	err := s.svc.EachSuppression(c.Request.Context(), caller(c), func(e service.SuppressionView) error {
 		begin()
+		if e.Email == "" { // it was erased
+			return nil
+		}
 		return out.Write(e.Row())
 	})
 	if err != nil && !begun {

@@ -187,3 +187,53 @@ func TestSuppressedAtAcceptance(t *testing.T) {
 		}
 	}
 }
+
+// TestPassUnsubscribes: urgent mail of a key with the scope reaches people who unsubscribed from
+// its category. It reaches nobody who complained or unsubscribed from everything, and bulk
+// mail of the key reaches neither.
+func TestPassUnsubscribes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	const js = "application/json"
+	for _, body := range []string{
+		`{"email": "a@example.com", "reason": "unsubscribe", "category": "news"}`,
+		`{"email": "b@example.com", "reason": "unsubscribe"}`,
+		`{"email": "c@example.com", "reason": "complaint", "category": "news"}`,
+	} {
+		require.Equal(t, 201, f.do("POST", "/v1/suppressions", js, strings.NewReader(body)).Status)
+	}
+	passing := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeSend, models.ScopePass}})
+	for _, c := range []struct {
+		lane, secret string
+		want         int
+	}{{"urgent", passing, 2}, {"bulk", passing, 3}, {"urgent", f.secret, 3}} {
+		r := f.do("POST", "/v1/batches", js, strings.NewReader(`{"from": "me@example.com", "subject": "s", "text": "t",
+			"category": "news", "lane": "`+c.lane+`", "to": ["a@example.com", "b@example.com", "c@example.com"]}`),
+			"Authorization", "Bearer "+c.secret)
+		var a service.Accepted
+		require.Equal(t, 202, r.Status, "%s", r.Body)
+		require.NoError(t, json.Unmarshal(r.Body, &a))
+		require.Equal(t, c.want, a.Suppressed, c.lane)
+	}
+}
+
+// TestErasedStaysSuppressed: an erased address is in no entry any more, and still suppressed.
+func TestErasedStaysSuppressed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	const js = "application/json"
+	for _, everyone := range []string{"", "?everyone=true"} {
+		r := f.do("POST", "/v1/suppressions"+everyone, js, strings.NewReader(`{"email": "ann@example.com", "why": "Ann asked"}`))
+		require.Equal(t, 201, r.Status)
+	}
+	r := f.do("POST", "/v1/erasures", js, strings.NewReader(`{"email": "Ann@example.com"}`))
+	require.Equal(t, 200, r.Status, "%s", r.Body)
+	for _, everyone := range []string{"", "?everyone=true"} {
+		v := read[struct{ Suppressions []service.SuppressionView }](f, "/v1/suppressions/ann@example.com"+everyone)
+		require.Len(t, v.Suppressions, 1)
+		require.Empty(t, v.Suppressions[0].Email)
+		require.Empty(t, v.Suppressions[0].Why)
+		file := string(f.get("/v1/suppressions/export" + everyone).Body)
+		require.NotContains(t, strings.ToLower(file), "ann")
+	}
+}

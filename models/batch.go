@@ -141,24 +141,26 @@ type Header struct {
 
 // Batch is one request, without its recipients. It never changes.
 type Batch struct {
-	ID          ID                `json:"id"`
-	User        string            `json:"user"`
-	Content     Content           `json:"content"`
-	Providers   []string          `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
-	Template    *TemplateUse      `json:"template,omitempty"`
-	Category    string            `json:"category,omitempty"`    // kind of mail, which a recipient may unsubscribe from
-	Metadata    map[string]string `json:"metadata,omitempty"`    // the sender's own, told with each log
-	Unsubscribe *Unsubscription   `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe
-	Lane        Lane              `json:"lane"`
-	OnUnknown   UnknownPolicy     `json:"on_unknown"`
-	Recipients  int               `json:"recipients"`
-	Duplicates  int               `json:"duplicates,omitempty"` // removed repeats
-	Suppressed  int               `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
-	Chunks      int               `json:"chunks"`
-	Sizes       []int             `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
-	Deadline    time.Time         `json:"deadline"`           // nothing is handed over later
-	Redacted    bool              `json:"redacted,omitempty"` // content and recipients were removed by retention
-	Damaged     bool              `json:"-"`                  // the batch cannot be read; only ID and User are set
+	ID        ID                `json:"id"`
+	User      string            `json:"user"`
+	Content   Content           `json:"content"`
+	Providers []string          `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Template  *TemplateUse      `json:"template,omitempty"`
+	Category  string            `json:"category,omitempty"` // kind of mail, which a recipient may unsubscribe from
+	Metadata  map[string]string `json:"metadata,omitempty"` // the sender's own, told with each log
+	// PassUnsubscribes lets the mail reach recipients who unsubscribed from its category.
+	PassUnsubscribes bool            `json:"pass_unsubscribes,omitempty"`
+	Unsubscribe      *Unsubscription `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe
+	Lane             Lane            `json:"lane"`
+	OnUnknown        UnknownPolicy   `json:"on_unknown"`
+	Recipients       int             `json:"recipients"`
+	Duplicates       int             `json:"duplicates,omitempty"` // removed repeats
+	Suppressed       int             `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
+	Chunks           int             `json:"chunks"`
+	Sizes            []int           `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
+	Deadline         time.Time       `json:"deadline"`           // nothing is handed over later
+	Redacted         bool            `json:"redacted,omitempty"` // content and recipients were removed by retention
+	Damaged          bool            `json:"-"`                  // the batch cannot be read; only ID and User are set
 }
 
 // Redact removes the content and the metadata.

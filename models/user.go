@@ -45,10 +45,14 @@ const (
 	ScopeSend    Scope = "send"    // post batches and control own batches
 	ScopeRead    Scope = "read"    // read own batches
 	ScopeOperate Scope = "operate" // control providers, users, blocks and queues; read the audit trail
+	// ScopePass lets urgent mail reach recipients who unsubscribed from its category.
+	ScopePass Scope = "pass_unsubscribes"
 )
 
 // Valid reports whether s is a scope.
-func (s Scope) Valid() bool { return s == ScopeSend || s == ScopeRead || s == ScopeOperate }
+func (s Scope) Valid() bool {
+	return slices.Contains([]Scope{ScopeSend, ScopeRead, ScopeOperate, ScopePass}, s)
+}
 
 // May reports whether the key has a scope.
 func (o *KeyOptions) May(s Scope) bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +89,7 @@ func (s *Service) Accept(
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
+		b.PassUnsubscribes = b.Lane == models.Urgent && slices.Contains(who.Scopes, models.ScopePass)
 		giveBack, err := s.takeQuota(ctx, who, &b)
 		if err != nil {
 			return Accepted{}, err

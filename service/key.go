@@ -175,7 +175,7 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 		at := "/scopes/" + strconv.Itoa(i)
 		switch {
 		case !sc.Valid():
-			f.Wrong(at, "invalid_value", "The scope must be send, read or operate.")
+			f.Wrong(at, "invalid_value", "The scope must be send, read, operate or pass_unsubscribes.")
 		case !who.May(sc):
 			f.Wrong(at, "scope_not_yours", "You cannot give a key a scope that you do not have.")
 		}

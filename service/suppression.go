@@ -26,7 +26,7 @@ type chunkEndings struct {
 
 // suppressedIn returns which recipients of a batch are suppressed.
 func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
-	mail := suppression.Mail{User: b.User, Category: b.Category}
+	mail := suppression.MailOf(b)
 	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
 }
 

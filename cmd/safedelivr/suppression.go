@@ -163,7 +163,12 @@ func (c *cli) exportSuppressions(l *suppressionList) *cobra.Command {
 				}
 				out := csv.NewWriter(c.out)
 				_ = out.Write(service.SuppressionColumns) // Error reports it
-				err = svc.EachSuppression(ctx, who, func(e service.SuppressionView) error { return out.Write(e.Row()) })
+				err = svc.EachSuppression(ctx, who, func(e service.SuppressionView) error {
+					if e.Email == "" { // it was erased
+						return nil
+					}
+					return out.Write(e.Row())
+				})
 				if out.Flush(); err == nil {
 					err = out.Error()
 				}

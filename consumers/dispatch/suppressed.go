@@ -10,17 +10,12 @@ import (
 	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
-// mailOf returns what the suppression lists must know of a batch.
-func mailOf(b *models.Batch) suppression.Mail {
-	return suppression.Mail{User: b.User, Category: b.Category}
-}
-
 // endSuppressed appends endings for the recipients of a job's step whose address is
 // suppressed, one for each cause. It reports whether there were any.
 func (d *Dispatcher) endSuppressed(ctx context.Context, c *Chunk, j *job) (ended bool, err error) {
 	numbers := slices.Collect(j.Who.All())
 	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
-	j.found, err = d.suppressions.Suppressed(ctx, mailOf(c.Batch), len(numbers), address, rulesMaxAge)
+	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
 	if err != nil || len(j.found.Suppressed) == 0 {
 		return false, err
 	}
@@ -45,7 +40,7 @@ func (d *Dispatcher) endSuppressed(ctx context.Context, c *Chunk, j *job) (ended
 // stillNone returns errHeldBack if a recipient of a call may be suppressed since
 // endSuppressed found none of them.
 func (d *Dispatcher) stillNone(ctx context.Context, c *Chunk, j *job, call *models.Call) error {
-	mail := mailOf(c.Batch)
+	mail := suppression.MailOf(c.Batch)
 	changed, err := d.suppressions.Changed(ctx, mail, &j.found, control.MaxRuleAge)
 	if err != nil || !changed {
 		return err

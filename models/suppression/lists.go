@@ -162,6 +162,11 @@ type Mail struct {
 	PassUnsubscribes bool // unsubscribes from a category do not count
 }
 
+// MailOf returns the mail of a batch.
+func MailOf(b *models.Batch) Mail {
+	return Mail{User: b.User, Category: b.Category, PassUnsubscribes: b.PassUnsubscribes}
+}
+
 // Found is what Suppressed has found.
 type Found struct {
 	// Suppressed has the recipients that are suppressed, by index, and why.
