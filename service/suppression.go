@@ -96,8 +96,7 @@ func suppressionList(who Caller) (string, error) {
 	return who.User, nil
 }
 
-// check adds the mistakes in the entry to a form, and returns the entry to be stored. at is
-// where its fields are.
+// check adds the mistakes in the entry to a form, and returns the entry to be stored.
 func (n *NewSuppression) check(f *Form, who Caller, origin models.SuppressionOrigin, now time.Time) models.Suppression {
 	a, err := intake.ParseAddress(n.Email)
 	if err != nil {
@@ -110,8 +109,8 @@ func (n *NewSuppression) check(f *Form, who Caller, origin models.SuppressionOri
 		f.Wrong("/reason", "invalid_value",
 			"reason must be one of complaint, hard_bounce, manual, unsubscribe and soft_bounce.")
 	}
-	if err := intake.CheckCategory(n.Category); err != nil {
-		f.Wrong("/category", "invalid_name", "%s", err)
+	if !intake.ValidCategory(n.Category) {
+		f.Wrong("/category", "invalid_name", "%s", intake.TagRule)
 	}
 	if !n.ExpiresAt.IsZero() && !n.ExpiresAt.After(now) {
 		f.Wrong("/expires_at", "invalid_value", "expires_at must be in the future.")

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -106,14 +105,15 @@ func (b *Builder) SetList(name string, elements iter.Seq2[int, string]) {
 func (b *Builder) addTag(at, tag string) {
 	switch {
 	case !validTag(tag):
-		b.Wrong(at, "invalid_name", "%s", tagRule)
+		b.Wrong(at, "invalid_name", "%s", TagRule)
 	case slices.Contains(b.tags, tag):
 		b.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(tag))
 	}
 	b.tags = append(b.tags, tag)
 }
 
-const tagRule = "A tag or category has 1 to 64 characters: letters a to z, digits, _, -, . or :."
+// TagRule says what a tag or a category must be.
+const TagRule = "A tag or category has 1 to 64 characters: letters a to z, digits, _, -, . or :."
 
 // validTag reports whether every provider takes a tag.
 func validTag(s string) bool {
@@ -226,17 +226,12 @@ func (b *Builder) setOptions(batch *models.Batch) {
 	c.Attachments = b.attached()
 	batch.Category = b.texts["category"]
 	if batch.Category != "" && !validTag(batch.Category) {
-		b.Wrong("/category", "invalid_name", "%s", tagRule)
+		b.Wrong("/category", "invalid_name", "%s", TagRule)
 	}
 }
 
-// CheckCategory returns an error that says what is wrong with a category. Empty is right.
-func CheckCategory(category string) error {
-	if category == "" || validTag(category) {
-		return nil
-	}
-	return errors.New(tagRule)
-}
+// ValidCategory reports whether a batch may have a category.
+func ValidCategory(category string) bool { return category == "" || validTag(category) }
 
 // setUnsubscribe lets the recipients unsubscribe, and adds the header fields of RFC 8058 for
 // it, unless the message has fields of its own.
