@@ -118,7 +118,7 @@ func TestSuppressionsAsCSV(t *testing.T) {
 	for n := range 2500 {
 		fmt.Fprintf(&rows, "complaint,a%d@example.com,x,news,2100-01-01T00:00:00Z\n", n)
 	}
-	rows.WriteString("complaint,nobody\nwhat,b@example.com\n,c@example.com,x,,tomorrow\n,d@example.com\n")
+	rows.WriteString("complaint,bob\nwhat,b@example.com\n,c@example.com,x,,tomorrow\n,d@example.com\n")
 	load := func(query, body string) (v service.SuppressionImport) {
 		t.Helper()
 		r := f.do("POST", "/v1/suppressions/import"+query, "text/csv", strings.NewReader(body))
@@ -189,8 +189,8 @@ func TestSuppressedAtAcceptance(t *testing.T) {
 }
 
 // TestPassUnsubscribes: urgent mail of a key with the scope reaches people who unsubscribed from
-// its category. It reaches nobody who complained or unsubscribed from everything, and bulk
-// mail of the key reaches neither.
+// its category. It does not reach people who complained or unsubscribed from everything, and
+// bulk mail of the key reaches none of them.
 func TestPassUnsubscribes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
@@ -223,7 +223,12 @@ func TestErasedStaysSuppressed(t *testing.T) {
 	f := newFixture(t).operator()
 	const js = "application/json"
 	for _, everyone := range []string{"", "?everyone=true"} {
-		r := f.do("POST", "/v1/suppressions"+everyone, js, strings.NewReader(`{"email": "ann@example.com", "why": "Ann asked"}`))
+		r := f.do(
+			"POST",
+			"/v1/suppressions"+everyone,
+			js,
+			strings.NewReader(`{"email": "ann@example.com", "why": "Ann asked"}`),
+		)
 		require.Equal(t, 201, r.Status)
 	}
 	r := f.do("POST", "/v1/erasures", js, strings.NewReader(`{"email": "Ann@example.com"}`))

@@ -111,8 +111,8 @@ type SuppressionImport struct {
 	Errors []FieldError `json:"errors"`
 }
 
-// ImportSuppressions adds the rows of a CSV file, which has the names of the columns in the first row: email, and any of
-// reason, category, expires_at and why. It may be repeated.
+// ImportSuppressions adds the rows of a CSV file, which has the names of the columns in the first row: email, and any
+// of reason, category, expires_at and why. It may be repeated.
 func (c *Client) ImportSuppressions(
 	ctx context.Context, csv io.Reader, options ...CallOption,
 ) (SuppressionImport, error) {

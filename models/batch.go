@@ -144,7 +144,7 @@ type Batch struct {
 	ID        ID                `json:"id"`
 	User      string            `json:"user"`
 	Content   Content           `json:"content"`
-	Providers []string          `json:"providers,omitempty"` // allowed, tried in this order; empty: all, weighted round robin
+	Providers []string          `json:"providers,omitempty"` // allowed, in this order; empty: all, weighted round robin
 	Template  *TemplateUse      `json:"template,omitempty"`
 	Category  string            `json:"category,omitempty"` // kind of mail, which a recipient may unsubscribe from
 	Metadata  map[string]string `json:"metadata,omitempty"` // the sender's own, told with each log

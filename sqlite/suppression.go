@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
@@ -96,16 +97,15 @@ func (s *Store) AppendAddition(ctx context.Context, list string, a models.Suppre
 		if err != nil || n == 1 {
 			return err
 		}
-		err = models.ErrInvalid
-		if e := c.query(`SELECT token FROM suppression_additions WHERE list = ? AND number = ?`, func(row []driver.Value) error {
-			if err = models.ErrExists; bytes.Equal(blob(row[0]), a.Token[:]) {
-				err = nil
-			}
-			return nil
-		}, list, a.Number); e != nil {
-			return e
-		}
-		return err
+		found := models.ErrInvalid // the number leaves a gap
+		err = c.query(`SELECT token FROM suppression_additions WHERE list = ? AND number = ?`,
+			func(row []driver.Value) error {
+				if found = models.ErrExists; bytes.Equal(blob(row[0]), a.Token[:]) {
+					found = nil
+				}
+				return nil
+			}, list, a.Number)
+		return cmp.Or(err, found)
 	})
 	if err != nil {
 		return fmt.Errorf("append addition %d of suppressions: %w", a.Number, err)

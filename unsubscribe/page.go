@@ -23,8 +23,7 @@ import (
 // Path is the path of the page. The token is appended to it.
 const Path = "/unsubscribe/"
 
-// All strangers together may make this many requests, of which each costs two reads of the
-// store.
+// All strangers together may make this many requests. Each costs two reads of the store.
 const (
 	perSecond = 200
 	burst     = 1000

@@ -46,7 +46,10 @@ func newRig(t *testing.T) *rig {
 		Chunks:      1,
 		Unsubscribe: models.NewUnsubscription(r.server.URL + Path),
 	}
-	first := models.Chunk{ID: r.batch.ID, Recipients: []models.Recipient{{Email: "Ann@example.com"}, {Email: "<b>@example.com"}}}
+	first := models.Chunk{
+		ID:         r.batch.ID,
+		Recipients: []models.Recipient{{Email: "Ann@example.com"}, {Email: "<b>@example.com"}},
+	}
 	require.NoError(t, r.store.PutBatch(t.Context(), r.batch, first))
 	return r
 }

@@ -42,7 +42,12 @@ func (c *cli) keyCommand() *cobra.Command {
 		},
 	}
 	add.Flags().StringVar(&name, "name", "", "what the key is for")
-	add.Flags().StringSliceVar(&scopes, "scope", nil, "what it may do: send, read, operate, pass_unsubscribes (default: send and read)")
+	add.Flags().StringSliceVar(
+		&scopes,
+		"scope",
+		nil,
+		"what it may do: send, read, operate, pass_unsubscribes (default: send and read)",
+	)
 	add.Flags().StringVar(&expires, "expires", "",
 		"until when it may be used: a day like 2026-12-31, a time, or a span like 720h "+
 			"(default: never, with the scope operate 90 days)")

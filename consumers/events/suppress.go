@@ -11,7 +11,7 @@ import (
 )
 
 // suppressedBy returns why no more mail is sent to the recipient of an event, or "". A guess
-// suppresses nobody.
+// suppresses no address.
 func suppressedBy(ev *models.Event) models.SuppressionReason {
 	switch {
 	case ev.Guess:

@@ -153,8 +153,8 @@ func (a *App) buildService(context.Context) error {
 	return nil
 }
 
-// unsubscribeURL returns the page at which recipients unsubscribe, without their token; empty:
-// nobody but this machine would reach it.
+// unsubscribeURL returns the page at which recipients unsubscribe, without their token. It is
+// empty without a public URL: recipients could not open the page.
 func unsubscribeURL(cfg *config.Config) string {
 	if cfg.PublicURL == "" {
 		return ""

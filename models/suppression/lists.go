@@ -155,7 +155,7 @@ func (l *Lists) apply(v *list, page []models.SuppressionAddition) {
 	}
 }
 
-// Mail says whose mail of which kind is to be sent.
+// Mail is what the lists must know about mail.
 type Mail struct {
 	User             string
 	Category         string

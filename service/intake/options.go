@@ -250,7 +250,10 @@ func (b *Builder) setUnsubscribe(batch *models.Batch) {
 	}
 	batch.Unsubscribe = models.NewUnsubscription(b.cfg.UnsubscribeURL)
 	c := &batch.Content
-	if slices.ContainsFunc(c.Headers, func(h models.Header) bool { return strings.EqualFold(h.Name, "List-Unsubscribe") }) {
+	if slices.ContainsFunc(
+		c.Headers,
+		func(h models.Header) bool { return strings.EqualFold(h.Name, "List-Unsubscribe") },
+	) {
 		return
 	}
 	c.Headers = append(slices.Clone(c.Headers),
