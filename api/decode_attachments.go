@@ -40,12 +40,15 @@ type contentFilter struct {
 // A contentCut says how many bytes less than the body the passed JSON has from an offset on.
 type contentCut struct{ at, removed int64 }
 
+// filterSpace is the number of bytes that a filter reads at a time of a large request.
+const filterSpace = 32 << 10
+
 // maxKey is more than the length of any escaped name that the filter looks for.
 const maxKey = 6 * len("attachments")
 
 // newContentFilter returns a filter of JSON that begins a file for each content.
 func newContentFilter(in io.Reader, newFile func() *intake.File) *contentFilter {
-	return &contentFilter{in: in, newFile: newFile, space: make([]byte, 32<<10)}
+	return &contentFilter{in: in, newFile: newFile, space: make([]byte, 1<<10)}
 }
 
 // original returns the position in the body of a position in the passed JSON.
@@ -74,6 +77,9 @@ func (f *contentFilter) Read(p []byte) (n int, err error) {
 		if len(f.buf) == 0 {
 			if n > 0 {
 				break // what is there need not wait
+			}
+			if f.passed > int64(len(f.space)) && len(f.space) < filterSpace {
+				f.space = make([]byte, filterSpace) // most requests are small
 			}
 			k, err := f.in.Read(f.space)
 			if k == 0 && err != nil {
