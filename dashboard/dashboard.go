@@ -235,6 +235,13 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
 
+		"GET /templates":                 d.templates,
+		"GET /templates/{name}":          d.template,
+		"POST /templates/{name}":         d.saveTemplate,
+		"POST /templates/{name}/preview": d.previewTemplate,
+		"POST /templates/{name}/publish": d.publishTemplate,
+		"POST /templates/{name}/archive": d.archiveTemplate,
+
 		"GET /providers":      d.providers,
 		"GET /live/providers": d.providersEvents,
 

@@ -222,10 +222,11 @@
     });
     const form = document.querySelector("form[data-live-preview]");
     if (form) {
-      restoreDraft(form);
+      const keeps = form.dataset.livePreview !== "only"; // the server has the draft
+      if (keeps) restoreDraft(form);
       form.addEventListener("input", (e) => {
         if (e.target.type !== "file") preview(form, 400);
-        keepDraft(form);
+        if (keeps) keepDraft(form);
       });
       preview(form, 0);
       let pressed = 0; // ignore a double click
@@ -233,7 +234,7 @@
         if (e.submitter?.matches("[data-preview]")) return;
         if (Date.now() - pressed < 3000) e.preventDefault();
         else pressed = Date.now();
-        keepDraft(form);
+        if (keeps) keepDraft(form);
         if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
       });
     } else {

@@ -1,0 +1,363 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/templates"
+)
+
+// templatesView is a page of the list of templates.
+type templatesView struct {
+	Templates []templates.Info
+	Next      string // URL of the next page, or ""
+}
+
+// templates is GET /templates.
+func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	if name := strings.TrimSpace(r.URL.Query().Get("new")); name != "" {
+		seeOther(w, r, "/templates/"+url.PathEscape(name))
+		return nil
+	}
+	list, next, err := d.service.Templates().List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
+	if err != nil {
+		return err
+	}
+	view := templatesView{Templates: list}
+	if next != "" {
+		view.Next = "/templates?cursor=" + url.QueryEscape(next)
+	}
+	d.render(w, r, v, http.StatusOK, "templates", page{Title: "Templates", Active: "templates", Data: view})
+	return nil
+}
+
+// templateView is the form of a template as it was entered, its errors, and its versions.
+type templateView struct {
+	Name, Subject, HTML, Text, Sender, Category string
+	Defaults, Schema, Languages                 string // JSON
+	AllowRaw                                    bool
+	To, Vars, Language                          string // of the preview
+	Version                                     int    // which the form began with; 0: a new template
+	Info                                        *templates.Info
+	Versions                                    []templates.VersionInfo
+	Changes                                     []change // between Version and Against
+	Against                                     int
+	Wrong                                       map[string]string
+	Problem, Done                               string
+}
+
+// template is GET /templates/{name}: the editor of a template, which may be a new one.
+func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	name := r.PathValue("name")
+	view := &templateView{Name: name, To: "ann@example.com", Vars: `{"name": "Ann"}`, Done: r.URL.Query().Get("done")}
+	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
+	t, err := d.service.Templates().Get(r.Context(), v.User, name, number)
+	var e *service.Error
+	switch {
+	case errors.As(err, &e) && e.Kind == service.NotFound && number == 0:
+		return d.showTemplate(w, r, v, http.StatusOK, view)
+	case err != nil:
+		return err
+	}
+	view.fill(&t)
+	if view.Against, _ = strconv.Atoi(r.URL.Query().Get("against")); view.Against > 0 {
+		old, err := d.service.Templates().Get(r.Context(), v.User, name, view.Against)
+		if err != nil {
+			return err
+		}
+		view.Changes = changes(textOfSource(&old.Source), textOfSource(&t.Source))
+	}
+	return d.showTemplate(w, r, v, http.StatusOK, view)
+}
+
+// fill fills the form with a version.
+func (t *templateView) fill(v *templates.Template) {
+	s := &v.Source
+	t.Version, t.Subject, t.HTML, t.Text = v.Version, s.Subject, s.HTML, s.Text
+	t.Sender, t.Category, t.AllowRaw = s.Sender, s.Category, s.AllowRaw
+	t.Defaults, t.Languages = indented(s.Defaults, len(s.Defaults)), indented(s.Languages, len(s.Languages))
+	t.Schema = indented(s.Schema, len(s.Schema))
+}
+
+// indented returns a value as JSON for people; "" if n is 0.
+func indented(v any, n int) string {
+	if n == 0 {
+		return ""
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(v) // it was decoded from JSON
+	return strings.TrimSpace(b.String())
+}
+
+// textOfSource returns a version as text, to compare it with others.
+func textOfSource(s *templates.Source) string {
+	var b strings.Builder
+	for _, part := range []struct{ name, text string }{
+		{"subject", s.Subject}, {"html", s.HTML}, {"text", s.Text}, {"sender", s.Sender}, {"category", s.Category},
+		{"defaults", indented(s.Defaults, len(s.Defaults))}, {"schema", indented(s.Schema, len(s.Schema))},
+		{"languages", indented(s.Languages, len(s.Languages))}, {"allow_raw", strconv.FormatBool(s.AllowRaw)},
+	} {
+		if part.text != "" && part.text != "false" {
+			b.WriteString(part.name + ":\n" + part.text + "\n")
+		}
+	}
+	return b.String()
+}
+
+// showTemplate shows the form with the versions of the template.
+func (d *Dashboard) showTemplate(
+	w http.ResponseWriter,
+	r *http.Request,
+	v *visitor,
+	status int,
+	t *templateView,
+) error {
+	if list, _, err := d.service.Templates().Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
+		t.Versions = list
+		info, err := d.service.Templates().Get(r.Context(), v.User, t.Name, 0)
+		if err != nil {
+			return err
+		}
+		t.Info = &info.Info
+	}
+	d.render(w, r, v, status, "template", page{Title: t.Name, Active: "templates", Data: t})
+	return nil
+}
+
+// readTemplate reads the form, and reports mistakes in the fields that are JSON.
+func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templates.Source, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
+	if err := r.ParseForm(); err != nil {
+		return nil, templates.Source{}, badForm(err)
+	}
+	f := func(name string) string { return lines(r.PostFormValue(name)) }
+	t := &templateView{
+		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
+		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"), Languages: f("languages"),
+		AllowRaw: r.PostFormValue("allow_raw") != "", To: f("to"), Vars: f("vars"), Language: f("language"),
+		Wrong: map[string]string{},
+	}
+	src := templates.Source{
+		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
+		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
+	}
+	for name, field := range map[string]any{"defaults": &src.Defaults, "schema": &src.Schema, "languages": &src.Languages} {
+		if text := strings.TrimSpace(f(name)); text != "" && json.Unmarshal([]byte(text), field) != nil {
+			t.Wrong[name] = "Enter a JSON object, or leave it empty."
+		}
+	}
+	return t, src, nil
+}
+
+// recipient returns the recipient of the preview, with the names of the variables that are
+// JSON.
+func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
+	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: map[string]string{}}
+	var vars map[string]json.RawMessage
+	if text := strings.TrimSpace(t.Vars); text != "" && json.Unmarshal([]byte(text), &vars) != nil {
+		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
+	}
+	for name, raw := range vars {
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			isJSON, s = append(isJSON, name), string(raw)
+		}
+		r.Vars[name] = s
+	}
+	r.Name = r.Vars["name"]
+	return r, isJSON
+}
+
+// saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
+// to one address if that button was pressed.
+func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	t, src, err := readTemplate(w, r)
+	if err != nil {
+		return err
+	}
+	to, isJSON := t.recipient()
+	if len(t.Wrong) > 0 {
+		return d.showTemplate(w, r, v, http.StatusUnprocessableEntity, t)
+	}
+	do := r.PostFormValue("do")
+	saved, err := d.service.Templates().AddVersion(r.Context(), v.User, t.Name, src, do == "publish")
+	var e *service.Error
+	if errors.As(err, &e) && e.Kind == service.NotFound {
+		saved, err = d.service.Templates().Create(r.Context(), v.User, t.Name, src, do == "publish")
+	}
+	if err == nil && do == "test" {
+		return d.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
+			Email: to.Email, Name: to.Name, Vars: to.Vars, JSON: isJSON,
+		})
+	}
+	if err != nil {
+		return d.refusedTemplate(w, r, v, t, err)
+	}
+	done := "saved"
+	if do == "publish" {
+		done = "published"
+	}
+	seeOther(w, r, fmt.Sprintf("/templates/%s?version=%d&done=%s", url.PathEscape(t.Name), saved.Version, done))
+	return nil
+}
+
+// refusedTemplate shows the form with what is wrong.
+func (d *Dashboard) refusedTemplate(
+	w http.ResponseWriter, r *http.Request, v *visitor, t *templateView, err error,
+) error {
+	var e *service.Error
+	if !errors.As(err, &e) || e.Kind == service.Internal {
+		return err
+	}
+	t.Problem = e.Detail
+	for _, f := range e.Fields {
+		field, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		if field == "template" || field == "from" || field == "name" {
+			t.Problem += " " + sentence(f.Detail)
+			continue
+		}
+		t.Wrong[field] = strings.TrimSpace(t.Wrong[field] + " " + sentence(f.Detail))
+	}
+	return d.showTemplate(w, r, v, e.Kind.Status(), t)
+}
+
+// testTemplate sends a version to one address, as a batch does.
+func (d *Dashboard) testTemplate(
+	w http.ResponseWriter, r *http.Request, v *visitor, t *templateView, ref string, to *service.Recipient,
+) error {
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	in.SetText("template", ref)
+	in.SetText("language", strings.TrimSpace(t.Language))
+	if err := in.Add(to); err != nil {
+		return err
+	}
+	a, _, err := d.service.Accept(r.Context(), v.caller(), in, service.Repeat{})
+	if err != nil {
+		return d.refusedTemplate(w, r, v, t, err)
+	}
+	seeOther(w, r, "/batches/"+a.ID.String())
+	return nil
+}
+
+// templatePreview is the page in the frame beside the form.
+var templatePreview = template.Must(
+	template.New("template preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
+<style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
+padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}
+.t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
+</style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
+{{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>{{.HTML}}{{with .Text}}<div class="t">{{.}}</div>{{end}}</html>`),
+)
+
+// previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
+// gets it, for the sandboxed frame beside the form.
+func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	t, src, err := readTemplate(w, r)
+	if err != nil {
+		return err
+	}
+	to, isJSON := t.recipient()
+	var wrong []string
+	for name, text := range t.Wrong {
+		wrong = append(wrong, name+": "+text)
+	}
+	slices.Sort(wrong)
+	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: src, To: to, JSON: isJSON}
+	p, err := d.service.Templates().Preview(r.Context(), v.User, sample)
+	var e *service.Error
+	switch {
+	case errors.As(err, &e) && e.Kind == service.Invalid:
+		for _, f := range e.Fields {
+			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
+		}
+	case err != nil:
+		return err
+	}
+	for _, warning := range p.Warnings {
+		wrong = append(wrong, warning.Detail)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	return templatePreview.Execute(w, map[string]any{
+		"Headers": p.Headers,
+		"Wrong":   wrong,
+		"HTML":    template.HTML(p.HTML), //nolint:gosec // previewPolicy keeps it from running
+		"Text":    p.Text,
+	})
+}
+
+// publishTemplate is POST /templates/{name}/publish.
+func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
+	if _, err := d.service.Templates().Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
+		return err
+	}
+	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
+	return nil
+}
+
+// archiveTemplate is POST /templates/{name}/archive.
+func (d *Dashboard) archiveTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	if _, err := d.service.Templates().Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
+		return err
+	}
+	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
+	return nil
+}
+
+// change is a line of a comparison: "+" is new, "-" is gone, "" is the same.
+type change struct{ Sign, Text string }
+
+// maxCompared is the number of lines of the largest text that is compared line by line.
+const maxCompared = 2000
+
+// changes compares two texts line by line: what is not in their longest common subsequence
+// was added or removed.
+func changes(before, after string) []change {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	if len(a) > maxCompared || len(b) > maxCompared {
+		return []change{{"", fmt.Sprintf("The versions have more than %d lines and are not compared.", maxCompared)}}
+	}
+	longest := make([][]int16, len(a)+1) // of the rest of both from a line on
+	for i := range longest {
+		longest[i] = make([]int16, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for k := len(b) - 1; k >= 0; k-- {
+			if a[i] == b[k] {
+				longest[i][k] = longest[i+1][k+1] + 1
+			} else {
+				longest[i][k] = max(longest[i+1][k], longest[i][k+1])
+			}
+		}
+	}
+	var out []change
+	i, k := 0, 0
+	for i < len(a) || k < len(b) {
+		switch {
+		case i < len(a) && k < len(b) && a[i] == b[k]:
+			out, i, k = append(out, change{"", a[i]}), i+1, k+1
+		case k == len(b) || i < len(a) && longest[i+1][k] >= longest[i][k+1]:
+			out, i = append(out, change{"-", a[i]}), i+1
+		default:
+			out, k = append(out, change{"+", b[k]}), k+1
+		}
+	}
+	return out
+}

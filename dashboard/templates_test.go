@@ -1,0 +1,92 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestTemplatePages writes a template, previews it, publishes and compares versions, sends a
+// test, and archives it.
+func TestTemplatePages(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/templates").text, "You have no templates yet.")
+	a := b.get("/templates?new=welcome")
+	require.Equal(t, "/templates/welcome", a.Request.URL.Path)
+	require.Contains(t, a.text, "A new template")
+
+	form := url.Values{
+		"subject": {"Hi {{name}}"}, "html": {"<p>{% if vip %}{{ city }}{% endif %}</p>"}, "text": {"one\ntwo"},
+		"sender": {
+			"shop@example.com",
+		}, "defaults": {`{"city": "B & B"}`}, "languages": {`{"de": {"subject": "Hallo {{name}}"}}`},
+		"to": {"me@example.com"}, "vars": {`{"name": "Ann", "vip": true}`}, "language": {"de-AT"}, "do": {"save"},
+	}
+	a = b.post("/templates/welcome/preview", form)
+	require.Contains(t, a.text, "Subject: Hallo Ann")
+	require.Contains(t, a.text, "<p>B &amp; B</p>")
+	require.True(t, strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "sandbox;"))
+	require.Contains(t, b.get("/templates").text, "You have no templates yet.", "a preview stores nothing")
+
+	a = b.post("/templates/welcome", form)
+	require.Contains(t, a.text, "Saved as a draft.")
+	form.Set("text", "one\n<three>")
+	form.Set("do", "publish")
+	a = b.post("/templates/welcome", form)
+	require.Contains(t, a.text, "version 2 is used by batches")
+	a = b.get("/templates/welcome?version=2&against=1")
+	require.Contains(t, a.text, "<del>- two</del>")
+	require.Contains(t, a.text, "<ins>+ &lt;three&gt;</ins>")
+	a = b.post("/templates/welcome/publish", url.Values{"version": {"1"}})
+	require.Contains(t, a.text, "version 1 is used by batches")
+
+	form.Set("do", "test")
+	a = b.post("/templates/welcome", form)
+	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+	require.Contains(t, a.text, "welcome@2</a> (de)", "the test is what the form says")
+	id, err := models.ParseID(strings.TrimPrefix(a.Request.URL.Path, "/batches/"))
+	require.NoError(t, err)
+	logs, err := f.service.Logs(
+		t.Context(),
+		service.Caller{User: "local"},
+		id.String(),
+		service.LogFilter{},
+		service.Page{},
+	)
+	require.NoError(t, err)
+	require.Len(t, logs.Logs, 1)
+	require.Equal(t, "me@example.com", logs.Logs[0].Email)
+
+	for field, c := range map[string][2]string{
+		"html":     {"a\n{% if %}", "Line 2: {% if %} has no condition."},
+		"defaults": {"x", "Enter a JSON object, or leave it empty."},
+		"vars":     {"[", "Enter a JSON object, or leave it empty."},
+	} {
+		old := form.Get(field)
+		form.Set(field, c[0])
+		a = b.post("/templates/welcome", form)
+		require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+		require.Contains(t, a.text, c[1])
+		require.Contains(t, a.text, `id="`+field+`-wrong"`)
+		require.Contains(t, b.post("/templates/welcome/preview", form).text, c[1])
+		form.Set(field, old)
+	}
+	a = b.post("/templates/welcome/archive", nil)
+	require.Contains(t, a.text, "Archived: batches cannot use it")
+	require.Regexp(t, `(?s)welcome</a></th><td>archived</td>`, b.get("/templates").text)
+}
+
+func TestChanges(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []change{{"", "a"}, {"-", "b"}, {"+", "x"}, {"", "c"}, {"+", "d"}}, changes("a\nb\nc", "a\nx\nc\nd"))
+	require.Equal(t, []change{{"", "a"}}, changes("a", "a"))
+	require.Len(t, changes(strings.Repeat("\n", 3000), "a"), 1)
+}
