@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -188,4 +189,20 @@ func TestPreviewIsTheBatch(t *testing.T) {
 	require.Equal(t, p.HTML, rs[0].Fill(b.Content.HTML, models.EscapeHTML))
 	require.Equal(t, "<p>&amp;;VIP Wien &amp; Graz</p>", p.HTML)
 	require.Equal(t, "no_text", p.Warnings[0].Code)
+}
+
+// TestThousandFromTemplate: a thousand recipients of a template with Liquid are one chunk, so
+// one call to a provider.
+func TestThousandFromTemplate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.template(letter)
+	var to []string
+	for i := range models.MaxChunkRecipients {
+		to = append(to, fmt.Sprintf(`{"email": "r%d@b.de", "vars": {"vip": true, "items": [{"title": "%d"}]}}`, i, i))
+	}
+	_, b, rs := f.accepted(f.post(`{"template": "welcome", "to": [` + strings.Join(to, ",") + `]}`))
+	require.Equal(t, 1, b.Chunks)
+	require.Len(t, rs, models.MaxChunkRecipients)
+	require.Equal(t, "<p>7;VIP Wien &amp; Graz</p>", rs[7].Fill(b.Content.HTML, models.EscapeHTML))
 }

@@ -3,6 +3,8 @@ package message
 import (
 	"strings"
 	"testing"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 func TestMailbox(t *testing.T) {
@@ -44,5 +46,23 @@ func TestLine(t *testing.T) {
 	}
 	if Body("a\x00b\r\n\xff") != "ab\r\n\ufffd" {
 		t.Errorf("%q", Body("a\x00b\r\n\xff"))
+	}
+}
+
+// TestSlots: a slot of HTML is put in as it is, because the template has escaped the values in
+// it. Other values are escaped, also those of slots of other parts.
+func TestSlots(t *testing.T) {
+	r := &models.Recipient{Vars: map[string]string{
+		models.SlotName('h', 0): "<b>&amp;</b>", models.SlotName('t', 0): "<b>", "x": "<b>",
+	}}
+	for v, want := range map[Var]string{
+		{models.SlotName('h', 0), HTMLForm}: "<b>&amp;</b>",
+		{models.SlotName('t', 0), HTMLForm}: "&lt;b&gt;",
+		{models.SlotName('t', 0), TextForm}: "<b>",
+		{"x", HTMLForm}:                     "&lt;b&gt;",
+	} {
+		if got, ok := v.Value(r); !ok || got != want {
+			t.Errorf("%v: %q, want %q", v, got, want)
+		}
 	}
 }
