@@ -15,10 +15,10 @@ import (
 
 // Bounds of rendering a part for a recipient.
 const (
-	maxPasses = 10_000      // of loops
-	maxOutput = 256 << 10   // bytes of all slots of a part
-	maxSlot   = 64 << 10    // bytes of a slot
-	maxTime   = time.Second // for all of it
+	maxPasses = 10_000          // of loops
+	maxOutput = 256 << 10       // bytes of all slots of a part
+	maxSlot   = 64 << 10        // bytes of a slot
+	maxTime   = 5 * time.Second // for all of it
 )
 
 const (
