@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -151,6 +152,8 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 		return "the mail was delivered", nil
 	case hardBounce && o.bounced > 0:
 		return "", nil
+	case l.Reason == string(models.Suppressed):
+		return d.suppressedWrongly(ctx, l)
 	case d.mayFail == nil:
 		return "nothing kept the mail from being delivered", nil
 	}
@@ -159,4 +162,22 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 		return "", err
 	}
 	return "no fault that its mail met leads to that", nil
+}
+
+// suppressedWrongly says why a log may not have ended as suppressed; "" if it may: a provider
+// reported of other mail that the address is bad or does not want mail.
+func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, error) {
+	entries, err := d.client.SuppressionsOf(ctx, l.Email)
+	var e *client.Error
+	if errors.As(err, &e) && e.Code == "not_found" {
+		return "its address is not suppressed", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	reported := func(s client.Suppression) bool { return s.Origin == "event" && s.LogID != "" && s.LogID != l.ID }
+	if !slices.ContainsFunc(entries, reported) {
+		return "no event of other mail suppressed its address", nil
+	}
+	return "", nil
 }
