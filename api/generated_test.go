@@ -119,7 +119,8 @@ func (g *generator) object(s *openapi3.Schema, depth int) map[string]any {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if required := slices.Contains(s.Required, name) || slices.Contains(often, name); required && g.chance(97) || !required && g.chance(25) {
+		required := slices.Contains(s.Required, name) || slices.Contains(often, name)
+		if required && g.chance(97) || !required && g.chance(25) {
 			out[name] = g.value(name, s.Properties[name], depth+1)
 		}
 	}

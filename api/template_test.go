@@ -101,20 +101,33 @@ func TestTemplateMistakes(t *testing.T) {
 		`{"name": "odd", "subject": "s", "text": "{{need}}\n{{ 1 | divided_by: n }}", "sender": "a@b.de", "publish": true}`,
 	)
 	f.template(`{"name": "draft", "subject": "s", "text": "t", "sender": "a@b.de"}`)
-	for body, want := range map[string]string{
-		`{"template": "nothing", "to": ["a@b.de"]}`:                                                                            "/template unknown_template",
-		`{"template": "welcome@2", "to": ["a@b.de", "x"]}`:                                                                     "/to/1 invalid_address,/template unknown_template",
-		`{"template": "draft", "to": ["a@b.de"]}`:                                                                              "/template template_not_published",
-		`{"template": "welcome", "subject": "s", "html": "x", "to": ["a@b.de"]}`:                                               "/subject conflict,/html conflict",
-		`{"template": "welcome", "to": ["a@b.de", {"email": "b@b.de", "vars": {"vip": 1}}]}`:                                   "/to/1/vars/vip schema_mismatch",
-		`{"template": "odd", "to": [{"email": "b@b.de", "vars": {"n": 1}}]}`:                                                   "/template unknown_placeholder",
-		`{"template": "odd", "to": [{"email": "b@b.de", "vars": {"n": 0, "need": 1}}]}`:                                        "/to/0 template_failed",
-		`{"template": {"name": 1, "x": 2}, "to": ["a@b.de"]}`:                                                                  "/template/name wrong_type,/template/x unknown_field,/from required,/subject required,/html required",
-		`{"from": "a@b.de", "subject": "s", "text": "t", "to": [{"email": "b@b.de", "vars": {"l": []}}]}`:                      "/to/0/vars/l wrong_type",
-		`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": [{"email": "b@b.de", "vars": {"_slot.h0": "<b>"}}]}`: "/to/0/vars/_slot.h0 invalid_name",
-		`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": ["b@b.de"]}`:                                         "/text unknown_placeholder",
-		`{"from": "a@b.de", "subject": "s", "text": "t", "language": "de", "to": ["b@b.de"]}`:                                  "/language conflict",
+	for _, c := range [][2]string{
+		{`{"template": "nothing", "to": ["a@b.de"]}`, "/template unknown_template"},
+		{`{"template": "welcome@2", "to": ["a@b.de", "x"]}`, "/to/1 invalid_address,/template unknown_template"},
+		{`{"template": "draft", "to": ["a@b.de"]}`, "/template template_not_published"},
+		{`{"template": "welcome", "subject": "s", "html": "x", "to": ["a@b.de"]}`, "/subject conflict,/html conflict"},
+		{
+			`{"template": "welcome", "to": ["a@b.de", {"email": "b@b.de", "vars": {"vip": 1}}]}`,
+			"/to/1/vars/vip schema_mismatch",
+		},
+		{`{"template": "odd", "to": [{"email": "b@b.de", "vars": {"n": 1}}]}`, "/template unknown_placeholder"},
+		{`{"template": "odd", "to": [{"email": "b@b.de", "vars": {"n": 0, "need": 1}}]}`, "/to/0 template_failed"},
+		{
+			`{"template": {"name": 1, "x": 2}, "to": ["a@b.de"]}`,
+			"/template/name wrong_type,/template/x unknown_field,/from required,/subject required,/html required",
+		},
+		{
+			`{"from": "a@b.de", "subject": "s", "text": "t", "to": [{"email": "b@b.de", "vars": {"l": []}}]}`,
+			"/to/0/vars/l wrong_type",
+		},
+		{
+			`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": [{"email": "b@b.de", "vars": {"_slot.h0": "<b>"}}]}`,
+			"/to/0/vars/_slot.h0 invalid_name",
+		},
+		{`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": ["b@b.de"]}`, "/text unknown_placeholder"},
+		{`{"from": "a@b.de", "subject": "s", "text": "t", "language": "de", "to": ["b@b.de"]}`, "/language conflict"},
 	} {
+		body, want := c[0], c[1]
 		r := f.post(body)
 		require.Equal(t, http.StatusUnprocessableEntity, r.Status, "%s: %s", body, r.Body)
 		var got []string

@@ -123,8 +123,8 @@ type Recipient struct {
 	// Email is an address by RFC 5322, with or without a name.
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
-	// Vars are the values of placeholders: strings, numbers and booleans, and for templates also lists and objects. The placeholders name and email have a value
-	// without them.
+	// Vars are the values of placeholders: strings, numbers and booleans, and for templates also lists and objects. The
+	// placeholders name and email have a value without them.
 	Vars map[string]any `json:"vars,omitempty"`
 	// Metadata are up to 50 short values of your own, which come back with the log.
 	Metadata map[string]string `json:"metadata,omitempty"`

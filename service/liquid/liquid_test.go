@@ -127,36 +127,37 @@ func TestEscaping(t *testing.T) {
 // TestMistakes: each mistake is named with its line.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
-	for source, want := range map[string]string{
-		"a\n{{ x":                                  "line 2: {{ is not closed",
-		"a\n\n{% if x":                             "line 3: {% is not closed",
-		"{{ }}":                                    "line 1: {{}} is empty",
-		"\n{% if x %}\n{% for y in x %}":           "line 3: {% for %} has no {% endfor %}",
-		"{% endif %}":                              "line 1: {% endif %} ends no block",
-		"{% if x %}\n{% endfor %}":                 "line 2: {% endfor %} ends no block",
-		"{% if %}a{% endif %}":                     "line 1: {% if %} has no condition",
-		"a\n\n{% if x == %}a{% endif %}":           "line 3: syntax error",
-		"a {{ b }}\n{{ x y }}":                     "line 2: syntax error",
-		"{% else %}":                               "line 1: {% else %} is allowed only in",
-		"{% break %}":                              "line 1: {% break %} is allowed only in for",
-		"\n{% include 'x' %}":                      "line 2: there is no tag include",
-		"{% capture x %}{% endcapture %}":          "line 1: there is no tag capture",
-		"{{ x | inspect }}":                        "line 1: there is no filter inspect",
-		"{% assign x = y | nope %}":                "line 1: there is no filter nope",
-		"{{ (1..1000000000) | join }}":             "line 1: a range is allowed only in for",
-		"{% assign x = (1..1000000000) %}":         "line 1: a range is allowed only in for",
-		"{% for i in (1..9) | reverse %}":          "line 1: a range is allowed only in for",
-		manyNames():                                "line 1: it has more than 100 different placeholders and pieces of Liquid",
-		"{% raw %}":                                "line 1: {% raw %} has no {% endraw %}",
-		"{{ 'x }}":                                 "line 1: a quotation mark ' is not closed",
-		"a\x00":                                    "line 1: it has a NUL",
-		"{% raw %}{{% endraw %}{{ name }}":         "line 1: a { stands right before braces",
-		"{{ x | raw | upcase }}":                   "line 1: raw must be the last filter",
-		"{% assign 1x = 2 %}":                      "line 1: write {% assign name = value %}",
-		"{% for x %}{% endfor %}":                  "line 1: write {% for name in list %}",
-		strings.Repeat("{% if a %}", 21):           "line 1: blocks are nested more than 20 deep",
-		"{{ '" + strings.Repeat("x", 2000) + "'}}": "line 1: {{ is not closed by }} within 2000 bytes",
+	for _, c := range [][2]string{
+		{"a\n{{ x", "line 2: {{ is not closed"},
+		{"a\n\n{% if x", "line 3: {% is not closed"},
+		{"{{ }}", "line 1: {{}} is empty"},
+		{"\n{% if x %}\n{% for y in x %}", "line 3: {% for %} has no {% endfor %}"},
+		{"{% endif %}", "line 1: {% endif %} ends no block"},
+		{"{% if x %}\n{% endfor %}", "line 2: {% endfor %} ends no block"},
+		{"{% if %}a{% endif %}", "line 1: {% if %} has no condition"},
+		{"a\n\n{% if x == %}a{% endif %}", "line 3: syntax error"},
+		{"a {{ b }}\n{{ x y }}", "line 2: syntax error"},
+		{"{% else %}", "line 1: {% else %} is allowed only in"},
+		{"{% break %}", "line 1: {% break %} is allowed only in for"},
+		{"\n{% include 'x' %}", "line 2: there is no tag include"},
+		{"{% capture x %}{% endcapture %}", "line 1: there is no tag capture"},
+		{"{{ x | inspect }}", "line 1: there is no filter inspect"},
+		{"{% assign x = y | nope %}", "line 1: there is no filter nope"},
+		{"{{ (1..1000000000) | join }}", "line 1: a range is allowed only in for"},
+		{"{% assign x = (1..1000000000) %}", "line 1: a range is allowed only in for"},
+		{"{% for i in (1..9) | reverse %}", "line 1: a range is allowed only in for"},
+		{manyNames(), "line 1: it has more than 100 different placeholders and pieces of Liquid"},
+		{"{% raw %}", "line 1: {% raw %} has no {% endraw %}"},
+		{"{{ 'x }}", "line 1: a quotation mark ' is not closed"},
+		{"a\x00", "line 1: it has a NUL"},
+		{"{% raw %}{{% endraw %}{{ name }}", "line 1: a { stands right before braces"},
+		{"{{ x | raw | upcase }}", "line 1: raw must be the last filter"},
+		{"{% assign 1x = 2 %}", "line 1: write {% assign name = value %}"},
+		{"{% for x %}{% endfor %}", "line 1: write {% for name in list %}"},
+		{strings.Repeat("{% if a %}", 21), "line 1: blocks are nested more than 20 deep"},
+		{"{{ '" + strings.Repeat("x", 2000) + "'}}", "line 1: {{ is not closed by }} within 2000 bytes"},
 	} {
+		source, want := c[0], c[1]
 		_, err := Compile(source, HTML, true)
 		require.Error(t, err, source)
 		require.Contains(t, err.Error(), want, source)
@@ -176,17 +177,21 @@ func manyNames() string {
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 60_000)
-	for source, want := range map[string]string{
-		"\n{% for i in (1..1000000000) %}{% endfor %}":                                                "loops have more than 10000 passes",
-		"{% for i in (1..200) %}{% for k in (1..200) %}{% endfor %}{% endfor %}":                      "loops have more than 10000 passes",
-		"{% assign a = 'x' %}{% for i in (1..99) %}{% assign a = a | append: a %}{% endfor %}{{ a }}": "a filter has more than 65536 bytes",
-		"{% for i in (1..99) %}{{ long }}{% endfor %}":                                                "the result has more than 262144 bytes",
-		"{{ long | strip }}{{ long | strip }}":                                                        "a piece of it has more than 65536 bytes",
-		"a\n{{ long | replace: 'x', long }}":                                                          "line 2: error applying filter \"replace\"",
-		"{{ long | split: '' | join: long }}":                                                         "a list has more than",
-		"{{ 'now' | date: '%1000000000d' }}":                                                          "a date format has",
-		"\n\n{{ 1 | divided_by: 0 }}":                                                                 "line 3: error applying filter",
+	for _, c := range [][2]string{
+		{"\n{% for i in (1..1000000000) %}{% endfor %}", "loops have more than 10000 passes"},
+		{"{% for i in (1..200) %}{% for k in (1..200) %}{% endfor %}{% endfor %}", "loops have more than 10000 passes"},
+		{
+			"{% assign a = 'x' %}{% for i in (1..99) %}{% assign a = a | append: a %}{% endfor %}{{ a }}",
+			"a filter has more than 65536 bytes",
+		},
+		{"{% for i in (1..99) %}{{ long }}{% endfor %}", "the result has more than 262144 bytes"},
+		{"{{ long | strip }}{{ long | strip }}", "a piece of it has more than 65536 bytes"},
+		{"a\n{{ long | replace: 'x', long }}", "line 2: error applying filter \"replace\""},
+		{"{{ long | split: '' | join: long }}", "a list has more than"},
+		{"{{ 'now' | date: '%1000000000d' }}", "a date format has"},
+		{"\n\n{{ 1 | divided_by: 0 }}", "line 3: error applying filter"},
 	} {
+		source, want := c[0], c[1]
 		p, err := Compile(source, Text, true)
 		require.NoError(t, err, source)
 		_, err = p.Render(t.Context(), map[string]any{"long": long})
