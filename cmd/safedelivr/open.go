@@ -77,11 +77,16 @@ func noDataFolder(folder string) error {
 
 // handOver has the process that holds the data folder run the command.
 func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
+	folder, err := os.Getwd()
+	if err != nil {
+		return err
+	}
 	code, err := app.HandOver(ctx, cfg.DataDir, app.Command{
-		Args:  withoutConfig(c.args),
-		RanBy: c.person(),
-		Out:   c.out,
-		Err:   c.err,
+		Args:   withoutConfig(c.args),
+		RanBy:  c.person(),
+		Folder: folder,
+		Out:    c.out,
+		Err:    c.err,
 	})
 	if err == nil && code != 0 {
 		err = exitCode(code)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -30,6 +31,7 @@ type cli struct {
 	args       []string
 	server     *server // the process that runs a handed-over command; nil in the process of the user
 	ranBy      string  // who handed it over
+	folder     string  // where it was run; empty: here
 	configFile string
 	resolver   dnscheck.Resolver // nil: that of the system
 }
@@ -95,17 +97,27 @@ func (c *cli) addCommands(root *cobra.Command) {
 	c.completeNames(root)
 }
 
+// path returns a path of the command line as this process finds it. A server that carries out the command works in
+// another folder.
+func (c *cli) path(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(c.folder, name)
+}
+
 // handedOver are the commands that another process may hand over to the server.
 func handedOver() app.Commands {
 	return app.Commands{
 		Names: []string{"user", "key", "login", "send", "batch", "log", "release", "provider", "block", "suppression",
-			"queues", "parked", "workers", "audit", "check", "replay", "hold", "erase", "names"},
+			"template", "queues", "parked", "workers", "audit", "check", "replay", "hold", "erase", "names"},
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{
 				streams: streams{out: cmd.Out, err: cmd.Err},
 				args:    cmd.Args,
 				server:  serverOf(a),
 				ranBy:   cmd.RanBy,
+				folder:  cmd.Folder,
 			}
 			return c.run(ctx)
 		},

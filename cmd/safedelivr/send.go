@@ -97,7 +97,7 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 		}
 	}
 	for i, path := range o.attach {
-		if err := attach(in, i, path); err != nil {
+		if err := attach(in, i, c.path(path)); err != nil {
 			return err
 		}
 	}

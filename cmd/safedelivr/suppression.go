@@ -5,7 +5,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,10 +122,7 @@ func (c *cli) importSuppressions(l *suppressionList) *cobra.Command {
 expires_at and why. Rows with mistakes are left out. It may be repeated.`,
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.server != nil && !filepath.IsAbs(args[0]) {
-				return fmt.Errorf("the running server reads the file: give its whole path instead of %s", args[0])
-			}
-			file, err := os.Open(args[0])
+			file, err := os.Open(c.path(args[0]))
 			if err != nil {
 				return err
 			}

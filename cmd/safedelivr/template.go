@@ -9,8 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -61,19 +59,10 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 		"Store each folder of DIR as a new version of the template of its name, unless it is the same",
 		1,
 		func(ctx context.Context, l *templates.Library, user string, args []string) error {
-			return c.pushTemplates(ctx, l, user, os.DirFS(args[0]), publish)
+			return c.pushTemplates(ctx, l, user, os.DirFS(c.path(args[0])), publish)
 		},
 	)
 	push.Long = "The folder must be readable for the server, if one runs: it carries out the command."
-	push.PreRunE = func(_ *cobra.Command, args []string) error {
-		dir, err := filepath.Abs(args[0])
-		if err != nil {
-			return err
-		}
-		// A server that carries out the command works in another folder.
-		c.args[slices.Index(c.args, args[0])], args[0] = dir, dir
-		return nil
-	}
 	push.Flags().BoolVar(&publish, "publish", false, "publish the versions")
 	var to, name, vars, language string
 	preview := about(

@@ -34,13 +34,16 @@ type Commands struct {
 type Command struct {
 	Args []string
 	// RanBy is who ran it, as the owner of the socket says.
-	RanBy    string
+	RanBy string
+	// Folder is where it was run: paths of its arguments are relative to it.
+	Folder   string
 	Out, Err io.Writer
 }
 
 type adminRequest struct {
-	Args  []string `json:"args"`
-	RanBy string   `json:"ran_by"`
+	Args   []string `json:"args"`
+	RanBy  string   `json:"ran_by"`
+	Folder string   `json:"folder"`
 }
 
 // adminPart is a part of what a command printed. The answer is a sequence of them, sent while the command runs, so that
@@ -90,7 +93,9 @@ func (a *App) runCommand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := newAnswer(w)
-	code := a.commands.Run(r.Context(), a, Command{Args: q.Args, RanBy: q.RanBy, Out: answer.out, Err: answer})
+	code := a.commands.Run(r.Context(), a, Command{
+		Args: q.Args, RanBy: q.RanBy, Folder: q.Folder, Out: answer.out, Err: answer,
+	})
 	answer.write(adminPart{Code: &code})
 }
 
@@ -162,7 +167,7 @@ func HandOver(ctx context.Context, dataDir string, cmd Command) (code int, err e
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialAdmin(ctx, path) }
 	client := http.Client{Transport: &http.Transport{DialContext: dial}}
 	defer client.CloseIdleConnections()
-	body, err := json.Marshal(adminRequest{Args: cmd.Args, RanBy: cmd.RanBy})
+	body, err := json.Marshal(adminRequest{Args: cmd.Args, RanBy: cmd.RanBy, Folder: cmd.Folder})
 	if err != nil {
 		return 0, err
 	}

@@ -78,7 +78,7 @@ func TestHandOver(t *testing.T) {
 	cfg, err := config.Load("", []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"})
 	require.NoError(t, err)
 	commands := Commands{Names: []string{"audit"}, Run: func(_ context.Context, a *App, c Command) int {
-		fmt.Fprint(c.Out, c.RanBy, c.Args, a.Addr())
+		fmt.Fprint(c.Out, c.RanBy, c.Folder, c.Args, a.Addr())
 		return 4
 	}}
 	a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler), commands)
@@ -87,11 +87,11 @@ func TestHandOver(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx) }()
 	var out strings.Builder
-	c := Command{Args: []string{"audit", "--all"}, RanBy: "zoe", Out: &out, Err: &out}
+	c := Command{Args: []string{"audit", "--all"}, RanBy: "zoe", Folder: "/here", Out: &out, Err: &out}
 	code, err := HandOver(t.Context(), cfg.DataDir, c)
 	require.NoError(t, err)
 	require.Equal(t, 4, code)
-	require.Equal(t, "zoe[audit --all]"+a.Addr(), out.String())
+	require.Equal(t, "zoe/here[audit --all]"+a.Addr(), out.String())
 	c.Args = []string{"serve"}
 	_, err = HandOver(t.Context(), cfg.DataDir, c)
 	require.ErrorContains(t, err, "400")
