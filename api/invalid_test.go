@@ -228,10 +228,6 @@ func TestNameIsSaidOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(p.Errors[0].Detail, "name"), p.Errors[0].Detail)
 }
 
-// TestPlaceholders: each recipient needs a value for each placeholder.
-// TestMalformedPlaceholder: the error quotes the text, tells its place and how to escape it.
-// TestManySetsOfVars: placeholders are checked even if the recipients have too many different
-// sets of variables to keep.
 // TestManyMistakes: the first hundred mistakes are listed, and all are counted.
 func TestManyMistakes(t *testing.T) {
 	t.Parallel()
@@ -247,8 +243,6 @@ func TestManyMistakes(t *testing.T) {
 	require.Equal(t, "/to/99/vars/x", p.Errors[99].Pointer)
 }
 
-// inSubject returns the change of a request whose subject has a placeholder with the value of a
-// variable.
 // TestHeaderInjection: line breaks and control characters are refused in all fields that become
 // header lines.
 func TestHeaderInjection(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestPlaceholders: each recipient needs a value for each placeholder.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -64,6 +65,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
+// TestMalformedPlaceholder: the error quotes the text, tells its place and how to escape it.
 func TestMalformedPlaceholder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -73,6 +75,8 @@ func TestMalformedPlaceholder(t *testing.T) {
 	require.Contains(t, p.Errors[0].Detail, "Write {{{{ for a literal {{.")
 }
 
+// TestManySetsOfVars: placeholders are checked even if the recipients have too many different
+// sets of variables to keep.
 func TestManySetsOfVars(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -87,6 +91,8 @@ func TestManySetsOfVars(t *testing.T) {
 	require.Equal(t, []string{"/to/1050/vars/x unknown_placeholder"}, p.pointers())
 }
 
+// inSubject returns the change of a request whose subject has a placeholder with the value of a
+// variable.
 func inSubject(placeholder, name, value string) string {
 	return `{"subject": "Hi ` + placeholder + `", "to": [{"email": "ann@example.com", ` +
 		`"vars": {"` + name + `": "Ann` + value + `"}}]}`

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// TestPagesAreLimited: the pages of a user are limited as requests to the API are, and counted apart from them.
 func TestPagesAreLimited(t *testing.T) {
 	f := newRigOf(t, service.Config{Quotas: models.Limits{models.RequestsAtOnce: 1}}, nil)
 	ann := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now().UTC()}
@@ -32,6 +33,7 @@ func TestPagesAreLimited(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/settings").StatusCode)
 }
 
+// TestFormsOfStrangersAreBounded: few forms that come without a session are read at the same time.
 func TestFormsOfStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

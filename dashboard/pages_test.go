@@ -368,8 +368,6 @@ func TestFirstPageSize(t *testing.T) {
 	require.NotRegexp(t, `<script(?: [^>]*)?>[^<]`, page.text, "a page has an inline script")
 }
 
-// TestPagesAreLimited: the pages of a user are limited as requests to the API are, and counted apart from them.
-// TestFormsOfStrangersAreBounded: few forms that come without a session are read at the same time.
 // TestAttention: the overview begins with what needs attention, the gravest first, and says if
 // nothing does. Only operators are told of what only they can change.
 func TestAttention(t *testing.T) {

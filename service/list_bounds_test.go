@@ -12,6 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
+// TestPagesReadABoundedAmount: a page that would read too much ends early, says until when it
+// searched, and the next page goes on there.
 func TestPagesReadABoundedAmount(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
@@ -45,6 +47,8 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 	}, 10), func(b BatchView) models.ID { return b.ID }))
 }
 
+// TestBoundedPagesOfABatch: pages of a batch that end because they have read enough go on where
+// they ended, in both directions, and list nothing twice.
 func TestBoundedPagesOfABatch(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)

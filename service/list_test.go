@@ -413,8 +413,3 @@ func TestListsByTimeAndText(t *testing.T) {
 		})
 	}
 }
-
-// TestPagesReadABoundedAmount: a page that would read too much ends early, says until when it
-// searched, and the next page goes on there.
-// TestBoundedPagesOfABatch: pages of a batch that end because they have read enough go on where
-// they ended, in both directions, and list nothing twice.
