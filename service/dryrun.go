@@ -1,0 +1,220 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// DryRun is what would happen to a batch if it were sent now.
+type DryRun struct {
+	DryRun     bool        `json:"dry_run"` // true
+	Recipients int         `json:"recipients"`
+	Duplicates int         `json:"duplicates"`
+	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
+	Lane       models.Lane `json:"lane"`
+	Deadline   time.Time   `json:"deadline"`
+	Routes     []Route     `json:"routes"`
+	// Seconds is the least time that the rates of the providers allow; nil if a provider that
+	// gets mail has no rate, or if nothing is sent now.
+	Seconds *float64 `json:"seconds,omitempty"`
+}
+
+// Route is the way of recipients who are treated alike.
+type Route struct {
+	Recipients int             `json:"recipients"`
+	Providers  []RouteProvider `json:"providers"`        // that the batch may use, in order of preference
+	Waits      *models.Wait    `json:"waits,omitempty"`  // what the mail waits for, if none takes it now
+	Reason     models.Reason   `json:"reason,omitempty"` // why it would fail at once
+	Text       string          `json:"text"`             // all of this, for people
+	stands     string          // for routes that are alike
+}
+
+// RouteProvider is a provider of a route.
+type RouteProvider struct {
+	Name    string       `json:"name"`
+	Share   float64      `json:"share"`              // part of the mail that it gets now, from 0 to 1
+	Waits   *models.Wait `json:"waits,omitempty"`    // why it gets none now
+	LeftOut string       `json:"left_out,omitempty"` // what it cannot carry of the message
+	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
+}
+
+// TryBatch checks a batch as Accept does, except for the limits of its user, and says what
+// would happen to it. It stores nothing and calls nobody.
+func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
+	if err := s.useTemplate(ctx, who, in); err != nil {
+		return DryRun{}, err
+	}
+	b, err := in.Check()
+	if err == nil {
+		err = s.checkSender(ctx, who.User, b.Content.From)
+	}
+	now := time.Now()
+	if err == nil {
+		err = s.checkCarried(in, &b)
+	}
+	if err == nil {
+		err = in.SetDeadline(&b, now)
+	}
+	if err != nil {
+		return DryRun{}, err
+	}
+	b.ID, b.User = models.NewBatchID(now), who.User
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out := DryRun{
+		DryRun:     true,
+		Recipients: b.Recipients,
+		Duplicates: b.Duplicates,
+		Size:       b.Content.Size(),
+		Lane:       b.Lane,
+		Deadline:   b.Deadline,
+	}
+	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
+		for _, st := range w.plan(&b, models.Resolve(len(recipients), nil, nil), recipients) {
+			out.add(s.route(w, &b, &st))
+		}
+		return nil
+	})
+	out.Seconds = s.leastTime(&out)
+	return out, err
+}
+
+// add adds a route, or its recipients to a route that is alike.
+func (d *DryRun) add(r Route) {
+	for i := range d.Routes {
+		if d.Routes[i].stands == r.stands {
+			d.Routes[i].Recipients += r.Recipients
+			return
+		}
+	}
+	d.Routes = append(d.Routes, r)
+}
+
+// route returns the route of the recipients of a step.
+func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
+	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
+	switch {
+	case st.Do == policy.End:
+		r.Reason, r.Text = st.Reason, "failing: "+st.Reason.Words()
+	case st.Do == policy.Wait:
+		r.Waits, r.Text = st.Waits, "waiting: "+st.Waits.Text
+	case len(w.providers) == 0:
+		r.Waits = w.step(st, false)
+		r.Text = "waiting: " + r.Waits.Text
+	}
+	var ready []int
+	total, names := 0, b.Providers
+	if len(names) == 0 {
+		names = s.providerNames()
+	}
+	for _, name := range names {
+		p := s.providerOf(name)
+		e := RouteProvider{Name: name, Refused: p.Carries.Refuses(&b.Content)}
+		if e.Refused == "" {
+			e.LeftOut = p.Carries.LeftOut(&b.Content)
+		}
+		at := slices.IndexFunc(st.Options, func(o policy.Option) bool { return o.Provider == name })
+		turn := &models.Wait{Code: models.WaitTurn}
+		switch {
+		case st.Do != policy.Call || r.Waits != nil || e.Refused != "":
+		case at < 0:
+			e.Waits = &models.Wait{Code: models.WaitProviderOffline, Provider: name,
+				Text: name + " is offline, drained or blocked by a rule"}
+		default:
+			if wait := w.option(st.Options[at], st, turn); wait == turn {
+				ready = append(ready, len(r.Providers))
+				total += p.Weight
+			} else {
+				e.Waits = wait
+			}
+		}
+		r.Providers = append(r.Providers, e)
+	}
+	for i, k := range ready {
+		p := &r.Providers[k]
+		switch {
+		case !st.Fixed:
+			p.Share = float64(s.providerOf(p.Name).Weight) / float64(total)
+		case i == 0:
+			p.Share = 1
+		}
+	}
+	if r.Text == "" && len(ready) == 0 {
+		r.Waits = w.call(st)
+		r.Text = "waiting: " + r.Waits.Text
+	}
+	if r.Text == "" {
+		r.Text = "sent now: " + r.words()
+	}
+	r.stands = r.Text
+	return r
+}
+
+// words returns what each provider does, for people.
+func (r *Route) words() string {
+	var parts []string
+	for i := range r.Providers {
+		switch p := &r.Providers[i]; {
+		case p.Refused != "":
+			parts = append(parts, p.Name+" cannot carry the message: "+p.Refused)
+		case p.Waits != nil:
+			parts = append(parts, p.Waits.Text)
+		case p.Share == 0:
+			parts = append(parts, p.Name+" gets what the ones before it do not take")
+		default:
+			parts = append(parts, fmt.Sprintf("%s gets %.0f %%", p.Name, 100*p.Share))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// leastTime returns the least time in seconds that the rates of providers allow, or nil.
+func (s *Service) leastTime(d *DryRun) *float64 {
+	mail := map[string]float64{}
+	for i := range d.Routes {
+		for _, p := range d.Routes[i].Providers {
+			mail[p.Name] += p.Share * float64(d.Routes[i].Recipients)
+		}
+	}
+	longest := 0.0
+	for name, n := range mail {
+		if n == 0 {
+			continue
+		}
+		rate := s.providerOf(name).Rate
+		if rate == 0 {
+			return nil
+		}
+		longest = max(longest, n/rate)
+	}
+	if longest == 0 {
+		return nil
+	}
+	return &longest
+}
+
+func (s *Service) providerNames() (out []string) {
+	for i := range s.providers {
+		out = append(out, s.providers[i].Name)
+	}
+	return out
+}
+
+// providerOf returns a configured provider.
+func (s *Service) providerOf(name string) models.Provider {
+	for i := range s.providers {
+		if s.providers[i].Name == name {
+			return s.providers[i]
+		}
+	}
+	return models.Provider{}
+}
