@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Action is the kind of a step.
+type Action int
+
+// The actions.
+const (
+	Nothing Action = iota
+	Call           // hand the recipients to a provider
+	Wait           // decide again at a time
+	End            // append an ending
+)
+
+// Option is a provider that may be tried from NotBefore on.
+type Option struct {
+	Provider  string
+	NotBefore time.Time
+}
+
+// Step is the next step of recipients that share a history.
+type Step struct {
+	Do           Action
+	Recipients   models.Set
+	SenderDomain string
+
+	// Call
+	Options   []Option      // in order of preference
+	Fixed     bool          // the batch prescribes the order of Options
+	Retry     int           // number of the retry; 0 for the first attempt
+	Split     int           // above 0 while the call searches for a bad recipient
+	MayDouble bool          // the call may cause a second copy
+	Doubt     models.Reason // why the outcome of an earlier attempt is unknown; empty if it is known
+	Released  bool          // released manually: the deadline does not apply
+	Because   string        // why another attempt is made
+	FromEvent bool          // a provider's event, not its answer, caused the call
+
+	// Wait
+	Until time.Time
+	Waits *models.Wait // what for
+
+	// End
+	Reason models.Reason
+	Detail string
+	Cancel *models.Command // the command that cancels the recipients; nil if they end otherwise
+}
+
+// Earliest returns when the first provider of the step may be tried.
+func (s *Step) Earliest() time.Time {
+	var first time.Time
+	for i, o := range s.Options {
+		if i == 0 || o.NotBefore.Before(first) {
+			first = o.NotBefore
+		}
+	}
+	return first
+}
+
+// InDoubt reports whether a step ends mail that some provider may have, or sends it again.
+func (s Step) InDoubt() bool {
+	switch s.Do {
+	case End:
+		return s.Reason == models.OutcomeUnknown || s.Reason == models.NoFinalEvent
+	case Call:
+		return s.Doubt != ""
+	case Nothing, Wait:
+	}
+	return false
+}
+
+// Calls reports whether a step hands mail to a provider. If only is not empty, the step
+// must include one of its recipients.
+func (s *Step) Calls(only models.Set) bool {
+	return s.Do == Call && (only.Empty() || !s.Recipients.And(only).Empty())
+}
