@@ -3,8 +3,12 @@ package dashboard
 import (
 	"context"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -125,4 +129,263 @@ func suspended(h *telemetry.Health) bool {
 func switchesOf(mode models.CommandKind) []actionLink {
 	all := []actionLink{{"offline", "Take offline"}, {"drain", "Drain"}, {"online", "Bring online"}}
 	return slices.DeleteFunc(all, func(a actionLink) bool { return providerActions[a.Do] == mode })
+}
+
+const (
+	sampleEvery = time.Second // interval between samples of the providers
+	sampleKeep  = 180         // samples per provider that are kept
+)
+
+// sample is the state of a provider's counters at a time.
+type sample struct {
+	at       time.Time
+	accepted int64
+	rate     float64 // recipients accepted per second
+}
+
+// tracker samples all providers, so that a page that opens can show the last
+// minutes. All pages and users share one.
+type tracker struct {
+	service *service.Service
+
+	mu        sync.Mutex
+	providers []service.Provider
+	err       error
+	history   map[string][]sample
+}
+
+// run samples until ctx ends.
+func (t *tracker) run(ctx context.Context) {
+	t.sample(ctx, time.Now())
+	for now := range models.Every(ctx, sampleEvery) {
+		t.sample(ctx, now)
+	}
+}
+
+func (t *tracker) sample(ctx context.Context, now time.Time) {
+	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err = err; err != nil {
+		return
+	}
+	t.providers = providers
+	for i := range providers {
+		w := providers[i].Worker
+		if w == nil {
+			continue
+		}
+		h := t.history[providers[i].Name]
+		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
+			h = nil // the counters of a worker that stopped are gone
+		}
+		if h = append(h, sample{at: now, accepted: w.Accepted, rate: providers[i].RateUsed}); len(h) > sampleKeep {
+			h = h[len(h)-sampleKeep:]
+		}
+		t.history[providers[i].Name] = h
+	}
+}
+
+// refresh reads the providers again, after a command about one of them.
+func (t *tracker) refresh(ctx context.Context) {
+	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	if err != nil {
+		return // the next sample tells
+	}
+	t.mu.Lock()
+	t.providers = providers
+	t.mu.Unlock()
+}
+
+// providerNow is a provider and its current rate.
+type providerNow struct {
+	service.Provider
+	Info ProviderInfo
+	Rate float64 // recipients per second, over the last seconds
+	Hue  int     // number of its colour, from 1
+
+	// Hook is the webhook URL to set at the provider. LacksWebhook reports that the
+	// provider accepted mail a while ago and has not sent a verified webhook.
+	Hook         string
+	LacksWebhook bool
+}
+
+// webhookDue is how long after its first accepted mail a provider without any
+// webhook counts as lacksWebhook.
+const webhookDue = time.Minute
+
+// lacksWebhook reports whether a provider should have sent a webhook by now and did not.
+func lacksWebhook(a *service.Provider, info *ProviderInfo, h []sample) bool {
+	if !info.Webhooks || !a.LastWebhook.IsZero() {
+		return false
+	}
+	for i := range h {
+		if h[i].accepted > 0 {
+			return h[len(h)-1].at.Sub(h[i].at) >= webhookDue
+		}
+	}
+	return false
+}
+
+// boxNow is a choice at a provider, and when an event that needs it came in.
+type boxNow struct {
+	Label string
+	Seen  time.Time // zero: none in the last 30 days
+}
+
+// Boxes lists the choices at the provider.
+func (a *providerNow) Boxes() []boxNow {
+	out := make([]boxNow, len(a.Info.Boxes))
+	for i, b := range a.Info.Boxes {
+		out[i].Label = b.Label
+		for _, kind := range b.Kinds {
+			out[i].Seen = models.LaterOf(out[i].Seen, a.EventsSeen[kind])
+		}
+	}
+	return out
+}
+
+// Unseen lists the choices without any event that came in, joined by commas.
+func (a *providerNow) Unseen() string {
+	var out []string
+	for _, b := range a.Boxes() {
+		if b.Seen.IsZero() {
+			out = append(out, b.Label)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// UsedShare is the used part of the provider's rate limit in percent, or 0 if it has
+// no limit.
+func (a *providerNow) UsedShare() int {
+	if a.Provider.Rate <= 0 {
+		return 0
+	}
+	return min(100, int(100*a.Rate/a.Provider.Rate+.5))
+}
+
+// Answers is the usual response time of calls, or 0 if it is not known.
+func (a *providerNow) Answers() time.Duration {
+	return time.Duration(a.AnswerMS * float64(time.Millisecond))
+}
+
+// Reported is the time within which 90 % of messages are reported on, or 0 if it is
+// not known.
+func (a *providerNow) Reported() time.Duration {
+	return time.Duration(a.ReportedMS * float64(time.Millisecond))
+}
+
+// providersNow returns the newest sample of all providers.
+func (d *Dashboard) providersNow() ([]providerNow, error) {
+	t := d.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return nil, t.err
+	}
+	out := make([]providerNow, len(t.providers))
+	for i := range t.providers {
+		a := t.providers[i]
+		h := t.history[a.Name]
+		out[i] = providerNow{
+			Provider: a,
+			Info:     d.info(a.Name),
+			Rate:     a.RateUsed,
+			Hue:      d.hue(a.Name),
+			Hook:     d.public.String() + "/webhooks/" + a.Name,
+		}
+		out[i].LacksWebhook = lacksWebhook(&a, &out[i].Info, h)
+	}
+	return out, nil
+}
+
+// flow returns a chart of the messages that each provider accepted per second in the
+// last minutes.
+func (d *Dashboard) flow(names []string) chart {
+	t := d.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := chart{Kind: "area", X: []float64{}, Unit: "per second"}
+	var times []time.Time
+	for _, h := range t.history {
+		if len(h) > len(times) {
+			times = times[:0]
+			for _, s := range h {
+				times = append(times, s.at)
+			}
+		}
+	}
+	for _, at := range times {
+		c.X = append(c.X, float64(at.UnixMilli())/1000)
+	}
+	for _, name := range names {
+		h := t.history[name]
+		values := make([]float64, len(c.X))
+		for i := range h {
+			at := i + len(c.X) - len(h) // all histories end at the same time
+			if at >= 0 {
+				values[at] = math.Round(h[i].rate)
+			}
+		}
+		c.Series = append(c.Series, series{Label: name, Color: d.colour(name), Values: values})
+	}
+	return c
+}
+
+// SetVerified tells whether a webhook key of a provider is configured, after a change.
+func (d *Dashboard) SetVerified(provider string, verified bool) { d.verified.Store(provider, verified) }
+
+// info returns the configuration of a provider.
+func (d *Dashboard) info(name string) ProviderInfo {
+	for _, a := range d.configured {
+		if a.Name == name {
+			if now, changed := d.verified.Load(name); changed {
+				a.Verified, _ = now.(bool)
+			}
+			return a
+		}
+	}
+	return ProviderInfo{Name: name, Title: name}
+}
+
+const hues = 6 // number of provider colours in the style sheet
+
+// hue returns the number of a provider's colour, from 1.
+func (d *Dashboard) hue(name string) int {
+	for i, a := range d.configured {
+		if a.Name == name {
+			return i%hues + 1
+		}
+	}
+	return hues
+}
+
+func (d *Dashboard) colour(name string) string { return "--p" + strconv.Itoa(d.hue(name)) }
+
+// healthWords describes the health of a provider as a predicate, like "is down".
+func healthWords(h *telemetry.Health) string {
+	switch h.State {
+	case telemetry.Healthy:
+		return "accepts mail"
+	case telemetry.Failing:
+		return "is failing"
+	case telemetry.Draining:
+		return "is being drained"
+	case telemetry.Probation:
+		return "is recovering: it gets few messages at a time"
+	case telemetry.Probing:
+		return "is recovering: one message tests it"
+	case telemetry.Offline:
+		return "was taken offline"
+	}
+	switch h.Source {
+	case telemetry.Rejected:
+		return "rejects its key, account or quota"
+	case telemetry.RetryAfter:
+		return "asked to wait"
+	case telemetry.Silence:
+		return "accepts mail but sends no delivery events"
+	}
+	return "is suspended: calls fail"
 }
