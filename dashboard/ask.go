@@ -28,7 +28,7 @@ type askView struct {
 // ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
 // page of its own.
 func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
-	q.Once, q.To = newSecret(), r.URL.Path
+	q.Once, q.To = newSecret(), r.URL.EscapedPath()
 	if r.Header.Get("Hx-Request") == "" {
 		d.render(w, r, v, http.StatusOK, "ask", page{Title: q.Title, Active: active, Data: q})
 		return nil

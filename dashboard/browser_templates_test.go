@@ -38,7 +38,8 @@ func TestBrowserTemplates(t *testing.T) {
 	b.open(link)
 	b.sees("Overview")
 	for name, path := range map[string]string{
-		"templates": "/templates", "template": "/templates/welcome", "template-changes": "/templates/welcome?version=2&against=1",
+		"templates": "/templates", "template": "/templates/welcome",
+		"template-changes": "/templates/welcome?version=2&against=1",
 	} {
 		for _, width := range []int64{1280, 390} {
 			for _, scheme := range []string{"light", "dark"} {

@@ -242,6 +242,11 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
 
+		"GET /suppressions":                 d.suppressions,
+		"POST /suppressions":                d.addSuppression,
+		"GET /suppressions/{email}/remove":  d.askSuppression,
+		"POST /suppressions/{email}/remove": d.removeSuppression,
+
 		"GET /providers":      d.providers,
 		"GET /live/providers": d.providersEvents,
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ var funcs = template.FuncMap{
 	"took":       took,
 	"ms":         ms,
 	"json":       toJSON,
+	"pathEscape": url.PathEscape,
 	"reason":     func(r models.Reason) string { return r.Words() },
 	"blocked":    func(b models.Block) string { return blockWords(&b) },
 	"short":      shortID,

@@ -170,14 +170,21 @@ type answer struct {
 
 func (b *browser) do(method, path string, form url.Values, head ...string) answer {
 	b.Helper()
+	if method == http.MethodPost {
+		head = append([]string{"Content-Type", "application/x-www-form-urlencoded"}, head...)
+	}
+	return b.send(method, path, strings.NewReader(form.Encode()), head...)
+}
+
+func (b *browser) send(method, path string, body io.Reader, head ...string) answer {
+	b.Helper()
 	target := path
 	if strings.HasPrefix(path, "/") {
 		target = b.url + path
 	}
-	r, err := http.NewRequestWithContext(b.Context(), method, target, strings.NewReader(form.Encode()))
+	r, err := http.NewRequestWithContext(b.Context(), method, target, body)
 	require.NoError(b, err)
 	if method == http.MethodPost {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		r.Header.Set("Sec-Fetch-Site", "same-origin")
 	}
 	for i := 0; i+1 < len(head); i += 2 {

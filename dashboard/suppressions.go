@@ -1,0 +1,126 @@
+package dashboard
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// suppressionsView is a page of a suppression list, and the form that adds an address.
+type suppressionsView struct {
+	Everyone bool // the list for the mail of all users
+	List     []service.SuppressionView
+	Filter   service.SuppressionFilter
+	Next     string // URL of the next page, or ""
+	Reasons  []models.SuppressionReason
+
+	New           service.NewSuppression // as it was entered
+	Wrong         map[string]string
+	Problem, Done string
+	Left          []string // rows of a file that were left out, with their mistakes
+}
+
+// suppressions is GET /suppressions.
+func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	view := &suppressionsView{New: service.NewSuppression{Reason: models.Manual}}
+	switch r.URL.Query().Get("did") {
+	case "added":
+		view.Done = "The address was added. No call to a provider contains it any more."
+	case "removed":
+		view.Done = "The address was removed. Mail may be sent to it again."
+	}
+	return d.showSuppressions(w, r, v, http.StatusOK, view)
+}
+
+func (d *Dashboard) showSuppressions(
+	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *suppressionsView,
+) error {
+	query := r.URL.Query()
+	view.Everyone, view.Reasons = v.Everyone, models.SuppressionReasons
+	view.Filter = service.SuppressionFilter{
+		Text:   strings.TrimSpace(query.Get("q")),
+		Reason: models.SuppressionReason(query.Get("reason")),
+	}
+	list, err := d.service.Suppressions(r.Context(), v.caller(), view.Filter, service.Page{Cursor: query.Get("cursor")})
+	if err != nil {
+		return err
+	}
+	view.List = list.Suppressions
+	if list.Next != "" {
+		view.Next = "/suppressions?" + url.Values{
+			"q": {view.Filter.Text}, "reason": {string(view.Filter.Reason)}, "cursor": {list.Next},
+		}.Encode()
+	}
+	d.render(w, r, v, status, "suppressions", page{Title: "Suppressions", Active: "suppressions", Data: view})
+	return nil
+}
+
+// addSuppression is POST /suppressions: an address, or a file of them.
+func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
+	view := &suppressionsView{Wrong: map[string]string{}}
+	if file, _, err := r.FormFile("file"); err == nil {
+		defer func() { _ = file.Close() }()
+		done, err := d.service.ImportSuppressions(r.Context(), v.caller(), file, models.FromImport)
+		if err != nil {
+			return d.refusedSuppression(w, r, v, view, err)
+		}
+		view.Done = num(done.Rows) + " " + plural(int64(done.Rows), "row", "rows") + " read, " +
+			num(done.Added) + " added, " + num(done.Rejected) + " left out because of mistakes."
+		for _, e := range done.Errors {
+			view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
+		}
+		return d.showSuppressions(w, r, v, http.StatusOK, view)
+	}
+	view.New = service.NewSuppression{
+		Email:    strings.TrimSpace(r.PostFormValue("email")),
+		Reason:   models.SuppressionReason(r.PostFormValue("reason")),
+		Category: strings.TrimSpace(r.PostFormValue("category")),
+		Why:      strings.TrimSpace(r.PostFormValue("why")),
+	}
+	if _, _, err := d.service.Suppress(r.Context(), v.caller(), view.New, models.FromPage, service.Repeat{}); err != nil {
+		return d.refusedSuppression(w, r, v, view, err)
+	}
+	seeOther(w, r, "/suppressions?did=added")
+	return nil
+}
+
+// refusedSuppression shows the form again, with the mistakes beside its fields.
+func (d *Dashboard) refusedSuppression(
+	w http.ResponseWriter, r *http.Request, v *visitor, view *suppressionsView, err error,
+) error {
+	var refused *service.Error
+	if !errors.As(err, &refused) || refused.Kind == service.Internal {
+		return err
+	}
+	view.Problem = refused.Detail
+	for _, f := range refused.Fields {
+		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = sentence(f.Detail)
+	}
+	return d.showSuppressions(w, r, v, refused.Kind.Status(), view)
+}
+
+// askSuppression is GET /suppressions/{email}/remove.
+func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	email := r.PathValue("email")
+	q := &askView{Title: "Send mail to " + email + " again?", Do: "Remove", Back: "/suppressions", Text: []string{
+		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
+		"After a complaint or a bounce that was final, say why.",
+	}}
+	return d.ask(w, r, v, "suppressions", q)
+}
+
+// removeSuppression is POST /suppressions/{email}/remove.
+func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, _ := answered(w, r) // a repeat changes nothing
+	_, err := d.service.Unsuppress(r.Context(), v.caller(), r.PathValue("email"), service.SuppressionFilter{}, why)
+	if err != nil {
+		return err
+	}
+	seeOther(w, r, "/suppressions?did=removed")
+	return nil
+}

@@ -1,0 +1,63 @@
+package dashboard
+
+import (
+	"bytes"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestSuppressionsPage adds addresses by the form and by a file, finds them and removes one.
+func TestSuppressionsPage(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/suppressions").text, "No address is suppressed.")
+
+	bad := b.post("/suppressions", url.Values{"email": {"nobody"}, "reason": {"manual"}, "why": {"asked by phone"}})
+	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
+	require.Contains(t, bad.text, `id="email-wrong"`)
+	require.Contains(t, bad.text, `value="asked by phone"`)
+
+	odd := "a%2fb?c@example.com"
+	for email, reason := range map[string]string{"Ann@example.com": "complaint", odd: "manual"} {
+		a := b.post("/suppressions", url.Values{"email": {email}, "reason": {reason}, "category": {"news"}})
+		require.Contains(t, a.text, "The address was added.", email)
+	}
+	found := b.get("/suppressions?q=ANN").text
+	require.Contains(t, found, `<th scope="row">ann@example.com</th>`)
+	require.NotContains(t, found, `<th scope="row">a%2fb`)
+	require.Contains(t, b.get("/suppressions?reason=hard_bounce").text, "No suppressed address fits.")
+
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	file, err := parts.CreateFormFile("file", "list.csv")
+	require.NoError(t, err)
+	_, err = file.Write([]byte("email,reason\nbob@example.com,unsubscribe\nnobody,manual\n"))
+	require.NoError(t, err)
+	require.NoError(t, parts.Close())
+	a := b.send(http.MethodPost, "/suppressions", &form, "Content-Type", parts.FormDataContentType())
+	require.Contains(t, a.text, "2 rows read, 1 added, 1 left out because of mistakes.")
+	require.Contains(t, a.text, "Row 2/email:")
+
+	ask := "/suppressions/" + url.PathEscape(odd) + "/remove"
+	require.Contains(t, b.get("/suppressions").text, `href="`+ask+`"`)
+	q := b.get(ask).text
+	require.Contains(t, q, "Send mail to "+odd+" again?")
+	require.Contains(t, q, `action="`+ask+`"`)
+	require.Contains(t, b.post(ask, url.Values{"why": {""}}).text, "The address was removed.")
+	refused := b.post("/suppressions/ann@example.com/remove", nil)
+	require.Equal(t, http.StatusBadRequest, refused.StatusCode, "a complaint was removed without a reason")
+	require.Contains(t, b.post("/suppressions/ann@example.com/remove", url.Values{"why": {"a mistake"}}).text,
+		"The address was removed.")
+	list, err := f.service.Suppressions(t.Context(), service.Caller{User: "local"}, service.SuppressionFilter{},
+		service.Page{})
+	require.NoError(t, err)
+	require.Len(t, list.Suppressions, 1)
+	require.Equal(t, "bob@example.com", list.Suppressions[0].Email)
+}
