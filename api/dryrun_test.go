@@ -61,6 +61,17 @@ func TestDryRunOfBatch(t *testing.T) {
 	require.Equal(t, models.Urgent, v.Lane)
 	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), v.Deadline, time.Minute)
 
+	added := f.do(http.MethodPost, "/v1/suppressions", "application/json",
+		strings.NewReader(`{"email": "c@two.test", "reason": "complaint"}`))
+	require.Equal(t, http.StatusCreated, added.Status)
+	v = f.plan(`{` + to + `}`)
+	require.Equal(t, []int{4, 1}, []int{v.Recipients, v.Suppressed})
+	require.Equal(t, []int{1, 3}, []int{v.Routes[0].Recipients, v.Routes[1].Recipients})
+	require.Equal(t, models.Suppressed, v.Routes[0].Reason)
+	require.Equal(t, "failing: the recipient complained about earlier mail", v.Routes[0].Text)
+	removed := f.do(http.MethodDelete, "/v1/suppressions/c@two.test?why=test", "", nil)
+	require.Equal(t, http.StatusNoContent, removed.Status)
+
 	v = f.plan(`{"providers": ["mg", "sg"], ` + to + `}`)
 	require.Equal(t, "sent now: mg gets 100 %; sg gets what the ones before it do not take", v.Routes[0].Text)
 

@@ -255,6 +255,8 @@ type Plan struct {
 	DryRun     bool `json:"dry_run"` // it is true
 	Recipients int  `json:"recipients"`
 	Duplicates int  `json:"duplicates"`
+	// Suppressed counts recipients on a suppression list.
+	Suppressed int `json:"suppressed"`
 	// Size is the number of bytes of subject, text, HTML and attachments.
 	Size     int64     `json:"size"`
 	Lane     Lane      `json:"lane"`

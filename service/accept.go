@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -89,7 +88,7 @@ func (s *Service) Accept(
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
-		b.PassUnsubscribes = b.Lane == models.Urgent && slices.Contains(who.Scopes, models.ScopePass)
+		b.PassUnsubscribes = who.passesUnsubscribes(&b)
 		giveBack, err := s.takeQuota(ctx, who, &b)
 		if err != nil {
 			return Accepted{}, err

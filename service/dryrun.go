@@ -17,6 +17,7 @@ type DryRun struct {
 	DryRun     bool        `json:"dry_run"` // true
 	Recipients int         `json:"recipients"`
 	Duplicates int         `json:"duplicates"`
+	Suppressed int         `json:"suppressed"`
 	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
 	Lane       models.Lane `json:"lane"`
 	Deadline   time.Time   `json:"deadline"`
@@ -66,6 +67,7 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		return DryRun{}, err
 	}
 	b.ID, b.User = models.NewBatchID(now), who.User
+	b.PassUnsubscribes = who.passesUnsubscribes(&b)
 	w, err := s.waiting(ctx)
 	if err != nil {
 		return DryRun{}, err
@@ -79,7 +81,19 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		Deadline:   b.Deadline,
 	}
 	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
-		for _, st := range w.plan(&b, models.Resolve(len(recipients), nil, nil), recipients) {
+		found, err := s.suppressedIn(ctx, &b, recipients)
+		if err != nil {
+			return err
+		}
+		out.Suppressed += len(found.Suppressed)
+		ended := found.Endings(func(i int) int { return i + 1 })
+		for i := range ended {
+			e := &ended[i]
+			e.Number = i + 1
+			out.add(Route{Recipients: e.Recipients.Len(), Providers: []RouteProvider{}, Reason: e.Reason,
+				Text: "failing: " + e.Detail, stands: e.Detail})
+		}
+		for _, st := range w.plan(&b, models.Resolve(len(recipients), ended, nil), recipients) {
 			out.add(s.route(w, &b, &st))
 		}
 		return nil
