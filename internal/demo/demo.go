@@ -65,6 +65,8 @@ type demo struct {
 	broken time.Time
 	healed time.Time
 	batch  models.ID
+
+	suppressed int64 // recipients of the batch that are suppressed
 }
 
 // Run runs the demo and returns ErrWrong if anything was lost, doubled or does not add up.

@@ -31,7 +31,8 @@ func TestDemoLosesAndDoublesNothing(t *testing.T) {
 	require.Zero(t, s.Queued)
 	require.Positive(t, s.Rerouted)
 	require.Positive(t, s.FailoverMS)
-	require.EqualValues(t, 30, s.Failed)
+	require.EqualValues(t, 31, s.Failed)
+	require.EqualValues(t, 1, s.Suppressed)
 }
 
 func TestRecipientsOutOfRange(t *testing.T) {

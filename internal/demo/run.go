@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -43,13 +44,18 @@ func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
 	d.say("Safedelivr   %s   (data in %s)", d.client.URL(""), d.o.Dir)
 	d.say("providers    simulated SendGrid (sg) and Mailgun (mg) on %s\n", d.simURL)
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
 	d.awaitViewer(ctx)
 	d.began = time.Now()
+	file, err := client.Attach("programme.txt", strings.NewReader("10:00 doors open\n11:00 a provider breaks\n"))
+	if err != nil {
+		return err
+	}
 	accepted, err := d.client.StreamBatch(ctx, client.NewBatch{
-		From:    "Safedelivr demo <hello@demo.test>",
-		Subject: "Hello {{first}}",
-		Text:    "Dear {{first}}, this is mail {{n}}.",
-		HTML:    "<p>Dear <b>{{first}}</b>, this is mail {{n}}.</p>",
+		Template:    templateName,
+		Attachments: []client.Attachment{file},
 	}, d.recipients())
 	if err != nil {
 		return err
@@ -57,9 +63,38 @@ func (d *demo) run(ctx context.Context) error {
 	if d.batch, err = models.ParseBatchID(accepted.ID); err != nil {
 		return err
 	}
+	d.suppressed = int64(accepted.Suppressed)
 	d.say("%6.1fs  batch %s accepted and stored: %d recipients", d.seconds(), d.batch, d.o.Recipients)
+	d.say("         from the template %s, with the attachment %s", templateName, file.Filename)
 	d.say("         its page: %s", d.client.URL("/batches/"+d.batch.String()))
 	return d.follow(ctx)
+}
+
+const (
+	templateName = "welcome"
+	complained   = 7 // the recipient who is on the suppression list
+)
+
+// prepare stores the template of the batch, and suppresses one of its recipients.
+func (d *demo) prepare(ctx context.Context) error {
+	text := "Dear {{first}}, {% if n < 100 %}you are among the first. {% endif %}This is mail {{n}}."
+	_, err := d.client.CreateTemplate(ctx, templateName, client.TemplateSource{
+		Sender: "Safedelivr demo <hello@demo.test>",
+		TemplateContent: client.TemplateContent{
+			Subject: "Hello {{first}}",
+			Text:    text,
+			HTML:    "<p>" + text + "</p>",
+		},
+	}, true)
+	if err != nil {
+		return err
+	}
+	s, err := d.client.Suppress(ctx, client.NewSuppression{Email: address(complained), Reason: "complaint"})
+	if err != nil {
+		return err
+	}
+	d.say("%s is on the suppression list: %s.\n", s.Email, s.ReasonText)
+	return nil
 }
 
 // follow breaks and heals SendGrid and prints progress until the batch is done.

@@ -19,7 +19,8 @@ import (
 type Summary struct {
 	Accepted   int64    `json:"accepted"`
 	Delivered  int64    `json:"delivered"`
-	Failed     int64    `json:"failed"` // bounced at an address that does not exist
+	Failed     int64    `json:"failed"`     // bounced or suppressed
+	Suppressed int64    `json:"suppressed"` // no provider got the message
 	Queued     int64    `json:"queued"`
 	Rerouted   int64    `json:"rerouted"`
 	Lost       int64    `json:"lost"`    // no provider has a copy
@@ -53,7 +54,8 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	n := d.countCopies()
 	s.Delivered = n.deliveredOnce + n.deliveredMore
 	s.Doubled = n.deliveredMore
-	s.Lost = int64(d.o.Recipients) - n.distinct
+	s.Suppressed = d.suppressed
+	s.Lost = int64(d.o.Recipients) - n.distinct - s.Suppressed
 	if s.Accepted != int64(d.o.Recipients) {
 		s.wrong("accepted %d of %d", s.Accepted, d.o.Recipients)
 	}
@@ -63,8 +65,11 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	if b.Counts.Success != s.Delivered {
 		s.wrong("success %d, delivered at the providers %d", b.Counts.Success, s.Delivered)
 	}
-	if b.Counts.Failed != n.bounced {
-		s.wrong("failed %d, bounced at the providers %d", b.Counts.Failed, n.bounced)
+	if b.Counts.Failed != n.bounced+s.Suppressed {
+		s.wrong("failed %d, bounced at the providers %d, suppressed %d", b.Counts.Failed, n.bounced, s.Suppressed)
+	}
+	if n := d.sim.Copies(d.batch.Log(complained + 1).String()); s.Suppressed == 0 || len(n) > 0 {
+		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n), address(complained))
 	}
 	if err := d.compareStats(ctx, &s, &b.Counts); err != nil {
 		return s, err
@@ -186,7 +191,8 @@ func (d *demo) print(s *Summary) {
 	d.say("  delivered  %8d   sg and mg refused %d and %d calls, and accepted %d + %d = %d messages:",
 		s.Delivered, sg.Refused, mg.Refused, sg.Accepted, mg.Accepted, sg.Accepted+mg.Accepted)
 	d.say("                        %d of them were blocked by the receiver and tried again through the other", s.Again)
-	d.say("  bounced    %8d   (hard bounces are not sent again)", s.Failed)
+	d.say("  bounced    %8d   (hard bounces are not sent again)", s.Failed-s.Suppressed)
+	d.say("  suppressed %8d   (no provider got the message)", s.Suppressed)
 	d.say("  rerouted   %8d", s.Rerouted)
 	d.say("  queued     %8d", s.Queued)
 	d.say("  lost       %8d", s.Lost)
