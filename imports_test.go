@@ -45,6 +45,7 @@ var allowed = map[string][]string{
 	"service/erase":       {"models"},
 	"service/flow":        {"models", "models/telemetry"},
 	"service/requestlog":  {"models", "models/codec"},
+	"service/table":       {"models"},
 	"service/walk":        {"models"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",

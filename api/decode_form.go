@@ -2,19 +2,25 @@ package api
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // readForm decodes a URL-encoded form field by field.
@@ -140,16 +146,93 @@ func (d *decoder) readMultipart(r *http.Request) error {
 			return badForm(err)
 		}
 		value, hash := d.hashedPart(part)
-		if part.FormName() == "attachments" {
+		switch name := part.FormName(); {
+		case name == "attachments":
 			err = d.formAttachment(part, value)
-		} else {
-			err = d.formField(part.FormName(), value)
+		case name == "to" && part.FileName() != "":
+			err = d.formFile(part, value)
+		default:
+			err = d.formField(name, value)
 		}
 		if err != nil {
 			return err
 		}
 		hash()
 	}
+}
+
+// formFile adds the recipients of a file.
+func (d *decoder) formFile(part *multipart.Part, value io.Reader) error {
+	kind, _, _ := mime.ParseMediaType(part.Header.Get("Content-Type")) // "" on error
+	switch extension := strings.ToLower(path.Ext(part.FileName())); {
+	case slices.Contains([]string{".csv", ".tsv", ".txt"}, extension), kind == "text/csv":
+		return d.formTable(value)
+	case slices.Contains([]string{".ndjson", ".jsonl"}, extension), kind == "application/x-ndjson":
+		return d.formLines(value)
+	}
+	d.Unreadable("to")
+	d.Wrong("/to", "wrong_type", "A file of recipients must be .csv (text/csv) or .ndjson (application/x-ndjson).")
+	_, err := io.Copy(io.Discard, value)
+	return formError(err)
+}
+
+// formTable adds the recipients of a table.
+func (d *decoder) formTable(value io.Reader) error {
+	t, err := table.New(value)
+	for err == nil {
+		var row table.Row
+		if row, err = t.Next(); err != nil {
+			break
+		}
+		if err := d.Add(&intake.Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars}); err != nil {
+			return err
+		}
+	}
+	var mistake *table.Error
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &mistake):
+		d.Unreadable("to")
+		d.Wrong("/to", "invalid_csv", "%s", mistake)
+		_, err = io.Copy(io.Discard, value)
+	}
+	return formError(err)
+}
+
+// formLines adds the recipients of a file that has one in each line, as JSON.
+func (d *decoder) formLines(value io.Reader) error {
+	lines := bufio.NewScanner(value)
+	lines.Buffer(nil, maxRecipientJSON)
+	for lines.Scan() {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if !json.Valid(line) {
+			at := d.Count()
+			d.Wrong("/to/"+strconv.Itoa(at), "wrong_type", "Recipient %d, counted from 0, is not one line of JSON.", at)
+			if err := d.Add(&intake.Recipient{Flawed: true}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.jsonRecipient(line); err != nil {
+			return err
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return valueTooLarge("/to/" + strconv.Itoa(d.Count()))
+	}
+	return formError(lines.Err())
+}
+
+// formError is badForm for errors; nil stays nil.
+func formError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return badForm(err)
 }
 
 // hashedPart returns a reader of a part. When the part was read, hash adds it to the hash of

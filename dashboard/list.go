@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // addressList is a list of recipients that was typed, pasted or uploaded: either one
@@ -55,30 +53,8 @@ func (l *listed) recipient() models.Recipient {
 	return r
 }
 
-// emailColumns and nameColumns are the headings of the address and name columns, as bareHeading returns them.
-var (
-	emailColumns = []string{"email", "mail", "address", "emailaddress", "emailadresse", "recipient", "to"}
-	nameColumns  = []string{"name", "fullname"}
-	firstNames   = []string{"firstname", "fname", "givenname", "vorname"}
-	lastNames    = []string{"lastname", "lname", "surname", "familyname", "nachname"}
-)
-
-// bareHeading returns the letters and digits of a heading in lower case: spreadsheets and mailing lists write one
-// heading in many ways.
-func bareHeading(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsLetter(c) || unicode.IsDigit(c) {
-			return unicode.ToLower(c)
-		}
-		return -1
-	}, s)
-}
-
-// Limits of a list. The API takes larger batches.
-const (
-	maxRows    = 500_000
-	maxColumns = 500
-)
+// maxRows is the limit of a list. The API takes larger batches.
+const maxRows = 500_000
 
 const tooManyRows = "The list has more than 500,000 recipients. Send larger batches through the API."
 
@@ -86,16 +62,11 @@ const tooManyRows = "The list has more than 500,000 recipients. Send larger batc
 // the error and sets Problem.
 func parseList(s string) *addressList {
 	first, rest, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
-	if separator, told := strings.CutPrefix(first, "sep="); told && len(separator) == 1 { // for Excel alone
-		l := parseList(rest)
-		for i := range l.Rows {
-			l.Rows[i].Line += strings.Count(s[:len(s)-len(rest)], "\n")
-		}
-		return l
+	if strings.HasPrefix(first, "sep=") { // for Excel alone
+		first, _, _ = strings.Cut(rest, "\n")
 	}
-	separator := separatorOf(first)
-	if slices.ContainsFunc(strings.Split(first, string(separator)), isEmailColumn) {
-		return parseTable(s, separator)
+	if table.IsHead(first) {
+		return parseTable(s)
 	}
 	l := &addressList{}
 	i := -1
@@ -110,19 +81,6 @@ func parseList(s string) *addressList {
 		}
 	}
 	return l
-}
-
-func isEmailColumn(heading string) bool { return slices.Contains(emailColumns, bareHeading(heading)) }
-
-// separatorOf guesses the column separator of a table.
-func separatorOf(heading string) rune {
-	best, most := ',', 0
-	for _, c := range []rune{',', ';', '\t'} {
-		if n := strings.Count(heading, string(c)); n > most {
-			best, most = c, n
-		}
-	}
-	return best
 }
 
 // splitAddresses splits a line at commas and semicolons outside of quotes, comments and
@@ -157,101 +115,26 @@ func splitAddresses(line string) []string {
 }
 
 // parseTable parses a table with a header row.
-func parseTable(s string, separator rune) *addressList {
+func parseTable(s string) *addressList {
 	l := &addressList{}
-	r := csv.NewReader(strings.NewReader(s))
-	r.Comma, r.FieldsPerRecord, r.TrimLeadingSpace, r.LazyQuotes, r.ReuseRecord = separator, -1, true, true, true
-	var columns []string
-	var first, last string // columns that make the name if no other does
-	for {
-		fields, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return l
-		}
-		if err != nil {
-			l.Problem = "The table could not be read: " + err.Error() + "."
-			return l
-		}
-		if len(fields) > maxColumns {
-			l.Problem = "The table has more than 500 columns."
-			return l
-		}
+	t, err := table.New(strings.NewReader(s))
+	if err == nil {
+		l.Columns = t.Columns
+	}
+	for err == nil {
 		if len(l.Rows) == maxRows {
 			l.Problem = tooManyRows
 			return l
 		}
-		if columns == nil {
-			columns, first, last = columnsOf(fields)
-			for _, c := range columns {
-				if c != "email" && c != "name" && c != "" {
-					l.Columns = append(l.Columns, c)
-				}
-			}
-			continue
-		}
-		line, _ := r.FieldPos(0)
-		row := rowOf(columns, fields, line)
-		if first != "" || last != "" {
-			row.Name = strings.TrimSpace(row.Vars[first] + " " + row.Vars[last])
-		}
-		l.Rows = append(l.Rows, row)
-	}
-}
-
-// columnsOf turns headings into names of variables: "First name" becomes First_name. If no column has whole names, it
-// returns those of first and last names.
-func columnsOf(fields []string) (out []string, first, last string) {
-	out = make([]string, len(fields))
-	for i, f := range fields {
-		out[i] = variableName(f)
-		switch c := bareHeading(f); {
-		case isEmailColumn(f) && !slices.Contains(out[:i], "email"):
-			out[i] = "email"
-		case slices.Contains(nameColumns, c) && !slices.Contains(out[:i], "name"):
-			out[i] = "name"
-		case slices.Contains(firstNames, c) && first == "":
-			first = out[i]
-		case slices.Contains(lastNames, c) && last == "":
-			last = out[i]
+		var row table.Row
+		if row, err = t.Next(); err == nil {
+			l.Rows = append(l.Rows, listed(row))
 		}
 	}
-	if slices.Contains(out, "name") {
-		return out, "", ""
+	if !errors.Is(err, io.EOF) {
+		l.Problem = err.Error()
 	}
-	return out, first, last
-}
-
-// variableName replaces the characters that a placeholder must not contain.
-func variableName(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if models.ValidVar("_" + string(c)) {
-			return c
-		}
-		return '_'
-	}, strings.TrimSpace(s))
-	if first, _ := utf8.DecodeRuneInString(s); s != "" && !models.ValidVar(string(first)) {
-		s = "_" + s
-	}
-	return strings.ToValidUTF8(s[:min(len(s), 64)], "")
-}
-
-func rowOf(columns, fields []string, line int) listed {
-	out := listed{Line: line}
-	for i, value := range fields {
-		switch value = strings.TrimSpace(value); {
-		case i >= len(columns) || columns[i] == "":
-		case columns[i] == "email":
-			out.Email = value
-		case columns[i] == "name":
-			out.Name = value
-		default:
-			if out.Vars == nil {
-				out.Vars = map[string]string{}
-			}
-			out.Vars[columns[i]] = value
-		}
-	}
-	return out
+	return l
 }
 
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.

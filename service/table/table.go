@@ -1,0 +1,243 @@
+// Package table reads recipients from tables as spreadsheets and mailing lists save them.
+package table
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	textunicode "golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	maxRow     = 1 << 20  // bytes
+	maxHead    = 64 << 10 // bytes of the first line that are looked at
+	maxColumns = 500
+)
+
+// Error is a mistake in a table.
+type Error struct{ Text string }
+
+func (e *Error) Error() string { return e.Text }
+
+func wrong(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+
+// Row is a recipient. Columns other than those of the address and the name are its variables.
+type Row struct {
+	Line        int // from 1
+	Email, Name string
+	Vars        map[string]string
+}
+
+// Reader reads the rows of a table in flat memory.
+type Reader struct {
+	Columns []string // names of the variables
+
+	csv         *csv.Reader
+	in          *boundedReader
+	columns     []string // of all columns; "" is ignored
+	first, last string   // variables that make the name, if no column has it
+	before      int      // lines before those that csv reads
+}
+
+// New reads the head of a table: names of columns in UTF-8 or, with a byte order mark, in UTF-16, between commas,
+// semicolons or tabs. One of them must be that of the address. Errors: Error, and those of r.
+func New(r io.Reader) (*Reader, error) {
+	in := bufio.NewReaderSize(transform.NewReader(r, textunicode.BOMOverride(transform.Nop)), maxHead)
+	t := &Reader{in: &boundedReader{r: in}}
+	head, err := peekLine(in)
+	if err != nil {
+		return nil, err
+	}
+	separator := separatorOf(head)
+	if told, ok := strings.CutPrefix(strings.TrimRight(head, "\r"), "sep="); ok && len(told) == 1 { // for Excel alone
+		if _, err := in.ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		separator, t.before = rune(told[0]), 1
+	}
+	t.csv = csv.NewReader(t.in)
+	t.csv.Comma, t.csv.FieldsPerRecord, t.csv.LazyQuotes, t.csv.ReuseRecord = separator, -1, true, true
+	t.csv.TrimLeadingSpace = separator != '\t' // which is space, too
+	fields, _, err := t.record()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if len(fields) > maxColumns {
+		return nil, wrong("The table has more than %d columns.", maxColumns)
+	}
+	t.setColumns(fields)
+	if !slices.Contains(t.columns, "email") {
+		return nil, wrong("The first row must have the names of the columns, and one of them must be email.")
+	}
+	return t, nil
+}
+
+// peekLine returns the first line, or as much of it as is looked at.
+func peekLine(r *bufio.Reader) (string, error) {
+	for n := 512; ; n *= 2 {
+		b, err := r.Peek(min(n, maxHead))
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			return string(b[:i]), nil
+		}
+		if errors.Is(err, io.EOF) || n >= maxHead {
+			return string(b), nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+}
+
+// separatorOf guesses the separator of columns.
+func separatorOf(head string) rune {
+	best, most := ',', 0
+	for _, c := range []rune{',', ';', '\t'} {
+		if n := strings.Count(head, string(c)); n > most {
+			best, most = c, n
+		}
+	}
+	return best
+}
+
+// record returns the next record and its line.
+func (t *Reader) record() (fields []string, line int, err error) {
+	t.in.left = maxRow
+	fields, err = t.csv.Read()
+	var mistake *csv.ParseError
+	switch {
+	case errors.As(err, &mistake):
+		return nil, 0, wrong("The table cannot be read at line %d: %s.", t.before+mistake.Line, mistake.Err)
+	case errors.Is(err, errTooLong):
+		return nil, 0, wrong("A row of the table is longer than %d bytes.", maxRow)
+	case err != nil:
+		return nil, 0, err
+	}
+	line, _ = t.csv.FieldPos(0)
+	return fields, t.before + line, nil
+}
+
+// Next returns the next recipient. Errors: io.EOF, Error, and those of the reader.
+func (t *Reader) Next() (Row, error) {
+	fields, line, err := t.record()
+	if err != nil {
+		return Row{}, err
+	}
+	row := Row{Line: line}
+	for i, value := range fields {
+		if i == len(t.columns) {
+			break
+		}
+		if !utf8.ValidString(value) {
+			return Row{}, wrong("Line %d of the table is not valid UTF-8.", line)
+		}
+		value = strings.TrimSpace(value)
+		switch name := t.columns[i]; name {
+		case "":
+		case "email":
+			row.Email = value
+		case "name":
+			row.Name = value
+		default:
+			if row.Vars == nil {
+				row.Vars = map[string]string{}
+			}
+			row.Vars[name] = value
+		}
+	}
+	if t.first != "" || t.last != "" {
+		row.Name = strings.TrimSpace(row.Vars[t.first] + " " + row.Vars[t.last])
+	}
+	return row, nil
+}
+
+// Headings of the columns of addresses and names, as bare returns them.
+var (
+	emails     = []string{"email", "mail", "address", "emailaddress", "emailadresse", "recipient", "to"}
+	names      = []string{"name", "fullname"}
+	firstNames = []string{"firstname", "fname", "givenname", "vorname"}
+	lastNames  = []string{"lastname", "lname", "surname", "familyname", "nachname"}
+)
+
+// IsHead reports whether a line may be the head of a table.
+func IsHead(line string) bool {
+	return slices.ContainsFunc(strings.Split(line, string(separatorOf(line))), isEmail)
+}
+
+func isEmail(heading string) bool { return slices.Contains(emails, bare(heading)) }
+
+// bare returns the letters and digits of a heading in lower case: there are many ways to write one.
+func bare(heading string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsLetter(c) || unicode.IsDigit(c) {
+			return unicode.ToLower(c)
+		}
+		return -1
+	}, heading)
+}
+
+// setColumns turns headings into names of variables: "First order" becomes First_order.
+func (t *Reader) setColumns(headings []string) {
+	for _, h := range headings {
+		name := Variable(h)
+		switch b := bare(h); {
+		case isEmail(h) && !slices.Contains(t.columns, "email"):
+			name = "email"
+		case slices.Contains(names, b) && !slices.Contains(t.columns, "name"):
+			name = "name"
+		case slices.Contains(firstNames, b) && t.first == "":
+			t.first = name
+		case slices.Contains(lastNames, b) && t.last == "":
+			t.last = name
+		}
+		t.columns = append(t.columns, name)
+		if name != "email" && name != "name" && name != "" {
+			t.Columns = append(t.Columns, name)
+		}
+	}
+	if slices.Contains(t.columns, "name") {
+		t.first, t.last = "", ""
+	}
+}
+
+// Variable replaces the characters that the name of a variable must not contain.
+func Variable(heading string) string {
+	s := strings.Map(func(c rune) rune {
+		if models.ValidVar("_" + string(c)) {
+			return c
+		}
+		return '_'
+	}, strings.TrimSpace(heading))
+	if first, _ := utf8.DecodeRuneInString(s); s != "" && !models.ValidVar(string(first)) {
+		s = "_" + s
+	}
+	return strings.ToValidUTF8(s[:min(len(s), 64)], "")
+}
+
+// errTooLong reports a row that is longer than maxRow.
+var errTooLong = errors.New("the row is too long")
+
+// boundedReader reads until left bytes were read since left was set.
+type boundedReader struct {
+	r    io.Reader
+	left int
+}
+
+func (b *boundedReader) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := b.r.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
