@@ -136,13 +136,9 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visi
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
-	var ids []models.ID
-	for _, text := range r.PostForm["id"] {
-		id, err := models.ParseID(text)
-		if err != nil {
-			return errNoPage
-		}
-		ids = append(ids, id)
+	ids, err := selectedIDs(r)
+	if err != nil {
+		return err
 	}
 	if repeat.Key == "" {
 		return d.askSelected(w, r, v, do, ids)
@@ -156,6 +152,26 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visi
 	return nil
 }
 
+// selectedIDs returns the IDs of a form that was read.
+func selectedIDs(r *http.Request) (ids []models.ID, err error) {
+	for _, text := range r.PostForm["id"] {
+		id, err := models.ParseID(text)
+		if err != nil {
+			return nil, errNoPage
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// backFrom returns the page of this site that a form was sent from.
+func backFrom(r *http.Request) string {
+	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
+		return localPath(from.RequestURI())
+	}
+	return "/batches"
+}
+
 // askSelected asks for the confirmation of sendSelected.
 func (d *Dashboard) askSelected(
 	w http.ResponseWriter,
@@ -164,16 +180,12 @@ func (d *Dashboard) askSelected(
 	do models.CommandKind,
 	ids []models.ID,
 ) error {
-	back := "/batches"
-	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
-		back = localPath(from.RequestURI())
-	}
 	reached, err := d.service.DryRunSelected(r.Context(), v.caller(), do, ids)
 	if err != nil {
 		return err
 	}
 	n := int64(reached.Recipients)
-	q := &askView{Back: back, Do: "Send " + messages(n) + " again", IDs: r.PostForm["id"]}
+	q := &askView{Back: backFrom(r), Do: "Send " + messages(n) + " again", IDs: r.PostForm["id"]}
 	switch {
 	case n == 0:
 		return service.Fail(service.Conflict, "nothing_selected",

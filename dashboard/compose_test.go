@@ -359,7 +359,7 @@ func TestListIsBounded(t *testing.T) {
 		strings.Repeat("a\n", maxRows+1):             maxRows,
 		strings.Repeat("a,", maxRows+1):              maxRows,
 		"email\n" + strings.Repeat("a\n", maxRows+1): maxRows,
-		"email" + strings.Repeat(",a", 500):   0,
+		"email" + strings.Repeat(",a", 500):          0,
 		strings.Repeat("a\n", 3):                     3,
 	} {
 		l := parseList(in)

@@ -242,6 +242,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
 
+		"POST /selected/suppress":           d.suppressSelected,
 		"GET /suppressions":                 d.suppressions,
 		"POST /suppressions":                d.addSuppression,
 		"GET /suppressions/{email}/remove":  d.askSuppression,

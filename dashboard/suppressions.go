@@ -124,3 +124,36 @@ func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v 
 	seeOther(w, r, "/suppressions?did=removed")
 	return nil
 }
+
+// suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
+// confirmed.
+func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, repeat := answered(w, r)
+	ids, err := selectedIDs(r)
+	if err != nil {
+		return err
+	}
+	if repeat.Key != "" { // a repeat changes nothing
+		if err := d.service.SuppressSelected(r.Context(), v.caller(), ids, models.FromPage, why); err != nil {
+			return err
+		}
+		seeOther(w, r, localPath(r.PostFormValue("back")))
+		return nil
+	}
+	if len(ids) == 0 {
+		return service.Fail(service.Conflict, "nothing_selected", "Select messages first.")
+	}
+	whose := "yours"
+	if v.Everyone {
+		whose = "any user"
+	}
+	n := int64(len(ids))
+	return d.ask(w, r, v, "logs", &askView{
+		Title: "Suppress the " + plural(n, "recipient", "recipients") + " of " + messages(n) + "?",
+		Do:    "Suppress",
+		Back:  backFrom(r),
+		IDs:   r.PostForm["id"],
+		Text: []string{"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
+			"queued fail. The page Suppressions lists them, and takes them off again."},
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -60,4 +61,26 @@ func TestSuppressionsPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list.Suppressions, 1)
 	require.Equal(t, "bob@example.com", list.Suppressions[0].Email)
+}
+
+// TestSuppressSelected suppresses the recipients of selected messages after a question.
+func TestSuppressSelected(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.mixed("local", 12)
+	require.Contains(t, b.get("/batches/"+id.String()).text, "Suppress selected")
+	form := url.Values{"id": {id.Log(2).String(), id.Log(5).String()}}
+	ask := b.post("/selected/suppress", form)
+	require.Contains(t, ask.text, "Suppress the recipients of 2 messages?")
+	require.Contains(t, b.get("/suppressions").text, "No address is suppressed.", "it was done without a confirmation")
+	form.Set("once", onceField.FindStringSubmatch(ask.text)[1])
+	form.Set("back", "/suppressions")
+	form.Set("why", "asked by phone")
+	for range 2 {
+		list := b.post("/selected/suppress", form).text
+		require.Equal(t, 2, strings.Count(list, "asked by phone"))
+		require.Contains(t, list, `href="/logs/`+id.Log(5).String()+`"`)
+	}
+	require.Equal(t, http.StatusNotFound, b.post("/selected/suppress", url.Values{"id": {"x"}}).StatusCode)
 }
