@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/tracing"
 )
@@ -308,4 +311,41 @@ func acceptError(b *models.Batch, err error) error {
 			"The store cannot be reached. Nothing will be sent; repeat the request.").After(5)
 	}
 	return e.Because(fmt.Errorf("batch %s: %w", b.ID, err))
+}
+
+// chunkEndings are entries of the ledger of a chunk.
+type chunkEndings struct {
+	chunk   models.ID
+	entries []models.Entry
+}
+
+// suppressedIn returns which recipients of a batch are suppressed.
+func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
+	mail := suppression.MailOf(b)
+	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
+}
+
+// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its category.
+func (c Caller) passesUnsubscribes(b *models.Batch) bool {
+	return b.Lane == models.Urgent && slices.Contains(c.Scopes, models.ScopePass)
+}
+
+// endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,
+// or a worker was quicker, the worker appends them.
+func (s *Service) endSuppressed(ctx context.Context, endings []chunkEndings) {
+	var g errgroup.Group
+	g.SetLimit(4)
+	for _, c := range endings {
+		g.Go(func() error {
+			for i, e := range c.entries {
+				e.Number, e.Token = i+1, models.NewToken()
+				if err := s.store.Append(ctx, c.chunk, e); err != nil {
+					s.log.Debug("suppressed recipients not ended; a worker ends them", "chunk", c.chunk.String(), "err", err)
+					return nil
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // never an error
 }

@@ -4,55 +4,15 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/control"
-	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
-
-// chunkEndings are entries of the ledger of a chunk.
-type chunkEndings struct {
-	chunk   models.ID
-	entries []models.Entry
-}
-
-// suppressedIn returns which recipients of a batch are suppressed.
-func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
-	mail := suppression.MailOf(b)
-	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
-}
-
-// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its category.
-func (c Caller) passesUnsubscribes(b *models.Batch) bool {
-	return b.Lane == models.Urgent && slices.Contains(c.Scopes, models.ScopePass)
-}
-
-// endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,
-// or a worker was quicker, the worker appends them.
-func (s *Service) endSuppressed(ctx context.Context, endings []chunkEndings) {
-	var g errgroup.Group
-	g.SetLimit(4)
-	for _, c := range endings {
-		g.Go(func() error {
-			for i, e := range c.entries {
-				e.Number, e.Token = i+1, models.NewToken()
-				if err := s.store.Append(ctx, c.chunk, e); err != nil {
-					s.log.Debug("suppressed recipients not ended; a worker ends them", "chunk", c.chunk.String(), "err", err)
-					return nil
-				}
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // never an error
-}
 
 // NewSuppression is an entry of a suppression list to be added.
 type NewSuppression struct {
@@ -363,4 +323,100 @@ func (s *Service) SuppressionsOf(ctx context.Context, who Caller, email string) 
 		return nil, noSuch("suppression")
 	}
 	return out, nil
+}
+
+// entriesOf returns the entries of an address in the list that the caller means.
+func (s *Service) entriesOf(ctx context.Context, who Caller, email string) (string, []models.Suppression, error) {
+	list, err := suppressionList(who)
+	if err != nil {
+		return "", nil, err
+	}
+	a, err := intake.ParseAddress(email)
+	if err != nil {
+		return "", nil, noSuch("suppression")
+	}
+	entries, err := s.store.SuppressionsOf(ctx, list, models.HashAddress(a.Email))
+	if err != nil {
+		return "", nil, storeError("read suppressions", err)
+	}
+	return list, entries, nil
+}
+
+// Unsuppress removes the entries of an address from the caller's suppression list, or from
+// everyone's, those of one reason or category if f has one. Complaints and hard bounces are
+// removed only with a reason, which the audit trail shows. It reports whether any was in
+// effect.
+func (s *Service) Unsuppress(
+	ctx context.Context, who Caller, email string, f SuppressionFilter, why string,
+) (changed bool, err error) {
+	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
+		return false, err
+	}
+	list, entries, err := s.entriesOf(ctx, who, email)
+	if err != nil {
+		return false, err
+	}
+	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool {
+		return f.Reason != "" && f.Reason != e.Reason || f.Category != "" && f.Category != e.Category
+	})
+	if len(entries) == 0 {
+		return false, noSuch("suppression")
+	}
+	now := time.Now()
+	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool { return !e.InEffect(now) })
+	if len(entries) == 0 {
+		return false, nil
+	}
+	hard := func(e models.Suppression) bool { return e.Reason == models.Complaint || e.Reason == models.HardBounce }
+	if why == "" && slices.ContainsFunc(entries, hard) {
+		var q query
+		q.bad("why", "Say why mail may be sent to an address that complained or bounced for good.")
+		return false, q.err()
+	}
+	command := models.Command{
+		Kind:    models.RemovedSuppression,
+		User:    who.User,
+		Subject: hex.EncodeToString(entries[0].Hash[:]),
+		Why:     why,
+	}
+	if _, err := s.appendCommand(ctx, who, &command, nil); err != nil {
+		return false, err
+	}
+	for i := range entries {
+		e := &entries[i]
+		e.Removed, e.By, e.Why = true, who.by(), why
+		e.At = models.LaterOf(now.UTC().Truncate(time.Millisecond), e.At.Add(time.Millisecond))
+	}
+	if err := s.store.PutSuppressions(ctx, list, entries...); err != nil {
+		return false, storeError("remove suppressions", err)
+	}
+	return true, nil
+}
+
+// eraseSuppressions removes an address from the entries of all lists. Its hash stays, so that
+// the address stays suppressed.
+func (s *Service) eraseSuppressions(ctx context.Context, address string) error {
+	users, err := s.store.Users(ctx)
+	if err != nil {
+		return storeError("read users", err)
+	}
+	lists := []string{models.EveryonesList}
+	for i := range users {
+		lists = append(lists, users[i].ID)
+	}
+	for _, list := range lists {
+		entries, err := s.store.SuppressionsOf(ctx, list, models.HashAddress(address))
+		if err != nil {
+			return storeError("read suppressions", err)
+		}
+		entries = slices.DeleteFunc(entries, func(e models.Suppression) bool { return e.Email == "" })
+		for i := range entries {
+			e := &entries[i]
+			e.Email, e.Why, e.At = "", "", e.At.Add(time.Millisecond)
+		}
+		if err := s.store.PutSuppressions(ctx, list, entries...); err != nil {
+			return storeError("erase suppressions", err)
+		}
+	}
+	return nil
 }

@@ -2,13 +2,10 @@ package service
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // Unsubscribing is what a link to unsubscribe is about.
@@ -99,100 +96,4 @@ func (s *Service) link(
 	e = models.NewSuppression(out.Email, models.Unsubscribe, models.FromLink, time.Now())
 	e.Hash, e.Mark, e.Category, e.Log = t.Hash, t.Mark, b.Category, t.Log
 	return b.User, e, out, nil
-}
-
-// entriesOf returns the entries of an address in the list that the caller means.
-func (s *Service) entriesOf(ctx context.Context, who Caller, email string) (string, []models.Suppression, error) {
-	list, err := suppressionList(who)
-	if err != nil {
-		return "", nil, err
-	}
-	a, err := intake.ParseAddress(email)
-	if err != nil {
-		return "", nil, noSuch("suppression")
-	}
-	entries, err := s.store.SuppressionsOf(ctx, list, models.HashAddress(a.Email))
-	if err != nil {
-		return "", nil, storeError("read suppressions", err)
-	}
-	return list, entries, nil
-}
-
-// Unsuppress removes the entries of an address from the caller's suppression list, or from
-// everyone's, those of one reason or category if f has one. Complaints and hard bounces are
-// removed only with a reason, which the audit trail shows. It reports whether any was in
-// effect.
-func (s *Service) Unsuppress(
-	ctx context.Context, who Caller, email string, f SuppressionFilter, why string,
-) (changed bool, err error) {
-	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
-		return false, err
-	}
-	list, entries, err := s.entriesOf(ctx, who, email)
-	if err != nil {
-		return false, err
-	}
-	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool {
-		return f.Reason != "" && f.Reason != e.Reason || f.Category != "" && f.Category != e.Category
-	})
-	if len(entries) == 0 {
-		return false, noSuch("suppression")
-	}
-	now := time.Now()
-	entries = slices.DeleteFunc(entries, func(e models.Suppression) bool { return !e.InEffect(now) })
-	if len(entries) == 0 {
-		return false, nil
-	}
-	hard := func(e models.Suppression) bool { return e.Reason == models.Complaint || e.Reason == models.HardBounce }
-	if why == "" && slices.ContainsFunc(entries, hard) {
-		var q query
-		q.bad("why", "Say why mail may be sent to an address that complained or bounced for good.")
-		return false, q.err()
-	}
-	command := models.Command{
-		Kind:    models.RemovedSuppression,
-		User:    who.User,
-		Subject: hex.EncodeToString(entries[0].Hash[:]),
-		Why:     why,
-	}
-	if _, err := s.appendCommand(ctx, who, &command, nil); err != nil {
-		return false, err
-	}
-	for i := range entries {
-		e := &entries[i]
-		e.Removed, e.By, e.Why = true, who.by(), why
-		e.At = models.LaterOf(now.UTC().Truncate(time.Millisecond), e.At.Add(time.Millisecond))
-	}
-	if err := s.store.PutSuppressions(ctx, list, entries...); err != nil {
-		return false, storeError("remove suppressions", err)
-	}
-	return true, nil
-}
-
-// eraseSuppressions removes an address from the entries of all lists. Its hash stays, so that
-// the address stays suppressed.
-func (s *Service) eraseSuppressions(ctx context.Context, address string) error {
-	users, err := s.store.Users(ctx)
-	if err != nil {
-		return storeError("read users", err)
-	}
-	lists := []string{models.EveryonesList}
-	for i := range users {
-		lists = append(lists, users[i].ID)
-	}
-	for _, list := range lists {
-		entries, err := s.store.SuppressionsOf(ctx, list, models.HashAddress(address))
-		if err != nil {
-			return storeError("read suppressions", err)
-		}
-		entries = slices.DeleteFunc(entries, func(e models.Suppression) bool { return e.Email == "" })
-		for i := range entries {
-			e := &entries[i]
-			e.Email, e.Why, e.At = "", "", e.At.Add(time.Millisecond)
-		}
-		if err := s.store.PutSuppressions(ctx, list, entries...); err != nil {
-			return storeError("erase suppressions", err)
-		}
-	}
-	return nil
 }
