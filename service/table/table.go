@@ -64,6 +64,9 @@ func New(r io.Reader) (*Reader, error) {
 		if _, err := in.ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
 			return nil, err
 		}
+		if !strings.Contains(",;|\t", told) {
+			return nil, wrong("Columns must stand between commas, semicolons, bars or tabs.")
+		}
 		separator, t.before = rune(told[0]), 1
 	}
 	t.csv = csv.NewReader(t.in)
