@@ -81,7 +81,8 @@ func oneByOne(
 			}
 			return true
 		}, patience, time.Millisecond)
-		if time.Now().Before(r.view(b).Entries[0].CallEnds.Add(cfg.EvidenceWindow)) {
+		// A handler may be about to decide with what it read before the events.
+		if time.Now().Before(r.view(b).Entries[0].CallEnds.Add(cfg.EvidenceWindow / 2)) {
 			return r, b, mg
 		}
 		r.stop()
