@@ -66,7 +66,20 @@ func fillPattern(path string, batch models.ID) string {
 	case strings.HasPrefix(path, "/settings/keys/"):
 		path = strings.Replace(path, "{id}", "000000000000", 1)
 	}
-	path = strings.NewReplacer("{id}", batch.String(), "{name}", "sg", "{what}", "parked", "{email}", "ann@example.com", "{$}", "").Replace(path)
+	path = strings.NewReplacer(
+		"{id}",
+		batch.String(),
+		"{name}",
+		"sg",
+		"{what}",
+		"parked",
+		"{email}",
+		"ann@example.com",
+		"{$}",
+		"",
+	).Replace(
+		path,
+	)
 	if strings.HasPrefix(path, "/providers/") {
 		return strings.Replace(path, "{do}", "offline", 1)
 	}

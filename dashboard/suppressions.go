@@ -153,7 +153,9 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 		Do:    "Suppress",
 		Back:  backFrom(r),
 		IDs:   r.PostForm["id"],
-		Text: []string{"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
-			"queued fail. The page Suppressions lists them, and takes them off again."},
+		Text: []string{
+			"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
+				"queued fail. The page Suppressions lists them, and takes them off again.",
+		},
 	})
 }

@@ -182,7 +182,10 @@ func (p *proxied) bodiesArePassedOn() {
 	body, write := io.Pipe()
 	go func() {
 		defer func() { _ = write.Close() }()
-		_, _ = io.WriteString(write, `{"from": "test@demo.test", "subject": "s", "text": "t", "to": [{"email": "first@demo.test"}`)
+		_, _ = io.WriteString(
+			write,
+			`{"from": "test@demo.test", "subject": "s", "text": "t", "to": [{"email": "first@demo.test"}`,
+		)
 		for i := range 60_000 {
 			if i == 30_000 { // half of it
 				p.spooled()

@@ -65,7 +65,8 @@ func sameOptions(t *testing.T, s Suite, got *Copy, c *models.Content, call *mode
 		}
 	}
 	replies, err := mail.ParseAddressList(got.ReplyTo)
-	if err != nil || len(replies) != 2 || replies[0].Address != "help@sender.test" || replies[1].Address != "more@sender.test" {
+	if err != nil || len(replies) != 2 || replies[0].Address != "help@sender.test" ||
+		replies[1].Address != "more@sender.test" {
 		t.Errorf("reply-to %q: %v", got.ReplyTo, err)
 	}
 	want := map[string]string{}
