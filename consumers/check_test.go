@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/events"
@@ -196,14 +197,23 @@ func stored(t *testing.T, r *rig, b *models.Batch) models.Summary {
 	return storedIn(t, r.store, b)
 }
 
-// storedIn returns the summary of a batch of one chunk that a store has; the zero value: none yet.
+// storedIn returns the summary of a batch of one chunk that a store has.
 func storedIn(t *testing.T, store models.Store, b *models.Batch) models.Summary {
 	t.Helper()
+	s := storedUntil(t, store, b)
+	require.NotNil(t, s, "no summary is stored")
+	return *s
+}
+
+// storedUntil is storedIn for conditions that are waited for, which must not end the test; nil: none yet.
+func storedUntil(t *testing.T, store models.Store, b *models.Batch) *models.Summary {
+	t.Helper()
 	for s, err := range store.Summaries(t.Context(), b.User, b.ID, 0) {
-		require.NoError(t, err)
-		return s.Summary
+		if assert.NoError(t, err) {
+			return &s.Summary
+		}
 	}
-	return models.Summary{}
+	return nil
 }
 
 // buggyParser is a provider whose parser takes a bounce for a delivery until it is fixed.
@@ -381,5 +391,8 @@ func TestRepairAfterLostFacts(t *testing.T) {
 		r.event("mg", b.ID.Log(n+1), models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()})
 	}
 	r.done(b)
-	require.Eventually(t, func() bool { return stored(t, r, b).Success == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool {
+		s := storedUntil(t, r.store, b)
+		return s != nil && s.Success == 2
+	}, patience, time.Millisecond)
 }

@@ -144,7 +144,10 @@ func TestReleaseWhilePaused(t *testing.T) {
 	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 	require.Eventually(
 		t,
-		func() bool { return r.engine.Pending() == 0 && stored(t, r, b).Failed == 2 },
+		func() bool {
+			s := storedUntil(t, r.store, b)
+			return r.engine.Pending() == 0 && s != nil && s.Failed == 2
+		},
 		patience,
 		time.Millisecond,
 	)

@@ -202,7 +202,7 @@ func TestQueueRemovedWhilePublishing(t *testing.T) {
 	// RabbitMQ takes up to 10 s to notice that messages were lost with the queue.
 	require.Eventually(t, func() bool {
 		return b.Publish(t.Context(), bulkMessage()) == nil
-	}, 3*time.Minute, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	foreign := models.Message{
 		Kind:     models.ProviderMessage,
 		Provider: "unknown",
