@@ -9,6 +9,8 @@ import (
 	"iter"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Clip returns s cut to MaxText bytes. It never cuts a character in two.
@@ -81,4 +83,43 @@ func DecodeStored(raw []byte, v any) error {
 		return fmt.Errorf("%w: %w", ErrNewer, err)
 	}
 	return fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
+}
+
+// OneLine returns s for a header field: each run of line breaks and control characters,
+// including U+0085, U+2028 and U+2029, becomes one space, and invalid UTF-8 becomes
+// U+FFFD.
+func OneLine(s string) string {
+	if isPlainLine(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	gap := false
+	for _, r := range s {
+		if BreaksLine(r) {
+			gap = true
+			continue
+		}
+		if gap {
+			b.WriteByte(' ')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	if gap {
+		b.WriteByte(' ')
+	}
+	return b.String()
+}
+
+// BreaksLine reports whether a character must not be in a header field.
+func BreaksLine(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
+
+func isPlainLine(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= 0x7f {
+			return c >= 0x80 && utf8.ValidString(s) && strings.IndexFunc(s, BreaksLine) < 0
+		}
+	}
+	return true
 }

@@ -11,6 +11,8 @@ import (
 
 	upstream "github.com/osteele/liquid"
 	"github.com/osteele/liquid/render"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // Bounds of rendering a part for a recipient.
@@ -93,7 +95,7 @@ func (p *Part) Render(ctx context.Context, vars map[string]any) (values []string
 	values = values[1:]
 	for i := range values {
 		if p.place == Subject {
-			values[i] = oneLine(values[i])
+			values[i] = models.OneLine(values[i])
 		}
 		if len(values[i]) > maxSlot {
 			return nil, &Error{1, fmt.Sprintf("a piece of it has more than %d bytes for this recipient", maxSlot)}
@@ -116,26 +118,4 @@ func (p *Part) run(b *budget, bindings map[string]any) (err error) {
 		return &Error{max(failed.LineNumber(), 1), plainError(failed.Cause(), failed)}
 	}
 	return nil
-}
-
-// oneLine replaces each run of line breaks and other control characters by a space.
-func oneLine(s string) string {
-	control := func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029' }
-	if strings.IndexFunc(s, control) < 0 {
-		return s
-	}
-	var b strings.Builder
-	gap := false
-	for _, r := range s {
-		if control(r) {
-			gap = true
-			continue
-		}
-		if gap {
-			b.WriteByte(' ')
-			gap = false
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

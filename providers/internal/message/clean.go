@@ -7,37 +7,12 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/safedelivr/safedelivr/models"
 )
 
-// Line returns s for a header field: each run of line breaks and control characters,
-// including U+0085, U+2028 and U+2029, becomes one space, and invalid UTF-8 becomes
-// U+FFFD.
-func Line(s string) string {
-	if plain(s) {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s))
-	gap := false
-	for _, r := range s {
-		if breaks(r) {
-			gap = true
-			continue
-		}
-		if gap {
-			b.WriteByte(' ')
-			gap = false
-		}
-		b.WriteRune(r)
-	}
-	if gap {
-		b.WriteByte(' ')
-	}
-	return b.String()
-}
-
 // Name returns a display name for a header field.
-func Name(s string) string { return strings.TrimSpace(Line(s)) }
+func Name(s string) string { return strings.TrimSpace(models.OneLine(s)) }
 
 // Body returns s for a body: NUL is removed and invalid UTF-8 becomes U+FFFD. Line breaks
 // stay.
@@ -46,17 +21,6 @@ func Body(s string) string {
 		s = strings.ReplaceAll(s, "\x00", "")
 	}
 	return strings.ToValidUTF8(s, "\ufffd")
-}
-
-func breaks(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }
-
-func plain(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c >= 0x7f {
-			return c >= 0x80 && utf8.ValidString(s) && strings.IndexFunc(s, breaks) < 0
-		}
-	}
-	return true
 }
 
 // atext tells the bytes of an unquoted local part and of a domain (RFC 5322, 3.2.3).
@@ -91,7 +55,7 @@ func Mailbox(s string) bool {
 		return true
 	}
 	// Quoted local parts, address literals, letters beyond ASCII.
-	if !utf8.ValidString(s) || strings.IndexFunc(s, func(r rune) bool { return breaks(r) || unicode.IsSpace(r) }) >= 0 {
+	if !utf8.ValidString(s) || strings.IndexFunc(s, func(r rune) bool { return models.BreaksLine(r) || unicode.IsSpace(r) }) >= 0 {
 		return false
 	}
 	a, err := mail.ParseAddress(s)

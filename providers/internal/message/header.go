@@ -16,7 +16,7 @@ func Header(h *models.Header, r *models.Recipient) (value, missing string) {
 		}
 		return v
 	})
-	return mime.QEncoding.Encode("utf-8", Line(value)), missing
+	return mime.QEncoding.Encode("utf-8", models.OneLine(value)), missing
 }
 
 // Personal reports whether the values of header fields differ from recipient to recipient.

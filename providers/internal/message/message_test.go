@@ -28,7 +28,7 @@ func FuzzMailbox(f *testing.F) {
 	f.Add("a@b.test, c@d.test")
 	f.Add(`"a,b"@c`)
 	f.Fuzz(func(t *testing.T, s string) {
-		if Mailbox(s) && (Line(s) != s || strings.ContainsAny(s, " \t\r\n<>") || !strings.Contains(s, "@")) {
+		if Mailbox(s) && (models.OneLine(s) != s || strings.ContainsAny(s, " \t\r\n<>") || !strings.Contains(s, "@")) {
 			t.Errorf("%q", s)
 		}
 	})
@@ -37,7 +37,7 @@ func FuzzMailbox(f *testing.F) {
 func TestLine(t *testing.T) {
 	for in, want := range map[string]string{"": "", "plain": "plain", "a\r\n b": "a  b", "a\r\n\r\nb": "a b", "\na": " a",
 		"a\x7f": "a ", "ü\u2028ü": "ü ü", "\xff": "\ufffd", "a\u0085b": "a b"} {
-		if got := Line(in); got != want {
+		if got := models.OneLine(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}

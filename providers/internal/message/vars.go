@@ -29,7 +29,7 @@ func (v Var) Value(r *models.Recipient) (value string, ok bool) {
 	case HTMLForm:
 		return models.EscapeHTML(v.Name, Body(s)), ok
 	case SubjectForm:
-		return Line(s), ok
+		return models.OneLine(s), ok
 	case TextForm:
 	}
 	return Body(s), ok
@@ -65,7 +65,7 @@ func Fill(c *models.Content, token func(i int, v Var) string, literal func(Form,
 		})
 		return string(b)
 	}
-	f.Subject = part(SubjectForm, Line(c.Subject))
+	f.Subject = part(SubjectForm, models.OneLine(c.Subject))
 	f.Text = part(TextForm, Body(c.Text))
 	f.HTML = part(HTMLForm, Body(c.HTML))
 	return f
