@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // SuppressionColumns are the columns of a suppression list as CSV.
@@ -115,55 +115,44 @@ type suppressionRow struct {
 }
 
 // suppressionRows reads the rows of a CSV file.
-type suppressionRows struct {
-	csv     *csv.Reader
-	bounded *boundedReader
-	columns []string
-	line    int
-}
+type suppressionRows struct{ *table.Rows }
 
 // newSuppressionRows returns a reader behind the names of the columns.
 func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
-	in := &boundedReader{r: r}
-	rows := &suppressionRows{csv: csv.NewReader(in), bounded: in}
-	rows.csv.FieldsPerRecord, rows.csv.ReuseRecord = -1, true
-	head, err := rows.record()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
+	rows, err := table.NewRows(r, maxImportRow, false)
+	if err != nil {
+		return nil, tableError(err)
 	}
-	for _, name := range head {
-		rows.columns = append(rows.columns, strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff"))))
+	for i, name := range rows.Head {
+		rows.Head[i] = strings.ToLower(strings.TrimSpace(name))
 	}
-	if !slices.Contains(rows.columns, "email") {
+	if !slices.Contains(rows.Head, "email") {
 		return nil, Fail(Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
 	}
-	return rows, nil
+	return &suppressionRows{rows}, nil
 }
 
-// record returns the next record.
-func (s *suppressionRows) record() ([]string, error) {
-	s.bounded.left = maxImportRow
-	record, err := s.csv.Read()
-	s.line++
-	var wrong *csv.ParseError
-	switch {
-	case errors.As(err, &wrong):
-		return nil, Fail(Invalid, "invalid_csv", "The file is no CSV at line %d: %s.", wrong.Line, wrong.Err)
-	case errors.Is(err, errRowTooLong):
-		return nil, Fail(Invalid, "invalid_csv", "Row %d is longer than %d bytes.", s.line, maxImportRow)
+// tableError returns the Error for a mistake in a table, and other errors as they are.
+func tableError(err error) error {
+	var mistake *table.Error
+	if errors.As(err, &mistake) {
+		return Fail(Invalid, "invalid_csv", "%s", mistake)
 	}
-	return record, err
+	return err
 }
 
 // next returns the next row. Errors: io.EOF.
 func (s *suppressionRows) next() (n suppressionRow, err error) {
-	record, err := s.record()
+	record, _, err := s.Next()
+	if err != nil {
+		return n, tableError(err)
+	}
 	for i, value := range record {
-		if i == len(s.columns) {
+		if i == len(s.Head) {
 			break
 		}
 		value = strings.Clone(strings.TrimSpace(value))
-		switch s.columns[i] {
+		switch s.Head[i] {
 		case "email":
 			n.Email = value
 		case "reason":
@@ -179,23 +168,5 @@ func (s *suppressionRows) next() (n suppressionRow, err error) {
 			}
 		}
 	}
-	return n, err
-}
-
-// errRowTooLong reports a row that is longer than maxImportRow.
-var errRowTooLong = errors.New("the row is too long")
-
-// boundedReader reads until left bytes were read since left was set.
-type boundedReader struct {
-	r    io.Reader
-	left int
-}
-
-func (b *boundedReader) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errRowTooLong
-	}
-	n, err := b.r.Read(p[:min(len(p), b.left)])
-	b.left -= n
 	return n, err
 }

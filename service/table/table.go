@@ -39,22 +39,23 @@ type Row struct {
 	Vars        map[string]string
 }
 
-// Reader reads the rows of a table in flat memory.
-type Reader struct {
-	Columns []string // names of the variables
+// Rows reads the rows of a table in flat memory.
+type Rows struct {
+	Head []string // names of the columns
 
-	csv         *csv.Reader
-	in          *boundedReader
-	columns     []string // of all columns; "" is ignored
-	first, last string   // variables that make the name, if no column has it
-	before      int      // lines before those that csv reads
+	csv    *csv.Reader
+	in     *boundedReader
+	maxRow int // bytes
+	row    int // number of the row that was read last, from 0 for the head
+	before int // lines before those that csv reads
 }
 
-// New reads the head of a table: names of columns in UTF-8 or, with a byte order mark, in UTF-16, between commas,
-// semicolons or tabs. One of them must be that of the address. Errors: Error, and those of r.
-func New(r io.Reader) (*Reader, error) {
+// NewRows reads the head of a table: names of columns in UTF-8 or, with a byte order mark, in UTF-16, between commas,
+// semicolons or tabs. No row may have more than maxRow bytes. Quotes in the middle of a cell are mistakes unless
+// lazyQuotes is set. Errors: Error, and those of r.
+func NewRows(r io.Reader, maxRow int, lazyQuotes bool) (*Rows, error) {
 	in := bufio.NewReaderSize(transform.NewReader(r, textunicode.BOMOverride(transform.Nop)), maxHead)
-	t := &Reader{in: &boundedReader{r: in}}
+	t := &Rows{in: &boundedReader{r: in}, maxRow: maxRow, row: -1}
 	head, err := peekLine(in)
 	if err != nil {
 		return nil, err
@@ -70,16 +71,55 @@ func New(r io.Reader) (*Reader, error) {
 		separator, t.before = rune(told[0]), 1
 	}
 	t.csv = csv.NewReader(t.in)
-	t.csv.Comma, t.csv.FieldsPerRecord, t.csv.LazyQuotes, t.csv.ReuseRecord = separator, -1, true, true
+	t.csv.Comma, t.csv.FieldsPerRecord, t.csv.LazyQuotes, t.csv.ReuseRecord = separator, -1, lazyQuotes, true
 	t.csv.TrimLeadingSpace = separator != '\t' // which is space, too
-	fields, _, err := t.record()
+	fields, _, err := t.Next()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if len(fields) > maxColumns {
 		return nil, wrong("The table has more than %d columns.", maxColumns)
 	}
-	t.setColumns(fields)
+	t.Head = slices.Clone(fields)
+	return t, nil
+}
+
+// Next returns the next row, which is valid until the next call, and its line. Errors: io.EOF, Error, and those of the
+// reader.
+func (t *Rows) Next() (fields []string, line int, err error) {
+	t.in.left = t.maxRow
+	fields, err = t.csv.Read()
+	t.row++
+	var mistake *csv.ParseError
+	switch {
+	case errors.As(err, &mistake):
+		return nil, 0, wrong("The table cannot be read at line %d: %s.", t.before+mistake.Line, mistake.Err)
+	case errors.Is(err, errTooLong):
+		return nil, 0, wrong("Row %d of the table is longer than %d bytes.", t.row, t.maxRow)
+	case err != nil:
+		return nil, 0, err
+	}
+	line, _ = t.csv.FieldPos(0)
+	return fields, t.before + line, nil
+}
+
+// Reader reads the recipients of a table.
+type Reader struct {
+	Columns []string // names of the variables
+
+	rows        *Rows
+	columns     []string // of all columns; "" is ignored
+	first, last string   // variables that make the name, if no column has it
+}
+
+// New reads the head of a table, as NewRows does. One of the columns must be that of the address.
+func New(r io.Reader) (*Reader, error) {
+	rows, err := NewRows(r, maxRow, true)
+	if err != nil {
+		return nil, err
+	}
+	t := &Reader{rows: rows}
+	t.setColumns(rows.Head)
 	if !slices.Contains(t.columns, "email") {
 		return nil, wrong("The first row must have the names of the columns, and one of them must be email.")
 	}
@@ -113,26 +153,9 @@ func separatorOf(head string) rune {
 	return best
 }
 
-// record returns the next record and its line.
-func (t *Reader) record() (fields []string, line int, err error) {
-	t.in.left = maxRow
-	fields, err = t.csv.Read()
-	var mistake *csv.ParseError
-	switch {
-	case errors.As(err, &mistake):
-		return nil, 0, wrong("The table cannot be read at line %d: %s.", t.before+mistake.Line, mistake.Err)
-	case errors.Is(err, errTooLong):
-		return nil, 0, wrong("A row of the table is longer than %d bytes.", maxRow)
-	case err != nil:
-		return nil, 0, err
-	}
-	line, _ = t.csv.FieldPos(0)
-	return fields, t.before + line, nil
-}
-
 // Next returns the next recipient. Errors: io.EOF, Error, and those of the reader.
 func (t *Reader) Next() (Row, error) {
-	fields, line, err := t.record()
+	fields, line, err := t.rows.Next()
 	if err != nil {
 		return Row{}, err
 	}
