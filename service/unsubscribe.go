@@ -22,14 +22,23 @@ func (s *Service) Unsubscribing(ctx context.Context, token string) (Unsubscribin
 	if err != nil {
 		return out, err
 	}
-	there, err := s.store.SuppressionsOf(ctx, list, e.Hash)
+	old, err := s.entry(ctx, list, e.SuppressionKey)
+	out.Unsubscribed = old != nil && old.InEffect(time.Now())
+	return out, err
+}
+
+// entry returns an entry of a suppression list; nil: there is none.
+func (s *Service) entry(ctx context.Context, list string, k models.SuppressionKey) (*models.Suppression, error) {
+	there, err := s.store.SuppressionsOf(ctx, list, k.Hash)
 	if err != nil {
-		return out, storeError("read suppressions", err)
+		return nil, storeError("read suppressions", err)
 	}
 	for i := range there {
-		out.Unsubscribed = out.Unsubscribed || there[i].SuppressionKey == e.SuppressionKey && there[i].InEffect(time.Now())
+		if there[i].SuppressionKey == k {
+			return &there[i], nil
+		}
 	}
-	return out, nil
+	return nil, nil
 }
 
 // Unsubscribe suppresses the recipient of a link for its category. When it returns, no call
@@ -53,18 +62,14 @@ func (s *Service) Resubscribe(ctx context.Context, token string) (Unsubscribing,
 	if err != nil {
 		return out, err
 	}
-	there, err := s.store.SuppressionsOf(ctx, list, e.Hash)
-	if err != nil {
-		return out, storeError("read suppressions", err)
+	old, err := s.entry(ctx, list, e.SuppressionKey)
+	if err != nil || old == nil || old.Removed {
+		return out, err
 	}
-	for i := range there {
-		if old := &there[i]; old.SuppressionKey == e.SuppressionKey && !old.Removed {
-			old.Removed, old.Origin, old.By = true, models.FromLink, ""
-			old.At = models.LaterOf(e.At, old.At.Add(time.Millisecond))
-			if err := s.store.PutSuppressions(ctx, list, *old); err != nil {
-				return out, storeError("remove suppressions", err)
-			}
-		}
+	old.Removed, old.Origin, old.By = true, models.FromLink, ""
+	old.At = models.LaterOf(e.At, old.At.Add(time.Millisecond))
+	if err := s.store.PutSuppressions(ctx, list, *old); err != nil {
+		return out, storeError("remove suppressions", err)
 	}
 	return out, nil
 }
