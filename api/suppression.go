@@ -84,26 +84,18 @@ func (s *Server) importSuppressions(c *gin.Context) {
 func (s *Server) exportSuppressions(c *gin.Context) {
 	out := csv.NewWriter(c.Writer)
 	begun := false
-	begin := func() {
+	err := s.svc.ExportSuppressions(c.Request.Context(), caller(c), func(row []string) error {
 		if !begun {
 			c.Header("Content-Type", "text/csv; charset=utf-8")
 			c.Header("Content-Disposition", `attachment; filename="suppressions.csv"`)
-			_ = out.Write(service.SuppressionColumns) // Flush reports errors
 			begun = true
 		}
-	}
-	err := s.svc.EachSuppression(c.Request.Context(), caller(c), func(e service.SuppressionView) error {
-		begin()
-		if e.Email == "" { // it was erased
-			return nil
-		}
-		return out.Write(e.Row())
+		return out.Write(row)
 	})
 	if err != nil && !begun {
 		s.fail(c, err)
 		return
 	}
-	begin()
 	out.Flush()
 	if errors.Join(err, out.Error()) != nil {
 		panic(http.ErrAbortHandler) // the client must not take a part for the whole

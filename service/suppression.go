@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -302,6 +303,22 @@ func (s *Service) EachSuppression(ctx context.Context, who Caller, f func(Suppre
 			return nil
 		}
 	}
+}
+
+// ExportSuppressions calls row for the names of the columns and then for each entry that EachSuppression tells of,
+// without those whose address was erased. It calls row for nothing if the list cannot be read from its beginning.
+func (s *Service) ExportSuppressions(ctx context.Context, who Caller, row func([]string) error) error {
+	begin := sync.OnceValue(func() error { return row(suppressionColumns) })
+	err := s.EachSuppression(ctx, who, func(e SuppressionView) error {
+		if err := begin(); err != nil || e.Email == "" {
+			return err
+		}
+		return row(e.row())
+	})
+	if err != nil {
+		return err
+	}
+	return begin()
 }
 
 // SuppressionsOf returns the entries in effect of an address.

@@ -13,11 +13,11 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// SuppressionColumns are the columns of a suppression list as CSV.
-var SuppressionColumns = []string{"email", "reason", "category", "expires_at", "why", "at", "origin"}
+// suppressionColumns are the columns of a suppression list as CSV.
+var suppressionColumns = []string{"email", "reason", "category", "expires_at", "why", "at", "origin"}
 
-// Row returns the entry as a row of CSV.
-func (v *SuppressionView) Row() []string {
+// row returns the entry as a row of CSV.
+func (v *SuppressionView) row() []string {
 	expires := ""
 	if !v.ExpiresAt.IsZero() {
 		expires = v.ExpiresAt.Format(time.RFC3339)

@@ -158,13 +158,7 @@ func (c *cli) exportSuppressions(l *suppressionList) *cobra.Command {
 					return err
 				}
 				out := csv.NewWriter(c.out)
-				_ = out.Write(service.SuppressionColumns) // Error reports it
-				err = svc.EachSuppression(ctx, who, func(e service.SuppressionView) error {
-					if e.Email == "" { // it was erased
-						return nil
-					}
-					return out.Write(e.Row())
-				})
+				err = svc.ExportSuppressions(ctx, who, out.Write)
 				if out.Flush(); err == nil {
 					err = out.Error()
 				}
