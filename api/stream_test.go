@@ -68,8 +68,8 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
 }
 
-// TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it is
-// stored. It does not run in parallel: it measures the whole heap.
+// TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
+// is stored. It does not run in parallel: it measures the whole heap.
 func TestMemoryOfLargeAttachments(t *testing.T) {
 	f := newAttachmentFixture(t)
 	heap := func() uint64 {

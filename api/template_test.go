@@ -14,7 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
-const letter = `{"name": "welcome", "subject": "Hi {{name}}", "sender": "Shop <shop@example.com>", "category": "receipt",
+const letter = `{"name": "welcome", "subject": "Hi {{name}}",
+	"sender": "Shop <shop@example.com>", "category": "receipt",
 	"html": "<p>{% for i in items %}{{ i.title }};{% endfor %}{% if vip %}VIP{% endif %} {{city}}</p>",
 	"defaults": {"city": "Wien & Graz"}, "schema": {"properties": {"vip": {"type": "boolean"}}},
 	"languages": {"de": {"subject": "Hallo {{name}}"}}, "publish": true}`
@@ -43,7 +44,7 @@ func (c *contract) checkTemplates() {
 	c.check("POST", "/v1/preview", js, `{"template": "welcome", "language": "de-AT", "to": {"email": "a@b.de",
 		"vars": {"items": [{"title": "x"}]}}}`, 200)
 	c.check("POST", "/v1/preview", js, `{"subject": "s", "text": "{{x}}"}`, 200)
-	c.check("POST", "/v1/preview", js, `{"subject": "s", "text": "t", "to": {"email": "nobody"}}`, 422)
+	c.check("POST", "/v1/preview", js, `{"subject": "s", "text": "t", "to": {"email": "none"}}`, 422)
 	c.check("POST", "/v1/batches", js, `{"template": {"name": "welcome", "version": 1}, "to": [{"email": "a@b.de",
 		"vars": {"items": [{"title": "x"}], "vip": true}}]}`, 202)
 	id := c.post(`{"template": "welcome", "to": ["a@b.de"]}`).object(c.T)["id"].(string)
@@ -59,7 +60,7 @@ func (f *fixture) template(body string) {
 	require.Equal(f, http.StatusCreated, r.Status, "%s", r.Body)
 }
 
-// TestBatchFromTemplate: a batch is made from a template, wherever its name stands in the
+// TestBatchFromTemplate: a batch is made from a template, wherever its name is in the
 // request. Its recipients have the values of the placeholders, and it tells the version.
 func TestBatchFromTemplate(t *testing.T) {
 	t.Parallel()
@@ -121,7 +122,8 @@ func TestTemplateMistakes(t *testing.T) {
 			"/to/0/vars/l wrong_type",
 		},
 		{
-			`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": [{"email": "b@b.de", "vars": {"_slot.h0": "<b>"}}]}`,
+			`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": [` +
+				`{"email": "b@b.de", "vars": {"_slot.h0": "<b>"}}]}`,
 			"/to/0/vars/_slot.h0 invalid_name",
 		},
 		{`{"from": "a@b.de", "subject": "s", "text": "{{_slot.h0}}", "to": ["b@b.de"]}`, "/text unknown_placeholder"},

@@ -62,7 +62,7 @@ func (b *bench) putList(s models.Store, list string) error {
 	for n := 0; n < suppressedList; {
 		es := make([]models.Suppression, models.MaxAdditionMarks)
 		for i := range es {
-			es[i] = models.NewSuppression(fmt.Sprintf("nobody%d@bench.test", n), models.Manual, models.FromImport, now)
+			es[i] = models.NewSuppression(fmt.Sprintf("other%d@bench.test", n), models.Manual, models.FromImport, now)
 			n++
 		}
 		if err := lists.Add(b.ctx, list, es...); err != nil {

@@ -37,8 +37,8 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 	return accepted.ID
 }
 
-// TestAttachmentsOnPages: the pages of a batch and of a log list the attachments. A file is saved, and neither shown nor
-// run. A stranger does not get it, and it is gone with the content.
+// TestAttachmentsOnPages: the pages of a batch and of a log list the attachments. A file is saved, and neither shown
+// nor run. A stranger does not get it, and it is gone with the content.
 func TestAttachmentsOnPages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

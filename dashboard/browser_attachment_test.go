@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestBrowserAttachments: the attachments of a batch and of a message are listed, at every width and in both themes, and
-// are saved under their names.
+// TestBrowserAttachments: the attachments of a batch and of a message are listed, at every width and in both themes,
+// and are saved under their names.
 func TestBrowserAttachments(t *testing.T) {
 	f := newRig(t, nil)
 	one := f.attachedBatch(strings.Repeat("x", 500_000), "ann@example.com")

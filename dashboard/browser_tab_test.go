@@ -160,7 +160,7 @@ func (b *browserTab) fill(id, value string) {
 	b.do(chromedp.SetValue(chromedp.ID(id), value))
 }
 
-// typeInto changes a field as a person does, who is noticed by scripts.
+// typeInto changes a field as a person does, so that scripts notice it.
 func (b *browserTab) typeInto(id, text string) {
 	b.Helper()
 	b.until(`document.getElementById(` + quoteJS(id) + `)`)

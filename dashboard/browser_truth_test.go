@@ -402,7 +402,7 @@ func TestBrowserOperations(t *testing.T) {
 	b.sees("by mistake")
 	b.open("/operations/audit?who=local&day=" + time.Now().UTC().Format(time.DateOnly))
 	require.Equal(t, 3, eval[int](b, rows))
-	b.open("/operations/audit?who=nobody")
+	b.open("/operations/audit?who=other")
 	b.sees("No entries match the filter.")
 	require.Empty(t, b.complaints())
 }

@@ -159,8 +159,8 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 }
 
-// TestEveryoneSwitch: an operator switches all pages and searches to everybody's mail. A user
-// who is no operator cannot.
+// TestEveryoneSwitch: an operator switches all pages and searches to everybody's mail. Another
+// user cannot.
 func TestEveryoneSwitch(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

@@ -56,7 +56,7 @@ func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) 
 	return d.showLog(w, r, v, id, nil)
 }
 
-// batchOfLog returns the ID of the batch of a log. What is no ID stays as it is.
+// batchOfLog returns the ID of the batch of a log. Anything else stays as it is.
 func batchOfLog(id string) string {
 	if log, err := models.ParseLogID(id); err == nil {
 		return log.Batch().String()

@@ -20,7 +20,7 @@ func TestSuppressionsPage(t *testing.T) {
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/suppressions").text, "No address is suppressed.")
 
-	bad := b.post("/suppressions", url.Values{"email": {"nobody"}, "reason": {"manual"}, "why": {"asked by phone"}})
+	bad := b.post("/suppressions", url.Values{"email": {"none"}, "reason": {"manual"}, "why": {"asked by phone"}})
 	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
 	require.Contains(t, bad.text, `id="email-wrong"`)
 	require.Contains(t, bad.text, `value="asked by phone"`)
@@ -39,7 +39,7 @@ func TestSuppressionsPage(t *testing.T) {
 	parts := multipart.NewWriter(&form)
 	file, err := parts.CreateFormFile("file", "list.csv")
 	require.NoError(t, err)
-	_, err = file.Write([]byte("email,reason\nbob@example.com,unsubscribe\nnobody,manual\n"))
+	_, err = file.Write([]byte("email,reason\nbob@example.com,unsubscribe\nnone,manual\n"))
 	require.NoError(t, err)
 	require.NoError(t, parts.Close())
 	a := b.send(http.MethodPost, "/suppressions", &form, "Content-Type", parts.FormDataContentType())

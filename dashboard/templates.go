@@ -154,7 +154,9 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
 		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
 	}
-	for name, field := range map[string]any{"defaults": &src.Defaults, "schema": &src.Schema, "languages": &src.Languages} {
+	for name, field := range map[string]any{
+		"defaults": &src.Defaults, "schema": &src.Schema, "languages": &src.Languages,
+	} {
 		if text := strings.TrimSpace(f(name)); text != "" && json.Unmarshal([]byte(text), field) != nil {
 			t.Wrong[name] = "Enter a JSON object, or leave it empty."
 		}
@@ -260,7 +262,8 @@ var templatePreview = template.Must(
 padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
 </style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
-{{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>{{.HTML}}{{with .Text}}<div class="t">{{.}}</div>{{end}}</html>`),
+{{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>
+{{.HTML}}{{with .Text}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
 
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient

@@ -171,7 +171,7 @@ func (v *View) countProviders(r int, s *Summary) {
 			if v.Logs[r-1].State == Queued {
 				c.Pending++
 			} else {
-				c.Unknown++ // nobody waits for an answer any more
+				c.Unknown++ // no call waits for an answer any more
 			}
 		case VerdictUnknown:
 			c.Unknown++

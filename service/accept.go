@@ -325,7 +325,8 @@ func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models
 	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
 }
 
-// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its category.
+// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its
+// category.
 func (c Caller) passesUnsubscribes(b *models.Batch) bool {
 	return b.Lane == models.Urgent && slices.Contains(c.Scopes, models.ScopePass)
 }

@@ -34,7 +34,7 @@ type Route struct {
 	Waits      *models.Wait    `json:"waits,omitempty"`  // what the mail waits for, if none takes it now
 	Reason     models.Reason   `json:"reason,omitempty"` // why it would fail at once
 	Text       string          `json:"text"`             // all of this, for people
-	stands     string          // for routes that are alike
+	alike      string          // the same for routes that are alike
 }
 
 // RouteProvider is a provider of a route.
@@ -47,7 +47,7 @@ type RouteProvider struct {
 }
 
 // TryBatch checks a batch as Accept does, except for the limits of its user, and says what
-// would happen to it. It stores nothing and calls nobody.
+// would happen to it. It stores nothing and makes no call.
 func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
 	if err := s.useTemplate(ctx, who, in); err != nil {
 		return DryRun{}, err
@@ -91,7 +91,7 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 			e := &ended[i]
 			e.Number = i + 1
 			out.add(Route{Recipients: e.Recipients.Len(), Providers: []RouteProvider{}, Reason: e.Reason,
-				Text: "failing: " + e.Detail, stands: e.Detail})
+				Text: "failing: " + e.Detail, alike: e.Detail})
 		}
 		for _, st := range w.plan(&b, models.Resolve(len(recipients), ended, nil), recipients) {
 			out.add(s.route(w, &b, &st))
@@ -105,7 +105,7 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 // add adds a route, or its recipients to a route that is alike.
 func (d *DryRun) add(r Route) {
 	for i := range d.Routes {
-		if d.Routes[i].stands == r.stands {
+		if d.Routes[i].alike == r.alike {
 			d.Routes[i].Recipients += r.Recipients
 			return
 		}
@@ -169,7 +169,7 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	if r.Text == "" {
 		r.Text = "sent now: " + r.words()
 	}
-	r.stands = r.Text
+	r.alike = r.Text
 	return r
 }
 

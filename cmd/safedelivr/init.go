@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// initFlags are the flags of init. What is missing is asked for.
+// initFlags are the flags of init. init asks for those that are missing.
 type initFlags struct {
 	setup.Options
 	keyFile, webhookKeyFile string

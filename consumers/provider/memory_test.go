@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMemory: calls wait for memory until others give it back. A message that is larger than the part of a provider takes
-// all of it. A part is never less than what the largest message takes.
+// TestMemory: calls wait for memory until others give it back. A message that is larger than the part of a provider
+// takes all of it. A part is never less than what the largest message takes.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

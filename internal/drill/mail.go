@@ -91,8 +91,8 @@ const bouncing = "hardbounce"
 var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain",
 	Content: bytes.Repeat([]byte("Nothing to do.\n"), 20_000)}
 
-// newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in ten
-// has an attachment.
+// newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in
+// ten has an attachment.
 func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	if len(domains) == 0 {
 		domains = []string{"rehearse.test"}

@@ -91,7 +91,7 @@ func testAttachmentRemoved(t *testing.T, s models.Store) {
 					require.ErrorIs(t, err, models.ErrNotFound, "%s, piece %d", name, n)
 				}
 				if name == "purged" {
-					break // nobody writes about a batch that is old enough
+					break // nothing is written about a batch that is old enough
 				}
 				attach(t, s, b.ID, data, about.SHA256)
 			}

@@ -71,7 +71,7 @@ func TestOutage(t *testing.T) {
 		Through:  []string{"mg"},
 		Why:      "503 Service Unavailable",
 	}
-	require.Equal(t, []Outage{lasting}, s.of(5000).Outages, "nobody knows how long it was")
+	require.Equal(t, []Outage{lasting}, s.of(5000).Outages, "it is unknown how long it was")
 
 	own := telemetry.FailedCalls{From: at(100), Known: at(200), Last: at(500), Calls: 2}
 	lasting.Lasts = true

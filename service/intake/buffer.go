@@ -18,7 +18,7 @@ var errSpool = errors.New("spool")
 // buffer keeps what was read of a request until it is stored.
 type buffer struct {
 	dir  string
-	grow func(n int64) error // asked before n bytes are written to the file; nil: nobody is asked
+	grow func(n int64) error // asked before n bytes are written to the file; nil: not asked
 	room int64               // bytes that grow has allowed
 	size int64
 	mem  []byte

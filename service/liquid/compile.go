@@ -169,7 +169,7 @@ func (c *compiler) noBrace() error {
 	if (len(c.fixed)-len(bytes.TrimRight(c.fixed, "{")))%4 == 0 {
 		return nil
 	}
-	return errors.New(`a { stands right before braces; write {{ "{" }} instead`)
+	return errors.New(`a { comes right before braces; write {{ "{" }} instead`)
 }
 
 // trimBefore removes the white space before a token.

@@ -150,7 +150,7 @@ func TestMistakes(t *testing.T) {
 		{"{% raw %}", "line 1: {% raw %} has no {% endraw %}"},
 		{"{{ 'x }}", "line 1: a quotation mark ' is not closed"},
 		{"a\x00", "line 1: it has a NUL"},
-		{"{% raw %}{{% endraw %}{{ name }}", "line 1: a { stands right before braces"},
+		{"{% raw %}{{% endraw %}{{ name }}", "line 1: a { comes right before braces"},
 		{"{{ x | raw | upcase }}", "line 1: raw must be the last filter"},
 		{"{% assign 1x = 2 %}", "line 1: write {% assign name = value %}"},
 		{"{% for x %}{% endfor %}", "line 1: write {% for name in list %}"},

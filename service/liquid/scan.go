@@ -20,7 +20,7 @@ const (
 type token struct {
 	kind        kind
 	line        int
-	source      string // text, or what stands between the braces without surrounding space
+	source      string // text, or what is between the braces without surrounding space
 	name        string // of a tag
 	left, right bool   // white space before or after it is removed: {%- … -%}
 }

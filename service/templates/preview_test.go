@@ -47,7 +47,7 @@ func TestWarnings(t *testing.T) {
 		want                string
 	}{
 		{"Hello", "<a href='https://example.com/{{name}}'>x</a><a href='#top'>x</a><a href=\"mailto:a@b.de\">x</a>", "x", ""},
-		{"Hello", "{{nobody}} {{ other | upcase }} {{ third | default: 'x' }}", "x", "missing_variable missing_variable"},
+		{"Hello", "{{unknown}} {{ other | upcase }} {{ third | default: 'x' }}", "x", "missing_variable missing_variable"},
 		{"Hello", strings.Repeat("x", 103<<10), "x", "clipped"},
 		{"Hello", "x", "", "no_text"},
 		{"Hello", "<a href=''>x</a><img src=\"/logo.png\"><a href='https://'>x</a>", "x", "broken_link broken_link broken_link"},

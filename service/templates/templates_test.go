@@ -227,7 +227,7 @@ func TestMistakes(t *testing.T) {
 	l, user := newLibrary(t)
 	_, err := l.Create(t.Context(), user, "a b", Source{
 		Content:   Content{Subject: "two\nlines", HTML: "a\n{% if x %}"},
-		Sender:    "nobody",
+		Sender:    "none",
 		Category:  "a b",
 		Defaults:  map[string]any{"_slot.h0": "x", "1": "y"},
 		Schema:    json.RawMessage(`{"type": 7}`),

@@ -55,7 +55,8 @@ func Mailbox(s string) bool {
 		return true
 	}
 	// Quoted local parts, address literals, letters beyond ASCII.
-	if !utf8.ValidString(s) || strings.IndexFunc(s, func(r rune) bool { return models.BreaksLine(r) || unicode.IsSpace(r) }) >= 0 {
+	space := func(r rune) bool { return models.BreaksLine(r) || unicode.IsSpace(r) }
+	if !utf8.ValidString(s) || strings.IndexFunc(s, space) >= 0 {
 		return false
 	}
 	a, err := mail.ParseAddress(s)

@@ -61,7 +61,8 @@ func TestThousandRecipients(t *testing.T) {
 		t.Fatalf("copies %v", c)
 	}
 	want := simulator.Content{Subject: "Hello Name 17", Text: "Dear Name 17, code 34", HTML: "<p>Dear Name 17</p>"}
-	if !reflect.DeepEqual(c[0].Content, want) || c[0].Address != "user0017@example.com" || c[0].Metadata["sd_a"] != "attempt-1" ||
+	if !reflect.DeepEqual(c[0].Content, want) || c[0].Address != "user0017@example.com" ||
+		c[0].Metadata["sd_a"] != "attempt-1" ||
 		c[0].ProviderID != id || c[0].Visible != nil ||
 		c[0].From != "from@"+simtest.Domain {
 		t.Errorf("copy %+v", c[0])

@@ -130,7 +130,9 @@ func (c *checker) checkAttachments() {
 		if len(c.Text(a.filename)) == 0 {
 			report("filename", "The filename parameter is required.")
 		}
-		for field, value := range map[string]jsontext.Span{"type": a.kind, "filename": a.filename, "content_id": a.contentID} {
+		for field, value := range map[string]jsontext.Span{
+			"type": a.kind, "filename": a.filename, "content_id": a.contentID,
+		} {
 			if bytes.ContainsAny(c.Text(value), ";\r\n") {
 				report(field, "The attachment "+field+" cannot contain ';', or CRLF characters.")
 			}

@@ -67,7 +67,8 @@ func TestThousandRecipients(t *testing.T) {
 		t.Errorf("by address: %+v", byAddr)
 	}
 	want := simulator.Content{Subject: "Hello Name 17", Text: `Dear Name 17, code "<&>"`, HTML: "<p>Dear Name 17</p>"}
-	if !reflect.DeepEqual(c[0].Content, want) || c[0].Address != "user0017@example.com" || c[0].Metadata["sd_a"] != "attempt-1" ||
+	if !reflect.DeepEqual(c[0].Content, want) || c[0].Address != "user0017@example.com" ||
+		c[0].Metadata["sd_a"] != "attempt-1" ||
 		c[0].Metadata["sd_r"] != "r17" ||
 		c[0].ProviderID != id[0] || c[0].Visible != nil ||
 		c[0].From != "from@example.com" ||
