@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"mime/multipart"
 	"net/http"
 	"net/url"
@@ -53,7 +54,7 @@ func TestCreateJSON(t *testing.T) {
 			require.Equal(t, []string{"mg", "sg"}, b.Providers)
 			require.Equal(t, models.Resend, b.OnUnknown)
 			require.Equal(t, f.user, b.User)
-			require.Equal(t, 7*24*time.Hour, b.Deadline.Sub(b.Created()).Round(time.Second))
+			require.Equal(t, 7*24*time.Hour, b.ExpiresAt.Sub(b.Created()).Round(time.Second))
 		})
 	}
 }
@@ -102,27 +103,27 @@ func TestCreateOptions(t *testing.T) {
 	require.True(t, b.Content.TrackClicks)
 }
 
-// TestDeadline: a request may set its deadline. A repeat gets the same answer, even after the
-// deadline.
-func TestDeadline(t *testing.T) {
+// TestExpiresAt: a request may set when it expires. A repeat gets the same answer, even after
+// that.
+func TestExpiresAt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	at := time.Now().Add(time.Second).In(time.FixedZone("", 3600)).Truncate(time.Millisecond)
-	body := batchOf(t, `{"deadline": "`+at.Format(time.RFC3339Nano)+`"}`)
+	body := batchOf(t, `{"expires_at": "`+at.Format(time.RFC3339Nano)+`"}`)
 	first := f.repeat("k", body)
 	_, b, _ := f.accepted(first)
-	require.Equal(t, at.UTC(), b.Deadline)
+	require.Equal(t, at.UTC(), b.ExpiresAt)
 	require.Eventually(t, func() bool { return time.Now().After(at) }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, http.StatusUnprocessableEntity, f.post(body).Status)
 	second := f.repeat("k", body)
 	require.Equal(t, http.StatusAccepted, second.Status)
 	require.JSONEq(t, string(first.Body), string(second.Body))
 
-	form := "from=a@b.de&to=c@d.de&subject=s&text=t&deadline=" +
+	form := "from=a@b.de&to=c@d.de&subject=s&text=t&expires_at=" +
 		url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
 	_, b, _ = f.accepted(
 		f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(form)))
-	require.WithinDuration(t, time.Now().Add(time.Hour), b.Deadline, time.Minute)
+	require.WithinDuration(t, time.Now().Add(time.Hour), b.ExpiresAt, time.Minute)
 }
 
 // TestCreateForm: a URL-encoded and a multipart form are stored alike.
@@ -345,5 +346,65 @@ func TestChunksOfLargeRecipients(t *testing.T) {
 	require.Equal(t, 3, b.Chunks)
 	for _, r := range rs {
 		require.Equal(t, value, r.Vars["a"])
+	}
+}
+
+// TestSchedule: a batch says when it is to be sent, as a time with an offset or as one of its time zone, and in which hours.
+// Both come back with it.
+func TestSchedule(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	year := time.Now().AddDate(0, 6, 0).Year()
+	a, b, _ := f.accepted(f.post(batchOf(t, fmt.Sprintf(`{
+		"deliver_at": "%d-07-01T09:00", "time_zone": "Europe/Vienna",
+		"send_window": {"from": "09:00", "to": "17:30", "weekdays": ["monday", "friday"], "strict": true}
+	}`, year))))
+	at := time.Date(year, 7, 1, 7, 0, 0, 0, time.UTC)
+	require.Equal(t, at, b.DeliverAt)
+	require.Equal(t, at.Add(7*24*time.Hour), b.ExpiresAt)
+	require.Equal(t, &models.SendWindow{From: 9 * 60, To: 17*60 + 30, Days: []models.Weekday{1, 5}, Zone: "Europe/Vienna",
+		Strict: true}, b.Window)
+	view := f.get(batchPath(a.ID)).object(t)
+	require.Equal(t, at.Format(time.RFC3339), view["deliver_at"])
+	require.Equal(t, map[string]any{"from": "09:00", "to": "17:30", "weekdays": []any{"monday", "friday"},
+		"time_zone": "Europe/Vienna", "strict": true}, view["send_window"])
+	require.Equal(t, "schedule", view["waits"].(map[string]any)["code"])
+
+	form := url.Values{"from": {"a@b.de"}, "to": {"c@d.de"}, "subject": {"s"}, "text": {"t"},
+		"deliver_at":  {at.Format(time.RFC3339)},
+		"send_window": {`{"from": "22:00", "to": "24:00", "time_zone": "Australia/Lord_Howe"}`}}
+	_, b, _ = f.accepted(
+		f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(form.Encode())))
+	require.Equal(t, at, b.DeliverAt)
+	require.Equal(t, &models.SendWindow{From: 22 * 60, To: 24 * 60, Zone: "Australia/Lord_Howe"}, b.Window)
+}
+
+// TestInvalidSchedule: each mistake in a time is told with the place where it is.
+func TestInvalidSchedule(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	day := func(n int) string { return time.Now().AddDate(0, 0, n).UTC().Format(time.RFC3339) }
+	nine := `"send_window": {"from": "09:00", "to": "17:00", "time_zone": "Europe/Vienna"`
+	for body, want := range map[string]string{
+		`{"deliver_at": "` + day(-1) + `"}`:                                     "/deliver_at invalid_value",
+		`{"deliver_at": "` + day(366) + `"}`:                                    "/deliver_at invalid_value",
+		`{"deliver_at": "2099-01-31T12:00"}`:                                    "/deliver_at invalid_value",
+		`{"deliver_at": "tomorrow"}`:                                            "/deliver_at invalid_value",
+		`{"deliver_at": 5}`:                                                     "/deliver_at wrong_type",
+		`{"time_zone": "Europe/Wien"}`:                                          "/time_zone invalid_value",
+		`{"time_zone": "../../etc/passwd"}`:                                     "/time_zone invalid_value",
+		`{"deliver_at": "` + day(9) + `", "expires_at": "` + day(8) + `"}`:      "/expires_at invalid_value",
+		`{"deliver_at": "` + day(9) + `", "expires_at": "` + day(40) + `"}`:     "/expires_at invalid_value",
+		`{"send_window": "9-17"}`:                                               "/send_window wrong_type",
+		`{"send_window": {"from": "09:00", "to": "17:00"}}`:                     "/send_window/time_zone required",
+		`{"send_window": {"to": "17:00", "time_zone": "UTC"}}`:                  "/send_window/from invalid_value",
+		`{"send_window": {"from": "9:00", "to": "17:00", "time_zone": "UTC"}}`:  "/send_window/from invalid_value",
+		`{"send_window": {"from": "09:00", "to": "09:00", "time_zone": "UTC"}}`: "/send_window/to invalid_value",
+		`{` + nine + `, "weekdays": ["mon"]}}`:                                  "/send_window/weekdays invalid_value",
+		`{` + nine + `, "weekdays": "monday"}}`:                                 "/send_window/weekdays wrong_type",
+		`{` + nine + `, "hours": 3}}`:                                           "/send_window/hours unknown_field",
+	} {
+		p := f.post(batchOf(t, body)).problem(t)
+		require.Equal(t, []string{want}, p.pointers(), body)
 	}
 }

@@ -134,6 +134,8 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 		return d.jsonTexts(name, raw)
 	case name == "attachments":
 		return d.jsonAttachments(raw)
+	case name == intake.SendWindow:
+		d.jsonWindow(raw)
 	case d.IsFlag(name):
 		var on bool
 		if json.Unmarshal(raw, &on) != nil {

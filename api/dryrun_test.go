@@ -59,7 +59,7 @@ func TestDryRunOfBatch(t *testing.T) {
 	require.Equal(t, "sent now: sg gets 75 %; mg gets 25 %", v.Routes[0].Text)
 	require.InDelta(t, 1.5, *v.Seconds, 1e-9, "3 of 4 messages at 2/s")
 	require.Equal(t, models.Urgent, v.Lane)
-	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), v.Deadline, time.Minute)
+	require.WithinDuration(t, time.Now().Add(7*24*time.Hour), v.ExpiresAt, time.Minute)
 
 	added := f.do(http.MethodPost, "/v1/suppressions", "application/json",
 		strings.NewReader(`{"email": "c@two.test", "reason": "complaint"}`))

@@ -150,7 +150,7 @@ func TestBatchCounts(t *testing.T) {
 	listed.Waits = nil // a list names commands only
 	require.Equal(t, listed, read[batchList](f, "/v1/batches").Batches[0], "the list has the same counts")
 	require.WithinDuration(t, b.Created(), v.CreatedAt, 0)
-	require.WithinDuration(t, b.Deadline, v.Deadline, 0)
+	require.WithinDuration(t, b.ExpiresAt, v.ExpiresAt, 0)
 }
 
 // TestStats: the counts of a range are listed by day, days without mail included.

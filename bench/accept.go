@@ -145,7 +145,7 @@ func (b *bench) rawStore(be *backend, recipients, posts int) (load, error) {
 			OnUnknown:  models.Hold,
 			Recipients: recipients,
 			Chunks:     1,
-			Deadline:   time.Now().Add(time.Hour),
+			ExpiresAt:  time.Now().Add(time.Hour),
 		}
 		entry := models.AgendaEntry{
 			Due:    time.Now().Add(time.Minute),

@@ -94,7 +94,7 @@ func putUnfinished(ctx context.Context, store models.Store, user string, lane mo
 			OnUnknown:  models.Hold,
 			Recipients: 1,
 			Chunks:     1,
-			Deadline:   now.Add(24 * time.Hour),
+			ExpiresAt:  now.Add(24 * time.Hour),
 			Content: models.Content{
 				From:    models.Address{Email: "shop@bench.test"},
 				Subject: "Your order",

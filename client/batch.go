@@ -76,9 +76,29 @@ type NewBatch struct {
 	Providers []string  `json:"providers,omitempty"`
 	Lane      Lane      `json:"lane,omitempty"`
 	OnUnknown OnUnknown `json:"on_unknown,omitempty"`
-	// Deadline is when the mail expires: what no provider has taken by then fails. It is at most 30 days from now; the
-	// default is 7 days.
-	Deadline time.Time `json:"deadline,omitzero"`
+	// DeliverAt is when the mail is sent, at most a year from now. The default is at once.
+	DeliverAt time.Time `json:"deliver_at,omitzero"`
+	// TimeZone is the time zone of a SendWindow that names none: an IANA name, like Europe/Vienna.
+	TimeZone string `json:"time_zone,omitempty"`
+	// SendWindow is when mail may leave. The default is at any time.
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	// ExpiresAt is when the mail expires: what no provider has taken by then fails. It is at most 30 days after DeliverAt,
+	// or from now; the default is 7 days.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// SendWindow is when mail leaves: while a clock in a time zone shows a time from From and before To, on some days.
+type SendWindow struct {
+	// From and To are times like 09:00, up to 24:00. If To is not later than From, the window ends on the day after.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Weekdays are the days on which the window begins, monday to sunday. The default is every day.
+	Weekdays []string `json:"weekdays,omitempty"`
+	// TimeZone is an IANA name, like Europe/Vienna. The default is that of the batch.
+	TimeZone string `json:"time_zone,omitempty"`
+	// Strict lets nothing leave outside of the window, even if the mail expires. By default mail leaves a little
+	// earlier or later in the last day before it expires, and at any time in the last hour.
+	Strict bool `json:"strict,omitempty"`
 }
 
 // Attachment is a file of a mail.
@@ -141,7 +161,8 @@ type Accepted struct {
 	Suppressed int       `json:"suppressed"`
 	Lane       Lane      `json:"lane"`
 	Created    time.Time `json:"created_at"`
-	Deadline   time.Time `json:"deadline"`
+	DeliverAt  time.Time `json:"deliver_at,omitzero"` // zero: at once
+	ExpiresAt  time.Time `json:"expires_at"`
 }
 
 // BatchState says how far a batch is.
@@ -189,7 +210,9 @@ type Batch struct {
 	Duplicates int               `json:"duplicates"`
 	Counts     Counts            `json:"counts"`
 	Created    time.Time         `json:"created_at"`
-	Deadline   time.Time         `json:"deadline,omitzero"`
+	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
+	SendWindow *SendWindow       `json:"send_window,omitempty"`
+	ExpiresAt  time.Time         `json:"expires_at,omitzero"`
 }
 
 // Wait says what queued mail waits for.
@@ -258,9 +281,9 @@ type Plan struct {
 	// Suppressed counts recipients on a suppression list.
 	Suppressed int `json:"suppressed"`
 	// Size is the number of bytes of subject, text, HTML and attachments.
-	Size     int64     `json:"size"`
-	Lane     Lane      `json:"lane"`
-	Deadline time.Time `json:"deadline"`
+	Size      int64     `json:"size"`
+	Lane      Lane      `json:"lane"`
+	ExpiresAt time.Time `json:"expires_at"`
 	// Routes are the ways of the mail, by recipients that are treated alike.
 	Routes []Route `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that gets mail has none.

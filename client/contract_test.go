@@ -194,7 +194,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Providers: []string{"sg"},
 		Lane:      client.Urgent,
 		OnUnknown: client.Resend,
-		Deadline:  now.Add(time.Hour),
+		DeliverAt: now.Add(time.Hour),
+		SendWindow: &client.SendWindow{From: "09:00", To: "17:00", Weekdays: []string{"monday"}, TimeZone: "Europe/Vienna",
+			Strict: true},
+		ExpiresAt: now.Add(24 * time.Hour),
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
 	require.NoError(t, err(c.PlanBatch(ctx, batch)))

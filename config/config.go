@@ -155,8 +155,8 @@ type Limits struct {
 	// memory of a worker for the attachments of its calls, which take three times their size; each provider has an equal
 	// part, and at least 75 MB
 	AttachmentMemory int64 `koanf:"attachment_memory" range:">0" unit:"bytes"`
-	// retries per recipient. Mail that all its providers refuse for a temporary reason waits beyond that, until its
-	// deadline
+	// retries per recipient. Mail that all its providers refuse for a temporary reason waits beyond that, until it
+	// expires
 	Retries int `koanf:"retries" range:"0..1000" unit:"attempts"`
 	// a batch of up to this size is urgent
 	UrgentUpTo int `koanf:"urgent_up_to" range:">0" unit:"recipients"`
@@ -200,7 +200,7 @@ func (q *Quotas) Limits() models.Limits {
 // Times holds durations. One of them bounds each state of a log.
 type Times struct {
 	// nothing is handed over later than this after acceptance: `expired`
-	Deadline time.Duration `koanf:"deadline" range:">0"`
+	ExpireAfter time.Duration `koanf:"expire_after" range:">0"`
 	// maximum age of a ledger entry when its call begins
 	StartBy time.Duration `koanf:"start_by" range:">0"`
 	// how long an unknown outcome waits for evidence, from its answer or the latest end of its call
@@ -220,8 +220,8 @@ type Times struct {
 	IntakeGrace time.Duration `koanf:"intake_grace" range:">0"`
 	// how long idempotency keys and their answers are kept
 	Idempotency time.Duration `koanf:"idempotency" range:">0"`
-	// how long content and recipients are kept at least. They are removed when the deadline of the batch and the wait for
-	// final events are over, too. States and timelines stay, without addresses
+	// how long content and recipients are kept at least. They are removed when the batch has expired and the wait for
+	// final events is over, too. States and timelines stay, without addresses
 	KeepContent time.Duration `koanf:"keep_content" range:">0"`
 	// how long batches, logs and commands are kept, at least `KEEP_CONTENT`. Then batches answer 404, and only the sums of
 	// days stay

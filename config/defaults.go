@@ -52,7 +52,7 @@ func Defaults() Config {
 			SpoolBytes:        4 << 30,
 		},
 		Times: Times{
-			Deadline:       7 * 24 * time.Hour,
+			ExpireAfter:    7 * 24 * time.Hour,
 			EvidenceWindow: DefaultEvidence,
 			FinalEvent:     100 * time.Hour,
 			Recheck:        time.Minute,

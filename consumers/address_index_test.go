@@ -65,7 +65,7 @@ func TestFoundByAddress(t *testing.T) {
 	t.Run("an ending, and a retry", func(t *testing.T) {
 		t.Parallel()
 		r := start(t)
-		b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Millisecond) })
+		b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Millisecond) })
 		require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
 		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.announce(b)

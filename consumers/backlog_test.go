@@ -46,7 +46,7 @@ func (r *rig) stored(lane models.Lane, due time.Time) *models.Batch {
 		OnUnknown:  models.Hold,
 		Recipients: 1,
 		Chunks:     1,
-		Deadline:   now.Add(100 * time.Hour),
+		ExpiresAt:  now.Add(100 * time.Hour),
 	}
 	require.NoError(
 		r.t,

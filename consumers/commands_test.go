@@ -338,7 +338,7 @@ func TestResumedMailIsSentAtOnce(t *testing.T) {
 			r := newRig(t, cfg, nil, newScripted("sg", always(models.Accepted)))
 			c[0].User, c[1].User = r.user, r.user
 			r.order(c[0])
-			b := r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(100 * time.Hour) })
+			b := r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(100 * time.Hour) })
 			require.Eventually(t, func() bool {
 				return len(r.dueWithin(b, time.Now().Add(cfg.Recheck/2), time.Now().Add(3*cfg.Recheck))) > 0
 			}, patience, time.Millisecond)

@@ -70,7 +70,7 @@ func TestErasedWhileInMemory(t *testing.T) {
 	r := newRig(t, fast(), nil, p)
 	var to []models.Recipient
 	b := r.batch(2, false, func(b *models.Batch, rs []models.Recipient) {
-		b.Deadline, to = time.Now().Add(time.Hour), rs
+		b.ExpiresAt, to = time.Now().Add(time.Hour), rs
 	})
 	kept := append([]models.Recipient{}, to...)
 	r.engine.Accepted(b, models.Chunk{ID: b.ID, Recipients: kept})

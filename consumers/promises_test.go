@@ -61,7 +61,7 @@ func (m *promises) post(t *rapid.T) {
 		Lane:       rapid.SampledFrom([]models.Lane{models.Bulk, models.Urgent}).Draw(t, "lane"),
 		Recipients: n,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 		OnUnknown:  rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).Draw(t, "on unknown"),
 	}
 	rs := make([]models.Recipient, n)

@@ -186,7 +186,7 @@ func TestResumeOfRareRecheck(t *testing.T) {
 		OnUnknown:  models.Hold,
 		Recipients: 1,
 		Chunks:     1,
-		Deadline:   now.Add(100 * time.Hour),
+		ExpiresAt:  now.Add(100 * time.Hour),
 	}
 	require.NoError(
 		t,

@@ -73,7 +73,7 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	ctx := t.Context()
 	r.known()
 	until := func(d time.Duration) func(*models.Batch, []models.Recipient) {
-		return func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(d) }
+		return func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(d) }
 	}
 	const day = 24 * time.Hour
 	first, long, last := r.batch(1, false, until(day)), r.batch(1, false, until(20*day)), r.batch(1, false, until(day))
@@ -109,7 +109,7 @@ func TestPurgeSkipsDamagedBatch(t *testing.T) {
 	for range 3 {
 		all = append(
 			all,
-			r.batch(1, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(time.Hour) }),
+			r.batch(1, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Hour) }),
 		)
 	}
 	e, err := New(r.store, r.broker, nil, cfg)
@@ -146,7 +146,7 @@ func TestReleaseAfterPurge(t *testing.T) {
 	r := newRig(t, cfg, nil, p)
 	ctx := t.Context()
 	b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) {
-		b.ID, b.Deadline = models.NewBatchID(time.Now().Add(-time.Hour)), time.Now().Add(-time.Minute)
+		b.ID, b.ExpiresAt = models.NewBatchID(time.Now().Add(-time.Hour)), time.Now().Add(-time.Minute)
 	})
 	require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
 	require.Zero(t, p.count())

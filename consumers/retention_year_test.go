@@ -114,7 +114,7 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 	t.Helper()
 	ctx := t.Context()
 	b := models.Batch{ID: models.NewBatchID(at), User: user, Lane: models.Bulk, OnUnknown: models.Hold,
-		Recipients: 1, Chunks: chunks, Sizes: []int{1, 3}[:chunks], Deadline: at.Add(time.Hour)}
+		Recipients: 1, Chunks: chunks, Sizes: []int{1, 3}[:chunks], ExpiresAt: at.Add(time.Hour)}
 	if chunks == 2 {
 		b.Recipients = 4
 	}

@@ -88,19 +88,23 @@ func TestRetryingEnds(t *testing.T) {
 	})
 }
 
-// TestDeadlineEnds: mail that no provider takes ends at its deadline.
-func TestDeadlineEnds(t *testing.T) {
+// TestExpiredMailEnds: mail that no provider takes ends when it expires.
+func TestExpiredMailEnds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fast(), nil, newScripted("sg", always(models.AccountClass)))
 	v := r.done(
-		r.batch(2, true, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(400 * time.Millisecond) }),
+		r.batch(
+			2,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(400 * time.Millisecond) },
+		),
 	)
 	require.Equal(t, models.Expired, v.Status(1).Reason)
 }
 
-// TestDeadlineWhileWaitingForSlot: mail that waits for a provider's slot until its deadline has
+// TestExpiryWhileWaitingForSlot: mail that waits for a provider's slot until it expires has
 // passed is not handed over.
-func TestDeadlineWhileWaitingForSlot(t *testing.T) {
+func TestExpiryWhileWaitingForSlot(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
 	sg := newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
@@ -129,11 +133,11 @@ func TestDeadlineWhileWaitingForSlot(t *testing.T) {
 	)
 	first := r.batch(1, true, nil)
 	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
-	// On a busy machine the deadline may pass before the mail waits for the slot. Then the
-	// test is repeated with a later deadline.
+	// On a busy machine it may expire before the mail waits for the slot. Then the
+	// test is repeated with a later expiry.
 	var late *models.Batch
 	for soon := 500 * time.Millisecond; ; soon *= 2 {
-		late = r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.Deadline = time.Now().Add(soon) })
+		late = r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(soon) })
 		require.Equal(t, models.Bulk, late.Lane)
 		require.NoError(
 			t,
@@ -151,7 +155,7 @@ func TestDeadlineWhileWaitingForSlot(t *testing.T) {
 			break
 		}
 	}
-	require.Eventually(t, func() bool { return time.Now().After(late.Deadline) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().After(late.ExpiresAt) }, patience, time.Millisecond)
 	close(hold)
 	require.Equal(t, models.Success, r.done(first).Status(1).State)
 	require.Equal(t, models.Expired, r.done(late).Status(2).Reason)

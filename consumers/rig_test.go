@@ -193,7 +193,7 @@ func (r *rig) batch(n int, announce bool, change func(*models.Batch, []models.Re
 		OnUnknown:  models.Hold,
 		Recipients: n,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 	}
 	rs := make([]models.Recipient, n)
 	for i := range rs {

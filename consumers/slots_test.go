@@ -29,7 +29,7 @@ func TestReadAhead(t *testing.T) {
 		OnUnknown:  models.Hold,
 		Recipients: 2,
 		Chunks:     1,
-		Deadline:   time.Now().Add(time.Hour),
+		ExpiresAt:  time.Now().Add(time.Hour),
 	}
 	require.NoError(
 		t,

@@ -329,7 +329,7 @@ func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visit
 	questions := map[string]*askView{
 		"offline": {Title: "Take " + provider + " offline?", Do: "Take offline", Grave: true, Text: []string{
 			"Within one second no new call goes to it, for any user. Messages that it has accepted are still tracked.",
-			"Mail that may use only this provider waits until the provider is online again, or until its deadline."}},
+			"Mail that may use only this provider waits until the provider is online again, or until it expires."}},
 		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
 			"New mail goes through the other providers. Only mail that no other provider may send still goes " +
 				"through this one."}},

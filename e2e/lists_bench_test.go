@@ -54,7 +54,7 @@ func openListsStore(b *testing.B) models.Store {
 // put stores a batch with what happened to it, as a service and workers do.
 func (f *listsBench) put(ctx context.Context, user string, at time.Time, n int, oldest bool) (models.ID, error) {
 	b := models.Batch{ID: models.NewBatchID(at), User: user, Recipients: n, Chunks: (n + 999) / 1000, Lane: models.Bulk,
-		OnUnknown: models.Hold, Deadline: at.Add(time.Hour), Content: models.Content{
+		OnUnknown: models.Hold, ExpiresAt: at.Add(time.Hour), Content: models.Content{
 			From: models.Address{
 				Email: "news@example.com",
 			}, Subject: fmt.Sprintf("News of %s", at.Format(time.DateOnly)), Text: "t"}}

@@ -157,10 +157,12 @@ type Batch struct {
 	Duplicates       int             `json:"duplicates,omitempty"` // removed repeats
 	Suppressed       int             `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
 	Chunks           int             `json:"chunks"`
-	Sizes            []int           `json:"sizes,omitempty"`    // recipients per chunk; empty: 1,000 in all but the last
-	Deadline         time.Time       `json:"deadline"`           // nothing is handed over later
-	Redacted         bool            `json:"redacted,omitempty"` // content and recipients were removed by retention
-	Damaged          bool            `json:"-"`                  // the batch cannot be read; only ID and User are set
+	Sizes            []int           `json:"sizes,omitempty"`       // recipients per chunk; empty: 1,000 in all but the last
+	DeliverAt        time.Time       `json:"deliver_at,omitzero"`   // nothing is handed over earlier
+	Window           *SendWindow     `json:"send_window,omitempty"` // nil: mail may leave at any time
+	ExpiresAt        time.Time       `json:"expires_at"`            // nothing is handed over later
+	Redacted         bool            `json:"redacted,omitempty"`    // content and recipients were removed by retention
+	Damaged          bool            `json:"-"`                     // the batch cannot be read; only ID and User are set
 }
 
 // Redact removes the content and the metadata.

@@ -77,7 +77,7 @@ var reasonWords = map[Reason]string{
 	RetriesUsedUp:         "all retries have failed",
 	OutcomeUnknown:        "it is unknown whether the provider accepted the message, and it was not sent again",
 	NoFinalEvent:          "the provider accepted the message and never reported its outcome",
-	Expired:               "the deadline of the batch passed before the message could be sent",
+	Expired:               "it expired before it could be sent",
 	StartByPassed:         "the worker was too late to make the call",
 	Unconfirmed:           "the provider accepted the message; it does not report deliveries",
 	Implied:               "the recipient opened or answered it; the provider did not report the delivery",

@@ -15,7 +15,8 @@ const (
 	WaitUserPaused       WaitCode = "user_paused"        // the user is resumed
 	WaitBatchStopped     WaitCode = "batch_stopped"      // the batch is resumed
 	WaitBatchCancelled   WaitCode = "batch_cancelled"    // a worker cancels what no provider has
-	WaitDeadline         WaitCode = "deadline"           // a worker ends the mail, whose deadline has passed
+	WaitExpiry           WaitCode = "expiry"             // a worker ends the mail, which has expired
+	WaitSchedule         WaitCode = "schedule"           // the time at which the batch is to be delivered, or its window
 	WaitBlockRule        WaitCode = "block_rule"         // an operator removes a block rule
 	WaitProviderOffline  WaitCode = "provider_offline"   // an operator brings a provider online
 	WaitProviderSuspend  WaitCode = "provider_suspended" // the suspension of a provider ends
@@ -35,7 +36,8 @@ var WaitCodes = []WaitCode{
 	WaitUserPaused,
 	WaitBatchStopped,
 	WaitBatchCancelled,
-	WaitDeadline,
+	WaitExpiry,
+	WaitSchedule,
 	WaitBlockRule,
 	WaitProviderOffline,
 	WaitProviderSuspend,

@@ -34,7 +34,8 @@ type Accepted struct {
 	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
 	Lane       models.Lane       `json:"lane"`
 	CreatedAt  time.Time         `json:"created_at"`
-	Deadline   time.Time         `json:"deadline"`
+	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
+	ExpiresAt  time.Time         `json:"expires_at"`
 }
 
 // Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
@@ -83,7 +84,7 @@ func (s *Service) Accept(
 			wrong = s.checkCarried(in, &b)
 		}
 		if wrong == nil {
-			wrong = in.SetDeadline(&b, c.At)
+			wrong = in.SetTimes(&b, c.At)
 		}
 		if wrong != nil && older {
 			return s.rejectStaleRetry(ctx, &b, wrong)
@@ -188,7 +189,8 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		Suppressed: b.Suppressed,
 		Lane:       b.Lane,
 		CreatedAt:  b.Created(),
-		Deadline:   b.Deadline,
+		DeliverAt:  b.DeliverAt,
+		ExpiresAt:  b.ExpiresAt,
 	}
 }
 

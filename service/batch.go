@@ -38,7 +38,9 @@ type BatchView struct {
 	Duplicates int                  `json:"duplicates"`
 	Counts     Counts               `json:"counts"`
 	CreatedAt  time.Time            `json:"created_at"`
-	Deadline   time.Time            `json:"deadline,omitzero"` // zero if the batch is damaged
+	DeliverAt  time.Time            `json:"deliver_at,omitzero"` // zero: at once
+	Window     *models.SendWindow   `json:"send_window,omitempty"`
+	ExpiresAt  time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
 }
 
 // BatchPage is a page of batches.
@@ -100,7 +102,9 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Duplicates: b.Duplicates,
 		Counts:     CountsOf(&sum),
 		CreatedAt:  b.Created(),
-		Deadline:   b.Deadline,
+		DeliverAt:  b.DeliverAt,
+		Window:     b.Window,
+		ExpiresAt:  b.ExpiresAt,
 		Waits:      rules.Batch(b).Waits,
 	}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)

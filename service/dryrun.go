@@ -20,7 +20,7 @@ type DryRun struct {
 	Suppressed int         `json:"suppressed"`
 	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
 	Lane       models.Lane `json:"lane"`
-	Deadline   time.Time   `json:"deadline"`
+	ExpiresAt  time.Time   `json:"expires_at"`
 	Routes     []Route     `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
@@ -61,7 +61,7 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		err = s.checkCarried(in, &b)
 	}
 	if err == nil {
-		err = in.SetDeadline(&b, now)
+		err = in.SetTimes(&b, now)
 	}
 	if err != nil {
 		return DryRun{}, err
@@ -78,7 +78,7 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		Duplicates: b.Duplicates,
 		Size:       b.Content.Size(),
 		Lane:       b.Lane,
-		Deadline:   b.Deadline,
+		ExpiresAt:  b.ExpiresAt,
 	}
 	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
 		found, err := s.suppressedIn(ctx, &b, recipients)

@@ -91,7 +91,7 @@ func (f *listRig) put(user string, n int, at time.Time) {
 			Subject: fmt.Sprintf("Offer %d for {{email}}", n),
 			Text:    "t",
 		},
-		Deadline: at.Add(time.Hour)}
+		ExpiresAt: at.Add(time.Hour)}
 	var chunks []models.Chunk
 	for k := range b.Chunks {
 		size := 1 + rand.N(5)

@@ -35,7 +35,8 @@ type Config struct {
 	MaxContent      int64         // bytes of everything in a batch but the recipients; default 5 MiB
 	UnsubscribeURL  string        // page at which recipients unsubscribe, without their token; empty: there is none
 	SpoolDir        string        // directory for large requests; default: the system's temporary directory
-	Deadline        time.Duration // default time from the request to the deadline; default 7 days
+	Kept            time.Duration // how long a batch is kept; a scheduled one must expire before; 0: no limit
+	ExpireAfter     time.Duration // time after which a batch expires, if the request names none; default 7 days
 	Recheck         time.Duration // time until the agenda first checks a batch; default 1 minute
 	IntakeTime      time.Duration // how long a batch may take to store; default 10 minutes
 	RetryTime       time.Duration // how long a write with an unknown outcome is retried; default 30 seconds
@@ -68,8 +69,8 @@ func (c Config) withDefaults() Config {
 	if c.SpoolDir == "" {
 		c.SpoolDir = os.TempDir()
 	}
-	if c.Deadline <= 0 {
-		c.Deadline = 7 * 24 * time.Hour
+	if c.ExpireAfter <= 0 {
+		c.ExpireAfter = 7 * 24 * time.Hour
 	}
 	if c.Recheck <= 0 {
 		c.Recheck = time.Minute
@@ -203,7 +204,8 @@ func New(d Deps) *Service {
 		MaxRecipients: cfg.MaxRecipients,
 		MaxContent:    cfg.MaxContent,
 		UrgentUpTo:    cfg.UrgentUpTo,
-		Deadline:      cfg.Deadline,
+		ExpireAfter:   cfg.ExpireAfter,
+		Kept:          cfg.Kept,
 		SpoolDir:      cfg.SpoolDir,
 		Providers:     s.known,
 

@@ -123,7 +123,7 @@ func (w *waits) step(st *policy.Step, cancelled bool) *models.Wait {
 	case cancelled:
 		return &models.Wait{Code: models.WaitBatchCancelled, Text: "the batch is cancelled; a worker records that soon"}
 	case st.Reason == models.Expired:
-		return &models.Wait{Code: models.WaitDeadline, Text: "the deadline has passed; a worker records that soon"}
+		return &models.Wait{Code: models.WaitExpiry, Text: "it has expired; a worker records that soon"}
 	}
 	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end soon: " + st.Reason.Words()}
 }

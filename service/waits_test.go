@@ -48,7 +48,7 @@ func newWaitRig(t testing.TB) *waitRig {
 		Recipients: 1,
 		Chunks:     1,
 		Lane:       models.Urgent,
-		Deadline:   f.now.Add(time.Hour),
+		ExpiresAt:  f.now.Add(time.Hour),
 	}
 	return f
 }
@@ -165,10 +165,10 @@ func TestWaits(t *testing.T) {
 			control(f, models.CancelBatch)
 			return models.Wait{Code: models.WaitBatchCancelled, Text: "is cancelled"}
 		}},
-		"deadline": {prepare: func(f *waitRig) models.Wait {
-			f.batch.Deadline = f.now.Add(-time.Second)
+		"expires_at": {prepare: func(f *waitRig) models.Wait {
+			f.batch.ExpiresAt = f.now.Add(-time.Second)
 			f.put()
-			return models.Wait{Code: models.WaitDeadline, Text: "the deadline has passed"}
+			return models.Wait{Code: models.WaitExpiry, Text: "it has expired"}
 		}},
 		"block rule": {prepare: func(f *waitRig) models.Wait {
 			f.put()

@@ -24,6 +24,7 @@ import (
 // sendFlags are the flags of send.
 type sendFlags struct {
 	from, replyTo, subject, text, html, user string
+	deliverAt, timeZone                      string
 	to, providers, attach                    []string
 	watch                                    bool
 	wait                                     time.Duration
@@ -63,6 +64,8 @@ failed. The message is sent by the running server: without one it is stored, and
 	f.StringVar(&o.replyTo, "reply-to", "", "address for replies")
 	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
 	f.StringSliceVar(&o.providers, "provider", nil, "providers that may be used, in this order (default: all)")
+	f.StringVar(&o.deliverAt, "deliver-at", "", "when it is sent, like 2026-12-24T18:00 (default: at once)")
+	f.StringVar(&o.timeZone, "time-zone", "", "time zone of --deliver-at, like Europe/Vienna")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the end, without --watch")
@@ -83,6 +86,7 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 	}
 	for name, text := range map[string]string{
 		"from": o.from, "reply_to": o.replyTo, "subject": o.subject, "text": o.text, "html": o.html,
+		"deliver_at": o.deliverAt, "time_zone": o.timeZone,
 	} {
 		if text != "" {
 			in.SetText(name, text)
@@ -106,6 +110,15 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 		return err
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
+	if !a.DeliverAt.IsZero() {
+		fmt.Fprintf(
+			c.out,
+			"It is sent at %s. safedelivr batch cancel %s withdraws it.\n",
+			a.DeliverAt.Format(time.RFC3339),
+			a.ID,
+		)
+		return nil
+	}
 	if c.server == nil {
 		if cfg, err := c.load(); err == nil && len(cfg.Cassandra.Hosts) == 0 {
 			fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")

@@ -150,18 +150,25 @@ func (f *fixture) held() (n int) {
 // put stores a batch of one recipient that is not announced, with an agenda entry.
 func (f *fixture) put(t *testing.T, lane models.Lane, due time.Time) models.ID {
 	t.Helper()
+	return f.putBatch(t, due, func(b *models.Batch) { b.Lane = lane })
+}
+
+// putBatch stores a batch of one recipient as change leaves it.
+func (f *fixture) putBatch(t *testing.T, due time.Time, change func(*models.Batch)) models.ID {
+	t.Helper()
 	now := time.Now()
 	b := models.Batch{
 		ID:         models.NewBatchID(now),
 		User:       models.NewUserID(),
 		Content:    models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
-		Lane:       lane,
+		Lane:       models.Bulk,
 		OnUnknown:  models.Hold,
 		Recipients: 1,
 		Chunks:     1,
-		Deadline:   now.Add(100 * time.Hour),
+		ExpiresAt:  now.Add(100 * time.Hour),
 	}
-	entry := models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: lane}
+	change(&b)
+	entry := models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Lane: b.Lane}
 	require.NoError(t, f.store.Schedule(t.Context(), entry))
 	require.NoError(
 		t,

@@ -52,8 +52,12 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	if next.IsZero() {
 		return nil
 	}
+	due := a.align(entry.ID.Batch().Time(), next)
+	if found.Scheduled && next.Equal(found.RequeueAt) {
+		due = next // it is the same whenever it is computed
+	}
 	entry.Round++
-	entry.Due, entry.Missed = a.align(entry.ID.Batch().Time(), next), found.PublishFailed
+	entry.Due, entry.Missed = due, found.PublishFailed
 	return a.store.Schedule(ctx, entry)
 }
 
@@ -129,9 +133,13 @@ func (a *Agenda) reconcileChunks(
 		return dispatch.Result{}, err // a command may release what has ended
 	}
 	rule := a.follower.Rules().Batch(b)
+	// A batch whose time has not come costs nothing after its first reconcile.
+	if entry.Round > 0 && rule.Cancel == nil && len(rule.Releases) == 0 && b.DeliverAt.After(time.Now()) {
+		return dispatch.Result{RequeueAt: b.DeliverAt, Scheduled: true}, nil
+	}
 	// A held batch still reconciles chunks that reached a provider: their evidence windows
 	// expire regardless.
-	waits := rule.Waits != nil && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.Deadline)
+	waits := rule.Waits != nil && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.ExpiresAt)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {

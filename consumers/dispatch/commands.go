@@ -120,11 +120,14 @@ func (d *Dispatcher) applyReleases(ctx context.Context, c *Chunk) error {
 // errHeldBack reports that the call may not be made, or not now.
 var errHeldBack = errors.New("held back")
 
-// mayCall returns errHeldBack if the deadline or a command forbids the call. It uses
+// mayCall returns errHeldBack if the time or a command forbids the call. It uses
 // rules that are no older than age.
 func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
-	if !j.Step.Released && policy.PastDeadline(c.Batch, time.Now()) {
-		return fmt.Errorf("%w after the deadline", errHeldBack)
+	if !j.Step.Released && policy.PastExpiry(c.Batch, time.Now()) {
+		return fmt.Errorf("%w: it has expired", errHeldBack)
+	}
+	if now := time.Now(); c.Batch.MayLeave(now, j.Step.Released).After(now) {
+		return fmt.Errorf("%w: its time has not come", errHeldBack)
 	}
 	if err := d.follower.EnsureFresh(ctx, age); err != nil {
 		return err

@@ -151,7 +151,7 @@ func (f *fixture) batchWith(
 		OnUnknown:  onUnknown,
 		Recipients: n,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 	}
 	prepare(&b)
 	to := make([]models.Recipient, n)

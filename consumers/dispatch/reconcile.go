@@ -29,13 +29,14 @@ type Result struct {
 	Announced     bool      // there is mail to send, and messages about it were published
 	PublishFailed bool      // a message was not published
 	RequeueAt     time.Time // when the first wait ends; zero: none
+	Scheduled     bool      // RequeueAt is a time of the batch
 }
 
 // Or returns a result that covers both o and p.
 func (o Result) Or(p Result) Result {
 	o.Announced, o.PublishFailed = o.Announced || p.Announced, o.PublishFailed || p.PublishFailed
 	if o.RequeueAt.IsZero() || !p.RequeueAt.IsZero() && p.RequeueAt.Before(o.RequeueAt) {
-		o.RequeueAt = p.RequeueAt
+		o.RequeueAt, o.Scheduled = p.RequeueAt, p.Scheduled
 	}
 	return o
 }
@@ -83,9 +84,13 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 		st := &steps[i]
 		switch st.Do {
 		case policy.Wait:
-			out = out.Or(Result{RequeueAt: st.Until, Announced: d.evidence.MayEndSoon(c, st, now)})
+			out = out.Or(Result{
+				RequeueAt: st.Until,
+				Scheduled: st.Scheduled(),
+				Announced: d.evidence.MayEndSoon(c, st, now),
+			})
 		case policy.Call:
-			if end := c.Batch.Deadline; end.After(now) {
+			if end := c.Batch.ExpiresAt; end.After(now) {
 				out = out.Or(Result{RequeueAt: end})
 			}
 			if at := st.Earliest(); at.After(now.Add(d.cfg.Recheck)) {

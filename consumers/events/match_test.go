@@ -70,7 +70,7 @@ func (r *matchRig) send(ago time.Duration, name string, to ...string) models.ID 
 		OnUnknown:  models.Hold,
 		Recipients: len(to),
 		Chunks:     1,
-		Deadline:   at.Add(time.Hour),
+		ExpiresAt:  at.Add(time.Hour),
 	}
 	c := models.Chunk{ID: b.ID}
 	for _, a := range to {

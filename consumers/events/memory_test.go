@@ -66,7 +66,7 @@ func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures m
 		OnUnknown:  models.Hold,
 		Recipients: size,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 	}
 	require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}))
 	require.NoError(t, store.Append(ctx, b.ID, models.Entry{

@@ -108,7 +108,7 @@ func unknownBatch(t *testing.T, store *sqlite.Store, n int) models.ID {
 		OnUnknown:  models.Hold,
 		Recipients: n,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 	}
 	to := make([]models.Recipient, n)
 	for i := range to {

@@ -11,7 +11,10 @@ type Config struct {
 	Delays         []time.Duration // before retry 1, 2, ... through the same provider; the last one repeats
 }
 
-// delay returns the wait before retry n (from 1) through the same provider, without jitter.
-func (c *Config) delay(n int) time.Duration {
-	return c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
+// delay returns the wait before retry n (from 1) through the same provider, without jitter, of mail
+// that expires in left. Retries come closer together near the expiry: a wait is an eighth of what
+// is left at most, and at least a second unless Delays has less.
+func (c *Config) delay(n int, left time.Duration) time.Duration {
+	d := c.Delays[min(max(n-1, 0), len(c.Delays)-1)]
+	return min(d, max(left/8, time.Second))
 }

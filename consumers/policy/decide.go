@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -68,6 +69,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 			k = len(steps)
 			byHistory[h] = k
 			st := p.next(v, b, s, v.Tries(r), &cmds.Rule, now)
+			keepTime(b, &st, now)
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
 			cmds.apply(p, &st, blocks, now)
 			steps = append(steps, st)
@@ -105,7 +107,7 @@ func (p *Policy) next(
 		return cancelled(s, tries, rule.Cancel)
 	case b.Redacted: // it was released, and not handed over before its content was removed
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: contentRemoved})
-	case !s.Released && PastDeadline(b, now):
+	case !s.Released && PastExpiry(b, now):
 		return ending(doubtOf(tries), Step{Reason: models.Expired, Detail: describe(last)})
 	case rule.Waits != nil:
 		return p.hold(b, rule.Waits, now)
@@ -162,9 +164,28 @@ func ending(doubt models.Reason, st Step) Step {
 // contentRemoved is the detail of logs that end because their batch's content is gone.
 const contentRemoved = "its content and addresses were removed after their time"
 
-// PastDeadline reports whether the deadline of a batch has passed.
-func PastDeadline(b *models.Batch, now time.Time) bool {
-	return !b.Deadline.IsZero() && !now.Before(b.Deadline)
+// keepTime makes a call wait for the time of the batch and for its window.
+func keepTime(b *models.Batch, st *Step, now time.Time) {
+	if st.Do != Call {
+		return
+	}
+	at := b.MayLeave(now, st.Released)
+	if !at.After(now) {
+		return
+	}
+	text := "scheduled by the sender"
+	if now.After(b.DeliverAt) {
+		text = "outside of the hours in which it is sent: " + b.Window.String()
+	}
+	*st = Step{Do: Wait, Until: at, Waits: &models.Wait{Code: models.WaitSchedule, Text: text, Until: at}}
+	if b.ExpiresAt.After(now) {
+		st.Until = models.EarlierOf(at, b.ExpiresAt)
+	}
+}
+
+// PastExpiry reports whether a batch has expired.
+func PastExpiry(b *models.Batch, now time.Time) bool {
+	return !b.ExpiresAt.IsZero() && !now.Before(b.ExpiresAt)
 }
 
 // unsettled returns the next step of a recipient whose mail a provider may have.
@@ -190,8 +211,8 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 	switch {
 	case b.OnUnknown != models.Resend:
 		return Step{Do: End, Reason: models.OutcomeUnknown}
-	case PastDeadline(b, now):
-		return Step{Do: End, Reason: models.OutcomeUnknown, Detail: "the deadline of the batch passed meanwhile"}
+	case PastExpiry(b, now):
+		return Step{Do: End, Reason: models.OutcomeUnknown, Detail: "the batch expired meanwhile"}
 	}
 	return p.retry(b, s, tries, true)
 }
@@ -211,7 +232,7 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 	}
 	options := p.remaining(b, tries, s.Retries+1)
 	if only := p.allowed(b); mayDouble && len(options) == 0 && len(only) == 1 {
-		only[0].NotBefore = last.At.Add(p.cfg.delay(s.Retries + 1))
+		only[0].NotBefore = p.again(b, last, s.Retries+1)
 		options = only // the batch wants the mail to be sent again, and names no other way
 	}
 	switch {
@@ -231,7 +252,7 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 // It returns false if retries are off, or if no provider has verified the sender, because
 // an operator must learn of that.
 func (p *Policy) allUnavailable(b *models.Batch, s *models.Status, tries []models.Try, options []Option) bool {
-	if p.cfg.MaxRetries == 0 || s.Released || b.Deadline.IsZero() || len(options) < len(p.allowed(b)) {
+	if p.cfg.MaxRetries == 0 || s.Released || b.ExpiresAt.IsZero() || len(options) < len(p.allowed(b)) {
 		return false
 	}
 	untried := func(o Option) bool { return o.NotBefore.IsZero() }
@@ -315,7 +336,7 @@ func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Opt
 		case newest == nil:
 			untried = append(untried, o)
 		case temporary(newest):
-			o.NotBefore = newest.At.Add(p.cfg.delay(retry))
+			o.NotBefore = p.again(b, newest, retry)
 			if newest.RetryAt.After(o.NotBefore) || newest.Class == models.Throttled && !newest.RetryAt.IsZero() {
 				o.NotBefore = newest.RetryAt
 			}
@@ -323,6 +344,16 @@ func (p *Policy) remaining(b *models.Batch, tries []models.Try, retry int) []Opt
 		}
 	}
 	return append(untried, later...)
+}
+
+// again returns when the mail of a try may be tried through the same provider again, as a retry
+// with a number.
+func (p *Policy) again(b *models.Batch, t *models.Try, retry int) time.Time {
+	left := b.ExpiresAt.Sub(t.At)
+	if left <= 0 { // it was released after its expiry
+		left = math.MaxInt64
+	}
+	return t.At.Add(p.cfg.delay(retry, left))
 }
 
 // newestAt returns the newest try through a provider, or nil.

@@ -44,6 +44,15 @@ func TestRetryDelays(t *testing.T) {
 		again(4, models.Unavailable, at.Add(200*time.Millisecond)),
 		"a provider that is down may still be down then",
 	)
+	throttled := []models.Try{
+		{Attempt: 1, Provider: "sg", Verdict: models.VerdictRefused, Class: models.Throttled, At: at},
+	}
+	for left, want := range map[time.Duration]time.Duration{
+		time.Minute: 7500 * time.Millisecond, time.Second: time.Second, 8 * time.Hour: time.Hour, -time.Hour: time.Hour,
+	} {
+		options := p.remaining(&models.Batch{ExpiresAt: at.Add(left)}, throttled, 5)
+		require.Equal(t, want, options[0].NotBefore.Sub(at), "retries come closer together near the expiry")
+	}
 	rejected := models.Try{
 		Attempt:  1,
 		Provider: "sg",

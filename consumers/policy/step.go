@@ -36,7 +36,7 @@ type Step struct {
 	Split     int           // above 0 while the call searches for a bad recipient
 	MayDouble bool          // the call may cause a second copy
 	Doubt     models.Reason // why the outcome of an earlier attempt is unknown; empty if it is known
-	Released  bool          // released manually: the deadline does not apply
+	Released  bool          // released manually: it may have expired
 	Because   string        // why another attempt is made
 	FromEvent bool          // a provider's event, not its answer, caused the call
 
@@ -59,6 +59,11 @@ func (s *Step) Earliest() time.Time {
 		}
 	}
 	return first
+}
+
+// Scheduled reports whether a step waits for a time of its batch.
+func (s *Step) Scheduled() bool {
+	return s.Do == Wait && s.Waits != nil && s.Waits.Code == models.WaitSchedule
 }
 
 // InDoubt reports whether a step ends mail that some provider may have, or sends it again.

@@ -13,8 +13,8 @@ import (
 // next reconcile; the command that resumes the batch announces it earlier.
 func (p *Policy) hold(b *models.Batch, waits *models.Wait, now time.Time) Step {
 	until := now.Add(p.cfg.Recheck)
-	if !b.Deadline.IsZero() && now.Before(b.Deadline) {
-		until = models.EarlierOf(until, b.Deadline)
+	if !b.ExpiresAt.IsZero() && now.Before(b.ExpiresAt) {
+		until = models.EarlierOf(until, b.ExpiresAt)
 	}
 	return Step{Do: Wait, Until: until, Waits: waits}
 }

@@ -150,7 +150,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 				failed = append(failed, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
-			if !b.Deadline.Add(r.cfg.FinalEventWait).Before(now) {
+			if !b.ExpiresAt.Add(r.cfg.FinalEventWait).Before(now) {
 				first = models.ID{} // it is unfinished: the next run comes back to it
 				continue
 			}

@@ -64,7 +64,7 @@ func (f *fixture) deliveredAt(n int, now time.Time) *models.Batch {
 		OnUnknown:  models.Hold,
 		Recipients: n,
 		Chunks:     1,
-		Deadline:   now.Add(time.Hour),
+		ExpiresAt:  now.Add(time.Hour),
 	}
 	require.NoError(f, f.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, n)}))
 	require.NoError(f, f.store.Append(ctx, b.ID, models.Entry{

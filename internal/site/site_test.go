@@ -34,8 +34,8 @@ func TestConfigurationPage(t *testing.T) {
 	require.Equal(t, want, string(raw), "write it with: go run ./internal/site -write")
 	for _, row := range []string{
 		"| `SAFEDELIVR_LIMITS_RETRIES` | retries per recipient. Mail that all its providers refuse for a temporary reason " +
-			"waits beyond that, until its deadline | 0 to 1,000 attempts | `10` |",
-		"| `SAFEDELIVR_TIMES_DEADLINE` | nothing is handed over later than this after acceptance: `expired` | " +
+			"waits beyond that, until it expires | 0 to 1,000 attempts | `10` |",
+		"| `SAFEDELIVR_TIMES_EXPIRE_AFTER` | nothing is handed over later than this after acceptance: `expired` | " +
 			"duration, more than 0 | `168h` |",
 		"| more than 0 bytes | `5242880` (5 MiB) |",
 		"| `SAFEDELIVR_LOG` | lowest level of the lines of the log | `debug`, `info`, `warn`, `error` | `info` |",

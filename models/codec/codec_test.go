@@ -65,7 +65,7 @@ func TestNounsRoundTrip(t *testing.T) {
 		OnUnknown:  models.Hold,
 		Recipients: 5,
 		Chunks:     1,
-		Deadline:   t0,
+		ExpiresAt:  t0,
 	}
 	raw := EncodeBatch(&b)
 	require.Less(t, len(raw), 10_000)

@@ -316,8 +316,8 @@ func (r *Rules) Holds() []models.Command {
 	return r.holds
 }
 
-// Forget drops the releases of batches that were accepted before a time and whose
-// content has been removed, so that they cannot be released any more. It keeps stops
+// Forget drops releases from before a time of batches that were accepted before it. Each has long
+// been applied, or the content of its batch has been removed. It keeps stops
 // and cancellations, except of batches with IDs less than purged, which do not exist any
 // more.
 func (r *Rules) Forget(before time.Time, purged models.ID) {
@@ -328,7 +328,8 @@ func (r *Rules) Forget(before time.Time, purged models.ID) {
 		if !less(id, limit) && !less(id, purged) {
 			continue
 		}
-		if o.releases = nil; o.stop == nil && o.cancel == nil || less(id, purged) {
+		o.releases = slices.DeleteFunc(slices.Clone(o.releases), func(c models.Command) bool { return c.At.Before(before) })
+		if len(o.releases) == 0 && o.stop == nil && o.cancel == nil || less(id, purged) {
 			delete(r.batches, id)
 		}
 	}

@@ -119,7 +119,7 @@ func SampleBatch(recipients int) (models.Batch, models.Chunk) {
 		},
 		Recipients: recipients,
 		Chunks:     1,
-		Deadline:   time.Now().UTC().Add(72 * time.Hour),
+		ExpiresAt:  time.Now().UTC().Add(72 * time.Hour),
 	}
 	ch := models.Chunk{ID: b.ID}
 	for i := range recipients {

@@ -158,7 +158,7 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 		Chunks:     chunks,
 		Recipients: 3 * chunks,
 		Duplicates: 1,
-		Deadline:   at.Add(72 * time.Hour).UTC().Round(0),
+		ExpiresAt:  at.Add(72 * time.Hour).UTC().Round(0),
 	}
 	for range chunks {
 		b.Sizes = append(b.Sizes, 3)

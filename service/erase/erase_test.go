@@ -28,7 +28,7 @@ func TestErasure(t *testing.T) {
 		require.NoError(t, store.CreateUser(ctx, user))
 		for n := range 3 {
 			b := models.Batch{ID: models.NewBatchID(now.Add(-time.Duration(n) * time.Hour)), User: user.ID, Lane: models.Bulk,
-				OnUnknown: models.Hold, Recipients: 4, Chunks: 2, Sizes: []int{2, 2}, Deadline: now.Add(time.Hour)}
+				OnUnknown: models.Hold, Recipients: 4, Chunks: 2, Sizes: []int{2, 2}, ExpiresAt: now.Add(time.Hour)}
 			for k := 1; k >= 0; k-- {
 				c := models.Chunk{ID: b.ID.Chunk(k), Recipients: []models.Recipient{
 					{Email: fmt.Sprint("other", k, "@x.test"), Name: "Other"},

@@ -32,10 +32,6 @@ const MaxVars = 100
 // maxNamed is the number of names of providers that are looked at.
 const maxNamed = 1000
 
-// maxDeadline is the latest deadline that a request may set, unless the default is
-// later.
-const maxDeadline = 30 * 24 * time.Hour
-
 // yieldAfter is the number of recipients after which the Builder yields the processor and
 // asks whether the client is still there.
 const yieldAfter = 250
@@ -45,7 +41,8 @@ type Config struct {
 	MaxRecipients int           // recipients of a batch
 	MaxContent    int64         // bytes of everything but the recipients
 	UrgentUpTo    int           // batches of at most this many recipients are urgent by default
-	Deadline      time.Duration // default time from the request to the deadline
+	Kept          time.Duration // how long a batch is kept; a scheduled one must expire before; 0: no limit
+	ExpireAfter   time.Duration // time after which a batch expires, if the request names none
 	SpoolDir      string        // directory for the recipients and attachments of large requests
 	// Enter waits until a long request may be computed for; see priority.Scheduler. It may be
 	// nil.
@@ -69,6 +66,8 @@ type Builder struct {
 	cfg   *Config
 	spool *spool
 	files buffer // the bytes of attachments
+
+	window *Window // nil: the request has none
 
 	texts map[string]string
 	options
@@ -115,8 +114,20 @@ func (b *Builder) Close() {
 // IsText reports whether a batch has a field with this name that holds one string.
 func (b *Builder) IsText(name string) bool {
 	switch name {
-	case "from", "reply_to", "subject", "text", "html", "body", "category", "lane", "on_unknown", "deadline",
-		Template, Language:
+	case "from",
+		"reply_to",
+		"subject",
+		"text",
+		"html",
+		"body",
+		"category",
+		"lane",
+		"on_unknown",
+		DeliverAt,
+		ExpiresAt,
+		TimeZone,
+		Template,
+		Language:
 		return true
 	}
 	return false
@@ -125,7 +136,7 @@ func (b *Builder) IsText(name string) bool {
 // IsField reports whether a batch has a field with this name.
 func (b *Builder) IsField(name string) bool {
 	return b.IsText(name) || b.IsList(name) || b.IsTexts(name) || b.IsFlag(name) || name == "to" ||
-		name == "attachments"
+		name == "attachments" || name == SendWindow
 }
 
 // SetText sets a field that holds one string.

@@ -16,7 +16,7 @@ func newBuilder(t *testing.T) *Builder {
 		MaxRecipients: 100_000,
 		MaxContent:    1000,
 		UrgentUpTo:    1,
-		Deadline:      time.Hour,
+		ExpireAfter:   time.Hour,
 		SpoolDir:      t.TempDir(),
 	})
 	t.Cleanup(b.Close)
@@ -56,15 +56,15 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestSetDeadline: a deadline must be in the future, and retries of a request without one
-// get the same deadline.
-func TestSetDeadline(t *testing.T) {
+// TestSetTimes: an expiry must be in the future, and retries of a request without one
+// get the same expiry.
+func TestSetTimes(t *testing.T) {
 	t.Parallel()
 	requested := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	b := newBuilder(t)
 	var batch models.Batch
-	require.NoError(t, b.SetDeadline(&batch, requested))
-	require.Equal(t, requested.Add(time.Hour), batch.Deadline)
+	require.NoError(t, b.SetTimes(&batch, requested))
+	require.Equal(t, requested.Add(time.Hour), batch.ExpiresAt)
 
 	for text, ok := range map[string]bool{
 		"2026-01-31T12:00:01Z":      true,
@@ -73,10 +73,10 @@ func TestSetDeadline(t *testing.T) {
 		"2026-03-02T12:00:01Z":      false,
 	} {
 		b := newBuilder(t)
-		b.SetText("deadline", text)
+		b.SetText("expires_at", text)
 		require.NoError(t, b.Add(&Recipient{Email: "a@b.de"}))
 		batch, err := b.Check()
 		require.NoError(t, err)
-		require.Equal(t, ok, b.SetDeadline(&batch, requested) == nil, text)
+		require.Equal(t, ok, b.SetTimes(&batch, requested) == nil, text)
 	}
 }

@@ -2,15 +2,14 @@ package intake
 
 import (
 	"strings"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Check returns the batch without an ID and a user, or the error that lists all
-// mistakes. If the context ended, the error may be the context's. The batch has a deadline
-// only if the request has one: see SetDeadline. Check may be called once.
+// mistakes. If the context ended, the error may be the context's. The batch has an expiry
+// only if the request has one: see SetTimes. Check may be called once.
 func (b *Builder) Check() (models.Batch, error) {
 	if b.content > longContent || b.index > longCount {
 		if err := b.pace.begin(); err != nil {
@@ -61,7 +60,7 @@ func (b *Builder) batch() models.Batch {
 	batch.Lane = b.lane(cut.count)
 	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
-	batch.Deadline = b.deadline()
+	b.setSchedule(&batch)
 	return batch
 }
 
@@ -154,31 +153,4 @@ func (b *Builder) onUnknown() models.UnknownPolicy {
 		b.Wrong("/on_unknown", "invalid_value", "on_unknown must be hold or resend.")
 	}
 	return policy
-}
-
-// deadline returns the deadline of the request, or the zero time if it has none.
-func (b *Builder) deadline() time.Time {
-	if !b.set["deadline"] {
-		return time.Time{}
-	}
-	at, err := time.Parse(time.RFC3339, b.texts["deadline"])
-	if err != nil {
-		b.Wrong("/deadline", "invalid_value", "deadline must be an RFC 3339 time with a zone, like 2026-01-31T12:00:00Z.")
-	}
-	return at.UTC().Truncate(time.Millisecond)
-}
-
-// SetDeadline checks the deadline of a batch that was first requested at a time, and
-// sets it if the request has none. All retries of a request get the same deadline.
-func (b *Builder) SetDeadline(batch *models.Batch, requested time.Time) error {
-	if !b.set["deadline"] {
-		batch.Deadline = requested.Add(b.cfg.Deadline).UTC().Truncate(time.Millisecond)
-		return nil
-	}
-	most := max(maxDeadline, b.cfg.Deadline)
-	if !batch.Deadline.After(requested) || batch.Deadline.Sub(requested) > most {
-		b.Wrong("/deadline", "invalid_value", "deadline must be in the future, at most %d days from now.",
-			int(most/(24*time.Hour)))
-	}
-	return b.Err()
 }

@@ -1,0 +1,33 @@
+package api
+
+import (
+	"encoding/json"
+
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+)
+
+// jsonWindow decodes a send window.
+func (d *decoder) jsonWindow(raw []byte) {
+	const at = "/" + intake.SendWindow
+	if raw[0] != '{' {
+		d.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}.")
+		return
+	}
+	var w intake.Window
+	into := map[string]any{
+		"from": &w.From, "to": &w.To, "time_zone": &w.Zone, "weekdays": &w.Weekdays, "strict": &w.Strict,
+	}
+	eachMember(raw, func(name string, value []byte) {
+		here := at + service.Pointer(name)
+		switch field, ok := into[name]; {
+		case !ok:
+			d.Wrong(here, "unknown_field", "A send window has the fields from, to, weekdays, time_zone and strict.")
+		case !validText(value):
+			d.Wrong(here, "invalid_text", "%s is not valid Unicode text.", name)
+		case json.Unmarshal(value, field) != nil:
+			d.Wrong(here, "wrong_type", "weekdays is a list of strings, strict is true or false, and the others are strings.")
+		}
+	})
+	d.SetWindow(&w)
+}

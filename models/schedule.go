@@ -1,0 +1,153 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// SendWindow is when the mail of a batch is handed over: while a clock in Zone shows a time
+// between From and To, on some days of the week. Near its expiry the mail of a window that is
+// not strict may leave outside of it: see Margins.
+type SendWindow struct {
+	From   TimeOfDay `json:"from"`
+	To     TimeOfDay `json:"to"`                 // not later than From: on the day after
+	Days   []Weekday `json:"weekdays,omitempty"` // on which it begins; empty: every day
+	Zone   string    `json:"time_zone"`          // IANA name
+	Strict bool      `json:"strict,omitempty"`   // nothing leaves outside of the window, and what is left expires
+}
+
+// TimeOfDay is a time on a clock, in minutes after midnight, up to 24:00.
+type TimeOfDay int
+
+// MarshalText implements encoding.TextMarshaler: "09:30".
+func (t TimeOfDay) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%02d:%02d", t/60, t%60), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (t *TimeOfDay) UnmarshalText(text []byte) error {
+	if string(text) == "24:00" {
+		*t = 24 * 60
+		return nil
+	}
+	at, err := time.Parse("15:04", string(text))
+	*t = TimeOfDay(at.Hour()*60 + at.Minute())
+	if err != nil || len(text) != len("15:04") {
+		return fmt.Errorf("%w: %q is not a time of day", ErrInvalid, text)
+	}
+	return nil
+}
+
+// Weekday is a day of the week.
+type Weekday time.Weekday
+
+// MarshalText implements encoding.TextMarshaler: "monday".
+func (d Weekday) MarshalText() ([]byte, error) {
+	return []byte(strings.ToLower(time.Weekday(d).String())), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Weekday) UnmarshalText(text []byte) error {
+	for w := time.Sunday; w <= time.Saturday; w++ {
+		if strings.ToLower(w.String()) == string(text) {
+			*d = Weekday(w)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %q is not a day of the week", ErrInvalid, text)
+}
+
+// A Margin is how much earlier and later than its window mail leaves that expires within Left.
+type Margin struct {
+	Left, Widened time.Duration
+}
+
+// Margins are the margins of a window that is not strict, from the first to the last.
+var Margins = [...]Margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.Hour}}
+
+// AnyTime is how long before its expiry mail leaves at any time, unless its window is strict.
+const AnyTime = time.Hour
+
+// MayLeave returns when the mail of a batch may be handed over, now at the earliest. It does not
+// look at the expiry of the batch, which may be earlier. Mail that was released by hand does not
+// wait for a window.
+func (b *Batch) MayLeave(now time.Time, released bool) time.Time {
+	t := LaterOf(now, b.DeliverAt)
+	w := b.Window
+	if w == nil || released {
+		return t
+	}
+	zone, err := time.LoadLocation(w.Zone)
+	if err != nil {
+		return t // the zone was known when the batch was accepted; better at another hour than never
+	}
+	if w.Strict || b.ExpiresAt.IsZero() {
+		return w.next(t, zone, 0)
+	}
+	widened := time.Duration(0)
+	for _, m := range Margins {
+		closer := b.ExpiresAt.Add(-m.Left)
+		if at := w.next(t, zone, widened); at.Before(closer) {
+			return at
+		}
+		t, widened = LaterOf(t, closer), m.Widened
+	}
+	return EarlierOf(w.next(t, zone, widened), LaterOf(t, b.ExpiresAt.Add(-AnyTime)))
+}
+
+// next returns when the window, widened at both ends, is open for the first time from t on. Between
+// changes of the clock the time on it passes as everywhere, so that next looks at one change
+// after the other.
+func (w *SendWindow) next(t time.Time, zone *time.Location, widened time.Duration) time.Time {
+	for {
+		local := t.In(zone)
+		_, change := local.ZoneBounds()
+		wait, ok := w.wait(local, widened)
+		if at := t.Add(wait); ok && (change.IsZero() || at.Before(change)) {
+			return at
+		}
+		if change.IsZero() { // a window is open once a week
+			return t
+		}
+		t = change
+	}
+}
+
+// wait returns how long it takes until the window is open if no clock is changed.
+func (w *SendWindow) wait(local time.Time, widened time.Duration) (wait time.Duration, ok bool) {
+	length := time.Duration(w.To-w.From) * time.Minute
+	if length <= 0 {
+		length += 24 * time.Hour
+	}
+	midnight := time.Duration(local.Hour())*time.Hour + time.Duration(local.Minute())*time.Minute +
+		time.Duration(local.Second())*time.Second + time.Duration(local.Nanosecond())
+	for day := -2; day <= 8; day++ { // a widened window may begin and end on other days
+		if !w.on(Weekday((int(local.Weekday()) + day + 14) % 7)) {
+			continue
+		}
+		begins := time.Duration(day)*24*time.Hour + time.Duration(w.From)*time.Minute - widened - midnight
+		if begins+length+2*widened <= 0 {
+			continue
+		}
+		if begins = max(begins, 0); !ok || begins < wait {
+			wait, ok = begins, true
+		}
+	}
+	return wait, ok
+}
+
+// on reports whether the window begins on a day of the week.
+func (w *SendWindow) on(day Weekday) bool { return len(w.Days) == 0 || slices.Contains(w.Days, day) }
+
+// String describes the window for people: "09:00 to 17:00 on Monday, Tuesday (Europe/Vienna)".
+func (w *SendWindow) String() string {
+	var on strings.Builder
+	for i, d := range w.Days {
+		on.WriteString([]string{" on ", ", "}[min(i, 1)] + time.Weekday(d).String())
+	}
+	from, _ := w.From.MarshalText() // never an error
+	to, _ := w.To.MarshalText()
+	return fmt.Sprintf("%s to %s%s (%s)", from, to, on.String(), w.Zone)
+}

@@ -1,0 +1,168 @@
+package intake
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Limits of the times of a batch.
+const (
+	// maxAhead is how far ahead a batch may be scheduled.
+	maxAhead = 365 * 24 * time.Hour
+	// maxExpiry is how long after it may leave for the first time a batch may expire, unless the
+	// default is longer.
+	maxExpiry = 30 * 24 * time.Hour
+	// maxLate is how long before a request the time that it names may be.
+	maxLate = time.Hour
+)
+
+// Fields of a batch about times.
+const (
+	DeliverAt  = "deliver_at"
+	ExpiresAt  = "expires_at"
+	TimeZone   = "time_zone"
+	SendWindow = "send_window"
+)
+
+// Window is the window of a request, as it was given.
+type Window struct {
+	From, To, Zone string
+	Weekdays       []string
+	Strict         bool
+}
+
+// SetWindow sets when the mail may leave.
+func (b *Builder) SetWindow(w *Window) {
+	b.set[SendWindow] = true
+	b.window = w
+}
+
+// setSchedule sets the times of the batch that the request names.
+func (b *Builder) setSchedule(batch *models.Batch) {
+	zone := b.zone("/"+TimeZone, b.texts[TimeZone])
+	batch.DeliverAt = b.time(DeliverAt, zone)
+	batch.ExpiresAt = b.time(ExpiresAt, zone)
+	if b.window != nil {
+		batch.Window = b.sendWindow(b.window)
+	}
+}
+
+// sendWindow checks a window.
+func (b *Builder) sendWindow(in *Window) *models.SendWindow {
+	const at = "/" + SendWindow
+	w := models.SendWindow{Zone: cmp.Or(in.Zone, b.texts[TimeZone]), Strict: in.Strict}
+	valid := true
+	for _, f := range []struct {
+		name, text string
+		value      *models.TimeOfDay
+	}{{"from", in.From, &w.From}, {"to", in.To, &w.To}} {
+		if f.value.UnmarshalText([]byte(f.text)) != nil {
+			b.Wrong(at+"/"+f.name, "invalid_value", "%s must be a time of day, from 00:00 to 24:00.", f.name)
+			valid = false
+		}
+	}
+	if valid && (w.From == w.To || w.From == 24*60) {
+		b.Wrong(at+"/to", "invalid_value", "The window is empty. Every time of the day is 00:00 to 24:00.")
+	}
+	for _, name := range in.Weekdays {
+		var d models.Weekday
+		if d.UnmarshalText([]byte(name)) != nil || len(w.Days) == 7 {
+			b.Wrong(at+"/weekdays", "invalid_value", "weekdays has names of days, each once: monday to sunday.")
+			break
+		}
+		w.Days = append(w.Days, d)
+	}
+	if w.Zone == "" {
+		b.Wrong(at+"/time_zone", "required", "Add the time zone of the window, like Europe/Vienna.")
+	} else if in.Zone != "" {
+		b.zone(at+"/time_zone", in.Zone)
+	}
+	return &w
+}
+
+// zone returns a time zone of a request; nil if it names none.
+func (b *Builder) zone(at, name string) *time.Location {
+	if name == "" {
+		return nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil || name == "Local" {
+		b.Wrong(at, "invalid_value", "There is no such time zone. Name one of the IANA database, like Europe/Vienna.")
+		return time.UTC
+	}
+	return zone
+}
+
+// time returns the time in a field, or the zero time if the request has none. A time without
+// an offset is one of the time zone.
+func (b *Builder) time(field string, zone *time.Location) time.Time {
+	text := b.texts[field]
+	if !b.set[field] {
+		return time.Time{}
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err == nil {
+		return at.UTC().Truncate(time.Millisecond)
+	}
+	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
+		local, err := time.Parse(layout, strings.Replace(text, " ", "T", 1))
+		switch {
+		case err != nil:
+		case zone == nil:
+			b.Wrong("/"+field, "invalid_value",
+				"%s has no offset. Add one, like 2026-01-31T12:00:00Z, or add time_zone.", field)
+			return time.Time{}
+		default:
+			return onClock(local, zone)
+		}
+	}
+	b.Wrong("/"+field, "invalid_value",
+		"%s must be an RFC 3339 time, like 2026-01-31T12:00:00Z or 2026-01-31T12:00:00 with a time_zone.", field)
+	return time.Time{}
+}
+
+// onClock returns when a clock in a zone shows a date and a time, which are given as UTC. If it
+// shows them twice, onClock returns the first time; if it jumps over them, the time of the jump.
+func onClock(local time.Time, zone *time.Location) time.Time {
+	before := local.Add(-24 * time.Hour).In(zone)
+	after := local.Add(24 * time.Hour).In(zone)
+	for _, near := range []time.Time{before, after} {
+		_, offset := near.Zone()
+		at := local.Add(-time.Duration(offset) * time.Second)
+		if _, there := at.In(zone).Zone(); there == offset {
+			return at
+		}
+	}
+	_, jump := before.ZoneBounds()
+	return jump.UTC()
+}
+
+// SetTimes checks the times of a batch that was first requested at a time, and sets the expiry
+// if the request has none. All retries of a request get the same times.
+func (b *Builder) SetTimes(batch *models.Batch, requested time.Time) error {
+	if at := batch.DeliverAt; b.set[DeliverAt] && (at.Before(requested.Add(-maxLate)) || at.Sub(requested) > maxAhead) {
+		b.Wrong("/"+DeliverAt, "invalid_value", "deliver_at must be in the future, at most %d days from now.",
+			maxAhead/(24*time.Hour))
+		return b.Err()
+	}
+	first := models.LaterOf(requested, batch.DeliverAt)
+	if !b.set[ExpiresAt] {
+		batch.ExpiresAt = first.Add(b.cfg.ExpireAfter).UTC().Truncate(time.Millisecond)
+	}
+	most := max(maxExpiry, b.cfg.ExpireAfter)
+	if !batch.ExpiresAt.After(first) || batch.ExpiresAt.Sub(first) > most {
+		b.Wrong("/"+ExpiresAt, "invalid_value",
+			"expires_at must be in the future and after deliver_at, at most %d days later.", int(most/(24*time.Hour)))
+	}
+	if k := b.cfg.Kept; b.set[DeliverAt] && k > 0 && batch.ExpiresAt.Sub(requested) > k {
+		b.Wrong("/"+DeliverAt, "invalid_value",
+			"The batch must expire within %d days from now: batches are not kept longer.", int(k/(24*time.Hour)))
+	}
+	if batch.Window != nil && !batch.MayLeave(first, false).Before(batch.ExpiresAt) {
+		b.Wrong("/"+SendWindow, "invalid_value", "The mail expires before the window opens.")
+	}
+	return b.Err()
+}
