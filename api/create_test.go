@@ -369,6 +369,9 @@ func TestSchedule(t *testing.T) {
 	require.Equal(t, map[string]any{"from": "09:00", "to": "17:30", "weekdays": []any{"monday", "friday"},
 		"time_zone": "Europe/Vienna", "strict": true}, view["send_window"])
 	require.Equal(t, "schedule", view["waits"].(map[string]any)["code"])
+	require.Equal(t, models.BatchScheduled, a.State)
+	require.Len(t, f.get("/v1/batches?state=scheduled").object(t)["batches"], 1)
+	require.Empty(t, f.get("/v1/batches?state=queued").object(t)["batches"])
 
 	form := url.Values{"from": {"a@b.de"}, "to": {"c@d.de"}, "subject": {"s"}, "text": {"t"},
 		"deliver_at":  {at.Format(time.RFC3339)},

@@ -170,9 +170,10 @@ type BatchState string
 
 // The states of a batch.
 const (
-	BatchQueued  BatchState = "queued"
-	BatchSending BatchState = "sending"
-	BatchDone    BatchState = "done"
+	BatchScheduled BatchState = "scheduled"
+	BatchQueued    BatchState = "queued"
+	BatchSending   BatchState = "sending"
+	BatchDone      BatchState = "done"
 	// BatchDamaged is the state of a batch in a list whose stored form cannot be read.
 	BatchDamaged BatchState = "damaged"
 )
@@ -390,7 +391,7 @@ func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (B
 
 // BatchOptions choose batches. The zero value chooses all of the caller.
 type BatchOptions struct {
-	// State is queued, sending, done, stopped or cancelled.
+	// State is scheduled, queued, sending, done, stopped or cancelled.
 	State string
 	// Subject and Sender are parts of the subject and of the sender's address, in any case.
 	Subject, Sender string

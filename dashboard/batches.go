@@ -153,6 +153,7 @@ func batchTabs(q url.Values) []tab {
 	var out []tab
 	for _, t := range [][2]string{
 		{"", "All"},
+		{string(models.BatchScheduled), "Scheduled"},
 		{string(models.BatchSending), "Sending"},
 		{string(models.BatchQueued), "Queued"},
 		{string(models.BatchDone), "Done"},

@@ -189,19 +189,22 @@ type BatchState string
 
 // The states of a batch.
 const (
-	BatchQueued  BatchState = "queued"  // nothing was handed over yet
-	BatchSending BatchState = "sending" // some recipients are not finished
-	BatchDone    BatchState = "done"    // every recipient has a final state
-	BatchDamaged BatchState = "damaged" // the stored batch cannot be read
+	BatchScheduled BatchState = "scheduled" // its time has not come
+	BatchQueued    BatchState = "queued"    // nothing was handed over yet
+	BatchSending   BatchState = "sending"   // some recipients are not finished
+	BatchDone      BatchState = "done"      // every recipient has a final state
+	BatchDamaged   BatchState = "damaged"   // the stored batch cannot be read
 )
 
-// StateOf derives the state of a batch from its totals.
-func (b *Batch) StateOf(total Summary) BatchState {
+// StateOf derives the state of a batch at a time from its totals.
+func (b *Batch) StateOf(total Summary, now time.Time) BatchState {
 	switch {
 	case b.Damaged:
 		return BatchDamaged
 	case total.Queued == 0:
 		return BatchDone
+	case b.DeliverAt.After(now):
+		return BatchScheduled
 	case total.Touched() == 0:
 		return BatchQueued
 	}

@@ -183,7 +183,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
 	return Accepted{
 		ID:         b.ID,
-		State:      models.BatchQueued,
+		State:      b.StateOf(models.Summary{Queued: 1}, b.Created()),
 		Recipients: b.Recipients,
 		Duplicates: b.Duplicates,
 		Suppressed: b.Suppressed,

@@ -86,7 +86,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 	rules := s.commandLog.Rules()
 	v := BatchView{
 		ID:         b.ID,
-		State:      b.StateOf(sum),
+		State:      b.StateOf(sum, time.Now()),
 		Subject:    b.Content.Subject,
 		From:       b.Content.From,
 		ReplyTo:    b.Content.ReplyTo,
@@ -137,7 +137,7 @@ func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, e
 // BatchFilter selects batches. The zero value selects all of the caller, or of everybody if
 // the caller wants that.
 type BatchFilter struct {
-	State   string // queued, sending, done, stopped or cancelled; empty: any
+	State   string // scheduled, queued, sending, done, stopped or cancelled; empty: any
 	Subject string // a part of the subject, in any case
 	Sender  string // a part of the sender's address, in any case
 	User    string // ID of the owner. Only operators may name others
@@ -156,13 +156,14 @@ func (f *BatchFilter) check(q *query) {
 	f.Logs.check(q)
 	switch f.State {
 	case "",
+		string(models.BatchScheduled),
 		string(models.BatchQueued),
 		string(models.BatchSending),
 		string(models.BatchDone),
 		BatchStopped,
 		BatchCancelled:
 	default:
-		q.bad("state", "state must be queued, sending, done, stopped or cancelled.")
+		q.bad("state", "state must be scheduled, queued, sending, done, stopped or cancelled.")
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *cli) batchListCommand() *cobra.Command {
 		return err
 	})
 	cmd.Flags().StringVar(&f.User, "user", "", "only this user's, by name (default: all users')")
-	cmd.Flags().StringVar(&f.State, "state", "", "only queued, sending, done, stopped or cancelled")
+	cmd.Flags().StringVar(&f.State, "state", "", "only scheduled, queued, sending, done, stopped or cancelled")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
 	return cmd
 }

@@ -238,7 +238,7 @@ func TestSend(t *testing.T) {
 		story,
 	)
 	_, errs = typed(t, 1, "", "batch", "list", "--state", "lost", "-c", file)
-	require.Contains(t, errs, "state must be queued, sending, done, stopped or cancelled")
+	require.Contains(t, errs, "state must be scheduled, queued, sending, done, stopped or cancelled")
 
 	for line, want := range map[string]string{
 		"batch show ":          id + "\tHello",

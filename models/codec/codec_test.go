@@ -129,7 +129,7 @@ func TestBatchTotals(t *testing.T) {
 	sum := b.Total(models.Summary{Accepted: 1000, Success: 1000})
 	require.True(t, sum.Balanced())
 	require.EqualValues(t, 1500, sum.Queued)
-	require.Equal(t, models.BatchSending, b.StateOf(sum))
+	require.Equal(t, models.BatchSending, b.StateOf(sum, t0))
 	b.Sizes = []int{10, 20, 2470}
 	require.Equal(t, 20, b.ChunkSize(1))
 }
