@@ -146,13 +146,12 @@ func quoteJS(s string) string {
 	return string(raw)
 }
 
-// press clicks the visible button or link whose label begins with text.
+// press clicks the visible button or link whose label begins with text. A live page may replace
+// it at any time.
 func (b *browserTab) press(text string) {
 	b.Helper()
-	find := `[...document.querySelectorAll("button, a, summary")].find((e) => e.checkVisibility() &&
-		e.innerText.trim().startsWith(` + quoteJS(text) + `))`
-	b.until(find)
-	eval[bool](b, "("+find+".click(), true)")
+	b.until(`((e) => e && (e.click(), true))([...document.querySelectorAll("button, a, summary")].find((e) =>
+		e.checkVisibility() && e.innerText.trim().startsWith(` + quoteJS(text) + `)))`)
 }
 
 func (b *browserTab) fill(id, value string) {

@@ -121,6 +121,7 @@ func TestBrowserBack(t *testing.T) {
 		}
 		b.press(c.button)
 		b.sees(c.sees)
+		b.at(c.path) // its script has put that into the history
 		b.open("/docs")
 		b.do(chromedp.NavigateBack())
 		b.at(c.path)
