@@ -29,7 +29,7 @@ const (
 	abandoned = "abandoned"
 )
 
-// The timestamps of what changes in the table chunks after a batch was accepted. Erased
+// The timestamps of what changes in the tables chunks and pieces after a batch was accepted. Erased
 // recipients have those from erasedStamp on: see Erase.
 const (
 	erasedStamp   = 2
@@ -168,7 +168,7 @@ func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, numbe
 // dropPieces removes the attachments of a batch. The tombstone hides pieces that are written
 // later.
 func (s *Store) dropPieces(ctx context.Context, batch models.ID) error {
-	return s.exec(ctx, plain, `DELETE FROM pieces USING TIMESTAMP 2 WHERE batch_id = ?`, batch[:])
+	return s.exec(ctx, plain, `DELETE FROM pieces USING TIMESTAMP ? WHERE batch_id = ?`, redactedStamp, batch[:])
 }
 
 // clear removes the rows of an abandoned batch. Doubt stays, and the tombstones hide

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -138,6 +139,11 @@ func (s *Store) Erase(ctx context.Context, chunk models.ID, address string) (era
 		if err := s.eraseLedger(ctx, chunk, address); err != nil {
 			return err
 		}
+		if chunk.ChunkNumber() == 0 {
+			if err := s.eraseRejections(ctx, chunk, address); err != nil {
+				return err
+			}
+		}
 		return s.eraseFacts(ctx, chunk, address)
 	}, "erase an address from %s", chunk)
 	if err != nil {
@@ -209,6 +215,60 @@ func (s *Store) eraseRecipients(ctx context.Context, chunk models.ID, address st
 		}
 	}
 	return erased, fmt.Errorf("%w: other addresses of the chunk are being erased", models.ErrUnavailable)
+}
+
+// eraseRejections replaces the pieces of the rejections of a batch that name an address, as
+// eraseRecipients replaces a chunk.
+func (s *Store) eraseRejections(ctx context.Context, batch models.ID, address string) error {
+	numbers, err := query(ctx, &s.runner, column[int], `SELECT number FROM pieces WHERE batch_id = ? AND sha256 = ?`,
+		batch[:], models.RejectedPieces)
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	end := func() {}
+	defer func() { end() }()
+	held := false
+	erase := func(number int) (done bool, err error) {
+		raw, err := single(ctx, &s.runner, column[[]byte], `SELECT piece FROM pieces
+			WHERE batch_id = ? AND sha256 = ? AND number = ?`, batch[:], models.RejectedPieces, number)
+		if errors.Is(err, models.ErrNotFound) {
+			return true, nil
+		}
+		if err == nil {
+			raw, err = codec.Unpack(raw)
+			err = damaged(err)
+		}
+		if err != nil {
+			return false, err
+		}
+		text := models.EraseText(string(raw), address)
+		switch {
+		case text == string(raw):
+			return true, nil
+		case !held:
+			if end, err = s.keepErasing(ctx, batch); err != nil {
+				end = func() {}
+			}
+			held = err == nil
+			return false, err
+		}
+		return false, s.exec(ctx, plain, `UPDATE pieces USING TIMESTAMP ? SET piece = ?
+			WHERE batch_id = ? AND sha256 = ? AND number = ?`,
+			erasedStamp+int64(strings.Count(text, models.ErasedAddress)), codec.Pack([]byte(text)),
+			batch[:], models.RejectedPieces, number)
+	}
+	for _, n := range numbers {
+		done := false
+		for try := 0; !done; try++ {
+			if try == eraseTries {
+				return fmt.Errorf("%w: other addresses of the batch are being erased", models.ErrUnavailable)
+			}
+			if done, err = erase(n); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // eraseLedger replaces entries by compare-and-set on their value.

@@ -1,7 +1,10 @@
 package models
 
 import (
+	"context"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"hash/fnv"
 	"net/url"
 	"slices"
@@ -110,6 +113,35 @@ func (i *Inbox) Erase(address string) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// Rejection tells why a recipient of a request was left out of its batch.
+type Rejection struct {
+	Index   int    `json:"index"`            // of the recipient in the request, from 0
+	Row     int    `json:"row,omitempty"`    // line of its file on which the recipient begins, from 1
+	Column  string `json:"column,omitempty"` // heading of the column with the mistake
+	Pointer string `json:"pointer"`          // JSON pointer of the mistake
+	Code    string `json:"code"`
+	Detail  string `json:"detail"`
+}
+
+// The rejections of a batch are stored as pieces of an attachment with this name in place of a
+// hash: lists in JSON, each of RejectionsInPiece but the last.
+const (
+	RejectedPieces    = "rejected"
+	RejectionsInPiece = 200
+)
+
+// Rejections returns a piece of the rejections of a batch. Errors: those of Piece, and ErrDamaged.
+func Rejections(ctx context.Context, s AttachmentStore, batch ID, number int) (rs []Rejection, err error) {
+	raw, err := s.Piece(ctx, batch, RejectedPieces, number)
+	if err != nil {
+		return nil, fmt.Errorf("rejections of %s: %w", batch, err)
+	}
+	if err := json.Unmarshal(raw, &rs); err != nil {
+		return nil, fmt.Errorf("rejections of %s: %w: %w", batch, ErrDamaged, err)
+	}
+	return rs, nil
 }
 
 func eraseAll(address string, texts ...*string) (changed bool) {

@@ -156,6 +156,7 @@ type Batch struct {
 	Recipients       int             `json:"recipients"`
 	Duplicates       int             `json:"duplicates,omitempty"` // removed repeats
 	Suppressed       int             `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
+	Rejected         int             `json:"rejected,omitempty"`   // recipients of the request that were left out
 	Chunks           int             `json:"chunks"`
 	Sizes            []int           `json:"sizes,omitempty"`       // recipients per chunk; empty: 1,000 in all but the last
 	DeliverAt        time.Time       `json:"deliver_at,omitzero"`   // nothing is handed over earlier

@@ -123,8 +123,9 @@ type BatchStore interface {
 
 	// Erase removes an address, in any case, from a chunk: recipients that have it lose
 	// address, name and variables and keep their numbers, and texts of its ledger and
-	// facts name ErasedAddress instead. It returns the recipients that have lost it in
-	// this call. It may be called again, and for a chunk without recipients.
+	// facts name ErasedAddress instead; those of the rejections of the batch, too, if it is the
+	// first chunk. It returns the recipients that have lost it in this call. It may be called
+	// again, and for a chunk without recipients.
 	Erase(ctx context.Context, chunk ID, address string) (Set, error)
 
 	// BatchIDs returns at most limit IDs of a user's list that are less than before,

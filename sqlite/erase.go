@@ -36,10 +36,44 @@ func (s *Store) Erase(ctx context.Context, chunk models.ID, address string) (era
 				return codec.EncodeFact(&f), nil
 			})
 	})
+	if err == nil && chunk.ChunkNumber() == 0 {
+		err = s.eraseRejections(ctx, chunk, address)
+	}
 	if err != nil {
 		return models.Set{}, fmt.Errorf("erase an address from %s: %w", chunk, err)
 	}
 	return erased, nil
+}
+
+// eraseRejections replaces the pieces of the rejections of a batch that name an address.
+func (s *Store) eraseRejections(ctx context.Context, batch models.ID, address string) error {
+	var numbers []driver.Value
+	err := s.read(ctx, func(c *conn) error {
+		return c.query(`SELECT number FROM pieces WHERE batch = ? AND sha256 = ?`, func(row []driver.Value) error {
+			numbers = append(numbers, row[0])
+			return nil
+		}, batch, models.RejectedPieces)
+	})
+	for i := 0; i < len(numbers) && err == nil; i++ {
+		err = s.write(ctx, models.PieceSize, func(c *conn) error {
+			var changed []byte
+			err := c.query(`SELECT piece FROM pieces WHERE batch = ? AND sha256 = ? AND number = ?`,
+				func(row []driver.Value) error {
+					raw, err := codec.Unpack(blob(row[0]))
+					if text := models.EraseText(string(raw), address); text != string(raw) {
+						changed = codec.Pack([]byte(text))
+					}
+					return stored(err)
+				}, batch, models.RejectedPieces, numbers[i])
+			if err != nil || changed == nil {
+				return err
+			}
+			_, err = c.exec(`UPDATE pieces SET piece = ? WHERE batch = ? AND sha256 = ? AND number = ?`,
+				changed, batch, models.RejectedPieces, numbers[i])
+			return err
+		})
+	}
+	return err
 }
 
 // eraseRecipients erases the recipients of a chunk that have an address.

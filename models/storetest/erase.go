@@ -1,10 +1,13 @@
 package storetest
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -13,6 +16,7 @@ func eraseCases() []testCase {
 	return []testCase{
 		{"Erase/Chunk", testErase},
 		{"Erase/Together", testEraseTogether},
+		{"Erase/Rejections", testEraseRejections},
 		{"Erase/Inbox", testEraseInbox},
 	}
 }
@@ -75,6 +79,70 @@ func testErase(t *testing.T, s models.Store) {
 	none, err := s.Erase(ctx, models.NewBatchID(now()), "a@example.com")
 	require.NoError(t, err)
 	require.True(t, none.Empty())
+}
+
+// testEraseRejections erases addresses from the list of recipients that were left out of a batch, several at the same
+// time. The attachments stay, and what is removed with the batch does not come back.
+func testEraseRejections(t *testing.T, s models.Store) {
+	ctx := t.Context()
+	b := newBatch(newUser("erase").ID, now(), 2)
+	data, about := newAttachment(models.PieceSize + 1)
+	attach(t, s, b.ID, data, about.SHA256)
+	const pieces, perPiece = 3, 5
+	detail := func(i int) string { return fmt.Sprintf(`"u%d@example.com, x" is not an email address`, i) }
+	put := func() {
+		t.Helper()
+		for n := range pieces {
+			var rs []models.Rejection
+			for i := range perPiece {
+				rs = append(rs, models.Rejection{Index: n*perPiece + i, Pointer: "/to/1", Code: "invalid_address", Detail: detail(i)})
+			}
+			raw, err := json.Marshal(rs)
+			require.NoError(t, err)
+			require.NoError(t, s.PutPiece(ctx, b.ID, models.RejectedPieces, n, raw))
+		}
+	}
+	put()
+	accept(t, s, b)
+	var g errgroup.Group
+	for i := range perPiece - 1 {
+		g.Go(func() error {
+			erased, err := s.Erase(ctx, b.ID, fmt.Sprintf("U%d@example.com", i))
+			if err == nil && !erased.Empty() {
+				err = fmt.Errorf("erased the recipients %v", erased)
+			}
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	check := func() {
+		t.Helper()
+		for n := range pieces {
+			rs, err := models.Rejections(ctx, s, b.ID, n)
+			require.NoError(t, err)
+			require.Len(t, rs, perPiece)
+			for i := range rs {
+				want := `"` + models.ErasedAddress + `, x" is not an email address`
+				if i == perPiece-1 {
+					want = detail(i)
+				}
+				require.Equal(t, want, rs[i].Detail)
+			}
+		}
+	}
+	check()
+	put() // a repeat that comes late
+	check()
+	_, err := io.ReadAll(models.OpenAttachment(ctx, s, b.ID, &about))
+	require.NoError(t, err)
+	require.NoError(t, s.Redact(ctx, b.ID))
+	_, err = s.Erase(ctx, b.ID, "u4@example.com")
+	require.NoError(t, err)
+	put()
+	for n := range pieces {
+		_, err := models.Rejections(ctx, s, b.ID, n)
+		require.ErrorIs(t, err, models.ErrNotFound)
+	}
 }
 
 // testEraseTogether erases all addresses of a chunk at the same time.

@@ -38,7 +38,7 @@ CREATE TABLE chunks (
 	recipients BLOB NOT NULL
 ) WITHOUT ROWID;
 
--- The bytes of attachments, once for each hash of a batch.
+-- The bytes of attachments, once for each hash of a batch, and under "rejected" the recipients that were left out.
 CREATE TABLE pieces (
 	batch  BLOB NOT NULL,
 	sha256 TEXT NOT NULL,
