@@ -4,10 +4,12 @@ package table
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -26,11 +28,15 @@ const (
 )
 
 // Error is a mistake in a table.
-type Error struct{ Text string }
+type Error struct {
+	Text string
+	// Line is that of a row which cannot be used, from 1; the rows after it can be read. 0: the table cannot.
+	Line int
+}
 
 func (e *Error) Error() string { return e.Text }
 
-func wrong(format string, args ...any) error { return &Error{fmt.Sprintf(format, args...)} }
+func wrong(format string, args ...any) error { return &Error{Text: fmt.Sprintf(format, args...)} }
 
 // Row is a recipient. Columns other than those of the address and the name are its variables.
 type Row struct {
@@ -105,7 +111,9 @@ func (t *Rows) Next() (fields []string, line int, err error) {
 
 // Reader reads the recipients of a table.
 type Reader struct {
-	Columns []string // names of the variables
+	Columns  []string          // names of the variables
+	Headings map[string]string // headings of the columns by the names of variables, and of email and name
+	Unknown  []string          // headings that NewMapped was to map and the table does not have
 
 	rows        *Rows
 	columns     []string // of all columns; "" is ignored
@@ -113,15 +121,20 @@ type Reader struct {
 }
 
 // New reads the head of a table, as NewRows does. One of the columns must be that of the address.
-func New(r io.Reader) (*Reader, error) {
+func New(r io.Reader) (*Reader, error) { return NewMapped(r, nil) }
+
+// NewMapped is New for a table some of whose columns are known: mapping has, by their headings, email, name, the name
+// of a variable, or "" if the column is to be left out. New finds out what the others are. If no column is that of the
+// address, NewMapped returns the Reader with the error.
+func NewMapped(r io.Reader, mapping map[string]string) (*Reader, error) {
 	rows, err := NewRows(r, maxRow, true)
 	if err != nil {
 		return nil, err
 	}
-	t := &Reader{rows: rows}
-	t.setColumns(rows.Head)
+	t := &Reader{rows: rows, Headings: map[string]string{}}
+	t.setColumns(rows.Head, mapping)
 	if !slices.Contains(t.columns, "email") {
-		return nil, wrong("The first row must have the names of the columns, and one of them must be email.")
+		return t, wrong("The first row must have the names of the columns, and one of them must be email.")
 	}
 	return t, nil
 }
@@ -153,7 +166,8 @@ func separatorOf(head string) rune {
 	return best
 }
 
-// Next returns the next recipient. Errors: io.EOF, Error, and those of the reader.
+// Next returns the next recipient. Errors: io.EOF, Error, and those of the reader. After an Error with a line, the Row
+// has only that, and Next may be called again.
 func (t *Reader) Next() (Row, error) {
 	fields, line, err := t.rows.Next()
 	if err != nil {
@@ -165,7 +179,7 @@ func (t *Reader) Next() (Row, error) {
 			break
 		}
 		if !utf8.ValidString(value) {
-			return Row{}, wrong("Line %d of the table is not valid UTF-8.", line)
+			return row, &Error{fmt.Sprintf("Line %d of the table is not valid UTF-8.", line), line}
 		}
 		value = strings.TrimSpace(value)
 		switch name := t.columns[i]; name {
@@ -213,26 +227,51 @@ func bare(heading string) string {
 }
 
 // setColumns turns headings into names of variables: "First order" becomes First_order.
-func (t *Reader) setColumns(headings []string) {
+func (t *Reader) setColumns(headings []string, mapping map[string]string) {
+	found, mapped := map[string]bool{}, map[string]bool{} // headings; what they are mapped to
 	for _, h := range headings {
-		name := Variable(h)
+		h = strings.TrimSpace(h)
+		found[h] = true
+		if name, ok := mapping[h]; ok {
+			mapped[name] = true
+		}
+	}
+	for _, h := range slices.Sorted(maps.Keys(mapping)) {
+		if !found[h] {
+			t.Unknown = append(t.Unknown, h)
+		}
+	}
+	open := func(name string) bool { return !mapped[name] && !slices.Contains(t.columns, name) }
+	for _, h := range headings {
+		h = strings.TrimSpace(h)
+		name, known := mapping[h]
 		switch b := bare(h); {
-		case isEmail(h) && !slices.Contains(t.columns, "email"):
+		case known:
+		case isEmail(h) && open("email"):
 			name = "email"
-		case slices.Contains(names, b) && !slices.Contains(t.columns, "name"):
+		case slices.Contains(names, b) && open("name"):
 			name = "name"
-		case slices.Contains(firstNames, b) && t.first == "":
-			t.first = name
-		case slices.Contains(lastNames, b) && t.last == "":
-			t.last = name
+		case Variable(h) != "email" && Variable(h) != "name": // a second one is left out
+			name = Variable(h)
+			if slices.Contains(firstNames, b) && t.first == "" {
+				t.first = name
+			} else if slices.Contains(lastNames, b) && t.last == "" {
+				t.last = name
+			}
 		}
 		t.columns = append(t.columns, name)
-		if name != "email" && name != "name" && name != "" {
+		if name == "" {
+			continue
+		}
+		t.Headings[name] = h
+		if name != "email" && name != "name" {
 			t.Columns = append(t.Columns, name)
 		}
 	}
 	if slices.Contains(t.columns, "name") {
 		t.first, t.last = "", ""
+	} else if part := cmp.Or(t.first, t.last); part != "" {
+		t.Headings["name"] = t.Headings[part]
 	}
 }
 
