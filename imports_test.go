@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"providers/...":       {"models", "models/...", "providers/..."},
 	"simulator/...":       {"simulator/..."},
 	"service/problem":     {"models"},
-	"service/intake":      {"models", "models/codec", "service/templates", "service/problem"},
+	"service/intake":      {"models", "models/codec", "service/templates", "service/problem", "service/table"},
 	"service/liquid":      {"models"},
 	"service/templates":   {"models", "service/liquid", "service/problem"},
 	"service/idempotency": {"models", "service/problem"},

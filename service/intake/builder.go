@@ -4,7 +4,6 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -81,6 +80,11 @@ type Builder struct {
 	structs  int               // variables that need a template
 	structAt []string          // pointers of some of them
 
+	rejected *rejected         // nil: a recipient with mistakes refuses the batch
+	row      int               // line of the file that the next recipient is in; 0: none
+	columns  map[string]string // its headings, by the names of variables
+	mapping  map[string]string // what columns of files are, by their headings
+
 	pace    pace
 	index   int // of the next recipient in the request
 	content int64
@@ -109,6 +113,11 @@ func New(ctx context.Context, cfg *Config) *Builder {
 func (b *Builder) Close() {
 	b.spool.close()
 	b.files.close()
+	if b.rejected != nil {
+		for _, run := range b.rejected.runs {
+			run.close()
+		}
+	}
 }
 
 // IsText reports whether a batch has a field with this name that holds one string.
@@ -249,10 +258,10 @@ func (b *Builder) Add(r *Recipient) error {
 		b.checkMetadata(here+"/metadata", r.Metadata)
 	}
 	if r.Flawed || b.Found() > before {
-		return nil
+		return b.checkRejected()
 	}
 	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata}
-	return spoolError(b.spool.add(at, &to, r.JSON))
+	return spoolError(b.spool.add(place{index: at, row: b.row, json: r.JSON}, &to))
 }
 
 // checkVars reports mistakes in the variables of a recipient, in the order of their
@@ -316,15 +325,7 @@ func (b *Builder) Chunks(f func(n int, recipients []models.Recipient) error) err
 
 // each calls f for each recipient of the spool until the context ends.
 func (b *Builder) each(f func(index int, r models.Recipient) error) error {
-	n := 0
-	return spoolError(b.spool.each(func(index int, r models.Recipient, _ []string) error {
-		if n++; n%yieldAfter == 1 {
-			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
-				return err
-			}
-		}
-		return f(index, r)
-	}))
+	return spoolError(b.spool.each(b.paced(func(at place, r models.Recipient) error { return f(at.index, r) })))
 }
 
 // keepRepeats tells the spool whether repeated addresses are kept. It frees the hashes

@@ -18,31 +18,42 @@ func (b *Builder) Check() (models.Batch, error) {
 		defer b.pace.pause()
 	}
 	b.checkStructured()
-	if b.template != nil && b.Found() == 0 { // mistakes in the request may have thousands of consequences
+	if b.template != nil && b.Mistakes.Found() == 0 { // mistakes in the request may have thousands of consequences
 		if err := b.fill(); err != nil {
 			return models.Batch{}, err
 		}
 	}
 	batch := b.batch()
-	if b.template != nil && b.Found() > 0 {
+	if b.template != nil && b.Mistakes.Found() > 0 {
 		return batch, b.Err() // the placeholders were not filled
 	}
 	if err := b.checkPlaceholders(&batch); err != nil {
 		return batch, err
 	}
+	if b.Permissive() {
+		b.count(&batch)
+		if err := b.noneLeft(); err != nil {
+			return batch, err
+		}
+	}
 	return batch, b.Err()
+}
+
+// count sets what a batch has of the number of its recipients.
+func (b *Builder) count(batch *models.Batch) {
+	cut := b.spool.cut()
+	batch.Recipients = cut.count
+	batch.Duplicates = b.spool.all.count - cut.count
+	batch.Rejected = b.Rejected()
+	batch.Chunks = len(cut.sizes)
+	batch.Sizes = b.spool.irregular()
 }
 
 // batch checks everything but the placeholders.
 func (b *Builder) batch() models.Batch {
 	b.keepRepeats()
-	cut := b.spool.cut()
-	batch := models.Batch{
-		Recipients: cut.count,
-		Duplicates: b.spool.all.count - cut.count,
-		Chunks:     len(cut.sizes),
-		Sizes:      b.spool.irregular(),
-	}
+	var batch models.Batch
+	b.count(&batch)
 	batch.Content.From = b.address("from", true)
 	batch.Content.Subject = b.subject()
 	batch.Content.Text, batch.Content.HTML = b.bodies()
@@ -57,7 +68,7 @@ func (b *Builder) batch() models.Batch {
 		b.Wrong("/"+Language, "conflict", "Only a template has languages.")
 	}
 	batch.Providers = b.providerNames()
-	batch.Lane = b.lane(cut.count)
+	batch.Lane = b.lane(batch.Recipients)
 	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
 	b.setSchedule(&batch)

@@ -42,21 +42,31 @@ func (b *Builder) checkPlaceholders(batch *models.Batch) error {
 		}
 	}
 	lines := b.longLines(c)
-	if len(some) == 0 && len(lines) == 0 {
+	structs := b.Permissive() && b.structs > 0 && b.template == nil
+	if len(some) == 0 && len(lines) == 0 && !structs {
 		return nil
 	}
-	return b.each(func(index int, r models.Recipient) error {
-		here := "/to/" + strconv.Itoa(index)
+	check := func(at place, r *models.Recipient) {
+		here := "/to/" + strconv.Itoa(at.index)
+		if structs {
+			b.needTemplate(at, r)
+		}
 		if missing := len(some) - subset(r.Vars, some); missing > 0 && b.Full() {
 			b.Skip(missing)
 		} else if missing > 0 {
-			b.reportMissing(here, &r, names, some, field)
+			b.reportMissing(here, r, names, some, field)
 		}
 		for _, l := range lines {
-			b.checkLine(here, &r, l)
+			b.checkLine(here, r, l)
 		}
+	}
+	if !b.Permissive() {
+		return b.each(func(index int, r models.Recipient) error { check(place{index: index}, &r); return nil })
+	}
+	if b.Mistakes.Found() > 0 {
 		return nil
-	})
+	}
+	return b.leaveOut(check)
 }
 
 // subset counts the variables whose names are in a set.

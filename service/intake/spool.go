@@ -138,11 +138,18 @@ func (s *spool) repeat(email string) bool {
 const (
 	repeatFlag = 1 // the address was added before
 	jsonFlag   = 2 // names of variables whose value is JSON come before the recipient
+	rowFlag    = 4 // the line of the recipient's file comes before that
 )
 
-// add appends the recipient at an index of the request. json names the variables whose value
-// is JSON.
-func (s *spool) add(index int, r *models.Recipient, json []string) error {
+// place tells where a recipient is in the request.
+type place struct {
+	index int
+	row   int      // line of its file, from 1; 0: it is in none
+	json  []string // names of variables whose value is JSON
+}
+
+// add appends a recipient.
+func (s *spool) add(at place, r *models.Recipient) error {
 	again := s.repeat(r.Email)
 	s.all.add(r.Size())
 	if !again {
@@ -155,15 +162,21 @@ func (s *spool) add(index int, r *models.Recipient, json []string) error {
 	if again {
 		flag |= repeatFlag
 	}
-	if len(json) > 0 {
+	if len(at.json) > 0 {
 		flag |= jsonFlag
 	}
-	place := binary.AppendUvarint([]byte{flag}, uint64(index)) //nolint:gosec // an index is not negative
-	if len(json) > 0 {
-		names := strings.Join(json, ",") // no name has a comma
-		place = append(binary.AppendUvarint(place, uint64(len(names))), names...)
+	if at.row > 0 {
+		flag |= rowFlag
 	}
-	rec := codec.AppendRecipient(place, r)
+	head := binary.AppendUvarint([]byte{flag}, uint64(at.index)) //nolint:gosec // an index is not negative
+	if at.row > 0 {
+		head = binary.AppendUvarint(head, uint64(at.row)) //nolint:gosec // it is not negative
+	}
+	if len(at.json) > 0 {
+		names := strings.Join(at.json, ",") // no name has a comma
+		head = append(binary.AppendUvarint(head, uint64(len(names))), names...)
+	}
+	rec := codec.AppendRecipient(head, r)
 	if _, err := s.Write(binary.AppendUvarint(nil, uint64(len(rec)))); err != nil {
 		return err
 	}
@@ -208,7 +221,7 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 }
 
 // each calls f for the recipients that are kept, in order.
-func (s *spool) each(f func(index int, r models.Recipient, json []string) error) error {
+func (s *spool) each(f func(at place, r models.Recipient) error) error {
 	section, err := s.section(0, s.size)
 	if err != nil {
 		return err
@@ -229,17 +242,21 @@ func (s *spool) each(f func(index int, r models.Recipient, json []string) error)
 		}
 		index, k := binary.Uvarint(rec[1:])
 		rest := rec[1+k:]
-		var json []string
+		at := place{index: int(index)} //nolint:gosec // add wrote it
+		if rec[0]&rowFlag != 0 {
+			row, k := binary.Uvarint(rest)
+			at.row, rest = int(row), rest[k:] //nolint:gosec // add wrote it
+		}
 		if rec[0]&jsonFlag != 0 {
 			n, k := binary.Uvarint(rest)
-			json = strings.Split(string(rest[k:k+int(n)]), ",") //nolint:gosec // add wrote it
-			rest = rest[k+int(n):]                              //nolint:gosec // add wrote it
+			at.json = strings.Split(string(rest[k:k+int(n)]), ",") //nolint:gosec // add wrote it
+			rest = rest[k+int(n):]                                 //nolint:gosec // add wrote it
 		}
 		r, _, err := codec.ReadRecipient(rest)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if err := f(int(index), r, json); err != nil { //nolint:gosec // add wrote it
+		if err := f(at, r); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
 
@@ -59,13 +58,24 @@ const maxStructs = 100
 
 // checkStructured reports the variables that need a template, if there is none.
 func (b *Builder) checkStructured() {
-	if b.template != nil || b.texts[Template] != "" {
+	if b.template != nil || b.texts[Template] != "" || b.Permissive() {
 		return
 	}
 	for _, at := range b.structAt {
-		b.Wrong(at, "wrong_type", "A variable must be a string, a number or a boolean. Lists and objects need a template.")
+		b.Wrong(at, "wrong_type", needsTemplate)
 	}
 	b.Skip(b.structs - len(b.structAt))
+}
+
+const needsTemplate = "A variable must be a string, a number or a boolean. Lists and objects need a template."
+
+// needTemplate reports the variables of a recipient that need a template.
+func (b *Builder) needTemplate(at place, r *models.Recipient) {
+	for _, name := range at.json {
+		if v := r.Vars[name]; v[0] == '{' || v[0] == '[' {
+			b.Wrong("/to/"+strconv.Itoa(at.index)+problem.Pointer("vars", name), "wrong_type", needsTemplate)
+		}
+	}
 }
 
 // fill fills the template for each recipient. The recipients move to a new spool, because
@@ -80,28 +90,30 @@ func (b *Builder) fill() error {
 		keep = append(keep, models.Placeholders(b.headers[i].Value)...)
 	}
 	old.repeats = true // the new spool finds them again
-	n := 0
-	return spoolError(old.each(func(index int, r models.Recipient, json []string) error {
-		if n++; n%yieldAfter == 1 {
-			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
-				return err
-			}
-		}
-		wrong, err := b.template.Fill(b.ctx, &r, json, keep)
+	if b.rejected != nil {
+		b.rejected.begin()
+	}
+	return spoolError(old.each(b.paced(func(at place, r models.Recipient) error {
+		wrong, err := b.template.Fill(b.ctx, &r, at.json, keep)
 		if err != nil {
 			return err
 		}
+		b.row = at.row
 		for _, w := range wrong {
-			b.Wrong("/to/"+strconv.Itoa(index)+w.Pointer, w.Code, "%s", w.Detail)
+			b.Wrong("/to/"+strconv.Itoa(at.index)+w.Pointer, w.Code, "%s", w.Detail)
 		}
-		return filled.add(index, &r, nil)
-	}))
+		if len(wrong) > 0 && b.Permissive() {
+			return b.rejected.err
+		}
+		at.json = nil
+		return filled.add(at, &r)
+	})))
 }
 
 // Typed calls f for each recipient, with the names of its variables whose value is JSON.
 func (b *Builder) Typed(f func(r models.Recipient, json []string)) error {
-	return spoolError(b.spool.each(func(_ int, r models.Recipient, json []string) error {
-		f(r, json)
+	return spoolError(b.spool.each(func(at place, r models.Recipient) error {
+		f(r, at.json)
 		return nil
 	}))
 }
