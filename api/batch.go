@@ -45,3 +45,24 @@ func (s *Server) getBatch(c *gin.Context) {
 	v, err := s.svc.Batch(c.Request.Context(), caller(c), c.Param("id"))
 	answer(s, c, v, err)
 }
+
+// listRejected is GET /v1/batches/{id}/rejected, as JSON or CSV.
+func (s *Server) listRejected(c *gin.Context) {
+	if c.NegotiateFormat("application/json", csvType) == csvType {
+		s.exportRejected(c)
+		return
+	}
+	v, err := s.svc.Rejected(c.Request.Context(), caller(c), c.Param("id"), page(c))
+	answer(s, c, v, err)
+}
+
+// csvType is the media type of tables.
+const csvType = "text/csv"
+
+// exportRejected is GET /v1/batches/{id}/rejected.csv: all of them.
+func (s *Server) exportRejected(c *gin.Context) {
+	id := c.Param("id")
+	s.streamCSV(c, "rejected.csv", func(row func([]string) error) error {
+		return s.svc.ExportRejected(c.Request.Context(), caller(c), id, row)
+	})
+}

@@ -218,6 +218,25 @@ func (c *contract) checkParked(b *models.Batch) {
 	}
 }
 
+// checkRejected posts batches whose bad recipients are left out, and lists them.
+func (c *contract) checkRejected() {
+	c.Helper()
+	const js = "application/json"
+	bad := batchOf(c.T, `{"to": ["ann@example.com", "bob", "eve"]}`)
+	c.check("POST", "/v1/batches?mode=permissive&dry_run=true", js, bad, 200)
+	c.check("POST", "/v1/batches?mode=permissive", js, bad, 202)
+	c.check("POST", "/v1/batches?mode=lenient", js, bad, 400)
+	batch := "/v1/batches/" + c.permissive(bad).object(c.T)["id"].(string)
+	c.check("GET", batch, "", "", 200)
+	c.check("GET", batch+"/rejected", "", "", 200)
+	c.check("GET", batch+"/rejected?limit=1", "", "", 200)
+	c.check("GET", batch+"/rejected", "", "", 200, "Accept", "text/csv")
+	c.check("GET", batch+"/rejected.csv", "", "", 200)
+	c.check("GET", batch+"/rejected?limit=x", "", "", 400)
+	c.check("GET", batch+"/rejected", "", "", 404, "Authorization", "Bearer "+c.foreign)
+	c.check("GET", batch+"/rejected.csv", "", "", 404, "Authorization", "Bearer "+c.foreign)
+}
+
 // TestContract checks successful answers and errors of each route against the OpenAPI
 // description that the API serves.
 func TestContract(t *testing.T) {
@@ -251,6 +270,7 @@ func TestContract(t *testing.T) {
 	c.check("GET", "/v1/batches/"+full, "", "", 200)
 	c.check("GET", "/v1/batches/"+full+"/logs", "", "", 200)
 	c.check("POST", "/v1/batches?dry_run=true", js, batchOf(t, `{"tags": ["a"], "to": ["ann@example.com"]}`), 200)
+	c.checkRejected()
 	f.carryAttachments()
 	attached := batchOf(t, `{"attachments": [`+attachmentOf("a.png", "image/png", "x@y", []byte("1"))+`]}`)
 	c.check("POST", "/v1/batches", js, attached, 202)

@@ -25,6 +25,14 @@ func (s *Server) createBatch(c *gin.Context) {
 	b := s.svc.NewIntake(c.Request.Context(), caller(c))
 	defer b.Close()
 	d := newDecoder(b)
+	permissive, err := permissiveMode(c)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	if permissive {
+		b.Permit()
+	}
 	if repeat.Key != "" {
 		d.hash = sha256.New()
 	}
@@ -51,6 +59,19 @@ func (s *Server) createBatch(c *gin.Context) {
 	c.JSON(http.StatusAccepted, a)
 }
 
+// permissiveMode reports whether the request wants bad recipients to be left out.
+func permissiveMode(c *gin.Context) (bool, error) {
+	switch c.Query("mode") {
+	case "", "strict":
+		return false, nil
+	case "permissive":
+		return true, nil
+	}
+	var wrong service.Mistakes
+	wrong.Wrong("/mode", "invalid_value", "mode must be strict or permissive.")
+	return false, wrong.In(invalidQuery())
+}
+
 // decoder fills a builder from the body of a request.
 type decoder struct {
 	*intake.Builder
@@ -59,6 +80,7 @@ type decoder struct {
 
 	contents  *contentFilter // of a request in JSON
 	formFiles int            // attachments of a form
+	tables    bool           // the form has a table of recipients
 }
 
 func newDecoder(b *intake.Builder) *decoder { return &decoder{Builder: b, seen: map[string]bool{}} }
@@ -88,7 +110,11 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 			"The body must not have a Content-Encoding. Send it uncompressed.")
 	}
 	if d.hash != nil {
-		_, _ = io.WriteString(d.hash, kind+"\n") // a hash never fails
+		mode := ""
+		if d.Permissive() {
+			mode = " permissive"
+		}
+		_, _ = io.WriteString(d.hash, kind+mode+"\n") // a hash never fails
 	}
 	switch kind {
 	case "application/json":

@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -140,6 +141,9 @@ func (d *decoder) readMultipart(r *http.Request) error {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return badForm(err)
 			}
+			if d.seen["columns"] && !d.tables {
+				d.Wrong("/columns", "conflict", "Only a CSV file of recipients has columns.")
+			}
 			return nil
 		}
 		if err != nil {
@@ -151,6 +155,8 @@ func (d *decoder) readMultipart(r *http.Request) error {
 			err = d.formAttachment(part, value)
 		case name == "to" && part.FileName() != "":
 			err = d.formFile(part, value)
+		case name == "columns":
+			err = d.formColumns(value)
 		default:
 			err = d.formField(name, value)
 		}
@@ -178,21 +184,14 @@ func (d *decoder) formFile(part *multipart.Part, value io.Reader) error {
 
 // formTable adds the recipients of a table.
 func (d *decoder) formTable(value io.Reader) error {
-	t, err := table.New(value)
-	for err == nil {
-		var row table.Row
-		if row, err = t.Next(); err != nil {
-			break
-		}
-		if err := d.Add(&intake.Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars}); err != nil {
-			return err
-		}
+	d.tables = true
+	err := d.AddTable(value)
+	var refused *service.Error
+	if errors.As(err, &refused) || errors.Is(err, context.Canceled) { // by Add
+		return err
 	}
 	var mistake *table.Error
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case errors.As(err, &mistake):
+	if errors.As(err, &mistake) {
 		d.Unreadable("to")
 		d.Wrong("/to", "invalid_csv", "%s", mistake)
 		_, err = io.Copy(io.Discard, value)
@@ -200,11 +199,46 @@ func (d *decoder) formTable(value io.Reader) error {
 	return formError(err)
 }
 
+// formColumns decodes what the columns of a table are: an object of headings and names.
+func (d *decoder) formColumns(value io.Reader) error {
+	const field = "columns"
+	raw, err := io.ReadAll(io.LimitReader(value, maxBetween))
+	if err != nil {
+		return badForm(err)
+	}
+	raw = bytes.Trim(raw, " \t\r\n")
+	switch {
+	case len(raw) == 0: // counts as absent
+		return nil
+	case d.seen[field]:
+		d.Wrong("/columns", "repeated", "columns is repeated.")
+	case d.tables:
+		d.Wrong("/columns", "conflict", "columns must come before the file whose columns it names.")
+	case !json.Valid(raw) || raw[0] != '{':
+		d.Wrong("/columns", "wrong_type", "columns must be a JSON object of headings, each with email, name or a variable.")
+	case !validText(raw):
+		d.Wrong("/columns", "invalid_text", "columns is not valid Unicode text.")
+	default:
+		eachMember(raw, func(heading string, name []byte) {
+			if name[0] != '"' {
+				d.Wrong("/columns"+service.Pointer(heading), "wrong_type", "A column must be a string.")
+				return
+			}
+			d.MapColumn(heading, unquote(name))
+		})
+	}
+	d.seen[field] = true
+	return nil
+}
+
 // formLines adds the recipients of a file that has one in each line, as JSON.
 func (d *decoder) formLines(value io.Reader) error {
 	lines := bufio.NewScanner(value)
 	lines.Buffer(nil, maxRecipientJSON)
-	for lines.Scan() {
+	d.SetColumns(nil)
+	defer d.SetRow(0)
+	for row := 1; lines.Scan(); row++ {
+		d.SetRow(row)
 		line := bytes.TrimSpace(lines.Bytes())
 		if len(line) == 0 {
 			continue

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -67,6 +68,8 @@ func FuzzReadMultipart(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	f.Add([]byte(part("columns", `{"A": "email", "B": ""}`) +
+		strings.Replace(part("to", "A,B\na@b.de,x"), `"to"`, `"to"; filename="a.csv"`, 1) + "--X--"))
 	const kind = "multipart/form-data; boundary=X"
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d := decoder()
@@ -82,6 +85,51 @@ func FuzzReadMultipart(f *testing.F) {
 			if d.Text(name) != r.PostForm.Get(name) {
 				t.Fatalf("%s of %q became %q", name, body, d.Text(name))
 			}
+		}
+	})
+}
+
+// FuzzPermissive: what strict mode accepts, permissive mode accepts whole; what it accepts in part, strict mode refuses.
+// Every recipient of the request is kept, dropped as a repeat, or rejected.
+func FuzzPermissive(f *testing.F) {
+	for _, to := range []string{
+		`["a@b.de"]`, `["a@b.de", "x", "a@b.de"]`, `[{"email": "a@b.de", "vars": {"n": 1}}, "c@d.de"]`,
+		`[{"email": "a@b.de", "vars": {"n": []}}, {"email": "a@b.de", "vars": {"n": "a\nb"}}]`, `7`, `[7, {"/": 1}]`,
+	} {
+		f.Add([]byte(to))
+	}
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	f.Fuzz(func(t *testing.T, to []byte) {
+		body := []byte(`{"from": "a@b.de", "subject": "{{n}}", "text": "t", "to": ` + string(to) + `}`)
+		strict, permissive := decoder(), decoder()
+		defer strict.Close()
+		defer permissive.Close()
+		permissive.Permit()
+		strictErr, err := strict.readJSON(bytes.NewReader(body)), permissive.readJSON(bytes.NewReader(body))
+		if (strictErr == nil) != (err == nil) {
+			t.Fatalf("%s: %v, %v", body, strictErr, err)
+		}
+		if err != nil {
+			return
+		}
+		whole, strictErr := strict.Check()
+		part, err := permissive.Check()
+		rejected := 0
+		if err := permissive.EachRejected(func(r models.Rejection) error {
+			if rejected++; r.Index < 0 || r.Index >= permissive.Count() || r.Code == "" {
+				t.Fatalf("%s: %+v", body, r)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case strictErr == nil && (err != nil || rejected > 0 || part.Recipients != whole.Recipients):
+			t.Fatalf("%s: strict mode accepts it, permissive mode rejects %d: %v", body, rejected, err)
+		case err == nil && part.Recipients+part.Duplicates+rejected != permissive.Count():
+			t.Fatalf("%s: %d kept, %d repeats, %d rejected", body, part.Recipients, part.Duplicates, rejected)
+		case err == nil && (part.Rejected != rejected || part.Recipients == 0):
+			t.Fatalf("%s: %+v", body, part)
 		}
 	})
 }

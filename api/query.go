@@ -25,7 +25,9 @@ var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "d
 var parameters = map[string][]string{
 	"GET /v1/batches": append([]string{"everyone", "user", "from", "to", "subject", "sender", "recipient_state"},
 		properties...),
-	"GET /v1/batches/:id/logs":  properties,
+	"GET /v1/batches/:id/logs":     properties,
+	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
+
 	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
 	"GET /v1/stats":             {"everyone", "from", "to"},
 	"GET /v1/templates":         {"limit", "cursor"},
@@ -40,7 +42,7 @@ var parameters = map[string][]string{
 	"GET /v1/templates/:name/versions": {"limit", "cursor"},
 	"DELETE /v1/users/:id/keys/:key":   {"why"},
 
-	"POST /v1/batches":             {"dry_run"},
+	"POST /v1/batches":             {"dry_run", "mode"},
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},
 	"POST /v1/batches/:id/cancel":  {"dry_run"},

@@ -76,6 +76,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/batches", s.listBatches)
 	read.GET("/batches/:id", s.getBatch)
 	read.GET("/batches/:id/logs", s.listLogs)
+	read.GET("/batches/:id/rejected", s.listRejected)
+	read.GET("/batches/:id/rejected.csv", s.exportRejected)
 	read.GET("/logs", s.findLogs)
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/suppressions", s.listSuppressions)

@@ -79,15 +79,22 @@ func (s *Server) importSuppressions(c *gin.Context) {
 	answer(s, c, v, err)
 }
 
-// exportSuppressions is GET /v1/suppressions/export. The list is streamed: if it cannot be
-// read to its end, the connection is closed before the end of the answer.
+// exportSuppressions is GET /v1/suppressions/export.
 func (s *Server) exportSuppressions(c *gin.Context) {
+	s.streamCSV(c, "suppressions.csv", func(row func([]string) error) error {
+		return s.svc.ExportSuppressions(c.Request.Context(), caller(c), row)
+	})
+}
+
+// streamCSV answers with the rows that export writes. If they cannot be read to their end, the connection is closed
+// before the end of the answer.
+func (s *Server) streamCSV(c *gin.Context, filename string, export func(row func([]string) error) error) {
 	out := csv.NewWriter(c.Writer)
 	begun := false
-	err := s.svc.ExportSuppressions(c.Request.Context(), caller(c), func(row []string) error {
+	err := export(func(row []string) error {
 		if !begun {
 			c.Header("Content-Type", "text/csv; charset=utf-8")
-			c.Header("Content-Disposition", `attachment; filename="suppressions.csv"`)
+			c.Header("Content-Disposition", `attachment; filename="`+filename+`"`)
 			begun = true
 		}
 		return out.Write(row)

@@ -32,10 +32,17 @@ type Accepted struct {
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
 	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
+	Rejected   *Rejected         `json:"rejected,omitempty"`
 	Lane       models.Lane       `json:"lane"`
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
+}
+
+// Rejected tells which recipients of a request were left out of the batch.
+type Rejected struct {
+	Count int                `json:"count"`
+	First []models.Rejection `json:"first,omitempty"` // up to 100
 }
 
 // Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
@@ -48,6 +55,12 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
+	stored := false
+	defer func() {
+		if err == nil && in.Permissive() {
+			a.Rejected, err = s.firstRejected(ctx, in, a, stored)
+		}
+	}()
 	if err := s.checkDisk(); err != nil {
 		return Accepted{}, false, err
 	}
@@ -105,8 +118,34 @@ func (s *Service) Accept(
 			return Accepted{}, acceptError(&b, err)
 		}
 		span.End("")
+		stored = true
 		return s.accepted(&b), nil
 	})
+}
+
+// firstRejected tells which recipients a permissive request left out. The list is not kept with the answer for repeats
+// of the request, so that an erasure reaches all addresses in it.
+func (s *Service) firstRejected(
+	ctx context.Context, in *intake.Builder, a Accepted, stored bool,
+) (out *Rejected, err error) {
+	out = new(Rejected)
+	if a.Rejected != nil {
+		out.Count = a.Rejected.Count
+	}
+	switch {
+	case out.Count == 0:
+	case stored:
+		if out.First, err = in.FirstRejected(); err != nil {
+			s.log.Warn("rejected recipients not listed in the answer", "batch_id", a.ID.String(), "err", err)
+		}
+	default:
+		first, err := models.Rejections(ctx, s.store, a.ID, 0)
+		if err != nil && !errors.Is(err, models.ErrNotFound) { // they were removed with the content
+			return nil, storeError("read rejected recipients", err)
+		}
+		out.First = first[:min(len(first), intake.MaxFirstRejected)]
+	}
+	return out, nil
 }
 
 // checkCarried returns an error if none of the providers that a batch may use can carry its
@@ -181,12 +220,17 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
 	s.log.Info("batch accepted",
 		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
+	var rejected *Rejected
+	if b.Rejected > 0 {
+		rejected = &Rejected{Count: b.Rejected}
+	}
 	return Accepted{
 		ID:         b.ID,
 		State:      b.StateOf(models.Summary{Queued: 1}, b.Created()),
 		Recipients: b.Recipients,
 		Duplicates: b.Duplicates,
 		Suppressed: b.Suppressed,
+		Rejected:   rejected,
 		Lane:       b.Lane,
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
@@ -195,8 +239,8 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 }
 
 // storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
-// follows, then the attachments and all chunks but the first, then the batch with its first chunk. The batch
-// exists from that last write on. Until then storeBatch ends if the client goes away.
+// follows, then the attachments, the rejections and all chunks but the first, then the batch with its first chunk. The
+// batch exists from that last write on. Until then storeBatch ends if the client goes away.
 func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Builder) error {
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
@@ -217,6 +261,9 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	err := in.Pieces(func(sha256 string, number int, piece []byte) error {
 		return s.store.PutPiece(ctx, b.ID, sha256, number, piece)
 	})
+	if err == nil {
+		err = s.putRejected(ctx, b, in)
+	}
 	if err != nil {
 		return err
 	}
@@ -233,6 +280,17 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	s.endSuppressed(context.WithoutCancel(ctx), endings)
 	s.onAccept(b, first)
 	return nil
+}
+
+// putRejected stores which recipients were left out, four pieces at a time.
+func (s *Service) putRejected(ctx context.Context, b *models.Batch, in *intake.Builder) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	err := in.RejectedPieces(func(number int, piece []byte) error {
+		g.Go(func() error { return s.store.PutPiece(ctx, b.ID, models.RejectedPieces, number, piece) })
+		return ctx.Err()
+	})
+	return cmp.Or(g.Wait(), err)
 }
 
 // errAcceptanceUnknown means that the outcome of the write of the batch is unknown.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,6 +37,7 @@ type BatchView struct {
 	Providers  []string             `json:"providers,omitempty"`
 	Recipients int                  `json:"recipients"`
 	Duplicates int                  `json:"duplicates"`
+	Rejected   *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
 	Counts     Counts               `json:"counts"`
 	CreatedAt  time.Time            `json:"created_at"`
 	DeliverAt  time.Time            `json:"deliver_at,omitzero"` // zero: at once
@@ -106,6 +108,9 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Window:     b.Window,
 		ExpiresAt:  b.ExpiresAt,
 		Waits:      rules.Batch(b).Waits,
+	}
+	if b.Rejected > 0 {
+		v.Rejected = &Rejected{Count: b.Rejected}
 	}
 	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
 	v.StoppedBy = rules.StoppedBy(b.ID)
@@ -328,6 +333,97 @@ func (s *Service) OpenAttachment(
 	}
 	a := b.Content.Attachments[number]
 	return a, models.OpenAttachment(ctx, s.store, b.ID, &a), nil
+}
+
+// RejectedPage is a page of the recipients that were left out of a batch, in the order of the request.
+type RejectedPage struct {
+	Rejected []models.Rejection `json:"rejected"`
+	PageInfo
+}
+
+// Rejected returns a page of the recipients that were left out of a batch.
+func (s *Service) Rejected(ctx context.Context, who Caller, id string, p Page) (RejectedPage, error) {
+	b, err := s.readableBatch(ctx, who, id)
+	if err != nil {
+		return RejectedPage{}, err
+	}
+	var q query
+	list := "rejected " + b.ID.String()
+	n, from := q.limit(p), q.position(p, list).user
+	if err := q.err(); err != nil {
+		return RejectedPage{}, err
+	}
+	total := int64(b.Rejected)
+	out := RejectedPage{Rejected: []models.Rejection{}, PageInfo: PageInfo{First: from + 1, Total: &total}}
+	for len(out.Rejected) < n && from < b.Rejected {
+		rs, err := s.rejections(ctx, b, from/models.RejectionsInPiece)
+		if err != nil {
+			return RejectedPage{}, err
+		}
+		rs = rs[min(from%models.RejectionsInPiece, len(rs)):]
+		rs = rs[:min(n-len(out.Rejected), len(rs))]
+		if len(rs) == 0 {
+			break
+		}
+		out.Rejected = append(out.Rejected, rs...)
+		from += len(rs)
+	}
+	if from < b.Rejected {
+		out.Next = position{user: from}.cursor(list)
+	}
+	if out.First > 1 {
+		out.Prev = position{user: max(out.First-1-n, 0)}.cursor(list)
+	}
+	return out, nil
+}
+
+// rejections returns a piece of the recipients that were left out of a batch.
+func (s *Service) rejections(ctx context.Context, b *models.Batch, piece int) ([]models.Rejection, error) {
+	rs, err := models.Rejections(ctx, s.store, b.ID, piece)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil, Fail(Conflict, "content_removed", "The list was removed with the content of the batch.")
+	}
+	if err != nil {
+		return nil, storeError("read rejected recipients", err)
+	}
+	return rs, nil
+}
+
+// rejectedColumns are the columns of rejected recipients as CSV.
+var rejectedColumns = []string{"index", "row", "column", "pointer", "code", "detail"}
+
+// ExportRejected calls row for the rows of a CSV file of all recipients that were left out of a batch, the names of the
+// columns first.
+func (s *Service) ExportRejected(ctx context.Context, who Caller, id string, row func([]string) error) error {
+	b, err := s.readableBatch(ctx, who, id)
+	if err != nil {
+		return err
+	}
+	for n := 0; n == 0 || n*models.RejectionsInPiece < b.Rejected; n++ {
+		var rs []models.Rejection
+		if b.Rejected > 0 {
+			if rs, err = s.rejections(ctx, b, n); err != nil {
+				return err
+			}
+		}
+		if n == 0 {
+			if err := row(rejectedColumns); err != nil {
+				return err
+			}
+		}
+		for i := range rs {
+			line := ""
+			if rs[i].Row > 0 {
+				line = strconv.Itoa(rs[i].Row)
+			}
+			if err := row([]string{
+				strconv.Itoa(rs[i].Index), line, rs[i].Column, rs[i].Pointer, rs[i].Code, rs[i].Detail,
+			}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Flow returns how a batch was handed over to the providers, and when they were failing.

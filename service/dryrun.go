@@ -18,6 +18,7 @@ type DryRun struct {
 	Recipients int         `json:"recipients"`
 	Duplicates int         `json:"duplicates"`
 	Suppressed int         `json:"suppressed"`
+	Rejected   *Rejected   `json:"rejected,omitempty"`
 	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
 	Lane       models.Lane `json:"lane"`
 	ExpiresAt  time.Time   `json:"expires_at"`
@@ -79,6 +80,12 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		Size:       b.Content.Size(),
 		Lane:       b.Lane,
 		ExpiresAt:  b.ExpiresAt,
+	}
+	if in.Permissive() {
+		out.Rejected = &Rejected{Count: b.Rejected}
+		if out.Rejected.First, err = in.FirstRejected(); err != nil {
+			return DryRun{}, err
+		}
 	}
 	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
 		found, err := s.suppressedIn(ctx, &b, recipients)
