@@ -158,11 +158,13 @@ type Accepted struct {
 	// Duplicates counts the repeated addresses that were dropped.
 	Duplicates int `json:"duplicates"`
 	// Suppressed counts the recipients on a suppression list, whose logs have failed.
-	Suppressed int       `json:"suppressed"`
-	Lane       Lane      `json:"lane"`
-	Created    time.Time `json:"created_at"`
-	DeliverAt  time.Time `json:"deliver_at,omitzero"` // zero: at once
-	ExpiresAt  time.Time `json:"expires_at"`
+	Suppressed int `json:"suppressed"`
+	// Rejected tells the recipients that were left out; nil without [Permissive].
+	Rejected  *Rejected `json:"rejected,omitempty"`
+	Lane      Lane      `json:"lane"`
+	Created   time.Time `json:"created_at"`
+	DeliverAt time.Time `json:"deliver_at,omitzero"` // zero: at once
+	ExpiresAt time.Time `json:"expires_at"`
 }
 
 // BatchState says how far a batch is.
@@ -209,11 +211,13 @@ type Batch struct {
 	Providers  []string          `json:"providers,omitempty"`
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
-	Counts     Counts            `json:"counts"`
-	Created    time.Time         `json:"created_at"`
-	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
-	SendWindow *SendWindow       `json:"send_window,omitempty"`
-	ExpiresAt  time.Time         `json:"expires_at,omitzero"`
+	// Rejected counts the recipients that were left out; nil: none.
+	Rejected   *Rejected   `json:"rejected,omitempty"`
+	Counts     Counts      `json:"counts"`
+	Created    time.Time   `json:"created_at"`
+	DeliverAt  time.Time   `json:"deliver_at,omitzero"` // zero: at once
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
 // Wait says what queued mail waits for.
@@ -281,6 +285,8 @@ type Plan struct {
 	Duplicates int  `json:"duplicates"`
 	// Suppressed counts recipients on a suppression list.
 	Suppressed int `json:"suppressed"`
+	// Rejected tells the recipients that would be left out; nil without [Permissive].
+	Rejected *Rejected `json:"rejected,omitempty"`
 	// Size is the number of bytes of subject, text, HTML and attachments.
 	Size      int64     `json:"size"`
 	Lane      Lane      `json:"lane"`
