@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ It may arrive twice.`,
 		dryRunFlag(sub, &dryRun)
 		cmd.AddCommand(sub)
 	}
-	cmd.AddCommand(c.batchListCommand(), c.batchShowCommand())
+	cmd.AddCommand(c.batchListCommand(), c.batchShowCommand(), c.batchRejectedCommand())
 	return cmd
 }
 
@@ -186,6 +187,24 @@ func (c *cli) batchShowCommand() *cobra.Command {
 	}
 }
 
+func (c *cli) batchRejectedCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rejected ID",
+		Short: "Print the recipients that were left out of a batch, as CSV",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				out := csv.NewWriter(c.out)
+				err := svc.ExportRejected(ctx, c.operator(), args[0], out.Write)
+				if out.Flush(); err == nil {
+					err = out.Error()
+				}
+				return orMissing(err, "batch", args[0])
+			})
+		},
+	}
+}
+
 // shownRecipients is how many recipients batch show prints.
 const shownRecipients = 10
 
@@ -201,6 +220,9 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		name(b.User),
 		timeOrDash(b.CreatedAt),
 	)
+	if b.Rejected != nil {
+		fmt.Fprintf(c.out, "left out: %s; see safedelivr batch rejected %s\n", count(b.Rejected.Count, "recipient"), b.ID)
+	}
 	for _, a := range b.Attached {
 		fmt.Fprintf(c.out, "attachment: %q; type: %s; bytes: %d\n", a.Filename, a.Type, a.Size)
 	}

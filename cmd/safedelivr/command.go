@@ -41,6 +41,8 @@ func flagOf(pointer string) string {
 		name = "scope"
 	case "networks":
 		name = "from-network"
+	case "columns":
+		name = "column"
 	}
 	return "--" + name + ": "
 }

@@ -217,15 +217,30 @@ func TestSend(t *testing.T) {
 	attached, _ := typed(t, 0, "", "batch", "show", strings.Fields(out)[1], "-c", file)
 	require.Contains(t, attached, `attachment: "Rechnung März.pdf"; type: application/pdf; bytes: 6`)
 	require.Contains(t, attached, `attachment: "safedelivr.yaml"`)
+	people := filepath.Join(folder, "people.csv")
+	require.NoError(t, os.WriteFile(people, []byte("Work mail,Town\nann@example.com,Wien\nnobody,Graz\n"), 0o600))
+	rows := []string{"send", "-c", file, "--from", "shop@example.com", "--subject", "From {{city}}", "--file", people,
+		"--column", "Work mail=email", "--column", "Town=city"}
+	_, errs = typed(t, 1, "", rows...)
+	require.Contains(t, errs, `--file: recipient 2: "nobody" is not an email`)
+	out, _ = typed(t, 0, "", append(rows, "--permissive")...)
+	require.Contains(t, out, "accepted for 1 recipient\n1 recipient left out:\n  row 3, Work mail: \"nobody\" is not an email")
+	left, _ := typed(t, 0, "", "batch", "rejected", strings.Fields(out)[1], "-c", file)
+	require.Regexp(t, `^index,row,column,pointer,code,detail\n1,3,Work mail,/to/1,invalid_address,`, left)
+	left, _ = typed(t, 0, "", "batch", "show", strings.Fields(out)[1], "-c", file)
+	require.Contains(t, left, "left out: 1 recipient; see safedelivr batch rejected")
+	_, errs = typed(t, 1, "", append(rows, "--column", "None=x")...)
+	require.Contains(t, errs, "no column with this heading")
+
 	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)
 
 	var list string
 	require.Eventually(t, func() bool { // sums follow within about a second
 		list, _ = typed(t, 0, "", "batch", "list", "-c", file)
-		return strings.Count(list, " done ") == 4
+		return strings.Count(list, " done ") == 5
 	}, time.Minute, 100*time.Millisecond)
-	id := strings.Fields(strings.Split(list, "\n")[1])[0]
+	id := strings.Fields(strings.Split(list, "\n")[2])[0]
 	require.Regexp(t, id+` +20\S+Z +ada +done +2 +0 +2 +0 +0 +Hello`, list)
 	show, _ := typed(t, 0, "", "batch", "show", id, "-c", file)
 	require.Contains(t, show, `subject: "Hello"; from: shop@example.com; user: ada`)

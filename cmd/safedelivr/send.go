@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,6 +27,9 @@ type sendFlags struct {
 	from, replyTo, subject, text, html, user string
 	deliverAt, timeZone                      string
 	to, providers, attach                    []string
+	file                                     string
+	columns                                  []string
+	permissive                               bool
 	watch                                    bool
 	wait                                     time.Duration
 }
@@ -41,14 +45,21 @@ func (c *cli) sendCommand() *cobra.Command {
 		Args:  takes(0, 0),
 		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it,
 and show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a recipient
-failed. The message is sent by the running server: without one it is stored, and sent when the server starts.`,
+failed. With --file the recipients are the rows of a CSV file, whose columns are variables like {{city}}; send does not wait
+for them then. A row with a mistake refuses the message, or with --permissive is left out and printed. The message is sent by the running server: without one it is stored, and sent when the server starts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.from == "" || len(o.to) == 0 || o.subject == "" {
+			if o.from == "" || len(o.to) == 0 && o.file == "" || o.subject == "" {
 				return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
 					"--to ann@example.com --subject 'It works'")
 			}
 			if len(o.to) > maxSendTo {
-				return fmt.Errorf("--to: at most %d recipients; send more with POST /v1/batches", maxSendTo)
+				return fmt.Errorf("--to: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+			}
+			if len(o.to) > 0 && o.file != "" {
+				return errors.New("--file: give either a file or --to")
+			}
+			if len(o.columns) > 0 && o.file == "" {
+				return errors.New("--column needs a --file")
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				return c.send(ctx, svc, &o)
@@ -58,6 +69,10 @@ failed. The message is sent by the running server: without one it is stored, and
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "sender: ADDRESS or 'Name <ADDRESS>'")
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
+	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
+	f.StringArrayVar(&o.columns, "column", nil, "what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave "+
+		"it out; may be given several times")
+	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
 	f.StringVar(&o.subject, "subject", "", "subject")
 	f.StringVar(&o.text, "text", "", "body as text (default: a sentence, if there is no --html)")
 	f.StringVar(&o.html, "html", "", "body as HTML")
@@ -95,10 +110,11 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 	if len(o.providers) > 0 {
 		in.SetList("providers", slices.All(o.providers))
 	}
-	for _, to := range o.to {
-		if err := in.Add(&service.Recipient{Email: to}); err != nil {
-			return err
-		}
+	if o.permissive {
+		in.Permit()
+	}
+	if err := c.addRecipients(in, o); err != nil {
+		return err
 	}
 	for i, path := range o.attach {
 		if err := attach(in, i, c.path(path)); err != nil {
@@ -107,9 +123,10 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 	}
 	a, _, err := svc.Accept(ctx, who, in, service.Repeat{})
 	if err != nil {
-		return err
+		return inFile(err, o)
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
+	c.printRejected(&a)
 	if !a.DeliverAt.IsZero() {
 		fmt.Fprintf(
 			c.out,
@@ -125,7 +142,76 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 			return nil
 		}
 	}
+	if o.file != "" {
+		return nil
+	}
 	return c.follow(ctx, svc, a.ID, o)
+}
+
+// addRecipients adds the recipients of --to or --file.
+func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
+	for _, to := range o.to {
+		if err := in.Add(&service.Recipient{Email: to}); err != nil {
+			return err
+		}
+	}
+	if o.file == "" {
+		return nil
+	}
+	for _, column := range o.columns {
+		heading, name, ok := strings.Cut(column, "=")
+		if !ok {
+			return fmt.Errorf("--column %q: give HEADING=NAME", column)
+		}
+		in.MapColumn(heading, name)
+	}
+	f, err := os.Open(c.path(o.file))
+	if err != nil {
+		return fmt.Errorf("--file: %w", err)
+	}
+	defer f.Close()
+	if err := in.AddTable(f); err != nil {
+		return fmt.Errorf("--file %s: %w", o.file, err)
+	}
+	return nil
+}
+
+// inFile names the recipients of a file in the mistakes of a request.
+func inFile(err error, o *sendFlags) error {
+	var e *service.Error
+	if o.file == "" || !errors.As(err, &e) {
+		return err
+	}
+	for i := range e.Fields {
+		f := &e.Fields[i]
+		rest, _ := strings.CutPrefix(f.Pointer, "/to/")
+		number, _, _ := strings.Cut(rest, "/")
+		if index, err := strconv.Atoi(number); err == nil {
+			f.Pointer, f.Detail = "/file", fmt.Sprintf("recipient %d: %s", index+1, f.Detail)
+		}
+	}
+	return e
+}
+
+// printedRejected is how many rejected recipients send prints.
+const printedRejected = 10
+
+// printRejected prints the first recipients that were left out.
+func (c *cli) printRejected(a *service.Accepted) {
+	if a.Rejected == nil || a.Rejected.Count == 0 {
+		return
+	}
+	fmt.Fprintf(c.out, "%s left out:\n", count(a.Rejected.Count, "recipient"))
+	for _, r := range a.Rejected.First[:min(len(a.Rejected.First), printedRejected)] {
+		place := fmt.Sprintf("recipient %d", r.Index+1)
+		if r.Row > 0 {
+			place = fmt.Sprintf("row %d, %s", r.Row, cmp.Or(r.Column, r.Pointer))
+		}
+		fmt.Fprintf(c.out, "  %s: %s (%s)\n", place, r.Detail, r.Code)
+	}
+	if a.Rejected.Count > printedRejected {
+		fmt.Fprintf(c.out, "All of them: safedelivr batch rejected %s\n", a.ID)
+	}
 }
 
 // attach adds a file to a message.
