@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // posted returns the context of a POST.
@@ -130,6 +131,42 @@ func FuzzPermissive(f *testing.F) {
 			t.Fatalf("%s: %d kept, %d repeats, %d rejected", body, part.Recipients, part.Duplicates, rejected)
 		case err == nil && (part.Rejected != rejected || part.Recipients == 0):
 			t.Fatalf("%s: %+v", body, part)
+		}
+	})
+}
+
+// FuzzMessages: each message is decoded as if it was alone, and has the same key as with other recipients.
+func FuzzMessages(f *testing.F) {
+	for _, s := range []string{
+		`{"from": "a@b.de", "subject": "s", "text": "t", "to": ["a@b.de"]}`, `{"to": [], "to": 1}`, `{"messages": []}`, `7`, `{`,
+		`{"to": [{"email": "a@b.de", "vars": {"a": [1]}}], "attachments": [{"filename": "a", "content": "AA=="}]}`,
+	} {
+		f.Add([]byte(s), []byte(`["c@d.de"]`))
+	}
+	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	f.Fuzz(func(t *testing.T, one, to []byte) {
+		alone, d := decoder(), decoder()
+		defer alone.Close()
+		defer d.Close()
+		d.messages.begin = func() *intake.Builder { return decoder().Builder }
+		defer d.messages.close()
+		err := d.readJSON(strings.NewReader(`{"messages": [{"subject": "x"}, ` + string(one) + `]}`))
+		if err != nil || len(d.messages.list) != 2 {
+			return
+		}
+		if err := alone.readJSON(bytes.NewReader(one)); err != nil {
+			t.Fatalf("%s: %v", one, err)
+		}
+		m := d.messages.list[1]
+		if m.Found() != alone.Found() || m.Count() != alone.Count() || m.Text("subject") != alone.Text("subject") {
+			t.Fatalf("%s: %v, %v", one, m.Err(), alone.Err())
+		}
+		if !json.Valid(to) {
+			return
+		}
+		other := append([]byte(`{"to": `+string(to)+`,`), bytes.TrimSpace(one)[1:]...)
+		if json.Valid(other) && !alone.seen["to"] && messageKey(other) != m.Key {
+			t.Fatalf("%s: the key differs from that of %s", one, other)
 		}
 	})
 }

@@ -55,12 +55,6 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
-	stored := false
-	defer func() {
-		if err == nil && in.Permissive() {
-			a.Rejected, err = s.firstRejected(ctx, in, a, stored)
-		}
-	}()
 	if err := s.checkDisk(); err != nil {
 		return Accepted{}, false, err
 	}
@@ -71,13 +65,36 @@ func (s *Service) Accept(
 	if err := ctx.Err(); err != nil {
 		return Accepted{}, false, err
 	}
+	a, replayed, stored, err := s.acceptOnce(ctx, who, checked{in, b, wrong, time.Time{}}, r)
+	if err == nil && in.Permissive() {
+		a.Rejected, err = s.firstRejected(ctx, in, a, stored)
+	}
+	return a, replayed, err
+}
+
+// checked is a batch of a request.
+type checked struct {
+	in    *intake.Builder
+	batch models.Batch
+	wrong error     // why it cannot be accepted
+	at    time.Time // when it was first requested; zero: when its key was claimed
+}
+
+// acceptOnce is Accept for a batch that was checked. stored reports whether this call stored it.
+func (s *Service) acceptOnce(
+	ctx context.Context, who Caller, p checked, r Repeat,
+) (a Accepted, replayed, stored bool, err error) {
+	in, b, wrong := p.in, p.batch, p.wrong
 	if wrong != nil {
 		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
-			return Accepted{}, false, cmp.Or(err, wrong)
+			return Accepted{}, false, false, cmp.Or(err, wrong)
 		}
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
+	a, replayed, err = once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
 		b.ID, b.User = c.ID, who.User
+		if p.at.IsZero() {
+			p.at = c.At
+		}
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
@@ -91,13 +108,7 @@ func (s *Service) Accept(
 			}
 		}
 		if wrong == nil {
-			wrong = s.checkSender(ctx, who.User, b.Content.From)
-		}
-		if wrong == nil {
-			wrong = s.checkCarried(in, &b)
-		}
-		if wrong == nil {
-			wrong = in.SetTimes(&b, c.At)
+			wrong = s.allowed(ctx, who, in, &b, p.at)
 		}
 		if wrong != nil && older {
 			return s.rejectStaleRetry(ctx, &b, wrong)
@@ -121,6 +132,20 @@ func (s *Service) Accept(
 		stored = true
 		return s.accepted(&b), nil
 	})
+	return a, replayed, stored, err
+}
+
+// allowed checks what a batch asks for against the rules of now, and sets its times.
+func (s *Service) allowed(
+	ctx context.Context, who Caller, in *intake.Builder, b *models.Batch, requested time.Time,
+) error {
+	if err := s.checkSender(ctx, who.User, b.Content.From); err != nil {
+		return err
+	}
+	if err := s.checkCarried(in, b); err != nil {
+		return err
+	}
+	return in.SetTimes(b, requested)
 }
 
 // firstRejected tells which recipients a permissive request left out. The list is not kept with the answer for repeats

@@ -54,25 +54,26 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 		return DryRun{}, err
 	}
 	b, err := in.Check()
-	if err == nil {
-		err = s.checkSender(ctx, who.User, b.Content.From)
-	}
 	now := time.Now()
 	if err == nil {
-		err = s.checkCarried(in, &b)
-	}
-	if err == nil {
-		err = in.SetTimes(&b, now)
+		err = s.allowed(ctx, who, in, &b, now)
 	}
 	if err != nil {
 		return DryRun{}, err
 	}
-	b.ID, b.User = models.NewBatchID(now), who.User
-	b.PassUnsubscribes = who.passesUnsubscribes(&b)
 	w, err := s.waiting(ctx)
 	if err != nil {
 		return DryRun{}, err
 	}
+	return s.plan(ctx, who, w, in, b, now)
+}
+
+// plan says what would happen to a batch that was checked.
+func (s *Service) plan(
+	ctx context.Context, who Caller, w *waits, in *intake.Builder, b models.Batch, now time.Time,
+) (_ DryRun, err error) {
+	b.ID, b.User = models.NewBatchID(now), who.User
+	b.PassUnsubscribes = who.passesUnsubscribes(&b)
 	out := DryRun{
 		DryRun:     true,
 		Recipients: b.Recipients,
