@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -87,6 +86,10 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Provider":           client.Provider{},
 		"Queue":              client.Queue{},
 		"Readiness":          client.Readiness{},
+		"MessageResult":      client.MessageResult{},
+		"MessageResults":     client.MessageResults{},
+		"MessageBatch":       client.MessageBatch{},
+		"MessagesPlan":       client.MessagesPlan{},
 		"Rejected":           client.Rejected{},
 		"Rejection":          client.Rejection{},
 		"Release":            client.Release{},
@@ -205,6 +208,9 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
 	require.NoError(t, err(c.PlanBatch(ctx, batch, client.Permissive())))
+	several := []client.NewBatch{batch, batch}
+	require.NoError(t, err(c.CreateMessages(ctx, several, client.IdempotencyKey("k"), client.Permissive())))
+	require.NoError(t, err(c.PlanMessages(ctx, several)))
 	for _, err := range c.Rejected(ctx, "id", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
@@ -353,38 +359,6 @@ func TestStreamedBatchIsTheSame(t *testing.T) {
 	require.Equal(t, bodies[0], bodies[2])
 	_, err = c.StreamBatch(t.Context(), b, slices.Values(to))
 	require.Error(t, err, "recipients in both places")
-}
-
-// TestBatchFromFile: the fields of a batch and the file become a form whose columns come before the file.
-func TestBatchFromFile(t *testing.T) {
-	var got []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		form, err := r.MultipartReader()
-		for err == nil {
-			var part *multipart.Part
-			if part, err = form.NextPart(); err == nil {
-				value, _ := io.ReadAll(part)
-				got = append(got, part.FormName()+" "+part.FileName()+" "+string(value))
-			}
-		}
-		got = append(got, r.URL.RawQuery)
-		w.WriteHeader(http.StatusAccepted)
-		_, _ = w.Write([]byte(`{"id":"x", "rejected": {"count": 1, "first": [{"index": 1, "code": "invalid_address"}]}}`))
-	}))
-	defer server.Close()
-	c := client.New(server.URL, "key")
-	f := client.File{Name: "people.csv", Columns: map[string]string{"Mail": "email"}, Content: strings.NewReader("Mail\n")}
-	b := client.NewBatch{From: "a@b.de", Subject: "s", Text: "t", Tags: []string{"x", "y"}, TrackOpens: true}
-	a, err := c.CreateBatchFromFile(t.Context(), b, f, client.Permissive())
-	require.NoError(t, err)
-	require.Equal(t, "to people.csv Mail\n", got[len(got)-2])
-	require.Equal(t, "mode=permissive", got[len(got)-1])
-	require.ElementsMatch(t, []string{
-		"from  a@b.de", "subject  s", "text  t", "tags  x,y", "track_opens  true", `columns  {"Mail":"email"}`,
-	}, got[:len(got)-2])
-	require.Equal(t, &client.Rejected{Count: 1, First: []client.Rejection{{Index: 1, Code: "invalid_address"}}}, a.Rejected)
-	_, err = c.CreateBatchFromFile(t.Context(), client.NewBatch{Headers: map[string]string{"X-A": "b"}}, f)
-	require.ErrorContains(t, err, "headers")
 }
 
 // TestStreamStopsWithTheRequest requires that no more recipients are read when the server has refused the batch.
