@@ -187,10 +187,16 @@ type Batch struct {
 	User  string     `json:"user,omitempty"`
 	State BatchState `json:"state"`
 	// Stopped reports whether nothing more is sent until the batch is resumed. StoppedBy is a user's id, or "cli:" and a
-	// name.
-	Stopped   bool   `json:"stopped,omitempty"`
-	StoppedBy string `json:"stopped_by,omitempty"`
-	Cancelled bool   `json:"cancelled,omitempty"`
+	// name, and StoppedWhy the reason that was given.
+	Stopped    bool      `json:"stopped,omitempty"`
+	StoppedBy  string    `json:"stopped_by,omitempty"`
+	StoppedAt  time.Time `json:"stopped_at,omitzero"`
+	StoppedWhy string    `json:"stopped_why,omitempty"`
+	// Cancelled reports whether what was not sent is never sent. The others are as for Stopped.
+	Cancelled    bool      `json:"cancelled,omitempty"`
+	CancelledBy  string    `json:"cancelled_by,omitempty"`
+	CancelledAt  time.Time `json:"cancelled_at,omitzero"`
+	CancelledWhy string    `json:"cancelled_why,omitempty"`
 	// Waits says what the batch waits for. In a list it is set only if a command withholds the batch.
 	Waits   *Wait  `json:"waits,omitempty"`
 	Subject string `json:"subject"`
@@ -230,6 +236,10 @@ type Wait struct {
 	// Provider is the provider that the mail waits for, and BlockID the block rule.
 	Provider string `json:"provider,omitempty"`
 	BlockID  string `json:"block_id,omitempty"`
+	// By, Why and Since are of the command that withholds the mail, if one does.
+	By    string    `json:"by,omitempty"`
+	Why   string    `json:"why,omitempty"`
+	Since time.Time `json:"since,omitzero"`
 	// Retry is the number of the retry that follows, and Retries how many there may be; 0 if the next attempt is none.
 	Retry   int `json:"retry,omitempty"`
 	Retries int `json:"retries,omitempty"`

@@ -28,6 +28,7 @@ type batchView struct {
 	Logs    []logRow
 	Actions []actionLink
 	Kept    string // what keeps it from being sent, or ""
+	Given   *given // the command that keeps it from being sent, or nil
 	Did     string // confirmation of the command that was just given
 	Of      string // name of the batch's user, if that is not the visitor
 }
@@ -177,7 +178,28 @@ func (d *Dashboard) batchOf(
 		Filter:   d.filterOf(q),
 		Actions:  actionsOf(b, who),
 		Kept:     d.waitingFor(ctx, who, b),
+		Given:    d.givenOf(ctx, b),
 	}
+}
+
+// given is who gave a command, when and why.
+type given struct {
+	By  string // name
+	At  time.Time
+	Why string
+}
+
+// givenOf returns the command that withholds or has cancelled a batch, or nil.
+func (d *Dashboard) givenOf(ctx context.Context, b *service.BatchView) *given {
+	switch {
+	case b.Cancelled:
+		return &given{d.nameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
+	case b.Stopped:
+		return &given{d.nameOf(ctx, b.StoppedBy), b.StoppedAt, b.StoppedWhy}
+	case b.Waits != nil && !b.Waits.Since.IsZero():
+		return &given{d.nameOf(ctx, b.Waits.By), b.Waits.Since, b.Waits.Why}
+	}
+	return nil
 }
 
 // Few reports whether the page begins with the recipients.
@@ -185,12 +207,11 @@ func (v *batchView) Few() bool { return v.Recipients <= fewRecipients }
 
 const fewRecipients = 10
 
-// Note is the rest of the sentence that Word begins: who stopped the batch, or what it
-// waits for.
+// Note is what the batch waits for besides the command that Word is about.
 func (v *batchView) Note() string {
 	switch {
 	case v.Word() == "stopped":
-		return strings.TrimPrefix(v.Kept, "stopped ")
+		return strings.TrimPrefix(strings.TrimPrefix(v.Kept, "stopped by "+v.Given.By), "; ")
 	case v.Kept == "" && v.Waits != nil:
 		return v.Waits.Text
 	}
@@ -208,7 +229,7 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *servi
 	}
 	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
 	if !who.MayResume(b) {
-		kept += ", and only an operator can resume it"
+		kept += "; only an operator can resume it"
 	}
 	if b.Waits != nil && b.Waits.Code != models.WaitBatchStopped { // another command, too
 		kept += "; " + b.Waits.Text

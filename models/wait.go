@@ -59,6 +59,11 @@ type Wait struct {
 	Provider string    `json:"provider,omitempty"` // the provider that the mail waits for, if it is one
 	Block    string    `json:"block_id,omitempty"` // the block rule that the mail waits for
 
+	// Of the command that withholds the mail, if one does.
+	By    string    `json:"by,omitempty"` // a user's ID, or "cli:" and a name
+	Why   string    `json:"why,omitempty"`
+	Since time.Time `json:"since,omitzero"`
+
 	Retry   int `json:"retry,omitempty"`   // number of the retry that follows; 0: it is none
 	Retries int `json:"retries,omitempty"` // retries at most, if it is one
 }

@@ -16,12 +16,19 @@ import (
 
 // BatchView is a batch as it is shown.
 type BatchView struct {
-	ID         models.ID            `json:"id"`
-	User       string               `json:"user,omitempty"` // the owner, if it is not the caller
-	State      models.BatchState    `json:"state"`
-	Stopped    bool                 `json:"stopped,omitempty"`    // no call begins until the batch is resumed
-	StoppedBy  string               `json:"stopped_by,omitempty"` // a user's ID, or "cli:" and a name
-	Cancelled  bool                 `json:"cancelled,omitempty"`
+	ID         models.ID         `json:"id"`
+	User       string            `json:"user,omitempty"` // the owner, if it is not the caller
+	State      models.BatchState `json:"state"`
+	Stopped    bool              `json:"stopped,omitempty"`    // no call begins until the batch is resumed
+	StoppedBy  string            `json:"stopped_by,omitempty"` // a user's ID, or "cli:" and a name
+	StoppedAt  time.Time         `json:"stopped_at,omitzero"`
+	StoppedWhy string            `json:"stopped_why,omitempty"` // the reason that was given
+	Cancelled  bool              `json:"cancelled,omitempty"`
+
+	CancelledBy  string    `json:"cancelled_by,omitempty"`
+	CancelledAt  time.Time `json:"cancelled_at,omitzero"`
+	CancelledWhy string    `json:"cancelled_why,omitempty"`
+
 	Waits      *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
 	Subject    string               `json:"subject"`
 	Rendered   string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
@@ -112,8 +119,13 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 	if b.Rejected > 0 {
 		v.Rejected = &Rejected{Count: b.Rejected}
 	}
-	v.Stopped, v.Cancelled = rules.Stopped(b.ID)
-	v.StoppedBy = rules.StoppedBy(b.ID)
+	stop, cancel := rules.Stops(b.ID)
+	if v.Stopped = stop != nil; v.Stopped {
+		v.StoppedBy, v.StoppedAt, v.StoppedWhy = rules.StoppedBy(b.ID), stop.At, stop.Why
+	}
+	if v.Cancelled = cancel != nil; v.Cancelled {
+		v.CancelledBy, v.CancelledAt, v.CancelledWhy = cancel.By, cancel.At, cancel.Why
+	}
 	v.Rendered, err = s.rendered(ctx, b)
 	return v, queued, err
 }

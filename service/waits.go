@@ -114,7 +114,7 @@ func (w *waits) plan(b *models.Batch, v *models.View, recipients []models.Recipi
 func (w *waits) step(st *policy.Step, cancelled bool) *models.Wait {
 	switch st.Do {
 	case policy.Wait:
-		return st.Waits
+		return w.commanded(st.Waits)
 	case policy.Call:
 		return w.call(st)
 	case policy.End, policy.Nothing:
@@ -126,6 +126,25 @@ func (w *waits) step(st *policy.Step, cancelled bool) *models.Wait {
 		return &models.Wait{Code: models.WaitExpiry, Text: "it has expired; a worker records that soon"}
 	}
 	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end soon: " + st.Reason.Words()}
+}
+
+// commanded adds to a wait for a block rule or an offline provider who gave the command, why
+// and when.
+func (w *waits) commanded(wait *models.Wait) *models.Wait {
+	out := *wait
+	switch wait.Code { //nolint:exhaustive // the others have it, or wait for no command
+	case models.WaitBlockRule:
+		blocks := w.rules.Blocks()
+		if i := slices.IndexFunc(blocks, func(bl models.Block) bool { return bl.ID == wait.Block }); i >= 0 {
+			out.By, out.Why, out.Since = blocks[i].By, blocks[i].Why, blocks[i].At
+		}
+	case models.WaitProviderOffline:
+		if wait.Provider != "" {
+			mode := w.rules.Provider(wait.Provider)
+			out.By, out.Since = mode.By, mode.Since // the text has the reason
+		}
+	}
+	return &out
 }
 
 // call returns what a call waits for. The next call goes to the option that is ready first.

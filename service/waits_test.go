@@ -125,7 +125,7 @@ func TestWaits(t *testing.T) {
 	}}
 	control := func(f *waitRig, do models.CommandKind) {
 		f.put()
-		_, _, err := f.ControlBatch(f.Context(), f.who, do, f.batch.ID.String(), "", Repeat{})
+		_, _, err := f.ControlBatch(f.Context(), f.who, do, f.batch.ID.String(), "typo", Repeat{})
 		require.NoError(f, err)
 	}
 	offline := func(f *waitRig, names ...string) {
@@ -135,7 +135,7 @@ func TestWaits(t *testing.T) {
 		}
 	}
 	block := func(f *waitRig, b models.Block) string {
-		v, _, err := f.AddBlock(f.Context(), operator, b, "", Repeat{})
+		v, _, err := f.AddBlock(f.Context(), operator, b, "spam", Repeat{})
 		require.NoError(f, err)
 		return v.ID
 	}
@@ -148,18 +148,18 @@ func TestWaits(t *testing.T) {
 	}{
 		"stopped": {list: true, prepare: func(f *waitRig) models.Wait {
 			control(f, models.StopBatch)
-			return models.Wait{Code: models.WaitBatchStopped, Text: "stopped by aaaa"}
+			return models.Wait{Code: models.WaitBatchStopped, Text: "stopped by aaaa", By: "aaaa", Why: "typo"}
 		}},
 		"user paused": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
-			_, _, err := f.ControlUser(f.Context(), operator, models.PauseUser, "ada", "", Repeat{})
+			_, _, err := f.ControlUser(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
 			require.NoError(f, err)
-			return models.Wait{Code: models.WaitUserPaused, Text: "paused"}
+			return models.Wait{Code: models.WaitUserPaused, Text: "paused", By: operator.by(), Why: "unpaid"}
 		}},
 		"held after a restore": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
 			require.NoError(f, f.HoldOld(f.Context(), operator, "restored"))
-			return models.Wait{Code: models.WaitRestore, Text: "after a restore"}
+			return models.Wait{Code: models.WaitRestore, Text: "after a restore", By: operator.by(), Why: "restored"}
 		}},
 		"cancelled": {prepare: func(f *waitRig) models.Wait {
 			control(f, models.CancelBatch)
@@ -173,19 +173,22 @@ func TestWaits(t *testing.T) {
 		"block rule": {prepare: func(f *waitRig) models.Wait {
 			f.put()
 			id := block(f, models.Block{Sender: "@one.example"})
-			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(sender @one.example)"}
+			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(sender @one.example)",
+				By: operator.by(), Why: "spam"}
 		}},
 		"block rule for the recipient's domain": {prepare: func(f *waitRig) models.Wait {
 			f.put()
 			id := block(f, models.Block{Domain: "y.example"})
-			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(recipients at y.example)"}
+			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(recipients at y.example)",
+				By: operator.by(), Why: "spam"}
 		}},
 		"block rule for the only provider that is online": {prepare: func(f *waitRig) models.Wait {
 			f.put()
 			offline(f, "sg")
 			id := block(f, models.Block{Provider: "mg"})
 			return models.Wait{Code: models.WaitBlockRule, Block: id,
-				Text: "sg is offline (moving); withheld by a block rule (provider mg)"}
+				Text: "sg is offline (moving); withheld by a block rule (provider mg)",
+				By: operator.by(), Why: "spam"}
 		}},
 		"all providers offline": {prepare: func(f *waitRig) models.Wait {
 			f.put()
@@ -196,7 +199,8 @@ func TestWaits(t *testing.T) {
 			f.batch.Providers = []string{"mg"}
 			f.put()
 			offline(f, "mg")
-			return models.Wait{Code: models.WaitProviderOffline, Provider: "mg", Text: "mg is offline (moving)"}
+			return models.Wait{Code: models.WaitProviderOffline, Provider: "mg", Text: "mg is offline (moving)",
+				By: operator.by()}
 		}},
 		"all providers suspended": {prepare: func(f *waitRig) models.Wait {
 			f.put()
@@ -337,7 +341,8 @@ func TestWaits(t *testing.T) {
 				require.NotNil(t, wait, where)
 				require.Contains(t, wait.Text, want.Text, where)
 				got := *wait
-				got.Text, got.Until = want.Text, got.Until.UTC()
+				require.Equal(t, want.By != "", !got.Since.IsZero(), where)
+				got.Text, got.Until, got.Since = want.Text, got.Until.UTC(), time.Time{}
 				require.Equal(t, want, got, where)
 			}
 			require.Equal(t, log.Waits.Text, log.ReasonText)

@@ -198,39 +198,47 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	if o := r.batches[b.ID]; o != nil {
 		out.Cancel, out.Releases = o.cancel, o.releases
 		if o.stop != nil {
-			out.Waits = &models.Wait{Code: models.WaitBatchStopped, Text: "stopped by " + o.stop.By}
+			out.Waits = waitFor(models.WaitBatchStopped, "stopped by "+o.stop.By, o.stop)
 		}
 	}
 	if u := r.users[b.User]; u != nil && u.pause != nil {
-		out.Waits = &models.Wait{Code: models.WaitUserPaused, Text: "the user is paused"}
+		out.Waits = waitFor(models.WaitUserPaused, "the user is paused", u.pause)
 	}
 	for i := range r.holds {
 		if b.Created().Before(r.holds[i].Before) {
-			out.Waits = &models.Wait{
-				Code: models.WaitRestore,
-				Text: "held after a restore, until an operator lifts the hold",
-			}
+			out.Waits = waitFor(models.WaitRestore, "held after a restore, until an operator lifts the hold", &r.holds[i])
 		}
 	}
 	return out
 }
 
+// waitFor returns the wait for the end of what a command began.
+func waitFor(code models.WaitCode, text string, c *models.Command) *models.Wait {
+	return &models.Wait{Code: code, Text: text, By: c.By, Why: c.Why, Since: c.At}
+}
+
 // Stopped reports whether the batch itself is stopped or cancelled.
 func (r *Rules) Stopped(batch models.ID) (stopped, cancelled bool) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	o := r.batches[batch]
-	return o != nil && o.stop != nil, o != nil && o.cancel != nil
+	stop, cancel := r.Stops(batch)
+	return stop != nil, cancel != nil
 }
 
 // StoppedBy returns who stopped a batch, or "" if it is not stopped.
 func (r *Rules) StoppedBy(batch models.ID) string {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if o := r.batches[batch]; o != nil && o.stop != nil {
-		return cmp.Or(o.stop.By, "unknown")
+	if stop, _ := r.Stops(batch); stop != nil {
+		return cmp.Or(stop.By, "unknown")
 	}
 	return ""
+}
+
+// Stops returns the commands that stopped and that cancelled a batch, or nil.
+func (r *Rules) Stops(batch models.ID) (stop, cancel *models.Command) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if o := r.batches[batch]; o != nil {
+		return o.stop, o.cancel
+	}
+	return nil, nil
 }
 
 // Paused reports whether a user is paused.

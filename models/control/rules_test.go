@@ -30,6 +30,8 @@ func TestRulesOfBatches(t *testing.T) {
 		Kind:  models.StopBatch,
 		Batch: b.ID,
 		By:    "me",
+		Why:   "typo",
+		At:    time.Unix(5, 0),
 	}, models.Command{
 		Kind:  models.ResumeBatch,
 		Batch: b.ID,
@@ -37,7 +39,7 @@ func TestRulesOfBatches(t *testing.T) {
 	require.Equal(t, BatchRule{}, applied(t).Batch(&b))
 	require.Equal(
 		t,
-		&models.Wait{Code: models.WaitBatchStopped, Text: "stopped by me"},
+		&models.Wait{Code: models.WaitBatchStopped, Text: "stopped by me", By: "me", Why: "typo", Since: stop.At},
 		applied(t, resume, stop).Batch(&b).Waits,
 	)
 	require.Equal(t, "me", applied(t, resume, stop).StoppedBy(b.ID))
