@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -276,6 +277,11 @@ func TestFilteredLists(t *testing.T) {
 				for _, n := range []int{1, 3, 500} {
 					require.Equal(t, want, ids(pages(t, func(p Page) ([]FoundLog, PageInfo, error) {
 						page, err := f.FindLogs(t.Context(), who, c.LogFilter, p)
+						if page.Total != nil {
+							require.EqualValues(t, len(want), *page.Total)
+						} else {
+							require.True(t, c.Part != "" || name == "both", "the total is known")
+						}
 						return page.Logs, page.PageInfo, err
 					}, n), func(l FoundLog) models.ID { return l.ID }))
 					of := ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
@@ -294,6 +300,35 @@ func TestFilteredLists(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTotalsOfDays: the total of a list is that of its days. It is left out if the sums do not
+// tell: of a part of a day, and if
+// more logs are known than they have.
+func TestTotalsOfDays(t *testing.T) {
+	t.Parallel()
+	f := newListRig(t, sqlitetest.Open(t))
+	who := Caller{User: f.batches[0].User}
+	total := func(filter LogFilter) *int64 {
+		page, err := f.FindLogs(t.Context(), who, filter, Page{Limit: 1})
+		require.NoError(t, err)
+		return page.Total
+	}
+	today := models.DayOf(time.Now())
+	day := models.Day.Length()
+	want := func(from, to time.Time) int64 {
+		return int64(len(f.want(who.User, func(l *listedLog) bool {
+			return !l.id.Time().Before(from) && l.id.Time().Before(to)
+		})))
+	}
+	require.Equal(t, want(today.Add(-day), today), *total(LogFilter{From: today.Add(-day), To: today}))
+	require.Nil(t, total(LogFilter{From: today.Add(-time.Hour)}))
+	require.NoError(t, telemetry.SetLogsPurged(t.Context(), f.Store, who.User, today.Add(-day)))
+	require.Equal(t, want(today.Add(-day), today.Add(day)), *total(LogFilter{}))
+	seen := int(want(today.Add(-day), today.Add(day)))
+	n, err := f.totalOf(t.Context(), []string{who.User}, &LogFilter{}, seen+1)
+	require.NoError(t, err)
+	require.Nil(t, n, "more logs are known than the sums have")
 }
 
 // checkLogsOf checks the list of a batch's logs, and its total.

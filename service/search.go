@@ -230,6 +230,9 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return FoundPage{}, storeError("find logs", err)
 	}
+	if out.Total, err = s.totalOf(ctx, users, &f, out.First+len(out.Logs)-1); err != nil {
+		return FoundPage{}, storeError("count logs", err)
+	}
 	if out.Logs == nil {
 		out.Logs = []FoundLog{}
 	}

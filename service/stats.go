@@ -154,6 +154,59 @@ func (s *Service) days(
 	return byDay, nil
 }
 
+// countedUsers is the number of users of a list up to which its logs are counted.
+const countedUsers = 100
+
+// totalOf returns how many logs of some users a filter selects, by the sums of their days, or
+// nil if those do not tell. seen is the number of logs that are known to be in the list: the
+// sums may be a second older.
+func (s *Service) totalOf(ctx context.Context, users []string, f *LogFilter, seen int) (*int64, error) {
+	midnight := func(t time.Time) bool { return t.IsZero() || t.Equal(models.DayOf(t)) }
+	if _, known := f.count(&models.Summary{}); !known || len(users) > countedUsers ||
+		!midnight(f.From) || !midnight(f.To) {
+		return nil, nil
+	}
+	first, last, cut := f.From, f.To, time.Time{}
+	if first.IsZero() {
+		first = models.DayOf(time.Now().Add(-maxAge))
+		cut = first // the list has only a part of this day
+	}
+	if last.IsZero() {
+		last = time.Now().Add(clockSkew)
+	}
+	var mu sync.Mutex
+	var sum models.Summary
+	whole := true
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(usersAtOnce)
+	for _, user := range users {
+		g.Go(func() error {
+			purged, err := telemetry.LogsPurged(ctx, s.store, user)
+			if err != nil {
+				return err
+			}
+			nodes, err := s.store.Nodes(ctx, user, models.Day, first, last)
+			mu.Lock()
+			defer mu.Unlock()
+			for i := range nodes {
+				if at := nodes[i].Span.Start; !at.Before(purged) { // else its logs are gone
+					whole = whole && !at.Equal(cut)
+					sum.Add(&nodes[i].Summary)
+				}
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	n, known := f.count(&sum)
+	if !known || !whole || n < int64(seen) {
+		return nil, nil
+	}
+	return &n, nil
+}
+
 // LastCheck returns the newest recount that a worker made of recently accepted batches.
 // It returns a NotFound error if no worker has made one lately.
 func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Recount, err error) {

@@ -188,7 +188,7 @@ func TestWaits(t *testing.T) {
 			id := block(f, models.Block{Provider: "mg"})
 			return models.Wait{Code: models.WaitBlockRule, Block: id,
 				Text: "sg is offline (moving); withheld by a block rule (provider mg)",
-				By: operator.by(), Why: "spam"}
+				By:   operator.by(), Why: "spam"}
 		}},
 		"all providers offline": {prepare: func(f *waitRig) models.Wait {
 			f.put()
