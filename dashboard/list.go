@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -140,6 +142,10 @@ func parseTable(s string) *addressList {
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.
 func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, who, f := r.PathValue("id"), v.caller(), d.filterOf(listQuery(r.URL.Query())).LogFilter
+	b, err := d.service.ListedBatch(r.Context(), who, id)
+	if err != nil {
+		return err
+	}
 	logs, err := d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
 	if err != nil {
 		return err
@@ -151,37 +157,21 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 	h := w.Header()
 	h.Set("Content-Type", "text/csv; charset=utf-8")
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
-	out := csv.NewWriter(w)
-	_ = out.Write(
-		[]string{
-			"id",
-			"email",
-			"name",
-			"state",
-			"reason",
-			"reason_text",
-			"detail",
-			"providers_tried",
-			"delivered_by",
-			"attempts",
-			"copies",
-		},
-	)
+	out, columns := csv.NewWriter(w), metadataColumns(&b, logs.Logs)
+	write := func(row []string) {
+		for k := range row {
+			row[k] = harmlessCell(row[k])
+		}
+		_ = out.Write(row) // Flush keeps the error, and the browser may be gone
+	}
+	head := slices.Clone(exportColumns)
+	for _, key := range columns {
+		head = append(head, "metadata."+key)
+	}
+	write(append(head, "other_metadata"))
 	for {
 		for i := range logs.Logs {
-			l := &logs.Logs[i]
-			delivered := ""
-			for _, a := range viaOf(l) {
-				if a.Delivered {
-					delivered = a.Provider
-				}
-			}
-			row := []string{l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
-				strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies)}
-			for k := range row {
-				row[k] = harmlessCell(row[k])
-			}
-			_ = out.Write(row)
+			write(exportRow(&b, &logs.Logs[i], columns))
 		}
 		out.Flush()
 		if logs.Next == "" {
@@ -196,3 +186,56 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 }
 
 const exportPage = 500
+
+// exportColumns are the columns of an export before those of the metadata.
+var exportColumns = []string{
+	"id", "email", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
+	"copies", "tags", "category",
+}
+
+// maxColumns is the number of keys of metadata that have a column of their own.
+const maxColumns = 100
+
+// metadataColumns returns the keys of metadata that have a column: those of the batch, and
+// those of the first recipients.
+func metadataColumns(b *service.BatchView, logs []service.LogView) []string {
+	keys := maps.Clone(b.Metadata)
+	if keys == nil {
+		keys = map[string]string{}
+	}
+	for i := range logs {
+		maps.Copy(keys, logs[i].Metadata)
+	}
+	out := slices.Sorted(maps.Keys(keys))
+	return out[:min(len(out), maxColumns)]
+}
+
+// exportRow returns the row of a recipient. Its metadata replaces that of the batch. What has
+// no column is JSON in the last one.
+func exportRow(b *service.BatchView, l *service.LogView, columns []string) []string {
+	delivered := ""
+	for _, a := range viaOf(l) {
+		if a.Delivered {
+			delivered = a.Provider
+		}
+	}
+	row := []string{
+		l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
+		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
+		strings.Join(b.Tags, " "), b.Category,
+	}
+	metadata := maps.Clone(b.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	maps.Copy(metadata, l.Metadata)
+	for _, key := range columns {
+		row = append(row, metadata[key])
+		delete(metadata, key)
+	}
+	if len(metadata) == 0 {
+		return append(row, "")
+	}
+	text, _ := toJSON(metadata) // a map of strings always encodes
+	return append(row, text)
+}

@@ -2,9 +2,7 @@ package dashboard
 
 import (
 	"compress/gzip"
-	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -316,41 +314,6 @@ func TestHealthText(t *testing.T) {
 }
 
 var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
-
-func TestExport(t *testing.T) {
-	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	var to []service.Recipient
-	for i := range 1203 {
-		to = append(to, service.Recipient{Email: fmt.Sprintf("r%d@example.com", i), Name: "=1+1"})
-	}
-	id := f.batchOf("local", nil, to...)
-	a := b.get("/batches/" + id.String() + "/export.csv")
-	require.Contains(t, a.Header.Get("Content-Disposition"), "attachment")
-	rows, err := csv.NewReader(strings.NewReader(a.text)).ReadAll()
-	require.NoError(t, err)
-	require.Len(t, rows, 1204)
-	require.Equal(t, "r1202@example.com", rows[1203][1])
-	require.Equal(t, "'=1+1", rows[1][2], "a formula is not quoted")
-}
-
-// A cell of an export is no formula, whichever separator a spreadsheet uses.
-func TestCellsAreNoFormulas(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"Ann":         "Ann",
-		"a-b; c+d":    "a-b; c+d",
-		"=1+1":        "'=1+1",
-		"a;=1+1":      "a;'=1+1",
-		"a\t@SUM(A1)": "a\t'@SUM(A1)",
-		`a;"=1"`:      `a;"'=1"`,
-		"a; -1":       "a; '-1",
-		"a\n=1":       "a\n'=1",
-	} {
-		require.Equal(t, want, harmlessCell(in), in)
-	}
-}
 
 // TestFirstPageSize checks that the first page and its assets are below 100 kB.
 func TestFirstPageSize(t *testing.T) {
