@@ -234,7 +234,14 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		if !b.Waits.Until.IsZero() {
 			until = ", until " + b.Waits.Until.Format(time.RFC3339)
 		}
-		fmt.Fprintf(c.out, "waits: %s (%s)%s\n", text, b.Waits.Code, until)
+		given := ""
+		if !b.Waits.Since.IsZero() {
+			given = fmt.Sprintf("; by %s at %s", name(b.Waits.By), b.Waits.Since.Format(time.RFC3339))
+		}
+		if b.Waits.Why != "" {
+			given += fmt.Sprintf(": %q", b.Waits.Why)
+		}
+		fmt.Fprintf(c.out, "waits: %s (%s)%s%s\n", text, b.Waits.Code, until, given)
 	}
 	logs, err := svc.Logs(ctx, c.operator(), b.ID.String(), service.LogFilter{}, service.Page{Limit: shownRecipients})
 	if err != nil {
