@@ -42,6 +42,7 @@ var allowed = map[string][]string{
 	"service/idempotency": {"models", "service/problem"},
 	"service/accesslog":   {"models"},
 	"service/announce":    {"models"},
+	"service/drafts":      {"models", "service/problem"},
 	"service/erase":       {"models"},
 	"service/flow":        {"models", "models/telemetry"},
 	"service/requestlog":  {"models", "models/codec"},

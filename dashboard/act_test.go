@@ -292,7 +292,7 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 	}
 	b.post(path+"/stop", nil)
 	text := b.get(path).text
-	require.Contains(t, text, "by local</span>")
+	require.Contains(t, text, ">by local, <time")
 	require.NotContains(t, text, "outcome at sg is not known yet · until <time", "on the batch")
 	require.Contains(t, b.get(path+"/retry").text, "Nothing is sent until this is resolved: stopped by")
 }

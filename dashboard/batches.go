@@ -3,9 +3,13 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"encoding/csv"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -163,4 +167,105 @@ func batchTabs(q url.Values) []tab {
 		out = append(out, tab{To: with("/batches", q, "state", t[0]), Text: t[1], Here: t[0] == q.Get("state")})
 	}
 	return out
+}
+
+// exportBatch is GET /batches/{id}/export.csv, streamed page by page.
+func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	id, who, f := r.PathValue("id"), v.caller(), d.filterOf(listQuery(r.URL.Query())).LogFilter
+	b, err := d.service.ListedBatch(r.Context(), who, id)
+	if err != nil {
+		return err
+	}
+	logs, err := d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
+	if err != nil {
+		return err
+	}
+	name := "batch-" + id
+	if f.State != "" {
+		name += "-" + string(f.State)
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/csv; charset=utf-8")
+	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
+	out, columns := csv.NewWriter(w), metadataColumns(&b, logs.Logs)
+	write := func(row []string) {
+		for k := range row {
+			row[k] = harmlessCell(row[k])
+		}
+		_ = out.Write(row) // Flush keeps the error, and the browser may be gone
+	}
+	head := slices.Clone(exportColumns)
+	for _, key := range columns {
+		head = append(head, "metadata."+key)
+	}
+	write(append(head, "other_metadata"))
+	for {
+		for i := range logs.Logs {
+			write(exportRow(&b, &logs.Logs[i], columns))
+		}
+		out.Flush()
+		if logs.Next == "" {
+			return nil
+		}
+		logs, err = d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
+		if err != nil {
+			d.log.Warn("export aborted", "batch_id", id, "err", err)
+			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
+		}
+	}
+}
+
+const exportPage = 500
+
+// exportColumns are the columns of an export before those of the metadata.
+var exportColumns = []string{
+	"id", "email", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
+	"copies", "tags", "category",
+}
+
+// maxColumns is the number of keys of metadata that have a column of their own.
+const maxColumns = 100
+
+// metadataColumns returns the keys of metadata that have a column: those of the batch, and
+// those of the first recipients.
+func metadataColumns(b *service.BatchView, logs []service.LogView) []string {
+	keys := maps.Clone(b.Metadata)
+	if keys == nil {
+		keys = map[string]string{}
+	}
+	for i := range logs {
+		maps.Copy(keys, logs[i].Metadata)
+	}
+	out := slices.Sorted(maps.Keys(keys))
+	return out[:min(len(out), maxColumns)]
+}
+
+// exportRow returns the row of a recipient. Its metadata replaces that of the batch. What has
+// no column is JSON in the last one.
+func exportRow(b *service.BatchView, l *service.LogView, columns []string) []string {
+	delivered := ""
+	for _, a := range viaOf(l) {
+		if a.Delivered {
+			delivered = a.Provider
+		}
+	}
+	row := []string{
+		l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
+		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
+		strings.Join(b.Tags, " "), b.Category,
+	}
+	metadata := maps.Clone(b.Metadata)
+	if metadata == nil {
+		metadata = map[string]string{}
+	}
+	maps.Copy(metadata, l.Metadata)
+	for _, key := range columns {
+		row = append(row, metadata[key])
+		delete(metadata, key)
+	}
+	if len(metadata) == 0 {
+		return append(row, "")
+	}
+	text, _ := toJSON(metadata) // a map of strings always encodes
+	return append(row, text)
 }

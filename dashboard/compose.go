@@ -5,28 +5,32 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
-
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/drafts"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
-
-// maxCompose is the size limit of the form in bytes. The API takes larger batches.
-const maxCompose = 16 << 20
 
 // composeView is the form as it was entered, and its errors.
 type composeView struct {
 	From, ReplyTo, Subject, HTML, Text, To, Test string
+	Template, Language, Vars                     string // Vars: of every recipient, as JSON
+	Files                                        []composedFile
+	Draft                                        drafts.Draft
+	Saved                                        bool   // the draft was saved by its button
+	New                                          bool   // the form does not go on with what the tab has kept
 	Row                                          int    // number of the previewed recipient, from 1
 	Part                                         string // html or text
+	Do                                           string // the button that was pressed
 	Once                                         string // idempotency key: submitting the form twice sends once
 	Wrong                                        map[string]string
 	Problem                                      string
@@ -34,10 +38,15 @@ type composeView struct {
 	Curl                                         string
 	Base                                         string
 	May                                          service.AllowedSenders // senders that the visitor may use
+	Templates                                    []string               // names that can be chosen
+	Drafts                                       int                    // number of drafts of the visitor
 	Note                                         string                 // about the file
 	Tested                                       service.Accepted       // the test message that was just accepted
 	Ask                                          *planView              // what would happen; nil if nothing is asked
+	Sent                                         string                 // hash that the form was confirmed with
 	Sure                                         string                 // hash of the form that Ask is about
+
+	uploaded []byte // the file with recipients
 }
 
 // planView is what would happen to a batch, for the question before it is sent.
@@ -65,9 +74,19 @@ func planOf(p *service.DryRun) *planView {
 // askFrom is the number of recipients from which on the form asks before it sends.
 const askFrom = 11
 
-// compose is GET /compose.
+// compose is GET /compose: an empty form, or a draft.
 func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	return d.showCompose(w, r, v, http.StatusOK, &composeView{Row: 1, Part: "html", Once: newSecret()})
+	c := &composeView{Row: 1, Part: "html", Once: newSecret()}
+	if id := r.URL.Query().Get("draft"); id != "" {
+		draft, err := d.service.Drafts().Get(r.Context(), v.User, id)
+		if err != nil {
+			return err
+		}
+		c.setFields(func(name string) string { return draft.Fields[name] })
+		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
+	}
+	c.Draft.Editor, c.New = newSecret(), r.URL.Query().Get("new") != ""
+	return d.showCompose(w, r, v, http.StatusOK, c)
 }
 
 func (d *Dashboard) showCompose(
@@ -75,108 +94,48 @@ func (d *Dashboard) showCompose(
 	r *http.Request,
 	v *visitor,
 	status int,
-	view *composeView,
+	c *composeView,
 ) (err error) {
-	if view.May, err = d.service.AllowedSenders(r.Context(), v.caller()); err != nil {
+	if c.May, err = d.service.AllowedSenders(r.Context(), v.caller()); err != nil {
 		return err
 	}
-	view.Base = d.public.String()
-	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Data: view})
-	return nil
-}
-
-// readCompose reads the form. An uploaded file replaces the recipients that were
-// typed.
-func readCompose(w http.ResponseWriter, r *http.Request) (*composeView, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
-	err := r.ParseMultipartForm(maxCompose) //nolint:gosec // bounded in the line above
-	if err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, service.Fail(
-				service.TooLarge,
-				"too_large",
-				"This form is limited to 16 MiB. Send larger batches through the API.",
-			)
-		}
-		return nil, badForm(err)
-	}
-	f := r.PostFormValue
-	c := &composeView{
-		From:    f("from"),
-		ReplyTo: f("reply_to"),
-		Subject: f("subject"),
-		HTML:    lines(f("html")),
-		Text:    lines(f("text")),
-		To:      lines(f("to")),
-		Test:    strings.TrimSpace(f("test")),
-		Part:    f("part"),
-		Once:    f("once"),
-		Wrong:   map[string]string{},
-	}
-	c.Row, _ = strconv.Atoi(f("row")) // 0 on error, which becomes 1 below
-	c.Row = max(1, c.Row)
-	if c.Part != "text" {
-		c.Part = "html"
-	}
-	if len(c.Once) != secretLength {
-		c.Once = newSecret()
-	}
-	if file, _, err := r.FormFile("file"); err == nil {
-		defer func() { _ = file.Close() }()
-		var b bytes.Buffer
-		if _, err := b.ReadFrom(file); err != nil {
-			return nil, service.Fail(service.Malformed, "bad_form", "The file could not be read. Choose it again.").Because(err)
-		}
-		if b.Len() > 0 {
-			text, guessed := decodeText(b.Bytes())
-			c.To = lines(text)
-			if guessed {
-				c.Note = "The file is not UTF-8 and was read as Windows-1252. Look whether letters like é and ü are right."
-			}
-		}
-	}
-	return c, nil
-}
-
-// badForm is the error for a form that cannot be parsed.
-func badForm(err error) error {
-	return service.Fail(service.Malformed, "bad_form", "The form could not be read. Go back and try again.").Because(err)
-}
-
-// decodeText returns the text of a file in UTF-8 or, with a byte order mark, in UTF-16. It takes all others to be in
-// Windows-1252, as spreadsheets save them, and reports that this is a guess.
-func decodeText(b []byte) (text string, guessed bool) {
-	decoder := unicode.BOMOverride(unicode.UTF8.NewDecoder())
-	if guessed = !utf8.Valid(b) && !marked(b); guessed {
-		decoder = charmap.Windows1252.NewDecoder()
-	}
-	out, _, err := transform.Bytes(decoder, b)
-	if err != nil { // no decoder has one: what cannot be read becomes U+FFFD
-		return string(b), guessed
-	}
-	return string(out), guessed
-}
-
-// marked reports whether a text begins with the byte order mark of UTF-16.
-func marked(b []byte) bool {
-	return bytes.HasPrefix(b, []byte{0xff, 0xfe}) || bytes.HasPrefix(b, []byte{0xfe, 0xff})
-}
-
-// lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
-// idempotent.
-func lines(s string) string {
-	return strings.NewReplacer("\r\n", "\n", "\r", "\n", "\x00", "\ufffd").Replace(strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// send is POST /compose. The button that was pressed says what to do.
-func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c, err := readCompose(w, r)
+	list, _, err := d.service.Templates().List(r.Context(), v.User, maxTemplates, "")
 	if err != nil {
 		return err
 	}
-	list, do := parseList(c.To), r.PostFormValue("do")
-	switch do {
+	for i := range list {
+		if list[i].State == templates.Published {
+			c.Templates = append(c.Templates, list[i].Name)
+		}
+	}
+	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
+		c.Templates = append(c.Templates, c.Template)
+	}
+	saved, err := d.service.Drafts().List(r.Context(), v.User)
+	if err != nil {
+		return err
+	}
+	c.Drafts, c.Base = len(saved), d.public.String()
+	if c.Draft.ID == "" {
+		c.Draft.ID = drafts.NewID()
+	}
+	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Data: c})
+	return nil
+}
+
+// maxTemplates is the number of templates that can be chosen from.
+const maxTemplates = 500
+
+// send is POST /compose. The button that was pressed says what to do.
+func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	c, err := readCompose(w, r, in)
+	if err != nil {
+		return err
+	}
+	list := parseList(c.To)
+	switch c.Do {
 	case "curl":
 		c.Curl = curlOf(d.public.String(), c, list)
 		return d.showCompose(w, r, v, http.StatusOK, c)
@@ -191,15 +150,15 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		list = list.only(one)
 	}
-	hash := c.hash(do)
-	accepted, err := d.accept(r, v, c, list, hash)
+	hash := c.hash()
+	accepted, err := d.accept(r, v, c, in, list, hash)
 	var refused *service.Error
 	switch {
 	case errors.As(err, &refused) && refused.Kind != service.Internal:
 		c.Problem, c.Batch = refused.Detail, refused.BatchID
 		if len(refused.Fields) > 0 {
 			c.Problem = "Not sent. Fix the highlighted fields and try again."
-			c.wrong(refused, list, do == "test")
+			c.wrong(refused, list)
 		}
 		// The form keeps its key. If the outcome of this request is unknown, the same
 		// content submitted again is a repeat; corrected content has another hash.
@@ -209,57 +168,40 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	case c.Ask != nil:
 		c.Sure = hash
 		return d.showCompose(w, r, v, http.StatusOK, c)
-	case do == "test":
+	case c.Do == "test":
 		c.Tested, c.Once = accepted, newSecret()
 		return d.showCompose(w, r, v, http.StatusOK, c)
+	}
+	if err := d.service.Drafts().Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+		d.log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
 	seeOther(w, r, "/batches/"+accepted.ID.String())
 	return nil
 }
 
 // hash returns the hash of all that decides what is sent.
-func (c *composeView) hash(do string) string {
+func (c *composeView) hash() string {
 	row := ""
-	if do == "test" {
+	if c.Do == "test" {
 		row = strconv.Itoa(c.Row) // its variables fill the message
 	}
-	return hashOf(strings.Join([]string{do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test}, "\x00"))
+	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test, c.Template, c.Language, c.Vars}
+	for i := range c.Files {
+		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
+	}
+	return hashOf(strings.Join(all, "\x00"))
 }
 
 // accept hands the form to the service. The same form with the same content is
 // sent once, no matter how often it is submitted. A form with many recipients is sent
 // when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
 func (d *Dashboard) accept(
-	r *http.Request, v *visitor, c *composeView, list *addressList, hash string,
+	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList, hash string,
 ) (a service.Accepted, err error) {
-	in := d.service.NewIntake(r.Context(), v.caller())
-	defer in.Close()
-	for name, value := range map[string]string{
-		"from":     c.From,
-		"reply_to": c.ReplyTo,
-		"subject":  c.Subject,
-		"html":     c.HTML,
-		"text":     c.Text,
-	} {
-		if value == "" {
-			continue
-		}
-		in.SetText(name, value)
-		if err := in.AddContent(len(value)); err != nil {
-			return service.Accepted{}, err
-		}
+	if err := d.fill(r, v, c, in, list); err != nil {
+		return service.Accepted{}, err
 	}
-	if list.Problem != "" {
-		in.Unreadable("to")
-		in.Wrong("/to", "bad_list", "%s", list.Problem)
-	}
-	for i := range list.Rows {
-		row := &list.Rows[i]
-		if err := in.Add(&service.Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars}); err != nil {
-			return service.Accepted{}, err
-		}
-	}
-	if len(list.Rows) >= askFrom && r.PostFormValue("sure") != hash {
+	if len(list.Rows) >= askFrom && c.Sent != hash {
 		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
 		c.Ask = planOf(&plan)
 		return service.Accepted{}, err
@@ -273,9 +215,79 @@ func (d *Dashboard) accept(
 	return a, err
 }
 
+// fill fills a batch with the form.
+func (d *Dashboard) fill(
+	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList,
+) error {
+	texts, html := map[string]string{"from": c.From, "reply_to": c.ReplyTo}, c.HTML
+	if c.Template == "" {
+		texts["subject"], texts["html"], texts["text"] = c.Subject, c.HTML, c.Text
+	} else {
+		texts[intake.Template], texts[intake.Language] = c.Template, c.Language
+		var content models.Content // an error of the template is found below
+		if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+			t.Content(&content)
+		}
+		html = content.HTML
+	}
+	for name, value := range texts {
+		if value == "" {
+			continue
+		}
+		in.SetText(name, value)
+		if err := in.AddContent(len(value)); err != nil {
+			return err
+		}
+	}
+	c.attach(in, html)
+	if list.Problem != "" {
+		in.Unreadable("to")
+		in.Wrong("/to", "bad_list", "%s", list.Problem)
+	}
+	shared, isJSON, err := jsonVars(c.Vars)
+	if err != nil {
+		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
+	}
+	for _, name := range isJSON {
+		if strings.HasPrefix(shared[name], "{") || strings.HasPrefix(shared[name], "[") {
+			in.Structured("/vars")
+		}
+	}
+	for i := range list.Rows {
+		row := &list.Rows[i]
+		to := service.Recipient{Email: row.Email, Name: row.Name}
+		to.Vars, to.JSON = withShared(row.Vars, shared, isJSON)
+		if err := in.Add(&to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withShared returns the variables of a recipient, with those of every recipient where its own
+// are missing or empty, and the names of those that are JSON.
+func withShared(own, shared map[string]string, isJSON []string) (vars map[string]string, names []string) {
+	if len(shared) == 0 {
+		return own, nil
+	}
+	vars = maps.Clone(shared)
+	for name, text := range own {
+		if _, ok := shared[name]; text != "" || !ok {
+			vars[name] = text
+		}
+	}
+	for _, name := range isJSON {
+		if own[name] == "" {
+			names = append(names, name)
+		}
+	}
+	return vars, names
+}
+
 // wrong assigns the service's errors to the fields of the form. Errors about
 // recipients name their lines.
-func (c *composeView) wrong(e *service.Error, list *addressList, test bool) {
+func (c *composeView) wrong(e *service.Error, list *addressList) {
+	test := c.Do == "test"
 	to := "to"
 	if test {
 		to = "test"
@@ -324,29 +336,45 @@ func fieldText(f *service.FieldError) string {
 // curlRecipients is the maximum number of recipients in the curl command.
 const curlRecipients = 20
 
-// curlOf returns a curl command that sends the same batch.
+// curlOf returns a curl command that sends the same batch without its attachments.
 func curlOf(base string, c *composeView, list *addressList) string {
 	type to struct {
-		Email string            `json:"email"`
-		Name  string            `json:"name,omitempty"`
-		Vars  map[string]string `json:"vars,omitempty"`
+		Email string         `json:"email"`
+		Name  string         `json:"name,omitempty"`
+		Vars  map[string]any `json:"vars,omitempty"`
 	}
 	body := struct {
-		From    string `json:"from"`
-		ReplyTo string `json:"reply_to,omitempty"`
-		Subject string `json:"subject"`
-		HTML    string `json:"html,omitempty"`
-		Text    string `json:"text,omitempty"`
-		To      []to   `json:"to"`
-	}{From: c.From, ReplyTo: c.ReplyTo, Subject: c.Subject, HTML: c.HTML, Text: c.Text, To: []to{}}
+		From     string `json:"from,omitempty"`
+		ReplyTo  string `json:"reply_to,omitempty"`
+		Subject  string `json:"subject,omitempty"`
+		HTML     string `json:"html,omitempty"`
+		Text     string `json:"text,omitempty"`
+		Template string `json:"template,omitempty"`
+		Language string `json:"language,omitempty"`
+		To       []to   `json:"to"`
+	}{From: c.From, ReplyTo: c.ReplyTo, Template: c.Template, To: []to{}}
+	if c.Template == "" {
+		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
+	} else {
+		body.Language = c.Language
+	}
+	shared, isJSON, _ := jsonVars(c.Vars) // sending reports the error
 	for _, row := range list.Rows[:min(len(list.Rows), curlRecipients)] {
-		body.To = append(body.To, to{row.Email, row.Name, row.Vars})
+		texts, names := withShared(row.Vars, shared, isJSON)
+		vars := map[string]any{}
+		for name, text := range texts {
+			vars[name] = text
+		}
+		for _, name := range names {
+			vars[name] = json.RawMessage(texts[name])
+		}
+		body.To = append(body.To, to{row.Email, row.Name, vars})
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	_ = e.Encode(body) // strings and maps of strings always encode
+	_ = e.Encode(body) // strings and valid JSON always encode
 	return "curl " + base + "/v1/batches \\\n" +
 		"  -H \"Authorization: Bearer $KEY\" \\\n" +
 		"  -H 'Content-Type: application/json' \\\n" +

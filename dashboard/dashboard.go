@@ -235,6 +235,10 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
 
+		"GET /drafts":              d.drafts,
+		"POST /drafts":             d.saveDraft,
+		"POST /drafts/{id}/delete": d.deleteDraft,
+
 		"GET /templates":                 d.templates,
 		"GET /templates/{name}":          d.template,
 		"POST /templates/{name}":         d.saveTemplate,

@@ -46,7 +46,8 @@ func TestExportOfMetadata(t *testing.T) {
 	in.SetList("tags", slices.All([]string{"march", "vip"}))
 	in.SetMetadata(map[string]string{"campaign": "7", "shop": "vienna"})
 	for i := range exportPage + 1 {
-		r := service.Recipient{Email: fmt.Sprintf("r%d@example.com", i), Metadata: map[string]string{"order": strconv.Itoa(i)}}
+		r := service.Recipient{Email: fmt.Sprintf("r%d@example.com", i)}
+		r.Metadata = map[string]string{"order": strconv.Itoa(i)}
 		if i == exportPage {
 			r.Metadata = map[string]string{"late": "yes", "shop": "graz"}
 		}

@@ -155,7 +155,7 @@ func TestPagesOfLists(t *testing.T) {
 	require.Empty(t, turn(third, "next"))
 	require.Contains(t, b.get(turn(third, "prev")).text, "51–100 of 130")
 	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=success").text, "1–22 of 22")
-	require.Contains(t, b.get("/logs?size=100").text, "1–100<")
+	require.Contains(t, b.get("/logs?size=100").text, "1–100 of 130")
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // previewPage is the page in the frame beside the form.
@@ -38,8 +39,8 @@ const maxMissing = 20
 
 // preview is POST /compose/preview: the message as one recipient gets it, for the
 // sandboxed frame beside the form.
-func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) error {
-	c, err := readCompose(w, r)
+func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,16 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	to := models.Recipient{}
 	if row := list.at(c.Row); row != nil {
 		to = row.recipient()
+	}
+	shared, isJSON, err := jsonVars(c.Vars)
+	if err != nil && list.Problem == "" {
+		list.Problem = "The values for every recipient are not a JSON object."
+	}
+	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
+	if c.Template != "" {
+		return d.previewFilled(w, r, v, c, list, templates.Sample{
+			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
+		})
 	}
 	view := map[string]any{
 		"Row":     min(c.Row, max(1, len(list.Rows))),
@@ -93,6 +104,26 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, _ *visitor) 
 	h.Set("Content-Security-Policy", previewPolicy)
 	h.Set("X-Frame-Options", "SAMEORIGIN")
 	return previewPage.Execute(w, view)
+}
+
+// previewFilled writes the preview of a message from a template.
+func (d *Dashboard) previewFilled(
+	w http.ResponseWriter, r *http.Request, v *visitor, c *composeView, list *addressList, sample templates.Sample,
+) error {
+	p, wrong, err := d.fillSample(r, v, sample)
+	if err != nil {
+		return err
+	}
+	if list.Problem != "" {
+		wrong = append(wrong, list.Problem)
+	}
+	view := filledView{Headers: p.Headers, Wrong: wrong, Count: len(list.Rows)}
+	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || p.HTML == "" {
+		view.Text = p.Text
+	} else {
+		view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
+	}
+	return view.write(w)
 }
 
 // previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.

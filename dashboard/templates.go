@@ -167,20 +167,31 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 // recipient returns the recipient of the preview, with the names of the variables that are
 // JSON.
 func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
-	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: map[string]string{}}
-	var vars map[string]json.RawMessage
-	if text := strings.TrimSpace(t.Vars); text != "" && json.Unmarshal([]byte(text), &vars) != nil {
+	vars, isJSON, err := jsonVars(t.Vars)
+	if err != nil {
 		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
 	}
-	for name, raw := range vars {
-		var s string
-		if json.Unmarshal(raw, &s) != nil {
-			isJSON, s = append(isJSON, name), string(raw)
-		}
-		r.Vars[name] = s
-	}
+	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: vars}
 	r.Name = r.Vars["name"]
 	return r, isJSON
+}
+
+// jsonVars returns the variables of a JSON object, and the names of those whose value is JSON and
+// not a string.
+func jsonVars(text string) (vars map[string]string, isJSON []string, err error) {
+	var raw map[string]json.RawMessage
+	if text = strings.TrimSpace(text); text != "" {
+		err = json.Unmarshal([]byte(text), &raw)
+	}
+	vars = map[string]string{}
+	for name, value := range raw {
+		var s string
+		if json.Unmarshal(value, &s) != nil {
+			isJSON, s = append(isJSON, name), string(value)
+		}
+		vars[name] = s
+	}
+	return vars, isJSON, err
 }
 
 // saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
@@ -259,12 +270,50 @@ func (d *Dashboard) testTemplate(
 var templatePreview = template.Must(
 	template.New("template preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
 <style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
-padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}
+padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}.sd .m{color:#565853}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
 </style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
+{{if .Count}}<div class="m">{{.Row}} of {{.Count}}</div>{{end}}
 {{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>
 {{.HTML}}{{with .Text}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
+
+// filledView is the preview of a message from a template.
+type filledView struct {
+	Headers    []models.Header
+	Wrong      []string
+	Row, Count int // of the recipients of Compose; Count 0: it is shown to one
+	HTML       template.HTML
+	Text       string
+}
+
+func (f *filledView) write(w http.ResponseWriter) error {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	return templatePreview.Execute(w, f)
+}
+
+// fillSample fills a template for a recipient. wrong has its mistakes and warnings.
+func (d *Dashboard) fillSample(
+	r *http.Request, v *visitor, s templates.Sample,
+) (p templates.Preview, wrong []string, err error) {
+	p, err = d.service.Templates().Preview(r.Context(), v.User, s)
+	var e *service.Error
+	switch {
+	case errors.As(err, &e) && e.Kind == service.Invalid:
+		for _, f := range e.Fields {
+			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
+		}
+	case err != nil:
+		return p, nil, err
+	}
+	for _, warning := range p.Warnings {
+		wrong = append(wrong, warning.Detail)
+	}
+	return p, wrong, nil
+}
 
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
 // gets it, for the sandboxed frame beside the form.
@@ -280,29 +329,13 @@ func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *v
 	}
 	slices.Sort(wrong)
 	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: src, To: to, JSON: isJSON}
-	p, err := d.service.Templates().Preview(r.Context(), v.User, sample)
-	var e *service.Error
-	switch {
-	case errors.As(err, &e) && e.Kind == service.Invalid:
-		for _, f := range e.Fields {
-			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
-		}
-	case err != nil:
+	p, more, err := d.fillSample(r, v, sample)
+	if err != nil {
 		return err
 	}
-	for _, warning := range p.Warnings {
-		wrong = append(wrong, warning.Detail)
-	}
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
-	h.Set("X-Frame-Options", "SAMEORIGIN")
-	return templatePreview.Execute(w, map[string]any{
-		"Headers": p.Headers,
-		"Wrong":   wrong,
-		"HTML":    template.HTML(p.HTML), //nolint:gosec // previewPolicy keeps it from running
-		"Text":    p.Text,
-	})
+	view := filledView{Headers: p.Headers, Wrong: append(wrong, more...), Text: p.Text}
+	view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
+	return view.write(w)
 }
 
 // publishTemplate is POST /templates/{name}/publish.

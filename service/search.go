@@ -413,9 +413,26 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 		if err := s.eraseSuppressions(ctx, address); err != nil {
 			return Erasure{}, err
 		}
+		if err := s.eraseDrafts(ctx, address); err != nil {
+			return Erasure{}, err
+		}
 		if err := record(models.AddressErased); err != nil {
 			return Erasure{}, err
 		}
 	}
 	return Erasure(part), nil
+}
+
+// eraseDrafts removes an address from the drafts of all users.
+func (s *Service) eraseDrafts(ctx context.Context, address string) error {
+	users, err := s.store.Users(ctx)
+	if err != nil {
+		return storeError("read users", err)
+	}
+	for i := range users {
+		if err := s.drafts.Erase(ctx, users[i].ID, address); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -133,6 +134,7 @@ type Service struct {
 	composers    map[string]models.Composer
 	intake       intake.Config
 	templates    *templates.Library
+	drafts       *drafts.Library
 	guard        *idempotency.Guard
 	onAccept     func(*models.Batch, models.Chunk)
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
@@ -174,6 +176,7 @@ func New(d Deps) *Service {
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},
 		templates:    templates.New(d.Store),
+		drafts:       drafts.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
 		lines:        requestlog.New(d.Store, cfg.Logger),
@@ -306,6 +309,9 @@ func once[T any](
 
 // Templates returns the templates of all users.
 func (s *Service) Templates() *templates.Library { return s.templates }
+
+// Drafts returns the drafts of all users.
+func (s *Service) Drafts() *drafts.Library { return s.drafts }
 
 // Once calls do for a change by the caller, and gives repeats of the request its result.
 func Once[T any](

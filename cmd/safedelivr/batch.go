@@ -236,7 +236,10 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		}
 		given := ""
 		if !b.Waits.Since.IsZero() {
-			given = fmt.Sprintf("; by %s at %s", name(b.Waits.By), b.Waits.Since.Format(time.RFC3339))
+			given = ", since " + b.Waits.Since.Format(time.RFC3339)
+			if b.StoppedBy == "" {
+				given += " by " + name(b.Waits.By)
+			}
 		}
 		if b.Waits.Why != "" {
 			given += fmt.Sprintf(": %q", b.Waits.Why)

@@ -369,9 +369,9 @@ func TestBatchShow(t *testing.T) {
 	out, _ := d.run("batch show " + id.String())
 	require.Contains(t, out, ": queued; accepted: 1; queued: 1; success: 0; failed: 0; cancelled: 0\n")
 	require.Contains(t, out, "waits: waiting to be handed to a provider; no worker is running (no_worker)\n")
-	d.run("batch stop " + id.String())
+	d.run("batch stop " + id.String() + " --why typo")
 	out, _ = d.run("batch show " + id.String())
-	require.Contains(t, out, "waits: stopped by cli:zoe (batch_stopped)\n")
+	require.Regexp(t, `waits: stopped by cli:zoe \(batch_stopped\), since 20\S+: "typo"\n`, out)
 	d.run("batch resume " + id.String())
 	at := time.Now().UTC().Truncate(time.Second)
 	require.NoError(t, d.store.Append(t.Context(), id, models.Entry{

@@ -146,7 +146,7 @@
 
   // The draft of a message outlives the page, in this tab, until the message is sent.
   const draft = `draft ${root.dataset.user}`, sent = `sent ${root.dataset.user}`;
-  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file]), textarea")];
+  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file]), select[id], textarea")];
   const keepDraft = (form) => {
     try {
       sessionStorage.setItem(draft, JSON.stringify(Object.fromEntries(fields(form).map((e) => [e.id, e.value]))));
@@ -154,14 +154,73 @@
   };
   const restoreDraft = (form) => {
     sessionStorage.removeItem(sent);
-    if (fields(form).some((e) => e.value)) return;
+    if ("new" in form.dataset) sessionStorage.removeItem(draft);
+    if (fields(form).some((e) => e.value && e.type !== "hidden")) return;
     const kept = JSON.parse(sessionStorage.getItem(draft) ?? "{}");
-    for (const e of fields(form)) e.value = kept[e.id] ?? "";
+    for (const e of fields(form)) e.value = kept[e.id] ?? e.value;
   };
   const dropDraft = () => {
     if (!sessionStorage.getItem(sent) || !location.pathname.startsWith("/batches/")) return;
     sessionStorage.removeItem(draft);
     sessionStorage.removeItem(sent);
+  };
+
+  // The draft is also stored at the server, shortly after the last change.
+  let saving = 0;
+  const saveSoon = (form) => {
+    clearTimeout(saving);
+    saving = setTimeout(() => saveDraft(form), 1500);
+  };
+  const saveDraft = async (form, leaving) => {
+    clearTimeout(saving);
+    saving = 0;
+    const data = new FormData(form), state = document.getElementById("draft-state"), problem = document.getElementById("draft-problem");
+    for (const name of ["file", "attachments"]) data.delete(name);
+    let saved;
+    try {
+      const answer = await fetch("/drafts", { method: "POST", headers: { Accept: "application/json" }, body: new URLSearchParams(data), keepalive: leaving });
+      saved = await answer.json();
+    } catch {
+      saved = { problem: "It is kept in this tab only, until the server can be reached and you are logged in." };
+    }
+    problem.replaceChildren();
+    if (!saved.problem) {
+      form.elements.draft_version.value = saved.version;
+      keepDraft(form);
+      history.replaceState(null, "", `/compose?draft=${saved.id}`);
+      state.textContent = `Draft saved at ${formats.second.format(new Date())}, without files.`;
+      return;
+    }
+    state.textContent = "";
+    problem.textContent = `The draft is not saved. ${saved.problem} `;
+    if (saved.code === "draft_changed" || saved.code === "not_found") {
+      const again = document.createElement("button");
+      again.type = "button";
+      again.className = "button";
+      again.textContent = "Save as a new draft";
+      again.addEventListener("click", () => {
+        form.elements.draft.value = [...crypto.getRandomValues(new Uint8Array(8))].map((n) => n.toString(16).padStart(2, "0")).join("");
+        form.elements.draft_version.value = 0;
+        saveDraft(form);
+      });
+      problem.append(again);
+    }
+  };
+
+  // A form with chosen files is sent without leaving the page, which would lose them if the
+  // answer is a question or an error.
+  const sendFiles = async (form, button) => {
+    const answer = await fetch(button?.formAction ?? form.action, { method: "POST", body: new FormData(form, button) });
+    if (answer.redirected) return location.assign(answer.url);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const next = page.querySelector("form[data-live-preview]");
+    next?.querySelector("#attachments").replaceWith(form.querySelector("#attachments"));
+    page.querySelector("[data-files-kept]")?.remove();
+    document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
+    localize(document.querySelector("main"));
+    if (next) startForm(next);
+    scrollTo(0, 0);
+    document.querySelector("[autofocus]")?.focus();
   };
 
   // A file is in UTF-8, in UTF-16 with a byte order mark, or else taken to be in Windows-1252.
@@ -180,6 +239,52 @@
   const preview = (form, wait) => {
     clearTimeout(previewing);
     previewing = setTimeout(() => form.requestSubmit(form.querySelector("[data-preview]")), wait);
+  };
+
+  // startForm makes the form of a message preview it and keep its draft.
+  const startForm = (form) => {
+    const keeps = form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
+    if (keeps) restoreDraft(form);
+    form.addEventListener("input", (e) => {
+      if (e.target.type === "file") return;
+      preview(form, 400);
+      if (!keeps) return;
+      keepDraft(form);
+      saveSoon(form);
+    });
+    preview(form, 0);
+    let pressed = 0; // ignore a double click
+    form.addEventListener("submit", (e) => {
+      if (e.submitter?.matches("[data-preview]")) return;
+      if (e.submitter?.matches("[data-save]")) {
+        e.preventDefault();
+        saveDraft(form);
+        return;
+      }
+      if (Date.now() - pressed < 3000) {
+        e.preventDefault();
+        return;
+      }
+      pressed = Date.now();
+      clearTimeout(saving);
+      saving = 0;
+      if (keeps) keepDraft(form);
+      if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
+      if (form.querySelector("#attachments")?.files.length) {
+        e.preventDefault();
+        sendFiles(form, e.submitter);
+      }
+    });
+    if (keeps) addEventListener("pagehide", () => { if (saving) saveDraft(form, true); }, { once: true });
+    for (const input of form.querySelectorAll("input[data-into]")) {
+      input.addEventListener("change", async () => {
+        if (!input.files.length) return;
+        const into = document.getElementById(input.dataset.into);
+        into.value = decode(new Uint8Array(await input.files[0].arrayBuffer()));
+        input.value = "";
+        into.dispatchEvent(new Event("input", { bubbles: true }));
+      });
+    }
   };
 
   document.addEventListener("DOMContentLoaded", () => {
@@ -221,33 +326,7 @@
       if (e.target.closest("[data-close]")) { e.preventDefault(); document.getElementById("ask").close(); }
     });
     const form = document.querySelector("form[data-live-preview]");
-    if (form) {
-      const keeps = form.dataset.livePreview !== "only"; // the server has the draft
-      if (keeps) restoreDraft(form);
-      form.addEventListener("input", (e) => {
-        if (e.target.type !== "file") preview(form, 400);
-        if (keeps) keepDraft(form);
-      });
-      preview(form, 0);
-      let pressed = 0; // ignore a double click
-      form.addEventListener("submit", (e) => {
-        if (e.submitter?.matches("[data-preview]")) return;
-        if (Date.now() - pressed < 3000) e.preventDefault();
-        else pressed = Date.now();
-        if (keeps) keepDraft(form);
-        if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
-      });
-    } else {
-      dropDraft();
-    }
-    for (const input of document.querySelectorAll("input[data-into]")) {
-      input.addEventListener("change", async () => {
-        if (!input.files.length) return;
-        const into = document.getElementById(input.dataset.into);
-        into.value = decode(new Uint8Array(await input.files[0].arrayBuffer()));
-        input.value = "";
-        into.dispatchEvent(new Event("input", { bubbles: true }));
-      });
-    }
+    if (form) startForm(form);
+    else dropDraft();
   });
 })();

@@ -1,0 +1,290 @@
+// Package drafts keeps messages that users have begun to write.
+//
+// A user has an index of drafts, and a document for each: a list reads only the index, whose
+// size is bounded.
+package drafts
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// Limits of the drafts of a user.
+const (
+	MaxDrafts = 50
+	MaxSize   = 1 << 20  // bytes of a draft
+	MaxTotal  = 10 << 20 // bytes of all drafts
+)
+
+// Kinds of documents, and the key of the index.
+const (
+	indexKind = "draft-index"
+	draftKind = "draft"
+	indexKey  = "all"
+)
+
+// attempts is how often a change is tried that others race for.
+const attempts = 20
+
+const maxTitle = 200 // bytes of a title in the index
+
+// Fields with recipients, one in a line, which an erasure changes.
+var addressFields = []string{"to", "test"}
+
+// Draft is a message that is being written: the fields of a form.
+type Draft struct {
+	ID string `json:"-"`
+	// Version counts the changes of the draft.
+	Version int `json:"-"`
+	// Editor names the page that saved it. A page replaces what it has saved itself.
+	Editor string            `json:"editor"`
+	Saved  time.Time         `json:"saved"`
+	Fields map[string]string `json:"fields"`
+}
+
+// Info is an entry of the list of drafts.
+type Info struct {
+	ID    string    `json:"id"`
+	Title string    `json:"title,omitempty"` // the subject, or the name of the template
+	Size  int       `json:"size"`            // bytes
+	Saved time.Time `json:"saved"`
+}
+
+// Library holds the drafts of all users.
+type Library struct{ store models.DocumentStore }
+
+// New returns the drafts in a store.
+func New(store models.DocumentStore) *Library { return &Library{store: store} }
+
+// List returns the drafts of a user, the one that was saved last first.
+func (l *Library) List(ctx context.Context, user string) ([]Info, error) {
+	list, _, err := l.index(ctx, user)
+	slices.SortFunc(list, func(a, b Info) int { return cmp.Or(b.Saved.Compare(a.Saved), strings.Compare(a.ID, b.ID)) })
+	return list, err
+}
+
+// Get returns a draft. Its error is a problem: NotFound if there is none.
+func (l *Library) Get(ctx context.Context, user, id string) (d Draft, err error) {
+	doc, err := l.store.Document(ctx, user, draftKind, id)
+	if err == nil {
+		err = decode(doc.Value, &d)
+	}
+	if errors.Is(err, models.ErrNotFound) {
+		return d, problem.NotYours("draft")
+	}
+	if err != nil {
+		return d, problem.FromStore("read draft", err)
+	}
+	d.ID, d.Version = id, doc.Version
+	return d, nil
+}
+
+// Save stores a draft and returns it with its new version and the time. Version is the one that
+// its editor began with, or 0 for a new draft, whose ID is chosen by NewID. Save refuses to
+// replace what another editor has saved since (draft_changed).
+func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error) {
+	d.Saved = time.Now().UTC().Truncate(time.Millisecond)
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return d, problem.New(problem.Internal, "internal", "The draft cannot be stored.").Because(err)
+	}
+	if len(raw) > MaxSize {
+		return d, problem.New(problem.TooLarge, "draft_too_large",
+			"A draft has at most 1 MiB. Remove recipients, or upload them as a file when you send.")
+	}
+	if !validID.MatchString(d.ID) {
+		return d, problem.NotYours("draft")
+	}
+	for range attempts {
+		there, err := l.Get(ctx, user, d.ID)
+		switch {
+		case isNotFound(err) && d.Version == 0:
+			there = Draft{}
+		case err != nil:
+			return d, err
+		case there.Version != d.Version && there.Editor != d.Editor:
+			return d, problem.New(problem.Conflict, "draft_changed", "This draft was changed on another page.")
+		}
+		// The index has the draft first, so that no draft is stored that no list has.
+		if err := l.note(ctx, user, d, len(raw)); err != nil {
+			return d, err
+		}
+		doc := models.Document{Key: d.ID, Version: there.Version + 1, Value: raw}
+		err = l.store.PutDocument(ctx, user, draftKind, doc)
+		if err == nil {
+			d.Version = doc.Version
+			return d, nil
+		}
+		if !errors.Is(err, models.ErrConflict) {
+			return d, problem.FromStore("put draft", err)
+		}
+	}
+	return d, busy()
+}
+
+// NewID returns the ID of a new draft.
+func NewID() string { return models.NewUserID() }
+
+var validID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+func isNotFound(err error) bool {
+	var e *problem.Error
+	return errors.As(err, &e) && e.Kind == problem.NotFound
+}
+
+// note writes a draft into the index.
+func (l *Library) note(ctx context.Context, user string, d Draft, size int) error {
+	title := d.Fields["subject"]
+	if title == "" {
+		title = d.Fields["template"]
+	}
+	if len(title) > maxTitle {
+		title = strings.ToValidUTF8(title[:maxTitle], "")
+	}
+	info := Info{ID: d.ID, Title: title, Size: size, Saved: d.Saved}
+	return l.change(ctx, user, func(list []Info) ([]Info, error) {
+		total := size
+		for i := range list {
+			if list[i].ID != d.ID {
+				total += list[i].Size
+			}
+		}
+		at := slices.IndexFunc(list, func(i Info) bool { return i.ID == d.ID })
+		switch {
+		case at < 0 && d.Version > 0:
+			return nil, problem.NotYours("draft") // it was deleted meanwhile
+		case at < 0 && len(list) >= MaxDrafts:
+			return nil, problem.New(problem.Conflict, "too_many_drafts",
+				"You have %d drafts, which is the most. Delete one first.", MaxDrafts)
+		case total > MaxTotal:
+			return nil, problem.New(problem.Conflict, "too_many_drafts",
+				"Your drafts have more than 10 MiB together. Delete one first.")
+		case at < 0:
+			return append(list, info), nil
+		}
+		list[at] = info
+		return list, nil
+	})
+}
+
+// Delete removes a draft. If there is none, it does nothing.
+func (l *Library) Delete(ctx context.Context, user, id string) error {
+	if err := l.store.DeleteDocument(ctx, user, draftKind, id); err != nil {
+		return problem.FromStore("delete draft", err)
+	}
+	return l.change(ctx, user, func(list []Info) ([]Info, error) {
+		return slices.DeleteFunc(list, func(i Info) bool { return i.ID == id }), nil
+	})
+}
+
+// Erase removes the lines with an address from the recipients of a user's drafts.
+func (l *Library) Erase(ctx context.Context, user, address string) error {
+	list, _, err := l.index(ctx, user)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := l.eraseFrom(ctx, user, list[i].ID, strings.ToLower(address)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Library) eraseFrom(ctx context.Context, user, id, address string) error {
+	for range attempts {
+		d, err := l.Get(ctx, user, id)
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		found := false
+		for _, field := range addressFields {
+			lines := strings.Split(d.Fields[field], "\n")
+			kept := slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+				return strings.Contains(strings.ToLower(line), address)
+			})
+			if len(kept) < len(lines) {
+				d.Fields[field], found = strings.Join(kept, "\n"), true
+			}
+		}
+		if !found {
+			return nil
+		}
+		d.Editor = "" // an open page does not write the address back
+		raw, err := json.Marshal(d)
+		if err == nil {
+			err = l.store.PutDocument(ctx, user, draftKind, models.Document{Key: id, Version: d.Version + 1, Value: raw})
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, models.ErrConflict) {
+			return problem.FromStore("erase an address from a draft", err)
+		}
+	}
+	return busy()
+}
+
+// index reads the index of a user and the number of its changes.
+func (l *Library) index(ctx context.Context, user string) (list []Info, version int, err error) {
+	d, err := l.store.Document(ctx, user, indexKind, indexKey)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err == nil {
+		err = decode(d.Value, &list)
+	}
+	if err != nil {
+		return nil, 0, problem.FromStore("read drafts", err)
+	}
+	return list, d.Version, nil
+}
+
+// change changes the index of a user by compare-and-set.
+func (l *Library) change(ctx context.Context, user string, do func([]Info) ([]Info, error)) error {
+	for range attempts {
+		list, version, err := l.index(ctx, user)
+		if err == nil {
+			list, err = do(list)
+		}
+		if err != nil {
+			return err
+		}
+		raw, err := json.Marshal(list)
+		if err == nil {
+			err = l.store.PutDocument(ctx, user, indexKind, models.Document{Key: indexKey, Version: version + 1, Value: raw})
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, models.ErrConflict) {
+			return problem.FromStore("change drafts", err)
+		}
+	}
+	return busy()
+}
+
+func busy() error {
+	return problem.New(problem.Unavailable, "draft_busy", "Others change the draft now. Repeat the request.").After(1)
+}
+
+// decode reads a stored value.
+func decode(raw []byte, out any) error {
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("%w: %w", models.ErrDamaged, err)
+	}
+	return nil
+}
