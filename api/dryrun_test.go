@@ -100,3 +100,33 @@ func TestDryRunOfBatch(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, wrong.Status)
 	require.Empty(t, f.store.writes(), "nothing is stored")
 }
+
+// TestDryRunCost: a dry run says what the batch costs, at least, at most and at each provider. What
+// fails costs nothing, and a provider that cannot carry the message has no part in it.
+func TestDryRunCost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	to := `"to": ["a@one.test", "b@one.test", "c@one.test", "d@one.test"]`
+	f.serve(Config{})
+	require.Nil(t, f.plan(`{`+to+`}`).Cost)
+
+	f.deps.Config.Currency, f.deps.Config.Prices = "EUR", map[string]float64{"sg": 0.5, "mg": 2}
+	f.deps.Providers[0].Carries.Attachments = true
+	raw, err := json.Marshal(telemetry.WorkerState{Share: 1, Providers: []telemetry.ProviderState{
+		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy}},
+		{Name: "mg", Health: telemetry.Health{State: telemetry.Healthy}}}})
+	require.NoError(t, err)
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
+	f.serve(Config{})
+	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.002, Most: 0.008,
+		Providers: map[string]float64{"sg": 0.001, "mg": 0.004}}, f.plan(`{`+to+`}`).Cost)
+	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.008, Most: 0.008,
+		Providers: map[string]float64{"mg": 0.008}}, f.plan(`{"providers": ["mg"], `+to+`}`).Cost)
+	attached := `"attachments": [{"filename": "a.txt", "content": "YQ=="}]`
+	require.Equal(t, &service.Cost{Currency: "EUR", Least: 0.002, Most: 0.002,
+		Providers: map[string]float64{"sg": 0.002}}, f.plan(`{`+attached+`, `+to+`}`).Cost)
+	added := f.do(http.MethodPost, "/v1/suppressions", "application/json",
+		strings.NewReader(`{"email": "c@one.test", "reason": "complaint"}`))
+	require.Equal(t, http.StatusCreated, added.Status)
+	require.InDelta(t, 0.006, f.plan(`{`+to+`}`).Cost.Most, 1e-9)
+}

@@ -305,6 +305,18 @@ type Plan struct {
 	Routes []Route `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that gets mail has none.
 	Seconds *float64 `json:"seconds,omitempty"`
+	// Cost is what the batch costs; nil if no prices are configured.
+	Cost *Cost `json:"cost,omitempty"`
+}
+
+// Cost is what a batch costs if each message is sent once.
+type Cost struct {
+	Currency string `json:"currency"`
+	// Least and Most are the cost through the cheapest and the dearest provider that each message may use.
+	Least float64 `json:"least"`
+	Most  float64 `json:"most"`
+	// Providers has the cost at each provider if the mail is sent as the routes say, without mail that waits.
+	Providers map[string]float64 `json:"providers"`
 }
 
 // Route is the way of recipients that are treated alike.

@@ -20,6 +20,9 @@ import (
 var (
 	keyspaces = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 	prefixes  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,40}$`)
+
+	currencies = regexp.MustCompile(`^[A-Z]{3}$`)
+	prices     = regexp.MustCompile(`^[0-9]{1,9}(\.[0-9]{1,9})?$`)
 )
 
 // parse gives a value from a file or a variable the type of its setting. It returns nil for an empty value that is no
@@ -150,6 +153,9 @@ func (c *Config) check(known []string) []error {
 	c.checkTLS(wrong)
 	if c.Times.KeepLogs < c.Times.KeepContent {
 		wrong("times.keep_logs", "must be at least %s (%s)", c.Name("times.keep_content"), c.Times.KeepContent)
+	}
+	if c.Currency != "" && !currencies.MatchString(c.Currency) {
+		wrong("currency", "%q is not a currency: three letters like EUR", c.Currency)
 	}
 	for _, name := range c.ProviderNames() {
 		c.checkProvider(name, wrong)
@@ -290,6 +296,14 @@ func (c *Config) checkProvider(name string, wrong wrongFunc) {
 	}
 	if p.Kind == "" {
 		wrong(key+"kind", "required")
+	}
+	switch price := key + "price"; {
+	case p.Price != "" && !prices.MatchString(p.Price):
+		wrong(price, "%q is not a price: a number like 0.85, without its currency", p.Price)
+	case p.Price != "" && c.Currency == "":
+		wrong("currency", "required if %s is set", c.Name(price))
+	case p.Price == "" && c.Currency != "":
+		wrong(price, "required if %s is set, so that no cost is too low; 0 if the provider is free", c.Name("currency"))
 	}
 	if p.BaseURL == "" {
 		for field, value := range map[string]string{

@@ -5,6 +5,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -36,6 +37,9 @@ type Config struct {
 	Log string `koanf:"log" oneof:"debug,info,warn,error"`
 	// log as JSON
 	LogJSON bool `koanf:"log_json"`
+	// currency of the prices of all providers, as three letters (ISO 4217) like `EUR`; dry runs and the dashboard then say
+	// what a batch costs
+	Currency string `koanf:"currency"`
 
 	TLS       TLS                 `koanf:"tls"`
 	Metrics   Metrics             `koanf:"metrics"`
@@ -264,6 +268,19 @@ type Provider struct {
 	// how long an unknown outcome waits for evidence. If it is not set, it is `TIMES_EVIDENCE_WINDOW`; if that is not set
 	// either, `25m` for SendGrid and `45m` for Mailgun, whose logs are queried meanwhile
 	Evidence time.Duration `koanf:"evidence_window" range:"0.."`
+	// what 1,000 messages cost in the currency of `CURRENCY`, like `0.85`; required if that is set
+	Price string `koanf:"price"`
+}
+
+// Prices returns what 1,000 messages cost at each provider. It is empty if no currency is set.
+func (c *Config) Prices() map[string]float64 {
+	out := map[string]float64{}
+	for name, p := range c.Providers {
+		if price, err := strconv.ParseFloat(p.Price, 64); err == nil && c.Currency != "" {
+			out[name] = price
+		}
+	}
+	return out
 }
 
 // ProviderNames returns the sorted names of the providers.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,4 +260,27 @@ func TestSplitRolesNeedServices(t *testing.T) {
 	t.Parallel()
 	_, err := Load("", []string{"SAFEDELIVR_ROLES=worker"})
 	require.ErrorContains(t, err, "SAFEDELIVR_CASSANDRA_HOSTS")
+}
+
+// TestPrices: prices need a currency, and a currency needs the price of every provider.
+func TestPrices(t *testing.T) {
+	t.Parallel()
+	env := []string{"SAFEDELIVR_PROVIDERS_SG_KIND=sendgrid", "SAFEDELIVR_PROVIDERS_MG_KIND=mailgun"}
+	load := func(more ...string) (Config, error) { return Load("", slices.Concat(env, more)) }
+	c, err := load()
+	require.NoError(t, err)
+	require.Empty(t, c.Prices())
+	c, err = load("SAFEDELIVR_CURRENCY=EUR", "SAFEDELIVR_PROVIDERS_SG_PRICE=0.85", "SAFEDELIVR_PROVIDERS_MG_PRICE=0")
+	require.NoError(t, err)
+	require.Equal(t, map[string]float64{"sg": 0.85, "mg": 0}, c.Prices())
+	for text, more := range map[string][]string{
+		"SAFEDELIVR_CURRENCY: required if SAFEDELIVR_PROVIDERS_SG_PRICE is set": {"SAFEDELIVR_PROVIDERS_SG_PRICE=1"},
+		"SAFEDELIVR_PROVIDERS_MG_PRICE: required if SAFEDELIVR_CURRENCY is set": {
+			"SAFEDELIVR_CURRENCY=EUR", "SAFEDELIVR_PROVIDERS_SG_PRICE=1"},
+		`"euro" is not a currency`: {"SAFEDELIVR_CURRENCY=euro"},
+		`"1,5" is not a price`:     {"SAFEDELIVR_CURRENCY=EUR", "SAFEDELIVR_PROVIDERS_SG_PRICE=1,5"},
+	} {
+		_, err := load(more...)
+		require.ErrorContains(t, err, text)
+	}
 }

@@ -68,7 +68,26 @@ func planOf(p *service.DryRun) *planView {
 		least := time.Duration(*p.Seconds * float64(time.Second))
 		out.Text = append(out.Text, "At the limits of the providers this takes at least "+took(least)+".")
 	}
+	if c := p.Cost; c != nil {
+		out.Text = append(out.Text, costWords(c))
+	}
 	return out
+}
+
+// costWords says what a batch costs.
+func costWords(c *service.Cost) string {
+	text := "At the configured prices it costs " + amount(c.Currency, c.Least)
+	if c.Most > c.Least {
+		text += " to " + amount(c.Currency, c.Most) + ", depending on the providers"
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+			parts = append(parts, name+" "+amount(c.Currency, c.Providers[name]))
+		}
+		if len(parts) > 0 {
+			text += "; as it would be sent now: " + strings.Join(parts, ", ")
+		}
+	}
+	return text + "."
 }
 
 // askFrom is the number of recipients from which on the form asks before it sends.

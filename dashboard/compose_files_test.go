@@ -173,3 +173,20 @@ func TestComposeTemplate(t *testing.T) {
 	fields["vars"] = "nonsense"
 	require.Contains(t, b.submit("/compose", fields).text, `id="vars-wrong"`)
 }
+
+// TestCostBeforeSending: the question before many recipients says what they cost, if there are
+// prices.
+func TestCostBeforeSending(t *testing.T) {
+	t.Parallel()
+	fields := map[string]string{"from": "shop@example.com", "subject": "s", "text": "t", "do": "send", "to": ""}
+	for i := range 2000 {
+		fields["to"] += fmt.Sprintf("a%d@example.com\n", i)
+	}
+	b := newRig(t, nil).byLink(LocalUser())
+	require.NotContains(t, b.submit("/compose", fields).text, "prices")
+	cfg := service.Config{Currency: "EUR", Prices: map[string]float64{"sg": 0.5, "mg": 2}}
+	b = newRigOf(t, cfg, nil).byLink(LocalUser())
+	require.Contains(t, b.submit("/compose", fields).text,
+		"At the configured prices it costs EUR\u00a01.00 to EUR\u00a04.00, depending on the providers; "+
+			"as it would be sent now: mg EUR\u00a02.00, sg EUR\u00a00.50.")
+}

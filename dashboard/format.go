@@ -144,6 +144,15 @@ func took(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Hours()/24), 10) + " days"
 }
 
+// amount formats an amount of money, with more digits if it is small.
+func amount(currency string, n float64) string {
+	digits := 2
+	if n > 0 && n < 0.1 {
+		digits = 4
+	}
+	return currency + "\u00a0" + strconv.FormatFloat(n, 'f', digits, 64)
+}
+
 // rateWords formats a rate per second.
 func rateWords(r float64) string {
 	switch {

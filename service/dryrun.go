@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,17 @@ type DryRun struct {
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`
+	Cost    *Cost    `json:"cost,omitempty"` // nil if no prices are configured
+}
+
+// Cost is what a batch costs if each message is sent once.
+type Cost struct {
+	Currency string  `json:"currency"`
+	Least    float64 `json:"least"` // through the cheapest provider that each message may use
+	Most     float64 `json:"most"`  // through the dearest one
+	// Providers has the cost at each provider if the mail is sent as the routes say. Mail that
+	// waits is not in it.
+	Providers map[string]float64 `json:"providers"`
 }
 
 // Route is the way of recipients who are treated alike.
@@ -106,7 +118,7 @@ func (s *Service) plan(
 		}
 		return nil
 	})
-	out.Seconds = s.leastTime(&out)
+	out.Seconds, out.Cost = s.leastTime(&out), s.costOf(&out)
 	return out, err
 }
 
@@ -223,6 +235,43 @@ func (s *Service) leastTime(d *DryRun) *float64 {
 	}
 	return &longest
 }
+
+// costOf returns the cost of a batch, or nil if no prices are configured.
+func (s *Service) costOf(d *DryRun) *Cost {
+	if len(s.cfg.Prices) == 0 {
+		return nil
+	}
+	c := &Cost{Currency: s.cfg.Currency, Providers: map[string]float64{}}
+	for i := range d.Routes {
+		r := &d.Routes[i]
+		if r.Reason != "" {
+			continue // it fails at once
+		}
+		var prices []float64 // of 1,000 messages
+		thousands := float64(r.Recipients) / 1000
+		for _, p := range r.Providers {
+			if p.Refused != "" {
+				continue
+			}
+			price := s.cfg.Prices[p.Name]
+			if prices = append(prices, price); p.Share > 0 {
+				c.Providers[p.Name] += thousands * p.Share * price
+			}
+		}
+		if len(prices) > 0 {
+			c.Least += thousands * slices.Min(prices)
+			c.Most += thousands * slices.Max(prices)
+		}
+	}
+	c.Least, c.Most = money(c.Least), money(c.Most)
+	for name, cost := range c.Providers {
+		c.Providers[name] = money(cost)
+	}
+	return c
+}
+
+// money rounds an amount to a millionth, so that sums have no digits that mean nothing.
+func money(amount float64) float64 { return math.Round(amount*1e6) / 1e6 }
 
 func (s *Service) providerNames() (out []string) {
 	for i := range s.providers {

@@ -51,6 +51,9 @@ type Config struct {
 
 	Quotas models.Limits // of users for whom no operator sets others; default: no limits
 
+	Currency string             // of the prices
+	Prices   map[string]float64 // of 1,000 messages at each provider; empty: no cost is told
+
 	// Batches are refused while DiskFree, the free space in bytes, is below DiskReserve.
 	DiskReserve int64
 	DiskFree    func() (int64, error) // nil: unknown

@@ -177,6 +177,8 @@ func (a *App) serviceConfig() service.Config {
 		IdempotencyTime: t.Idempotency,
 		InboxKeep:       t.InboxKeep,
 		Quotas:          a.cfg.Quotas.Limits(),
+		Currency:        a.cfg.Currency,
+		Prices:          a.cfg.Prices(),
 		DiskReserve:     limits.DiskReserve,
 		DiskFree:        func() (int64, error) { return freeSpace(a.cfg.DataDir) },
 		Sole:            SoleProcess(a.cfg),
