@@ -23,8 +23,10 @@ var funcs = template.FuncMap{
 	"calls":      func(n int) string { return num(n) + " " + plural(int64(n), "call", "calls") },
 	"sentence":   sentence,
 	"share":      func(part, whole int64) template.HTML { return shareTag(share(part, whole)) },
+	"ratio":      func(part, whole int64) template.HTML { return shareTag(ratio(part, whole)) },
 	"percent":    func(share float64) template.HTML { return shareTag(strconv.FormatFloat(share*100, 'f', 0, 64) + " %") },
 	"rate":       rateWords,
+	"final":      finalOf,
 	"plural":     plural,
 	"when":       when,
 	"whenShort":  whenShort,
@@ -78,6 +80,17 @@ func share(part, whole int64) string {
 		return "> 99.9 %"
 	}
 	return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
+}
+
+// ratio formats part, which may be more than whole, in percent of whole.
+func ratio(part, whole int64) string {
+	if part <= whole {
+		return share(part, whole)
+	}
+	if whole == 0 {
+		return "–"
+	}
+	return strconv.FormatFloat(percent(part, whole), 'f', -1, 64) + " %"
 }
 
 // shareTag marks a share, so that a script can show it in the format of the reader's language.

@@ -24,6 +24,8 @@ type historyView struct {
 	Providers []historyProvider
 	Answers   chart // response times, a line per provider
 	Delivery  chart
+	Delivered chart // messages that were delivered, of those with a result
+	Deferred  chart // deferrals, per message with a result
 	Rows      []historyRow
 	Step      time.Duration
 
@@ -139,6 +141,8 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 	v.Empty = calls == 0 && reported == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
+	v.Delivered = chart{Kind: "shares", Step: h.Step, Max: 100}
+	v.Deferred = chart{Kind: "shares", Step: h.Step}
 	for i := range h.Providers {
 		a := &h.Providers[i]
 		info := d.info(a.Provider)
@@ -160,20 +164,37 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 			}}
 		label := fmt.Sprintf("%s %s", info.Title, a.Provider)
 		answers, delivery := series{Label: label, Color: colour}, series{Label: label, Color: colour}
+		delivered, deferred := answers, answers
 		for k := range a.Steps {
 			p := &a.Steps[k]
 			out.Calls.add(p.At, p.Accepted, p.Unknown, p.Refused)
 			out.Reports.add(p.At, p.Delivered, p.Deferred, p.Failed)
 			answers.Values = append(answers.Values, p.Answer)
 			delivery.Values = append(delivery.Values, p.Deliver)
+			delivered.Values = append(delivered.Values, percent(p.Delivered, p.Delivered+p.Failed))
+			deferred.Values = append(deferred.Values, percent(p.Deferred, p.Delivered+p.Failed))
 		}
-		v.Answers.X, v.Delivery.X = out.Calls.X, out.Calls.X
-		v.Answers.Series, v.Delivery.Series = append(v.Answers.Series, answers), append(v.Delivery.Series, delivery)
+		for c, s := range map[*chart]series{
+			&v.Answers: answers, &v.Delivery: delivery, &v.Delivered: delivered, &v.Deferred: deferred,
+		} {
+			c.X, c.Series = out.Calls.X, append(c.Series, s)
+		}
 		v.Providers = append(v.Providers, out)
 	}
 	v.Rows = historyRows(h, v.Providers)
 	return v
 }
+
+// percent returns part of whole in percent for a chart, or -1 if there is nothing to divide by.
+func percent(part, whole int64) float64 {
+	if whole == 0 {
+		return -1
+	}
+	return math.Round(float64(part)*1000/float64(whole)) / 10
+}
+
+// finalOf returns the number of messages with a result.
+func finalOf(c service.HistoryCounts) int64 { return c.Delivered + c.Failed }
 
 // add appends a step: one value for each series.
 func (c *chart) add(at time.Time, values ...int64) {

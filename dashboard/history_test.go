@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,31 @@ func TestHistoryIsShared(t *testing.T) {
 	f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
 	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
 	require.NotEmpty(t, view().parts["history"])
+}
+
+// TestRatesOverTime: the history has the shares of delivered and deferred messages of each provider
+// by step, with a gap where nothing was reported, and in the table.
+func TestRatesOverTime(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
+		t.Calls, t.Accepted, t.Delivered, t.Failed, t.Deferred = 1, 8, 6, 2, 12
+	})
+	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 5 })
+	v, err := f.board.history(t.Context(), service.LastHour)
+	require.NoError(t, err)
+	values := func(c *chart, provider string) []float64 {
+		i := slices.IndexFunc(c.Series, func(s series) bool { return strings.HasSuffix(s.Label, " "+provider) })
+		return slices.DeleteFunc(slices.Clone(c.Series[i].Values), func(n float64) bool { return n == -1 })
+	}
+	require.Len(t, v.Delivered.Series[0].Values, 60)
+	require.Equal(t, []float64{75}, values(&v.Delivered, "sg"))
+	require.Equal(t, []float64{150}, values(&v.Deferred, "sg"))
+	require.Equal(t, []float64{0}, values(&v.Delivered, "mg"), "nothing was delivered, which is no gap")
+	text := f.byLink(LocalUser()).get("/providers").text
+	for _, want := range []string{">75 %<", ">150 %<", ">0 %<"} {
+		require.Contains(t, text, want)
+	}
 }
 
 // TestQueueAge checks that operators see the age of the oldest message of a queue.

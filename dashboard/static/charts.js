@@ -1,7 +1,8 @@
 // Charts: an element with data-chart holds a <data> whose value is
 //   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max}
 // bars has a bar per UTC day, steps a bar per step; both are stacked, as is area.
-// lines are not stacked and have a gap where a value is 0. Steps in which something failed
+// lines are durations in ms and have a gap where a value is 0; shares are lines in percent, with a
+// gap where a value is negative. Neither is stacked. Steps in which something failed
 // have a mark at the axis. The page has the same
 // figures as text or as a table.
 "use strict";
@@ -9,6 +10,7 @@
   const plots = new Map();
   const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const number = new Intl.NumberFormat();
+  const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
 
   const stack = (series) => {
     const sums = [];
@@ -51,7 +53,8 @@
       const at = new Date(spec.x[i] * 1000);
       line(spec.kind === "bars" ? day.format(at) : spec.step ? moment.format(at) : clock.format(at));
       for (const s of spec.series) {
-        if (spec.kind === "lines") line(`${s.label}: ${s.values[i] ? spell(s.values[i]) : "–"}`);
+        if (spec.kind === "shares") line(`${s.label}: ${s.values[i] < 0 ? "–" : percent.format(s.values[i] / 100)}`);
+        else if (spec.kind === "lines") line(`${s.label}: ${s.values[i] ? spell(s.values[i]) : "–"}`);
         else line(`${s.label}: ${number.format(s.values[i])}${spec.unit ? " " + spec.unit : ""}`);
       }
       for (const f of spec.failed ?? []) {
@@ -108,8 +111,8 @@
     plots.delete(host);
     for (const old of host.querySelectorAll(".chart-tip")) old.remove();
     if (!spec.x?.length) return;
-    const lines = spec.kind === "lines", steps = spec.kind === "steps";
-    const sums = lines ? spec.series.map((s) => s.values.map((v) => v || null)) : stack(spec.series);
+    const shares = spec.kind === "shares", lines = shares || spec.kind === "lines", steps = spec.kind === "steps";
+    const sums = lines ? spec.series.map((s) => s.values.map((v) => (shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
     const order = spec.series.map((_, i) => i).reverse(); // paint the tallest first
     const axis = { stroke: token("--ink-2"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false }, font: `12px ${token("--font")}` };
     const spark = host.classList.contains("spark");
@@ -128,7 +131,7 @@
       },
       axes: spark ? [{ show: false }, { show: false }] : [
         { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
-        { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
+        { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(shares ? { values: (u, vs) => vs.map((v) => percent.format(v / 100)) } : lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
           : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? number.format(v) : "")) }) },
       ],
       series: [{}, ...order.map((i) => ({
