@@ -54,6 +54,7 @@ type templateView struct {
 	Against                                     int
 	Wrong                                       map[string]string
 	Problem, Done                               string
+	Uses                                        service.TemplateUses
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
@@ -132,6 +133,9 @@ func (d *Dashboard) showTemplate(
 			return err
 		}
 		t.Info = &info.Info
+		if t.Uses, err = d.service.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
+			return err
+		}
 	}
 	d.render(w, r, v, status, "template", page{Title: t.Name, Active: "templates", Data: t})
 	return nil

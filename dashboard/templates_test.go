@@ -48,12 +48,19 @@ func TestTemplatePages(t *testing.T) {
 	a = b.post("/templates/welcome/publish", url.Values{"version": {"1"}})
 	require.Contains(t, a.text, "version 1 is used by batches")
 
+	require.Contains(t, a.text, "No batch was made from it yet.")
+
 	form.Set("do", "test")
 	a = b.post("/templates/welcome", form)
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 	require.Contains(t, a.text, "welcome@2</a> (de)", "the test is what the form says")
 	id, err := models.ParseID(strings.TrimPrefix(a.Request.URL.Path, "/batches/"))
 	require.NoError(t, err)
+	require.Contains(t, b.get("/templates/welcome").text, `Used by 1 batch, last by <a href="/batches/`+id.String()+`">`)
+	for range 100 {
+		f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	}
+	require.Contains(t, b.get("/templates/welcome").text, "None of your newest 100 batches was made from it.")
 	logs, err := f.service.Logs(
 		t.Context(),
 		service.Caller{User: "local"},

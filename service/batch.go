@@ -458,3 +458,31 @@ func (s *Service) Flow(ctx context.Context, who Caller, id string) (flow.Flow, e
 	}
 	return flow.Of(b.Chunks, records, health, time.Now()), nil
 }
+
+// TemplateUses tells how the newest batches of a user use a template.
+type TemplateUses struct {
+	Batches  int64     // that were made from it
+	Last     models.ID // the newest of them; zero: none
+	Searched int64     // batches that were looked at
+	All      bool      // the user has no others
+}
+
+// usesSearched is the number of batches that are searched for uses of a template.
+const usesSearched = 100
+
+// TemplateUses returns how the newest batches of the caller use a template.
+func (s *Service) TemplateUses(ctx context.Context, who Caller, name string) (out TemplateUses, err error) {
+	batches, err := s.store.Batches(ctx, who.User, models.ID{}, usesSearched)
+	if err != nil {
+		return out, storeError("find uses of a template", err)
+	}
+	out.Searched, out.All = int64(len(batches)), len(batches) < usesSearched
+	for i := range batches {
+		if t := batches[i].Template; t != nil && t.Name == name {
+			if out.Batches++; out.Last.IsZero() {
+				out.Last = batches[i].ID
+			}
+		}
+	}
+	return out, nil
+}
