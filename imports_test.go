@@ -94,7 +94,7 @@ var allowed = map[string][]string{
 	"internal/priority":   {},
 	"internal/simulated":  {"simulator/..."},
 	"internal/testkit":    {"models"},
-	"internal/demo": {"client", "config", "dashboard", "models", "simulator/...", "internal/app",
+	"internal/demo": {"client", "config", "dashboard", "models", "service", "simulator/...", "internal/app",
 		"internal/simulated"},
 	"internal/drill": {"client", "config", "models", "cassandra", "rabbit", "sqlite", "simulator/...", "internal/app",
 		"internal/simulated", "internal/tcpproxy", "internal/testkit"},

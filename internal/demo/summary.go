@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -139,49 +140,16 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 }
 
 // failover returns the time from the beginning of SendGrid's first failed call to that of the first call through
-// another provider for one of its messages. The page of the batch shows the same time.
+// another provider for one of its messages, as the page of the batch shows it; 0: no message was rerouted.
 func (d *demo) failover(ctx context.Context) (time.Duration, error) {
-	b, err := d.app.Store().Batch(ctx, d.batch)
-	if err != nil {
-		return 0, err
-	}
-	var failed, next time.Time
-	for n := range b.Chunks {
-		entries, facts, err := d.app.Store().Record(ctx, d.batch.Chunk(n))
-		if err != nil {
-			return 0, err
-		}
-		unavailable := map[int]bool{}
-		for i := range facts {
-			if o := facts[i].Outcome; o != nil && o.Parts[0].Class == models.Unavailable {
-				unavailable[o.Attempt] = true
-			}
-		}
-		waiting := models.Set{} // recipients of the chunk whose call failed
-		for i := range entries {
-			e := &entries[i]
-			switch {
-			case e.Kind != models.Attempt:
-			case unavailable[e.Number] && e.Provider == "sg":
-				waiting = waiting.Or(e.Recipients)
-				failed = earlier(failed, e.At)
-			case e.Provider != "sg" && !e.Recipients.And(waiting).Empty():
-				next = earlier(next, e.At)
-			}
+	who := service.Caller{User: dashboard.LocalUser().ID}
+	f, err := d.app.Service().Flow(ctx, who, d.batch.String())
+	for i := range f.Outages {
+		if o := &f.Outages[i]; o.Provider == "sg" && o.Rerouted > 0 {
+			return o.Failover, nil
 		}
 	}
-	if failed.IsZero() || next.IsZero() {
-		return 0, nil
-	}
-	return next.Sub(failed), nil
-}
-
-// earlier returns the earlier of two times. The zero time is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
+	return 0, err
 }
 
 func (d *demo) print(s *Summary) {

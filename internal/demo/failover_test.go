@@ -1,0 +1,109 @@
+package demo
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// output is the output of a demo that runs.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// find returns the first group of a pattern in a text.
+func find(t *testing.T, pattern, text string) string {
+	t.Helper()
+	found := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	require.NotNil(t, found, "%s in %s", pattern, text)
+	return found[1]
+}
+
+// TestOneFailoverTime: the terminal and the page of the batch show the same failover time.
+func TestOneFailoverTime(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	out, ended := &output{}, make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, Options{
+			Recipients: 3000,
+			JSON:       true,
+			Dir:        t.TempDir(),
+			Listen:     "127.0.0.1:0",
+			Out:        out,
+			Err:        io.Discard,
+		})
+	}()
+	defer func() { stop(); require.NoError(t, <-ended) }()
+	require.Eventually(
+		t,
+		func() bool { return strings.Contains(out.String(), "Still running.") || len(ended) > 0 },
+		5*time.Minute,
+		50*time.Millisecond,
+	)
+	text := out.String()
+	page := pageOf(t, find(t, `dashboard +(\S+)`, text), find(t, `its page: (\S+)`, text))
+	printed, err := strconv.ParseFloat(find(t, `failover +(\d+) ms`, text), 64)
+	require.NoError(t, err)
+	shown, unit := find(t, `the first within ([\d.]+) m?s`, page), find(t, `the first within [\d.]+ (m?s)`, page)
+	ms, err := strconv.ParseFloat(shown, 64)
+	require.NoError(t, err)
+	if unit == "s" { // to a tenth of a second
+		require.InDelta(t, printed, 1000*ms, 50)
+	} else {
+		require.InDelta(t, printed, ms, 1)
+	}
+}
+
+// pageOf logs in by a link and returns a page.
+func pageOf(t *testing.T, link, page string) string {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	browser := &http.Client{Jar: jar, Transport: transport}
+	u, err := url.Parse(link)
+	require.NoError(t, err)
+	form := strings.NewReader(u.RawQuery)
+	u.RawQuery = ""
+	login, err := http.NewRequestWithContext(t.Context(), http.MethodPost, u.String(), form)
+	require.NoError(t, err)
+	login.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	login.Header.Set("Sec-Fetch-Site", "same-origin")
+	answer, err := browser.Do(login)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	get, err := http.NewRequestWithContext(t.Context(), http.MethodGet, page, nil)
+	require.NoError(t, err)
+	answer, err = browser.Do(get)
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, answer.StatusCode)
+	return string(text)
+}
