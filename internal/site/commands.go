@@ -10,6 +10,7 @@ import (
 // A block is a block of commands in a document.
 type block struct {
 	Line   int
+	Part   string // the heading of the part of the document (##)
 	Text   string
 	NotRun string // why it is not run, as the text before it says; "" if it is run
 	Serves bool   // the text before it says that it has a terminal of its own
@@ -30,7 +31,7 @@ func blocks(source string) ([]block, error) {
 	var out []block
 	var before []string // the lines since the last block or heading
 	var now *block
-	fenced := false
+	fenced, part := false, ""
 	for i, line := range strings.Split(string(raw), "\n") {
 		fence, isFence := strings.CutPrefix(line, "```")
 		switch {
@@ -38,7 +39,7 @@ func blocks(source string) ([]block, error) {
 			fenced = true
 			if fence == "sh" {
 				text := strings.Join(before, " ")
-				now = &block{Line: i + 1, Serves: strings.Contains(strings.ToLower(text), ownTerminal)}
+				now = &block{Line: i + 1, Part: part, Serves: strings.Contains(strings.ToLower(text), ownTerminal)}
 				if _, why, ok := strings.Cut(text, notRun); ok {
 					now.NotRun, _, _ = strings.Cut(strings.TrimLeft(why, ":, "), ".*")
 				}
@@ -53,6 +54,9 @@ func blocks(source string) ([]block, error) {
 			now.Text += line + "\n"
 		case strings.HasPrefix(line, "#"):
 			before = nil
+			if heading, ok := strings.CutPrefix(line, "## "); ok {
+				part = heading
+			}
 		default:
 			before = append(before, line)
 		}

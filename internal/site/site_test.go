@@ -8,6 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,15 +108,7 @@ func documents(t *testing.T) []string {
 // first, unless the document has commands of its own for that. Blocks that are not run say why in the text, and must
 // have no mistake in their syntax.
 func TestCommandsOfDocuments(t *testing.T) {
-	for _, name := range []string{"bash", "zsh", "curl", "openssl"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skip("needs " + name + ": apt-get install " + name)
-		}
-	}
-	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "product"), "./cmd/safedelivr")
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, string(out))
+	bin := product(t)
 	start, err := blocks("README.md")
 	require.NoError(t, err)
 	ran := 0
@@ -138,11 +133,26 @@ func TestCommandsOfDocuments(t *testing.T) {
 			ran++
 			t.Run(shell+" "+source, func(t *testing.T) {
 				t.Parallel()
-				runBlocks(t, shell, bin, script)
+				runBlocks(t, shell, bin, script, false)
 			})
 		}
 	}
 	require.GreaterOrEqual(t, ran, 10)
+}
+
+// product builds the program and returns its folder.
+func product(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"bash", "zsh", "curl", "openssl"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skip("needs " + name + ": apt-get install " + name)
+		}
+	}
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "product"), "./cmd/safedelivr")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	return bin
 }
 
 func hasCommands(all []block) bool {
@@ -168,17 +178,20 @@ func syntax(t *testing.T, shell, source string, all []block) {
 // runBlocks runs blocks in one shell, which ends at the first command that fails. A block with a terminal of its own
 // runs beside, in place of the one before.
 //
+// If timed is set, the shell is bash, and the file trace has when each command began.
+//
 // There are stand-ins for what cannot be reached: the simulator for SendGrid, with its key and one domain; the program
 // that was built here for the one that go install gets; free ports for 8080.
-func runBlocks(t *testing.T, shell, bin string, script []block) {
+func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim *simulator.Simulator, home string) {
 	t.Helper()
-	sim := simulator.New(simulator.Options{})
+	sim = simulator.New(simulator.Options{KeepContent: true})
 	t.Cleanup(sim.Close)
 	api := httptest.NewServer(sim)
 	t.Cleanup(api.Close)
 	account := simulator.Account{Name: "sg", Kind: "sendgrid", Key: "SG.your-key", Domain: "example.com"}
 	require.NoError(t, sim.AddAccount(account))
-	home, port := t.TempDir(), freePort(t)
+	home = t.TempDir()
+	port := freePort(t)
 	path := filepath.Join(home, "bin")
 	require.NoError(t, os.MkdirAll(path, 0o700))
 	write := func(name, text string) {
@@ -199,6 +212,11 @@ func runBlocks(t *testing.T, shell, bin string, script []block) {
 	var text strings.Builder
 	text.WriteString("set -e\ncd " + home + "\n" +
 		"stop() { [ -z \"$SERVER\" ] || { kill $SERVER; wait $SERVER || true; }; }\nSERVER=\ntrap stop EXIT\n")
+	trace, untrace := "", ""
+	if timed {
+		text.WriteString("exec 9>trace\nBASH_XTRACEFD=9\nPS4='+$EPOCHREALTIME '\n")
+		trace, untrace = "set -x\n", endOfTrace+"\n"
+	}
 	for i, b := range script {
 		switch {
 		case b.NotRun != "":
@@ -206,10 +224,13 @@ func runBlocks(t *testing.T, shell, bin string, script []block) {
 			name := fmt.Sprintf("terminal-%d", i)
 			write(name, b.Text[:strings.LastIndex(strings.TrimSpace(b.Text), "\n")+1]+
 				"exec "+strings.TrimSpace(lastLine(b.Text))+"\n")
+			if timed {
+				fmt.Fprintf(&text, "printf '+%%s %%s\\n' \"$EPOCHREALTIME\" %s >&9\n", quoted([]string{strings.TrimSpace(b.Text)}))
+			}
 			fmt.Fprintf(&text, "stop\nenv -i %s %s %s/%s >>%[3]s/server.log 2>&1 &\nSERVER=$!\n%[5]s\n",
 				quoted(env), shell, home, name, awaitServer(port))
 		default:
-			fmt.Fprintf(&text, "printf '== line %d\\n' >&2\n%s", b.Line, b.Text)
+			fmt.Fprintf(&text, "printf '== line %d\\n' >&2\n%s%s%s", b.Line, trace, b.Text, untrace)
 		}
 	}
 	write("script", text.String())
@@ -220,6 +241,51 @@ func runBlocks(t *testing.T, shell, bin string, script []block) {
 	out, err := cmd.CombinedOutput()
 	log, _ := os.ReadFile(filepath.Join(home, "server.log"))
 	require.NoError(t, err, "%s\n%s", out, log)
+	return sim, home
+}
+
+// endOfTrace is the command after the traced ones.
+const endOfTrace = "set +x"
+
+// TestQuickStart: a stranger with an empty home gets from the first line of the quick start to mail at the provider,
+// each line as printed. It reports how long each took.
+func TestQuickStart(t *testing.T) {
+	bin := product(t)
+	all, err := blocks("README.md")
+	require.NoError(t, err)
+	all = slices.DeleteFunc(all, func(b block) bool { return b.Part != "Quick start with one provider" })
+	require.GreaterOrEqual(t, len(all), 5)
+	sim, home := runBlocks(t, "bash", bin, all, true)
+	subjects := map[string]int{}
+	sim.EachCopy(func(id string, _ map[string]int) {
+		for _, c := range sim.Copies(id) {
+			subjects[c.Subject]++
+		}
+	})
+	require.Equal(t, map[string]int{"Your order, Ann": 1, "It works": 1}, subjects, "the mails of the quick start")
+
+	raw, err := os.ReadFile(filepath.Join(home, "trace"))
+	require.NoError(t, err)
+	traced := regexp.MustCompile(`(?m)^\++(\d+\.\d+) (.*)$`).FindAllStringSubmatch(string(raw), -1)
+	total := 0.0
+	for i, m := range traced[:len(traced)-1] {
+		began, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		ended, err := strconv.ParseFloat(traced[i+1][1], 64)
+		require.NoError(t, err)
+		if m[2] == endOfTrace {
+			continue
+		}
+		total += ended - began
+		switch command, _, assigns := strings.Cut(m[2], "="); {
+		case assigns && strings.HasPrefix(command, "export "):
+			t.Logf("%8.3f s  %s=…", ended-began, command) // the value may be a key
+		case !assigns || strings.Contains(command, " "): // the rest of an export
+			t.Logf("%8.3f s  %.60s", ended-began, m[2])
+		}
+	}
+	t.Logf("%8.3f s  in all", total)
+	require.Less(t, total, 180.0, "README says three minutes")
 }
 
 // lastLine returns the last line of a block, which is the program that the terminal runs.
