@@ -255,7 +255,14 @@
     preview(form, 0);
     let pressed = 0; // ignore a double click
     form.addEventListener("submit", (e) => {
-      if (e.submitter?.matches("[data-preview]")) return;
+      if (e.submitter?.matches("[data-preview]")) { // which needs no files
+        const files = form.querySelector("#attachments");
+        if (files) {
+          files.disabled = true;
+          setTimeout(() => { files.disabled = false; });
+        }
+        return;
+      }
       if (e.submitter?.matches("[data-save]")) {
         e.preventDefault();
         saveDraft(form);
