@@ -96,6 +96,8 @@ func TestStoppedByOperator(t *testing.T) {
 	require.Contains(t, boss.post(path+"/stop", url.Values{"why": {"spam"}}).text, "by bob")
 	a := owner.get(path)
 	require.Regexp(t, `>by bob, <time [^>]*>[^<]*</time>: “spam” · only an operator can resume it<`, a.text)
+	require.Contains(t, a.text, ">stopped by bob: “spam”<", "in the list of recipients")
+	require.Contains(t, owner.get("/logs/"+id.Log(1).String()).text, ">stopped by bob: “spam”<")
 	require.NotContains(t, a.text, path+"/resume")
 	require.Contains(t, a.text, path+"/cancel")
 	require.Equal(t, http.StatusForbidden, owner.get(path+"/resume").StatusCode)

@@ -368,6 +368,7 @@ func (d *Dashboard) addLogs(
 	}
 	v.Pager = pagerOf("/batches/"+id+"#logs", q, cursor, &logs.PageInfo, len(logs.Logs))
 	for i := range logs.Logs {
+		d.nameCommand(ctx, &logs.Logs[i])
 		v.Logs = append(v.Logs, logRow{LogView: logs.Logs[i], Via: viaOf(&logs.Logs[i])})
 	}
 	return nil

@@ -217,6 +217,7 @@ func (d *Dashboard) readFound(
 	}
 	v.pager = pagerOf("/logs", q, cursor, &found.PageInfo, len(found.Logs))
 	for i := range found.Logs {
+		d.nameCommand(ctx, &found.Logs[i].LogView)
 		row := foundRow{FoundLog: found.Logs[i], Via: viaOf(&found.Logs[i].LogView)}
 		if row.User != "" {
 			row.Of = d.nameOf(ctx, row.User)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -150,6 +151,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 			if err != nil {
 				return nil, err
 			}
+			d.nameCommand(ctx, &l.LogView)
 			view := d.viewOf(&l)
 			if b := d.chunks.of(who, log).batch(); b.Recipients == 1 {
 				view.Batch = d.batchOf(ctx, who, &b, nil)
@@ -166,7 +168,20 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	if err != nil {
 		return nil, err
 	}
+	d.nameCommand(ctx, &l.LogView)
 	return d.viewOf(&l), nil
+}
+
+// nameCommand says of a log that a command withholds by name who gave the command, and why.
+func (d *Dashboard) nameCommand(ctx context.Context, l *service.LogView) {
+	w := l.Waits
+	if w == nil || w.By == "" || l.Reason != "" {
+		return
+	}
+	l.ReasonText = strings.Replace(l.ReasonText, w.By, d.nameOf(ctx, w.By), 1)
+	if w.Why != "" {
+		l.ReasonText += ": “" + w.Why + "”"
+	}
 }
 
 // viewOf describes the timeline of a log in words.
