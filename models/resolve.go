@@ -1,5 +1,10 @@
 package models
 
+import (
+	"slices"
+	"strings"
+)
+
 // Resolve returns the state of every log of a chunk of size recipients from its ledger
 // and facts. It is a pure function: it depends on no clock, configuration or provider
 // name. Facts may come in any order and any number of times.
@@ -12,6 +17,7 @@ package models
 func Resolve(size int, entries []Entry, facts []Fact) *View {
 	v := &View{Size: size, Entries: sortedEntries(entries), Logs: make([]Status, size)}
 	facts = distinctFacts(facts)
+	v.reparsed = slices.ContainsFunc(facts, func(f Fact) bool { return strings.HasPrefix(f.Key, revisionPrefix) })
 	v.Version = int64(len(v.Entries)+len(facts)) + lifted(facts)
 
 	byNumber := map[int]int{} // attempt number -> index in attempts

@@ -102,6 +102,7 @@ type View struct {
 	Logs    []Status // Logs[i] is recipient i+1
 
 	attempts []attempted // ascending
+	reparsed bool        // some webhooks were parsed again
 }
 
 // attempted has the tries of one attempt by recipient.

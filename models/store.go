@@ -13,7 +13,7 @@ import (
 
 // Store holds the truth. The contract is written for what Cassandra can serve:
 // every read is of one partition or a cursor over one, and the only exclusive
-// step is a compare-and-set in one partition (Append, AppendCommand, Claim, and
+// step is a compare-and-set in one partition (Append, AppendCommand, AppendFeed, Claim, and
 // the commit of a batch).
 //
 // All methods may be called by many goroutines and processes at once. All other
@@ -36,6 +36,7 @@ type Store interface {
 	ClaimStore
 	AddressIndexStore
 	SuppressionStore
+	FeedStore
 	DocumentStore
 
 	// Ping returns nil if the store can serve. Errors: ErrUnavailable.

@@ -75,6 +75,10 @@ func (s *Store) purge(ctx context.Context, user string, batch models.ID) error {
 		user, user, first, last, sweepRows); err != nil {
 		return err
 	}
+	if err := s.sweep(ctx, `DELETE FROM told WHERE chunk IN
+		(SELECT chunk FROM told WHERE chunk BETWEEN ? AND ? LIMIT ?)`, first, last, sweepRows); err != nil {
+		return err
+	}
 	if err := s.sweep(ctx, `DELETE FROM facts WHERE (chunk, key) IN
 		(SELECT chunk, key FROM facts WHERE chunk BETWEEN ? AND ? LIMIT ?)`, first, last, sweepRows); err != nil {
 		return err

@@ -361,3 +361,58 @@ func decodeEventFields(e *models.Event, r *binaryReader) {
 	e.Async, e.Guess = flags&1 != 0, flags&2 != 0
 	e.ParseRevision = r.int64()
 }
+
+// encodeChanges writes changes of a chunk.
+func encodeChanges(cs []models.FeedChange, w *binaryWriter) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(cs)))
+	for i := range cs {
+		c := &cs[i]
+		w.word(string(c.State))
+		w.word(string(c.Reason))
+		w.word(c.Provider)
+		w.int(int64(c.Number))
+		w.set(c.Recipients)
+	}
+}
+
+func decodeChanges(r *binaryReader) (cs []models.FeedChange) {
+	for range r.count() {
+		c := models.FeedChange{State: models.State(r.word()), Reason: models.Reason(r.word()), Provider: r.word()}
+		c.Number, c.Recipients = r.int(), r.set()
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {
+	w.time(e.At)
+	w.int(int64(e.Settled))
+	w.b = binary.AppendUvarint(w.b, uint64(len(e.Chunks)))
+	for i := range e.Chunks {
+		c := &e.Chunks[i]
+		w.b = append(w.b, c.Chunk[:]...)
+		w.int(c.Version)
+		encodeChanges(c.Changes, w)
+	}
+}
+
+func decodeFeedFields(e *models.FeedEntry, r *binaryReader) {
+	e.At = r.time()
+	e.Settled = r.int()
+	n := r.count()
+	if n > 0 {
+		e.Chunks = make([]models.FeedChunk, 0, roomFor(n))
+	}
+	for range n {
+		var c models.FeedChunk
+		if len(r.s) < len(c.Chunk) {
+			r.bad = true
+			return
+		}
+		copy(c.Chunk[:], r.s)
+		r.s = r.s[len(c.Chunk):]
+		c.Version = r.int64()
+		c.Changes = decodeChanges(r)
+		e.Chunks = append(e.Chunks, c)
+	}
+}

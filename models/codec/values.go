@@ -106,3 +106,52 @@ func DecodeMarks(raw []byte) ([]uint64, error) {
 	}
 	return out, nil
 }
+
+// EncodeFeedEntry returns the stored form of e, without its number and token.
+func EncodeFeedEntry(e *models.FeedEntry) []byte {
+	return packBinary(64+32*len(e.Chunks), func(w *binaryWriter) { encodeFeedFields(e, w) })
+}
+
+// DecodeFeedEntry reverses EncodeFeedEntry. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeFeedEntry(number int, token, raw []byte) (models.FeedEntry, error) {
+	e, err := unpackBinary(raw, decodeFeedFields)
+	e.Number = number
+	copy(e.Token[:], token)
+	for i := 0; i < len(e.Chunks) && err == nil; i++ {
+		err = knownStates(e.Chunks[i].Changes)
+	}
+	return e, err
+}
+
+// EncodeTold returns the stored form of t, without its chunk.
+func EncodeTold(t *models.Told) []byte {
+	return packBinary(64, func(w *binaryWriter) {
+		w.int(int64(t.Entry))
+		w.int(t.Version)
+		encodeChanges(t.Changes, w)
+	})
+}
+
+// DecodeTold reverses EncodeTold. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
+	t, err := unpackBinary(raw, func(t *models.Told, r *binaryReader) {
+		t.Entry, t.Version = r.int(), r.int64()
+		t.Changes = decodeChanges(r)
+	})
+	t.Chunk = chunk
+	if err == nil {
+		err = knownStates(t.Changes)
+	}
+	return t, err
+}
+
+// knownStates returns an error if this version of the program does not know the state of a
+// change.
+func knownStates(cs []models.FeedChange) error {
+	for i := range cs {
+		if !cs[i].State.Valid() {
+			return fmt.Errorf("%w: update to %q", models.ErrNewer, cs[i].State)
+		}
+	}
+	return nil
+}

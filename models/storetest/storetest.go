@@ -61,6 +61,7 @@ func allCases() []testCase {
 		claimCases(),
 		addressIndexCases(),
 		suppressionCases(),
+		feedCases(),
 		documentCases(),
 		lifeCases(),
 	)

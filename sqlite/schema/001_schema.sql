@@ -187,6 +187,22 @@ CREATE TABLE suppression_additions (
 	PRIMARY KEY (list, number)
 ) WITHOUT ROWID;
 
+-- The numbered feeds of updates. Old entries are removed, the newest never is.
+CREATE TABLE feed (
+	user   TEXT NOT NULL,
+	number INTEGER NOT NULL,
+	token  BLOB NOT NULL,
+	entry  BLOB NOT NULL,
+	PRIMARY KEY (user, number)
+);
+
+-- What the feeds have told of each chunk, up to an entry.
+CREATE TABLE told (
+	chunk BLOB NOT NULL PRIMARY KEY,
+	entry INTEGER NOT NULL, -- a lower one changes nothing
+	told  BLOB NOT NULL
+) WITHOUT ROWID;
+
 -- Named values of a user: see models.DocumentStore.
 CREATE TABLE documents (
 	owner   TEXT NOT NULL,
