@@ -1,5 +1,5 @@
-// Package rollup keeps the summaries of chunks and the sums above them, and checks them by
-// recounts.
+// Package rollup tells the feeds of updates what changed. It keeps the summaries of chunks and
+// the sums above them, and checks them by recounts.
 package rollup
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // Rollup renews the summaries of marked chunks, each at most once per Renewal, and then
@@ -29,19 +30,27 @@ type Rollup struct {
 	log      *slog.Logger
 	store    Store
 	dispatch *dispatch.Dispatcher
+	feed     *feed.Writer
 	onRound  func(*Round)
 
-	mu      sync.Mutex
-	marked  map[models.ID]*mark
-	running int        // chunks that are being renewed
-	one     sync.Mutex // held by Flush
+	mu     sync.Mutex
+	marked map[models.ID]*mark
+	work   map[models.ID]*mark // chunks that are being renewed
+	one    sync.Mutex          // held by Flush
 }
 
 // mark says that the summary of a chunk has to be renewed.
 type mark struct {
 	user  string
-	then  []func() // called after the summary was stored
-	empty int      // size of a chunk without entries and facts; 0: the chunk has to be counted
+	since time.Time // when the chunk was marked first
+	then  []func()  // called after the summary was stored
+	empty int       // size of a chunk without entries and facts; 0: the chunk has to be counted
+}
+
+// counted is a chunk that was counted.
+type counted struct {
+	models.ChunkSummary
+	view models.FeedView
 }
 
 // countAtOnce is how many chunks are counted at once. The record of a chunk takes
@@ -79,6 +88,7 @@ type Config struct {
 // Store is the part of models.Store that a Rollup needs.
 type Store interface {
 	models.SummaryStore
+	models.FeedStore
 	Users(ctx context.Context) ([]models.User, error)
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
 	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
@@ -95,6 +105,7 @@ func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) 
 		log:      cfg.Logger,
 		store:    store,
 		dispatch: d,
+		feed:     feed.NewWriter(store),
 		onRound:  onRound,
 		marked:   map[models.ID]*mark{},
 	}
@@ -106,7 +117,7 @@ func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
 	defer s.mu.Unlock()
 	m := s.marked[chunk]
 	if m == nil {
-		m = &mark{user: user}
+		m = &mark{user: user, since: time.Now()}
 		s.marked[chunk] = m
 	}
 	m.empty = 0
@@ -124,7 +135,7 @@ func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.marked[c.ID] == nil {
-		s.marked[c.ID] = &mark{user: c.Batch.User, empty: c.Size}
+		s.marked[c.ID] = &mark{user: c.Batch.User, since: time.Now(), empty: c.Size}
 	}
 }
 
@@ -132,7 +143,7 @@ func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 func (s *Rollup) Pending() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.marked) + s.running
+	return len(s.marked) + len(s.work)
 }
 
 // Run renews marked summaries until ctx ends, and once more then.
@@ -165,25 +176,25 @@ func (s *Rollup) Flush(ctx context.Context) error {
 	defer s.one.Unlock()
 	s.mu.Lock()
 	work := s.marked
-	s.marked = map[models.ID]*mark{}
-	s.running = len(work)
+	s.marked, s.work = map[models.ID]*mark{}, work
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.running = 0
+		s.work = nil
 		s.mu.Unlock()
 	}()
 	if len(work) == 0 {
 		return nil
 	}
-	counted, err := s.count(ctx, work)
+	chunks, err := s.count(ctx, work)
 	if err == nil {
-		err = s.write(ctx, counted)
+		err = s.tell(ctx, chunks)
+	}
+	if err == nil {
+		err = s.write(ctx, chunks)
 	}
 	if err != nil {
-		for id, m := range work {
-			s.Mark(m.user, id, m.then...)
-		}
+		s.remark(work)
 		return err
 	}
 	for _, m := range work {
@@ -194,20 +205,45 @@ func (s *Rollup) Flush(ctx context.Context) error {
 	return nil
 }
 
+// remark marks chunks again that could not be renewed.
+func (s *Rollup) remark(work map[models.ID]*mark) {
+	for id, m := range work {
+		s.Mark(m.user, id, m.then...)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, m := range work {
+		s.marked[id].since = m.since
+	}
+}
+
+// Lag returns how long the chunk that was marked first waits for its updates to be told.
+func (s *Rollup) Lag(now time.Time) (lag time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, work := range []map[models.ID]*mark{s.marked, s.work} {
+		for _, m := range work {
+			lag = max(lag, now.Sub(m.since))
+		}
+	}
+	return lag
+}
+
 // count returns the new summaries of marked chunks.
-func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]models.ChunkSummary, error) {
+func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted, error) {
 	var mu sync.Mutex
-	out := make([]models.ChunkSummary, 0, len(work))
+	out := make([]counted, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.atOnce())
-	add := func(user string, chunk models.ID, sum models.Summary) {
+	add := func(user string, chunk models.ID, v *models.View) {
+		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: v.Summary()}, v.ForFeed()}
 		mu.Lock()
 		defer mu.Unlock()
-		out = append(out, models.ChunkSummary{User: user, Chunk: chunk, Summary: sum})
+		out = append(out, c)
 	}
 	for id, m := range work {
 		if m.empty > 0 {
-			add(m.user, id, models.Resolve(m.empty, nil, nil).Summary())
+			add(m.user, id, models.Resolve(m.empty, nil, nil))
 			continue
 		}
 		g.Go(func() error {
@@ -216,24 +252,49 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]models.
 				_, err = s.dispatch.SkipCorrupt(id, err)
 				return err
 			}
-			add(m.user, id, c.View.Summary())
+			add(m.user, id, c.View)
 			return nil
 		})
 	}
 	return out, g.Wait()
 }
 
+// tellAtOnce is how many feeds are appended to at once.
+const tellAtOnce = 16
+
+// tell appends what is new about chunks to the feeds of their users. That is done before the
+// summaries are stored: a chunk whose summary is up to date is not marked after a crash.
+func (s *Rollup) tell(ctx context.Context, chunks []counted) error {
+	users := map[string][]feed.Chunk{}
+	for i := range chunks {
+		c := &chunks[i]
+		if c.view.Version > 0 {
+			users[c.User] = append(users[c.User], feed.Chunk{ID: c.Chunk, View: c.view})
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(tellAtOnce)
+	for user, chunks := range users {
+		g.Go(func() error { return s.feed.Tell(ctx, user, chunks) })
+	}
+	return g.Wait()
+}
+
 // write stores chunk summaries and renews the sums above them, from the lowest level up.
-func (s *Rollup) write(ctx context.Context, counted []models.ChunkSummary) error {
-	for some := range slices.Chunk(counted, putAtOnce) {
+func (s *Rollup) write(ctx context.Context, chunks []counted) error {
+	sums := make([]models.ChunkSummary, len(chunks))
+	for i := range chunks {
+		sums[i] = chunks[i].ChunkSummary
+	}
+	for some := range slices.Chunk(sums, putAtOnce) {
 		if err := s.store.PutSummaries(ctx, some...); err != nil {
 			return err
 		}
 	}
 	for _, level := range models.Levels {
 		spans := map[models.Span]bool{}
-		for i := range counted {
-			spans[models.SpanOf(counted[i].User, level, counted[i].Chunk.Time())] = true
+		for i := range sums {
+			spans[models.SpanOf(sums[i].User, level, sums[i].Chunk.Time())] = true
 		}
 		g, ctx := errgroup.WithContext(ctx)
 		g.SetLimit(rollUpAtOnce)

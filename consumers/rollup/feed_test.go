@@ -1,0 +1,346 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/internal/priority"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// errKilled is the error of all calls of a worker that was killed.
+var errKilled = errors.New("the worker was killed")
+
+// fault happens at one call of a worker to its store.
+type fault struct {
+	at     int    // number of the call, from 0
+	kill   bool   // the worker is killed before the call
+	late   bool   // the worker is killed after the call
+	freeze func() // runs before the call
+}
+
+// faulty is the store of a worker.
+type faulty struct {
+	models.Store
+
+	mu    sync.Mutex
+	calls int
+	fault *fault
+	dead  bool
+}
+
+// call makes a call, with the fault that is due.
+func (s *faulty) call(do func() error) error {
+	s.mu.Lock()
+	f := s.fault
+	if f != nil && s.calls != f.at {
+		f = nil
+	}
+	if s.calls++; f != nil {
+		s.fault = nil
+		s.dead = s.dead || f.kill
+	}
+	dead := s.dead
+	s.mu.Unlock()
+	if dead {
+		return errKilled
+	}
+	if f != nil && f.freeze != nil {
+		f.freeze()
+	}
+	err := do()
+	if f != nil && f.late {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.dead = true
+		return errKilled
+	}
+	return err
+}
+
+func (s *faulty) Record(ctx context.Context, id models.ID) (es []models.Entry, fs []models.Fact, err error) {
+	err = s.call(func() (err error) {
+		es, fs, err = s.Store.Record(ctx, id)
+		return err
+	})
+	return es, fs, err
+}
+
+func (s *faulty) AppendFeed(ctx context.Context, user string, e models.FeedEntry) error {
+	return s.call(func() error { return s.Store.AppendFeed(ctx, user, e) })
+}
+
+func (s *faulty) Feed(ctx context.Context, user string, after, limit int) (out []models.FeedEntry, err error) {
+	err = s.call(func() (err error) {
+		out, err = s.Store.Feed(ctx, user, after, limit)
+		return err
+	})
+	return out, err
+}
+
+func (s *faulty) FeedHead(ctx context.Context, user string) (e models.FeedEntry, err error) {
+	err = s.call(func() (err error) {
+		e, err = s.Store.FeedHead(ctx, user)
+		return err
+	})
+	return e, err
+}
+
+func (s *faulty) PutTold(ctx context.Context, ts ...models.Told) error {
+	return s.call(func() error { return s.Store.PutTold(ctx, ts...) })
+}
+
+func (s *faulty) Told(ctx context.Context, chunks ...models.ID) (ts []models.Told, err error) {
+	err = s.call(func() (err error) {
+		ts, err = s.Store.Told(ctx, chunks...)
+		return err
+	})
+	return ts, err
+}
+
+func (s *faulty) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) error {
+	return s.call(func() error { return s.Store.PutSummaries(ctx, ss...) })
+}
+
+// feedModel is two workers that tell the feeds of two users.
+type feedModel struct {
+	store   models.Store
+	workers [2]*feedWorker
+	users   []string
+	batches []*models.Batch
+	posts   int
+}
+
+// feedWorker is a worker. Its marks are known to the model, which marks the chunks again after
+// a kill, as the agenda and the sweep of the inbox do.
+type feedWorker struct {
+	*Rollup
+	store  *faulty
+	marked map[models.ID]string
+}
+
+func (m *feedModel) start(n int) {
+	log := slog.New(slog.DiscardHandler)
+	s := &faulty{Store: m.store}
+	d := dispatch.New(
+		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: log},
+		dispatch.Deps{Store: s},
+	)
+	w := &feedWorker{Rollup: New(Config{Logger: log}, s, d, func(*Round) {}), store: s, marked: map[models.ID]string{}}
+	if old := m.workers[n]; old != nil {
+		for id, user := range old.marked {
+			w.mark(user, id)
+		}
+	}
+	m.workers[n] = w
+}
+
+func (w *feedWorker) mark(user string, id models.ID) {
+	w.marked[id] = user
+	w.Mark(user, id)
+}
+
+// flush renews the marked chunks, and starts the worker anew if that kills it.
+func (m *feedModel) flush(n int) error {
+	w := m.workers[n]
+	err := w.Flush(context.Background())
+	switch {
+	case err == nil:
+		clear(w.marked)
+	case errors.Is(err, errKilled):
+		m.start(n)
+		err = nil
+	}
+	return err
+}
+
+// happening is an entry or a fact that will be added to a chunk.
+type happening struct {
+	batch *models.Batch
+	entry models.Entry
+	fact  models.Fact
+}
+
+// happening draws what happens next.
+func (m *feedModel) happening(t *rapid.T) happening {
+	h := happening{batch: rapid.SampledFrom(m.batches).Draw(t, "batch")}
+	r := rapid.IntRange(1, h.batch.Recipients).Draw(t, "recipient")
+	some := models.SetOf(r, rapid.IntRange(1, h.batch.Recipients).Draw(t, "other recipient"))
+	attempt := rapid.IntRange(1, 3).Draw(t, "attempt")
+	provider := rapid.SampledFrom([]string{"sg", "mg"}).Draw(t, "provider")
+	h.entry = models.Entry{At: time.Now().UTC(), Recipients: some}
+	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	case 0, 1, 2:
+		h.entry.Kind, h.entry.Provider = models.Attempt, provider
+	case 3:
+		h.entry.Kind, h.entry.Reason = models.Ending, models.Expired
+	case 4:
+		h.entry.Kind, h.entry.MayDouble = models.Release, true
+	case 5, 6:
+		class := rapid.SampledFrom([]models.Class{models.Accepted, models.Unknown, models.RejectedRecipient,
+			models.Throttled}).Draw(t, "class")
+		h.fact.Key = models.OutcomeKey(attempt)
+		h.fact.Outcome = &models.Outcome{Attempt: attempt, At: time.Now().UTC(),
+			Parts: []models.Part{{Class: class, Recipients: some, Final: rapid.Bool().Draw(t, "final")}}}
+	default:
+		m.posts++
+		ev := models.Event{ID: fmt.Sprint(m.posts), Recipient: r, Attempt: attempt, Provider: provider, At: time.Now().UTC()}
+		ev.Kind = rapid.SampledFrom([]models.EventKind{models.Delivered, models.Bounced, models.Opened,
+			models.Complained, models.Processed}).Draw(t, "event")
+		if ev.Kind == models.Bounced {
+			ev.Reason = rapid.SampledFrom([]models.Reason{models.MailboxInvalid, models.PolicyReputation}).Draw(t, "reason")
+		}
+		h.fact.Key, h.fact.Events = models.EventsKey(models.NewInboxID(time.Now())), []models.Event{ev}
+	}
+	return h
+}
+
+// add stores what happened, and marks the chunk at a worker.
+func (m *feedModel) add(h happening, n int) error {
+	ctx := context.Background()
+	var err error
+	if h.entry.Kind == "" {
+		err = m.store.PutFacts(ctx, models.ChunkFact{Chunk: h.batch.ID, Fact: h.fact})
+	} else {
+		var entries []models.Entry
+		if entries, err = m.store.Ledger(ctx, h.batch.ID); err == nil {
+			h.entry.Number, h.entry.Token = len(entries)+1, models.NewToken()
+			err = m.store.Append(ctx, h.batch.ID, h.entry)
+		}
+	}
+	m.workers[n].mark(h.batch.User, h.batch.ID)
+	return err
+}
+
+// disturb lets a worker renew its chunks while something goes wrong.
+func (m *feedModel) disturb(t *rapid.T) {
+	n := rapid.IntRange(0, 1).Draw(t, "worker")
+	f := &fault{at: rapid.IntRange(0, 9).Draw(t, "call")}
+	var frozen error
+	switch rapid.IntRange(0, 2).Draw(t, "fault") {
+	case 0:
+		f.kill = true
+	case 1:
+		f.late = true
+	case 2: // the other worker goes on while this one is frozen
+		var news []happening
+		for range rapid.IntRange(0, 3).Draw(t, "news") {
+			news = append(news, m.happening(t))
+		}
+		f.freeze = func() {
+			for _, h := range news {
+				frozen = errors.Join(frozen, m.add(h, 1-n))
+			}
+			frozen = errors.Join(frozen, m.flush(1-n))
+		}
+	}
+	s := m.workers[n].store
+	s.mu.Lock()
+	s.calls, s.fault = 0, f
+	s.mu.Unlock()
+	require.NoError(t, m.flush(n))
+	require.NoError(t, frozen)
+	s.mu.Lock()
+	s.fault = nil
+	s.mu.Unlock()
+}
+
+// updates reads a feed to its end, and checks that it has no gap and no repeat. It returns the
+// newest update of each log.
+func updates(t require.TestingT, store models.FeedStore, user string) map[models.ID]feed.Update {
+	newest := map[models.ID]feed.Update{}
+	var at time.Time
+	for p := feed.Begin; ; {
+		page, err := feed.Read(context.Background(), store, user, feed.Query{After: p, Limit: 3})
+		require.NoError(t, err)
+		for _, u := range page.Updates {
+			before, ok := newest[u.Log]
+			require.Equal(t, before.Number+1, u.Number, "numbers without a hole")
+			if !ok {
+				before.State = models.Queued
+			}
+			require.False(t, before.State == u.State && before.Reason == u.Reason && before.Provider == u.Provider,
+				"an update of %s changes nothing", u.Log)
+			require.False(t, u.At.Before(at), "times ascend")
+			newest[u.Log], at = u, u.At
+		}
+		p = page.Next
+		if !page.More {
+			return newest
+		}
+	}
+}
+
+// recount compares the feeds with the logs.
+func (m *feedModel) recount(t require.TestingT) {
+	told := map[string]map[models.ID]feed.Update{}
+	for _, user := range m.users {
+		told[user] = updates(t, m.store, user)
+	}
+	for _, b := range m.batches {
+		entries, facts, err := m.store.Record(context.Background(), b.ID)
+		require.NoError(t, err)
+		v := models.Resolve(b.Recipients, entries, facts)
+		for r := 1; r <= b.Recipients; r++ {
+			u, ok := told[b.User][b.ID.Log(r)]
+			if !ok {
+				u.State = models.Queued
+			}
+			s := v.Status(r)
+			require.Equal(t, [3]string{string(s.State), string(s.Reason), s.Provider},
+				[3]string{string(u.State), string(u.Reason), u.Provider}, "recipient %d of %s", r, b.ID)
+		}
+	}
+}
+
+// TestFeedIsRecount: whatever happens to mail, and wherever one of two workers is killed or
+// frozen, the feed has each update once, and its newest updates are what a recount of the logs
+// gives.
+func TestFeedIsRecount(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	rapid.Check(t, func(t *rapid.T) {
+		m := &feedModel{store: store, users: []string{models.NewUserID(), models.NewUserID()}}
+		for i, size := range []int{3, 1, 2} {
+			b := &models.Batch{
+				ID:         models.NewBatchID(time.Now()),
+				User:       m.users[i/2],
+				Lane:       models.Bulk,
+				OnUnknown:  models.Hold,
+				Recipients: size,
+				Chunks:     1,
+				Deadline:   time.Now().Add(time.Hour),
+			}
+			first := models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}
+			require.NoError(t, store.PutBatch(context.Background(), *b, first))
+			m.batches = append(m.batches, b)
+		}
+		m.start(0)
+		m.start(1)
+		t.Repeat(map[string]func(*rapid.T){
+			"happens": func(t *rapid.T) {
+				require.NoError(t, m.add(m.happening(t), rapid.IntRange(0, 1).Draw(t, "worker")))
+			},
+			"disturb": m.disturb,
+			"": func(t *rapid.T) {
+				for _, user := range m.users {
+					updates(t, store, user)
+				}
+			},
+		})
+		require.NoError(t, m.flush(0))
+		require.NoError(t, m.flush(1))
+		m.recount(t)
+	})
+}

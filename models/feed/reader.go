@@ -1,0 +1,187 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// ErrExpired says that updates after a position were removed, because they are too old.
+var ErrExpired = errors.New("updates after this position were removed")
+
+// Position is a place in a feed. The zero value is before the first entry.
+type Position struct {
+	Entry int // number of the last entry that was read as a whole
+	Skip  int // how many updates of the next entry were read
+
+	// Complete is a time: no update before it follows. Zero: nothing is known.
+	Complete time.Time
+}
+
+// Begin is the position before the first entry that is kept.
+var Begin = Position{Entry: -1}
+
+// Update is one update of a log.
+type Update struct {
+	Log      models.ID
+	Number   int // the updates of a log are 1, 2, 3, …
+	State    models.State
+	Reason   models.Reason
+	Provider string
+	At       time.Time // when it was written to the feed; updates are in this order
+}
+
+// Query selects updates.
+type Query struct {
+	After Position
+	To    time.Time // only updates before it; zero: all
+	Limit int       // number of updates, at least 1
+	// Match reports whether updates are wanted. nil: all are.
+	Match func(chunk models.ID, c *models.FeedChange) (bool, error)
+}
+
+// Page is a part of a feed.
+type Page struct {
+	Updates []Update
+	Next    Position // behind the updates and those that were not wanted
+	// More reports whether there is more to read now: the limit, or the bound on what one
+	// call reads, was reached.
+	More bool
+}
+
+// maxEntries is how many entries one call reads.
+const maxEntries = 1000
+
+// Read returns the updates after a position, in order. Errors: ErrExpired.
+func Read(ctx context.Context, store models.FeedStore, user string, q Query) (Page, error) {
+	p := Page{Next: q.After}
+	if p.Next.Entry < 0 {
+		p.Next = Position{}
+	}
+	for range maxEntries / pageRows {
+		entries, err := store.Feed(ctx, user, p.Next.Entry, pageRows)
+		if err != nil {
+			return p, err
+		}
+		for i := range entries {
+			e := &entries[i]
+			if e.Number != p.Next.Entry+1 {
+				if q.After.Entry >= 0 {
+					return p, fmt.Errorf("entry %d of the feed: %w", p.Next.Entry+1, ErrExpired)
+				}
+				p.Next.Entry, q.After.Entry = e.Number-1, 0
+			}
+			p.Next.Complete = e.At
+			if !q.To.IsZero() && !e.At.Before(q.To) {
+				p.More = false
+				return p, nil
+			}
+			if p.More, err = p.add(e, &q); p.More || err != nil {
+				return p, err
+			}
+			p.Next = Position{Entry: e.Number, Complete: e.At.Add(time.Microsecond)}
+		}
+		if p.More = len(entries) == pageRows; !p.More {
+			return p, nil
+		}
+	}
+	return p, nil
+}
+
+// add adds the wanted updates of an entry. It reports whether the page is full before the
+// entry's end.
+func (p *Page) add(e *models.FeedEntry, q *Query) (full bool, err error) {
+	at := 0 // of the next update in the entry
+	for i := range e.Chunks {
+		c := &e.Chunks[i]
+		for k := range c.Changes {
+			change := &c.Changes[k]
+			n := change.Recipients.Len()
+			if at+n <= p.Next.Skip {
+				at += n
+				continue
+			}
+			wanted := true
+			if q.Match != nil {
+				if wanted, err = q.Match(c.Chunk, change); err != nil {
+					return false, err
+				}
+			}
+			if !wanted {
+				at += n
+				p.Next.Skip = max(p.Next.Skip, at)
+				continue
+			}
+			for r := range change.Recipients.All() {
+				if at++; at <= p.Next.Skip {
+					continue
+				}
+				if len(p.Updates) >= q.Limit {
+					return true, nil
+				}
+				p.Next.Skip = at
+				p.Updates = append(p.Updates, Update{
+					Log:      c.Chunk.Log(r),
+					Number:   change.Number,
+					State:    change.State,
+					Reason:   change.Reason,
+					Provider: change.Provider,
+					At:       e.At,
+				})
+			}
+		}
+	}
+	return false, nil
+}
+
+// Find returns the position of the first update that is not before a time. Every entry that is
+// appended later must have a later time: see Complete.
+func Find(ctx context.Context, store models.FeedStore, user string, from time.Time) (Position, error) {
+	head, err := store.FeedHead(ctx, user)
+	if err != nil {
+		return Position{}, err
+	}
+	first, err := store.Feed(ctx, user, 0, 1)
+	if err != nil || len(first) == 0 {
+		return Position{}, err
+	}
+	// Entries may be removed meanwhile: then the next one is read, which is later, too.
+	low := first[0].Number
+	n := sort.Search(head.Number-low+1, func(i int) bool {
+		if err != nil {
+			return true
+		}
+		var found []models.FeedEntry
+		found, err = store.Feed(ctx, user, low+i-1, 1)
+		return err != nil || len(found) == 0 || !found[0].At.Before(from)
+	})
+	return Position{Entry: low + n - 1, Complete: from}, err
+}
+
+// Complete ends a feed up to a time: every entry that is appended later has a later time, even
+// by a process that was suspended for long. If the newest entry is older, Complete appends one
+// without updates.
+func Complete(ctx context.Context, store models.FeedStore, user string, until time.Time) error {
+	for {
+		head, err := store.FeedHead(ctx, user)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			return err
+		}
+		if !head.At.Before(until) {
+			return nil
+		}
+		err = store.AppendFeed(ctx, user, models.FeedEntry{
+			Number:  head.Number + 1,
+			Token:   models.NewToken(),
+			At:      models.LaterOf(time.Now().UTC().Truncate(time.Microsecond), head.At.Add(time.Microsecond)),
+			Settled: head.Settled,
+		})
+		if err != nil && !errors.Is(err, models.ErrExists) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package feed
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// tailPoll is how often a feed is read for those who wait for it.
+const tailPoll = 250 * time.Millisecond
+
+// Tails lets callers wait for new entries. However many wait for a feed, it is read once per
+// tailPoll; a feed for which nobody waits is not read. A process has one.
+type Tails struct {
+	store models.FeedStore
+
+	mu    sync.Mutex
+	tails map[string]*tail
+}
+
+// tail is a feed for which somebody waits.
+type tail struct {
+	waiting int
+	head    int           // number of the newest known entry
+	grown   chan struct{} // closed when head changes
+	stop    context.CancelFunc
+}
+
+// NewTails returns Tails.
+func NewTails(store models.FeedStore) *Tails { return &Tails{store: store, tails: map[string]*tail{}} }
+
+// Wait waits until a user's feed has an entry with a number greater than after. It returns nil
+// then, or the error of ctx.
+func (t *Tails) Wait(ctx context.Context, user string, after int) error {
+	v := t.enter(user, after)
+	defer t.leave(user, v)
+	for {
+		t.mu.Lock()
+		head, grown := v.head, v.grown
+		t.mu.Unlock()
+		if head > after {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// enter returns the tail of a user, which it starts if nobody waits for it.
+func (t *Tails) enter(user string, after int) *tail {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.tails[user]
+	if v == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		v = &tail{head: after, grown: make(chan struct{}), stop: cancel}
+		t.tails[user] = v
+		go t.follow(ctx, user, v)
+	}
+	v.waiting++
+	return v
+}
+
+// leave ends a wait, and the tail if nobody else waits for it.
+func (t *Tails) leave(user string, v *tail) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v.waiting--; v.waiting == 0 {
+		v.stop()
+		delete(t.tails, user)
+	}
+}
+
+// follow reads a feed until ctx ends. Reads that fail are tried again.
+func (t *Tails) follow(ctx context.Context, user string, v *tail) {
+	ticker := time.NewTicker(tailPoll)
+	defer ticker.Stop()
+	head := v.head
+	for {
+		found, err := t.store.Feed(ctx, user, head, 1)
+		if err == nil && len(found) > 0 {
+			head = found[0].Number
+			t.mu.Lock()
+			v.head = head
+			close(v.grown)
+			v.grown = make(chan struct{})
+			t.mu.Unlock()
+			continue // there may be more
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,318 @@
+// Package feed appends to the feeds of updates and reads them.
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	maxFeeds   = 1000     // feeds that a process keeps
+	maxTold    = 32_768   // chunks of which a process keeps what was told; some hundred bytes each
+	maxChunks  = 2000     // chunks in an entry
+	maxBytes   = 64 << 10 // estimated size of an entry
+	pageRows   = 20       // entries that are read at a time
+	settleLate = 10 * time.Second
+)
+
+// Chunk is the state of a chunk.
+type Chunk struct {
+	ID   models.ID
+	View models.FeedView
+}
+
+// Writer appends to feeds. Its methods may be called by many goroutines at once. Other
+// processes may append to the same feeds.
+type Writer struct {
+	store models.FeedStore
+	now   func() time.Time
+
+	feeds *lru.Cache[string, *state]
+	told  *lru.Cache[toldKey, models.Told]
+
+	mu   sync.Mutex
+	next uint64 // generation of the next state
+}
+
+// toldKey names a chunk and the state that keeps its value up to date.
+type toldKey struct {
+	generation uint64
+	chunk      models.ID
+}
+
+// NewWriter returns a Writer.
+func NewWriter(store models.FeedStore) *Writer {
+	return &Writer{
+		store: store,
+		now:   time.Now,
+		feeds: newCache[string, *state](maxFeeds),
+		told:  newCache[toldKey, models.Told](maxTold),
+	}
+}
+
+func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
+	c, err := lru.New[K, V](size)
+	if err != nil {
+		panic("feed: " + err.Error()) // the size is a positive constant
+	}
+	return c
+}
+
+// state is what a process knows of one feed. Its Told values in Writer.told are up to date
+// with its head.
+type state struct {
+	generation uint64
+
+	mu      sync.Mutex
+	known   bool      // head, at and settled were read
+	head    int       // number of the newest known entry
+	at      time.Time // of that entry
+	settled int
+	recent  []*recent // the entries after settled, ascending
+}
+
+// recent is an entry that told rows may be missing of.
+type recent struct {
+	entry models.FeedEntry
+	told  []models.Told // what this process has to store about its own entry
+	done  bool          // everything is stored
+	since time.Time     // when this process has read or appended it
+}
+
+// chunk returns what the entry tells of a chunk, or nil.
+func (r *recent) chunk(id models.ID) *models.FeedChunk {
+	i, ok := slices.BinarySearchFunc(r.entry.Chunks, id, func(c models.FeedChunk, id models.ID) int {
+		return c.Chunk.Compare(id)
+	})
+	if !ok {
+		return nil
+	}
+	return &r.entry.Chunks[i]
+}
+
+// state returns the state of a user's feed.
+func (w *Writer) state(user string) *state {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s, ok := w.feeds.Get(user); ok {
+		return s
+	}
+	w.next++
+	s := &state{generation: w.next}
+	w.feeds.Add(user, s)
+	return s
+}
+
+// Tell appends to a user's feed what it has not told of chunks of the user yet. A chunk may be
+// given once. After an error some may be told; Tell may be called again.
+func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
+	s := w.state(user)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	chunks = slices.Clone(chunks)
+	slices.SortFunc(chunks, func(a, b Chunk) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	if !s.known {
+		if err := w.catchUp(ctx, user, s); err != nil {
+			return err
+		}
+	}
+	for len(chunks) > 0 {
+		told, err := w.load(ctx, s, chunks[:min(len(chunks), maxChunks)])
+		if err != nil {
+			return err
+		}
+		d := w.draft(s, told, chunks)
+		if len(d.entry.Chunks) > 0 {
+			err = w.store.AppendFeed(ctx, user, d.entry)
+		}
+		switch {
+		case errors.Is(err, models.ErrExists): // what another process told meanwhile changes the difference
+			if err := w.catchUp(ctx, user, s); err != nil {
+				return err
+			}
+			continue
+		case errors.Is(err, models.ErrInvalid): // the store is not the one that was read
+			s.known = false
+			return err
+		case err != nil:
+			return err
+		}
+		w.apply(s, &d)
+		chunks = chunks[d.chunks:]
+	}
+	return w.settle(ctx, s)
+}
+
+// draft is an entry that is not appended yet.
+type draft struct {
+	entry  models.FeedEntry
+	told   []models.Told // of its chunks
+	chunks int           // number of chunks that were compared
+}
+
+// draft returns the next entry with the news of as many chunks as it may have.
+func (w *Writer) draft(s *state, told map[models.ID]models.Told, chunks []Chunk) draft {
+	d := draft{entry: models.FeedEntry{
+		Number:  s.head + 1,
+		Token:   models.NewToken(),
+		At:      models.LaterOf(w.now().UTC().Truncate(time.Microsecond), s.at.Add(time.Microsecond)),
+		Settled: s.settled,
+	}}
+	for size := 0; d.chunks < len(told) && size < maxBytes; d.chunks++ {
+		c := &chunks[d.chunks]
+		t := told[c.ID]
+		news, ok := t.News(&c.View)
+		if !ok {
+			continue
+		}
+		t.Apply(d.entry.Number, &news)
+		d.entry.Chunks, d.told = append(d.entry.Chunks, news), append(d.told, t)
+		size += 24
+		for i := range news.Changes {
+			size += 24 + 2*min(news.Changes[i].Recipients.Len(), models.MaxChunkRecipients/2)
+		}
+	}
+	return d
+}
+
+// apply makes an entry that was appended the head.
+func (w *Writer) apply(s *state, d *draft) {
+	if len(d.entry.Chunks) == 0 {
+		return
+	}
+	for i := range d.told {
+		w.told.Add(toldKey{s.generation, d.told[i].Chunk}, d.told[i])
+	}
+	s.head, s.at = d.entry.Number, d.entry.At
+	s.recent = append(s.recent, &recent{entry: d.entry, told: d.told, since: w.now()})
+}
+
+// catchUp reads the entries after the head; at first, those of which told rows may be missing.
+func (w *Writer) catchUp(ctx context.Context, user string, s *state) error {
+	if !s.known {
+		head, err := w.store.FeedHead(ctx, user)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			return err
+		}
+		w.mu.Lock()
+		w.next++ // values of before are not up to date
+		s.generation = w.next
+		w.mu.Unlock()
+		s.head, s.at, s.settled, s.recent = head.Settled, time.Time{}, head.Settled, nil
+		s.known = true
+	}
+	for {
+		page, err := w.store.Feed(ctx, user, s.head, pageRows)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			e := &page[i]
+			if e.Number != s.head+1 {
+				s.known = false
+				return fmt.Errorf("feed of %s: entry %d is missing: %w", user, s.head+1, models.ErrDamaged)
+			}
+			for k := range e.Chunks {
+				key := toldKey{s.generation, e.Chunks[k].Chunk}
+				if t, ok := w.told.Get(key); ok {
+					t.Apply(e.Number, &e.Chunks[k])
+					w.told.Add(key, t)
+				}
+			}
+			s.head, s.at = e.Number, e.At
+			s.recent = append(s.recent, &recent{entry: *e, done: len(e.Chunks) == 0, since: w.now()})
+			s.advance(e.Settled)
+		}
+		if len(page) < pageRows {
+			return nil
+		}
+	}
+}
+
+// advance drops entries up to a number, and the next ones that are done.
+func (s *state) advance(settled int) {
+	n := 0
+	for n < len(s.recent) && (s.recent[n].entry.Number <= settled || s.recent[n].done) {
+		s.settled = s.recent[n].entry.Number
+		n++
+	}
+	s.recent = slices.Delete(s.recent, 0, n)
+}
+
+// load returns what the feed has told of chunks up to the head.
+func (w *Writer) load(ctx context.Context, s *state, chunks []Chunk) (map[models.ID]models.Told, error) {
+	told := make(map[models.ID]models.Told, len(chunks))
+	var missing []models.ID
+	for i := range chunks {
+		id := chunks[i].ID
+		t, ok := w.told.Get(toldKey{s.generation, id})
+		if !ok {
+			missing = append(missing, id)
+			t.Chunk = id
+		}
+		told[id] = t
+	}
+	if len(missing) == 0 {
+		return told, nil
+	}
+	rows, err := w.store.Told(ctx, missing...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		told[rows[i].Chunk] = rows[i]
+	}
+	for _, id := range missing {
+		t := told[id]
+		for _, r := range s.recent {
+			if c := r.chunk(id); c != nil {
+				t.Apply(r.entry.Number, c)
+			}
+		}
+		told[id] = t
+		if t.Entry <= s.head {
+			w.told.Add(toldKey{s.generation, id}, t)
+		}
+	}
+	return told, nil
+}
+
+// settle stores what the recent entries have told: those of this process, and others whose
+// process seems to have stopped before it did so.
+func (w *Writer) settle(ctx context.Context, s *state) error {
+	for _, r := range s.recent {
+		own := r.told != nil
+		if r.done || !own && w.now().Sub(r.since) < settleLate {
+			continue
+		}
+		told := r.told
+		if !own {
+			chunks := make([]Chunk, len(r.entry.Chunks))
+			for i := range chunks {
+				chunks[i].ID = r.entry.Chunks[i].Chunk
+			}
+			all, err := w.load(ctx, s, chunks)
+			if err != nil {
+				return err
+			}
+			for _, t := range all {
+				told = append(told, t)
+			}
+		}
+		if err := w.store.PutTold(ctx, told...); err != nil {
+			return err
+		}
+		r.done, r.told = true, nil
+	}
+	s.advance(s.settled)
+	return nil
+}

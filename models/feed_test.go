@@ -1,0 +1,83 @@
+package models
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// TestPlainWasAlwaysQueued: if nothing has to be told of a view because it is plain, then no
+// log of it had another state when fewer entries and facts were known.
+func TestPlainWasAlwaysQueued(t *testing.T) {
+	t.Parallel()
+	plain := 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHistory(t)
+		for i := range h.facts {
+			if len(h.facts[i].Events) > 0 && rapid.IntRange(0, 5).Draw(t, "parsed again") == 0 {
+				again := h.facts[i].Events[0]
+				again.Kind, again.Reason, again.ParseRevision = Processed, "", int64(i+1)
+				h.facts = append(h.facts, Fact{Key: ParseRevisionKey(int64(i+1), NewInboxID(t0)), Events: []Event{again}})
+			}
+		}
+		full := Resolve(h.size, h.entries, h.facts)
+		view := full.ForFeed()
+		if _, news := (&Told{}).News(&view); news || full.Version == 0 {
+			return
+		}
+		plain++
+		var facts []Fact
+		for _, f := range h.facts {
+			if rapid.Bool().Draw(t, "known") {
+				facts = append(facts, f)
+			}
+		}
+		entries := h.entries[:rapid.IntRange(0, len(h.entries)).Draw(t, "entries")]
+		for _, s := range append(states(Resolve(h.size, entries, facts)), states(full)...) {
+			require.Equal(t, Queued, s)
+		}
+	})
+	require.NotZero(t, plain)
+}
+
+// TestNewsLeadToView: what was told, with the news of a view, is the view. Numbers have no
+// holes, and there are no news of it after that.
+func TestNewsLeadToView(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHistory(t)
+		told := Told{Chunk: NewBatchID(t0)}
+		numbers := make([]int, h.size+1)
+		for n := range len(h.entries) + len(h.facts) {
+			v := Resolve(h.size, h.entries[:min(n, len(h.entries))], h.facts[:max(0, n-len(h.entries))])
+			view := v.ForFeed()
+			news, ok := told.News(&view)
+			if !ok {
+				continue
+			}
+			for _, c := range news.Changes {
+				for r := range c.Recipients.All() {
+					numbers[r]++
+					require.Equal(t, numbers[r], c.Number)
+				}
+			}
+			told.Apply(n+1, &news)
+			before := told
+			told.Apply(n+1, &FeedChunk{})
+			require.Equal(t, before, told, "an entry counts once")
+			for r := 1; r <= h.size; r++ {
+				now := FeedChange{State: Queued}
+				for _, c := range told.Changes {
+					if c.Recipients.Has(r) {
+						now = c
+					}
+				}
+				s := v.Status(r)
+				require.True(t, now.same(&FeedChange{State: s.State, Reason: s.Reason, Provider: s.Provider}))
+			}
+			_, ok = told.News(&view)
+			require.False(t, ok)
+		}
+	})
+}
