@@ -84,7 +84,7 @@ var allowed = map[string][]string{
 	},
 	"consumers/evidence":  {"models", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
 	"consumers/rollup":    {"internal/priority", "models", "models/feed", "models/telemetry", "consumers/dispatch"},
-	"consumers/retention": {"models", "models/control", "models/telemetry"},
+	"consumers/retention": {"models", "models/control", "models/feed", "models/telemetry"},
 	"consumers":           {"internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"models", "models/...", "service/..."},
 	"unsubscribe":         {"service"},

@@ -73,7 +73,11 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 			user, batch.Time().Unix(), first[:], last[:]); err != nil {
 			return err
 		}
-		for _, cql := range []string{`DELETE FROM facts WHERE chunk_id = ?`, `DELETE FROM ledger WHERE chunk_id = ?`} {
+		for _, cql := range []string{
+			`DELETE FROM told WHERE chunk_id = ?`,
+			`DELETE FROM facts WHERE chunk_id = ?`,
+			`DELETE FROM ledger WHERE chunk_id = ?`,
+		} {
 			if err := each(ctx, chunks, func(ctx context.Context, n int) error {
 				id := batch.Chunk(n)
 				return s.exec(ctx, plain, cql, id[:])

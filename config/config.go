@@ -230,6 +230,8 @@ type Times struct {
 	// how long batches, logs and commands are kept, at least `KEEP_CONTENT`. Then batches answer 404, and only the sums of
 	// days stay
 	KeepLogs time.Duration `koanf:"keep_logs" range:">0"`
+	// how long updates can be read from `GET /v1/updates`
+	KeepUpdates time.Duration `koanf:"keep_updates" range:">0"`
 	// how long raw webhooks are kept (embedded store)
 	InboxKeep time.Duration `koanf:"inbox_keep" range:">0"`
 	// how long a shutdown waits for calls in flight

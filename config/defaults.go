@@ -66,6 +66,7 @@ func Defaults() Config {
 			Idempotency:    24 * time.Hour,
 			KeepContent:    90 * 24 * time.Hour,
 			KeepLogs:       400 * 24 * time.Hour,
+			KeepUpdates:    30 * 24 * time.Hour,
 		},
 	}
 }

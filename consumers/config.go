@@ -44,6 +44,7 @@ type Config struct {
 	SilencePoll    time.Duration // how often silent providers are detected
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	KeepLogs       time.Duration // how long everything else about a batch is kept, and commands
+	KeepUpdates    time.Duration // how long the entries of the feeds of updates are kept
 	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored
@@ -84,6 +85,7 @@ func DefaultConfig() Config {
 		SilencePoll:    5 * time.Second,
 		KeepContent:    90 * 24 * time.Hour,
 		KeepLogs:       400 * 24 * time.Hour,
+		KeepUpdates:    30 * 24 * time.Hour,
 		LookUpPause:    30 * time.Second,
 		SumsPoll:       time.Minute,
 		HistoryPoll:    5 * time.Second,
@@ -121,6 +123,7 @@ func (c Config) withDefaults() Config {
 	set(&c.SilencePoll, d.SilencePoll)
 	set(&c.KeepContent, d.KeepContent)
 	set(&c.KeepLogs, d.KeepLogs)
+	set(&c.KeepUpdates, d.KeepUpdates)
 	set(&c.LookUpPause, d.LookUpPause)
 	set(&c.SumsPoll, d.SumsPoll)
 	set(&c.HistoryPoll, d.HistoryPoll)
@@ -262,6 +265,7 @@ func (c *Config) retention() retention.Config {
 		Worker:         c.Worker,
 		KeepContent:    c.KeepContent,
 		KeepLogs:       c.KeepLogs,
+		KeepUpdates:    c.KeepUpdates,
 		FinalEventWait: c.FinalEventWait,
 		Logger:         c.Logger,
 	}

@@ -276,6 +276,12 @@ var (
 		nil,
 		nil,
 	)
+	feedDesc = prometheus.NewDesc(
+		"safedelivr_feed_lag_seconds",
+		"How long the oldest change that this worker knows of waits to be written to a feed of updates.",
+		nil,
+		nil,
+	)
 )
 
 // Describe implements prometheus.Collector.
@@ -283,7 +289,7 @@ func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		depthDesc, oldDesc, stateDesc, refuseDesc,
 		limitDesc, shareDesc, callsDesc, mineDesc,
-		workDesc, inboxDesc, lateDesc,
+		workDesc, inboxDesc, lateDesc, feedDesc,
 	} {
 		ch <- d
 	}
@@ -337,6 +343,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	inbox, agenda := e.agenda.Lags(time.Now())
 	put(inboxDesc, inbox.Seconds())
 	put(lateDesc, agenda.Seconds())
+	put(feedDesc, e.rollup.Lag(time.Now()).Seconds())
 }
 
 // watched sets the gauges to the results of the newest round of checks.

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // TestPromises drives an engine on the embedded backends at random: batches, answers and events of
@@ -251,6 +252,34 @@ func (m *promises) finish(t *rapid.T) {
 		v := m.view(t, b)
 		for r := 1; r <= b.Recipients; r++ {
 			m.kept(t, b, b.ID.Log(r), v.Status(r))
+		}
+	}
+	must(t, m.engine.Flush(context.Background()))
+	m.fed(t)
+}
+
+// fed compares the feed of updates with a recount of all logs.
+func (m *promises) fed(t *rapid.T) {
+	newest := map[models.ID]feed.Update{}
+	for p, more := feed.Begin, true; more; {
+		page, err := feed.Read(context.Background(), m.store, m.user, feed.Query{After: p, Limit: 7})
+		must(t, err)
+		for _, u := range page.Updates {
+			if before := newest[u.Log]; u.Number != before.Number+1 || u.At.Before(before.At) {
+				t.Fatalf("update %d of %s follows update %d", u.Number, u.Log, before.Number)
+			}
+			newest[u.Log] = u
+		}
+		p, more = page.Next, page.More
+	}
+	for _, b := range m.batches {
+		v := m.view(t, b)
+		for r := 1; r <= b.Recipients; r++ {
+			u, s := newest[b.ID.Log(r)], v.Status(r)
+			if u.State != s.State || u.Reason != s.Reason || u.Provider != s.Provider {
+				t.Fatalf("the feed says that %s is %s %s through %s, and a recount %s %s through %s, kills %d",
+					b.ID.Log(r), u.State, u.Reason, u.Provider, s.State, s.Reason, s.Provider, m.kills)
+			}
 		}
 	}
 }

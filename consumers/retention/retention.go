@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 const (
@@ -25,12 +26,14 @@ type Config struct {
 	Worker         string
 	KeepContent    time.Duration // content and recipients, after acceptance
 	KeepLogs       time.Duration // everything else about a batch, after acceptance; commands
+	KeepUpdates    time.Duration // entries of the feeds of updates
 	FinalEventWait time.Duration // how long accepted mail waits for a final event
 	Logger         *slog.Logger
 }
 
 // Store is the part of models.Store that the purge needs.
 type Store interface {
+	models.FeedStore
 	Users(ctx context.Context) ([]models.User, error)
 	Keys(ctx context.Context, user string) ([]models.Key, error)
 	RemoveKey(ctx context.Context, user, key string) error
@@ -88,8 +91,9 @@ func (r *Retention) round(ctx context.Context) {
 
 // Purge removes the content and the recipients of all batches that were accepted more than
 // KeepContent before now, and their address indexes. It removes everything but the sums of
-// days about batches of days that ended KeepLogs before now, and older commands. An error
-// about one user does not stop the purge of the others.
+// days about batches of days that ended KeepLogs before now, and older commands. It removes
+// updates that were written more than KeepUpdates before now. An error about one user does not
+// stop the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
 	if err != nil {
@@ -108,7 +112,8 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 		if n > 0 {
 			r.log.Info("old batches removed", "user_id", users[i].ID, "batches", n)
 		}
-		err = errors.Join(err, r.purgeKeys(ctx, users[i].ID, now.Add(-r.cfg.KeepLogs)))
+		err = errors.Join(err, r.purgeKeys(ctx, users[i].ID, now.Add(-r.cfg.KeepLogs)),
+			feed.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepUpdates)))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}

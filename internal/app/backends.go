@@ -188,7 +188,7 @@ func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
 	t := &cfg.Times
 	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
-	c.KeepContent, c.KeepLogs, c.SilenceLeast = t.KeepContent, t.KeepLogs, t.Silence
+	c.KeepContent, c.KeepLogs, c.KeepUpdates, c.SilenceLeast = t.KeepContent, t.KeepLogs, t.KeepUpdates, t.Silence
 	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
 	c.AttachmentMemory = cfg.Limits.AttachmentMemory
 	c.InboxAge = min(c.InboxAge, t.Recheck)

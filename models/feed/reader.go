@@ -162,6 +162,23 @@ func Find(ctx context.Context, store models.FeedStore, user string, from time.Ti
 	return Position{Entry: low + n - 1, Complete: from}, err
 }
 
+// Drop removes the entries that are older than a time. It keeps those that a Writer may need, and
+// may keep others.
+func Drop(ctx context.Context, store models.FeedStore, user string, older time.Time) error {
+	head, err := store.FeedHead(ctx, user)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p, err := Find(ctx, store, user, older)
+	if err != nil {
+		return err
+	}
+	return store.DropFeed(ctx, user, min(p.Entry, head.Settled)+1)
+}
+
 // Complete ends a feed up to a time: every entry that is appended later has a later time, even
 // by a process that was suspended for long. If the newest entry is older, Complete appends one
 // without updates.
