@@ -48,6 +48,7 @@ var allowed = map[string][]string{
 	"service/flow":        {"models", "models/telemetry"},
 	"service/requestlog":  {"models", "models/codec"},
 	"service/table":       {"models"},
+	"service/updates":     {"models", "models/feed", "service/problem"},
 	"service/walk":        {"models"},
 	"service/quota":       {"models"},
 	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",

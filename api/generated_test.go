@@ -52,7 +52,7 @@ var usual = map[string][]string{
 	"time_zone": {"Europe/Vienna", "UTC"}, "from_time": {"09:00"}, "weekdays": {"monday", "sunday"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
 	"tags": {"welcome", "v2"}, "template": {"none"}, "name": {"welcome", "Ann"}, "language": {"de"}, "category": {"receipt"},
-	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""},
+	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""}, "wait": {"0s", "1ms"},
 }
 
 // text returns a string that the schema of a field describes, most of the time.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -28,8 +29,21 @@ func (s *Server) limit(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
+	end = sync.OnceFunc(end)
+	c.Set(endKey, end)
 	defer end()
 	c.Next()
+}
+
+// endKey is the key of the function that ends the count of a request.
+const endKey = "end"
+
+// idle ends the count of a request, which will only wait: it takes none of the requests that
+// its caller may make at once.
+func idle(c *gin.Context) {
+	if end, ok := c.MustGet(endKey).(func()); ok {
+		end()
+	}
 }
 
 // refusalPause is the time for which a request over a limit waits for its answer, so that a

@@ -12,17 +12,6 @@ import (
 // logFilter returns the filter in the query.
 func logFilter(c *gin.Context) (service.LogFilter, error) {
 	var wrong service.Mistakes
-	moment := func(name string) time.Time {
-		text := c.Query(name)
-		if text == "" {
-			return time.Time{}
-		}
-		t, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			wrong.Wrong(service.Pointer(name), "invalid_value", "%s must be a time like 2026-01-31T12:00:00Z.", name)
-		}
-		return t
-	}
 	f := service.LogFilter{
 		State:     models.State(c.Query("state")),
 		Reason:    models.Reason(c.Query("reason")),
@@ -33,10 +22,23 @@ func logFilter(c *gin.Context) (service.LogFilter, error) {
 		Doubled:   c.Query("doubled") == "true",
 		Email:     emailOf(c),
 		Part:      c.Query("q"),
-		From:      moment("from"),
-		To:        moment("to"),
+		From:      moment(c, "from", &wrong),
+		To:        moment(c, "to", &wrong),
 	}
 	return f, wrong.In(invalidQuery())
+}
+
+// moment returns the time in a parameter of the query; zero: there is none.
+func moment(c *gin.Context, name string, wrong *service.Mistakes) time.Time {
+	text := c.Query(name)
+	if text == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		wrong.Wrong(service.Pointer(name), "invalid_value", "%s must be a time like 2026-01-31T12:00:00Z.", name)
+	}
+	return t
 }
 
 // listLogs is GET /v1/batches/{id}/logs.

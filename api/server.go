@@ -86,6 +86,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/templates", s.listTemplates)
 	read.GET("/templates/:name", s.getTemplate)
 	read.GET("/templates/:name/versions", s.templateVersions)
+	read.GET("/updates", s.listUpdates)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)

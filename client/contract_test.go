@@ -110,6 +110,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Preview":            client.Preview{},
 		"Request":            client.Request{},
 		"Worker":             client.Worker{},
+		"Update":             client.Update{},
 	} {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
@@ -237,6 +238,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
 	require.NoError(t, err(c.Usage(ctx)))
+	require.NoError(t, err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})))
 	for _, key := range []string{"", "key"} {
 		require.NoError(t, err(c.UserLimits(ctx, "ann", key)))
 		require.NoError(t, err(c.SetUserLimits(ctx, "ann", key, map[string]int64{"requests_per_second": 5}, "why")))

@@ -28,6 +28,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/quota"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 	"github.com/safedelivr/safedelivr/service/templates"
+	"github.com/safedelivr/safedelivr/service/updates"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -138,6 +139,7 @@ type Service struct {
 	intake       intake.Config
 	templates    *templates.Library
 	drafts       *drafts.Library
+	updates      *updates.Reader
 	guard        *idempotency.Guard
 	onAccept     func(*models.Batch, models.Chunk)
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
@@ -180,6 +182,7 @@ func New(d Deps) *Service {
 		announce:     map[models.Lane]*announce.Announcer{},
 		templates:    templates.New(d.Store),
 		drafts:       drafts.New(d.Store),
+		updates:      updates.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
 		lines:        requestlog.New(d.Store, cfg.Logger),
@@ -233,6 +236,7 @@ func (s *Service) Close() {
 			g.Go(func() error { a.Close(); return nil })
 		}
 		_ = g.Wait() // never an error
+		s.updates.Close()
 		s.uses.wg.Wait()
 		s.access.Close()
 		s.lines.Close()
@@ -315,6 +319,9 @@ func (s *Service) Templates() *templates.Library { return s.templates }
 
 // Drafts returns the drafts of all users.
 func (s *Service) Drafts() *drafts.Library { return s.drafts }
+
+// Updates returns the feeds of updates of all users.
+func (s *Service) Updates() *updates.Reader { return s.updates }
 
 // Once calls do for a change by the caller, and gives repeats of the request its result.
 func Once[T any](

@@ -41,6 +41,9 @@ func (d *drill) count(ctx context.Context) error {
 	if err := d.compareDays(ctx, &total); err != nil {
 		return err
 	}
+	if err := d.countFeed(ctx); err != nil {
+		return err
+	}
 	if out, err := d.environment.command(ctx, d.env, "check", "--user", d.user.Name); err != nil {
 		d.res.wrong("safedelivr check: %v: %s", err, out)
 	}
@@ -83,6 +86,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}
+		d.logged = append(d.logged, told{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)
 		if err := d.countLog(ctx, l, n, &counted); err != nil {

@@ -49,6 +49,9 @@ type drill struct {
 	killed  int         // processes, while they worked
 	woken   []time.Time // when a frozen worker was woken
 
+	follower *follower
+	logged   []told // the logs that were counted
+
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
 
@@ -108,6 +111,11 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.startServers(ctx); err != nil {
 		return err
 	}
+	d.follower = d.follow(ctx)
+	defer func() {
+		d.follower.cancel()
+		<-d.follower.done
+	}()
 	if err := d.rehearse(ctx); err != nil {
 		return err
 	}

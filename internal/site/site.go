@@ -28,6 +28,7 @@ var pageHTML string
 var first = []string{
 	"README.md", "docs/configuration.md", "docs/operating.md", "docs/proxy.md", "docs/webhooks.md", "docs/api.md",
 	"docs/templates.md",
+	"docs/updates.md",
 	"docs/errors.md", "docs/commands.md", "docs/metrics.md", "docs/reliability.md", "docs/benchmarks.md",
 	"docs/comparison.md",
 }

@@ -37,11 +37,11 @@ type Update struct {
 
 // Query selects updates.
 type Query struct {
-	After Position
-	To    time.Time // only updates before it; zero: all
-	Limit int       // number of updates, at least 1
+	After    Position
+	From, To time.Time // only updates of this time, without its end; zero: all
+	Limit    int       // number of updates, at least 1
 	// Match reports whether updates are wanted. nil: all are.
-	Match func(chunk models.ID, c *models.FeedChange) (bool, error)
+	Match func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error)
 }
 
 // Page is a part of a feed.
@@ -80,8 +80,10 @@ func Read(ctx context.Context, store models.FeedStore, user string, q Query) (Pa
 				p.More = false
 				return p, nil
 			}
-			if p.More, err = p.add(e, &q); p.More || err != nil {
-				return p, err
+			if !e.At.Before(q.From) {
+				if p.More, err = p.add(ctx, e, &q); p.More || err != nil {
+					return p, err
+				}
 			}
 			p.Next = Position{Entry: e.Number, Complete: e.At.Add(time.Microsecond)}
 		}
@@ -94,7 +96,7 @@ func Read(ctx context.Context, store models.FeedStore, user string, q Query) (Pa
 
 // add adds the wanted updates of an entry. It reports whether the page is full before the
 // entry's end.
-func (p *Page) add(e *models.FeedEntry, q *Query) (full bool, err error) {
+func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full bool, err error) {
 	at := 0 // of the next update in the entry
 	for i := range e.Chunks {
 		c := &e.Chunks[i]
@@ -107,7 +109,7 @@ func (p *Page) add(e *models.FeedEntry, q *Query) (full bool, err error) {
 			}
 			wanted := true
 			if q.Match != nil {
-				if wanted, err = q.Match(c.Chunk, change); err != nil {
+				if wanted, err = q.Match(ctx, c.Chunk, change); err != nil {
 					return false, err
 				}
 			}
@@ -181,8 +183,9 @@ func Drop(ctx context.Context, store models.FeedStore, user string, older time.T
 
 // Complete ends a feed up to a time: every entry that is appended later has a later time, even
 // by a process that was suspended for long. If the newest entry is older, Complete appends one
-// without updates.
+// without updates. A time in the future counts as now.
 func Complete(ctx context.Context, store models.FeedStore, user string, until time.Time) error {
+	until = models.EarlierOf(until, time.Now()).Truncate(time.Microsecond)
 	for {
 		head, err := store.FeedHead(ctx, user)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {

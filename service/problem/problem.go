@@ -22,6 +22,7 @@ const (
 	Unauthorized             // the credentials belong to no user
 	Forbidden                // the caller is known but lacks permission
 	NotFound                 // the thing does not exist or belongs to another user
+	Gone                     // the thing is not kept any more
 	NotAllowed               // the thing does not support this operation
 	Conflict                 // the present state of the thing does not allow it
 	TooLarge                 // a limit of this server is exceeded
@@ -37,6 +38,7 @@ var statuses = map[Kind]int{
 	Unauthorized: http.StatusUnauthorized,
 	Forbidden:    http.StatusForbidden,
 	NotFound:     http.StatusNotFound,
+	Gone:         http.StatusGone,
 	NotAllowed:   http.StatusMethodNotAllowed,
 	Conflict:     http.StatusConflict,
 	TooLarge:     http.StatusRequestEntityTooLarge,

@@ -1,0 +1,269 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/updates"
+)
+
+// fed is a fixture with a batch whose updates are told.
+type fed struct {
+	*fixture
+	*feed.Writer
+	batch models.ID
+}
+
+// newFed returns a fixture with a batch of n recipients, which has tags and metadata.
+func newFed(t *testing.T, n int, change ...func(*setup)) *fed {
+	t.Helper()
+	f := &fed{fixture: newFixture(t, change...)}
+	f.Writer = feed.NewWriter(f.store)
+	f.batch = f.accept(n)
+	return f
+}
+
+// accept posts a batch of n recipients.
+func (f *fed) accept(n int) models.ID {
+	f.Helper()
+	var to []string
+	for i := range n {
+		to = append(to, fmt.Sprintf(`{"email": "a%d@example.com", "metadata": {"n": "%d"}}`, i+1, i+1))
+	}
+	r := f.post(batchOf(f.T, `{"tags": ["welcome"], "metadata": {"n": "batch", "run": "7"}, "to": [`+strings.Join(to, ",")+`]}`))
+	id, err := models.ParseBatchID(r.object(f.T)["id"].(string))
+	require.NoError(f, err)
+	return id
+}
+
+// end ends recipients of a batch of n, and tells it.
+func (f *fed) end(batch models.ID, n int, who ...int) {
+	f.Helper()
+	ctx := f.Context()
+	entries, facts, err := f.store.Record(ctx, batch)
+	require.NoError(f, err)
+	require.NoError(f, f.store.Append(ctx, batch, models.Entry{
+		Number:     len(entries) + 1,
+		Token:      models.NewToken(),
+		Kind:       models.Ending,
+		At:         time.Now().UTC(),
+		Reason:     models.Expired,
+		Recipients: models.SetOf(who...),
+	}))
+	entries, _, err = f.store.Record(ctx, batch)
+	require.NoError(f, err)
+	view := models.Resolve(n, entries, facts).ForFeed()
+	require.NoError(f, f.Tell(ctx, f.user, []feed.Chunk{{ID: batch, View: view}}))
+}
+
+// read reads a page.
+func (f *fed) read(query string, args ...any) (p updates.Page) {
+	f.Helper()
+	r := f.get("/v1/updates?" + fmt.Sprintf(query, args...))
+	require.Equal(f, http.StatusOK, r.Status, "%s", r.Body)
+	require.NoError(f, json.Unmarshal(r.Body, &p))
+	return p
+}
+
+// recipients returns the numbers of the recipients of updates.
+func recipients(us []updates.Update) (out []int) {
+	for i := range us {
+		out = append(out, us[i].Log.Recipient())
+	}
+	return out
+}
+
+// TestUpdates reads updates in pages: each one once, with metadata and tags, and with a cursor at the end
+// that goes on with what comes.
+func TestUpdates(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 5)
+	p := f.read("")
+	require.Empty(t, p.Updates)
+	require.True(t, p.Complete.IsZero())
+	start := p.Next
+	f.end(f.batch, 5, 2, 4, 5)
+	p = f.read("limit=2&cursor=%s", start)
+	require.Equal(t, []int{2, 4}, recipients(p.Updates))
+	require.True(t, p.More)
+	u := p.Updates[0]
+	require.Equal(t, f.batch, u.Batch)
+	require.Equal(t, 1, u.Number)
+	require.Equal(t, models.Failed, u.State)
+	require.Equal(t, models.Expired, u.Reason)
+	require.Equal(t, map[string]string{"n": "2", "run": "7"}, u.Metadata)
+	require.Equal(t, []string{"welcome"}, u.Tags)
+	require.False(t, p.Complete.After(u.At))
+	p = f.read("limit=2&cursor=%s", p.Next)
+	require.Equal(t, []int{5}, recipients(p.Updates))
+	require.False(t, p.More)
+	require.True(t, p.Complete.After(u.At))
+	end := p.Next
+	require.Empty(t, f.read("cursor=%s", end).Updates)
+	require.Equal(t, p.Position, f.read("cursor=%s", end).Position)
+	f.end(f.batch, 5, 1)
+	require.Equal(t, []int{1}, recipients(f.read("cursor=%s", end).Updates))
+
+	other := f.get("/v1/updates?cursor="+end, "Authorization", "Bearer "+f.foreign)
+	require.Equal(t, http.StatusBadRequest, other.Status, "a cursor is of one user")
+	require.Equal(t, http.StatusOK, f.get("/v1/updates", "Authorization", "Bearer "+f.foreign).Status)
+}
+
+// TestUpdateFilters selects updates by batch, tag and state.
+func TestUpdateFilters(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 3)
+	other := f.accept(2)
+	f.end(f.batch, 3, 1, 2)
+	f.end(other, 2, 2)
+	require.Len(t, f.read("").Updates, 3)
+	p := f.read("batch=%s", other)
+	require.Len(t, p.Updates, 1)
+	require.Equal(t, other.Log(2), p.Updates[0].Log)
+	require.Len(t, f.read("tag=welcome&state=failed").Updates, 3)
+	require.Empty(t, f.read("tag=other").Updates)
+	require.Empty(t, f.read("state=success").Updates)
+	require.Len(t, f.read("batch=%s&limit=1&cursor=%s", f.batch, f.read("batch=%s&limit=1", f.batch).Next).Updates, 1)
+}
+
+// TestUpdateRanges: ranges of time that touch have each update once, and nothing appears in a range that has
+// passed.
+func TestUpdateRanges(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 200)
+	begin := time.Now()
+	times := []time.Time{begin}
+	for r := 1; r <= 200; r++ {
+		f.end(f.batch, 200, r)
+		if r%40 == 0 {
+			at := time.Now()
+			times = append(times, at)
+			if r == 80 { // the range is closed: a writer with a slow clock writes behind it
+				require.NoError(t, feed.Complete(t.Context(), f.store, f.user, at))
+				require.False(t, f.read("to=%s", stamp(at)).Complete.Before(at))
+			}
+		}
+	}
+	var all []int
+	for i := range times[1:] {
+		p := f.read("from=%s&to=%s&limit=1000", stamp(times[i]), stamp(times[i+1]))
+		require.False(t, p.Complete.Before(times[i+1].Truncate(time.Microsecond)))
+		require.False(t, p.More)
+		for _, u := range p.Updates {
+			require.False(t, u.At.Before(times[i].Truncate(time.Microsecond)))
+			require.True(t, u.At.Before(times[i+1]))
+		}
+		all = append(all, recipients(p.Updates)...)
+	}
+	require.Len(t, all, 200)
+	require.IsIncreasing(t, all)
+	p := f.read("from=%s", stamp(time.Now()))
+	require.Empty(t, p.Updates)
+	require.Empty(t, f.read("from=%s", stamp(time.Now().Add(time.Hour))).Updates)
+}
+
+func stamp(t time.Time) string { return url.QueryEscape(t.UTC().Format(time.RFC3339Nano)) }
+
+// TestUpdatesWait: requests wait for updates, more of them than may be made at once, and one poll serves all.
+func TestUpdatesWait(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 3, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 20} })
+	f.end(f.batch, 3, 1)
+	end := f.read("").Next
+	began := time.Now()
+	require.Empty(t, f.read("wait=100ms&cursor=%s", end).Updates)
+	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() { // a client that leaves
+		_, err := f.server.svc.Updates().Read(ctx, f.user, updates.Query{Cursor: end, Wait: updates.MaxWait})
+		left <- err
+	}()
+	leave()
+	require.Error(t, <-left)
+
+	var group sync.WaitGroup
+	for range 200 {
+		group.Go(func() {
+			r := f.get("/v1/updates?wait=50s&cursor=" + end)
+			for r.Status == http.StatusTooManyRequests { // all come at the same time
+				r = f.get("/v1/updates?wait=50s&cursor=" + end)
+			}
+			var p updates.Page
+			assert.NoError(t, json.Unmarshal(r.Body, &p))
+			assert.Equal(t, []int{2}, recipients(p.Updates))
+		})
+	}
+	time.Sleep(time.Second)
+	f.end(f.batch, 3, 2)
+	group.Wait()
+
+	r := f.get("/v1/updates?wait=1h")
+	require.Equal(t, http.StatusBadRequest, r.Status)
+	done := make(chan updates.Page, 1)
+	end = f.read("").Next
+	go func() { done <- f.read("wait=50s&cursor=%s", end) }()
+	time.Sleep(100 * time.Millisecond)
+	f.server.svc.Updates().Close() // the server stops
+	require.Empty(t, (<-done).Updates)
+}
+
+// TestUpdatesAsLines reads updates as NDJSON.
+func TestUpdatesAsLines(t *testing.T) {
+	t.Parallel()
+	const n = 2500
+	f := newFed(t, 3)
+	ids := make([]feed.Chunk, n)
+	for i := range ids {
+		view := models.Resolve(1, []models.Entry{{Number: 1, Kind: models.Ending, Recipients: models.SetOf(1)}}, nil).ForFeed()
+		ids[i] = feed.Chunk{ID: models.NewBatchID(time.Now()), View: view}
+	}
+	require.NoError(t, f.Tell(t.Context(), f.user, ids))
+	for _, limit := range []int{n + 1, n - 1, 5} {
+		r := f.get(fmt.Sprintf("/v1/updates?limit=%d", limit), "Accept", "text/html, application/x-ndjson")
+		require.Equal(t, http.StatusOK, r.Status)
+		require.Equal(t, "application/x-ndjson", r.Header.Get("Content-Type"))
+		lines := bytes.Split(bytes.TrimSuffix(r.Body, []byte("\n")), []byte("\n"))
+		require.Len(t, lines, min(n, limit)+1)
+		seen := map[models.ID]bool{}
+		for _, line := range lines[:len(lines)-1] {
+			var u updates.Update
+			require.NoError(t, json.Unmarshal(line, &u))
+			require.False(t, seen[u.Log])
+			seen[u.Log] = true
+		}
+		var end updates.Position
+		require.NoError(t, json.Unmarshal(lines[len(lines)-1], &end))
+		require.Equal(t, limit < n, end.More)
+		require.Len(t, f.read("limit=1000&cursor=%s", end.Next).Updates, min(1000, max(0, n-limit)))
+	}
+}
+
+// TestExpiredCursor: a cursor before updates that are removed is an error, and not a gap.
+func TestExpiredCursor(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 5)
+	f.end(f.batch, 5, 1)
+	cursor := f.read("").Next
+	for _, r := range []int{2, 3, 4} {
+		f.end(f.batch, 5, r)
+	}
+	require.NoError(t, feed.Drop(t.Context(), f.store, f.user, time.Now()))
+	r := f.get("/v1/updates?cursor=" + cursor)
+	require.Equal(t, http.StatusGone, r.Status)
+	require.Equal(t, "cursor_expired", r.problem(t).Code)
+	require.Equal(t, []int{4}, recipients(f.read("").Updates), "the newest entry is always kept")
+}

@@ -1,0 +1,131 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// Update is a change of the state, the reason or the provider of a log.
+type Update struct {
+	// Log is the ID of the log, and Number that of the update: the updates of a log are 1, 2, 3, ….
+	Log    string `json:"log"`
+	Number int    `json:"number"`
+	// Batch is the ID of the log's batch.
+	Batch    string    `json:"batch"`
+	State    State     `json:"state"`
+	Reason   string    `json:"reason,omitempty"`
+	Provider string    `json:"provider,omitempty"`
+	At       time.Time `json:"at"`
+	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long as their content is kept,
+	// and so are the tags.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+}
+
+// UpdateOptions select updates. The zero value selects all that are kept.
+type UpdateOptions struct {
+	// PageSize is how many updates each request asks for, 1 to 1,000. The default is 1,000.
+	PageSize int
+	// Cursor is where to begin: that of an earlier read. By default it is the oldest update that is kept.
+	Cursor string
+	// From and To bound the time of the updates: [From, To).
+	From, To time.Time
+	// Batch is the ID of a batch.
+	Batch string
+	Tag   string
+	State State
+	// Wait is how long each request waits for an update, up to a minute. Zero: it does not wait.
+	Wait time.Duration
+}
+
+func (o *UpdateOptions) query() url.Values {
+	query := parameters(map[string]string{
+		"cursor": o.Cursor,
+		"from":   moment(o.From),
+		"to":     moment(o.To),
+		"batch":  o.Batch,
+		"tag":    o.Tag,
+		"state":  string(o.State),
+	})
+	if o.Wait > 0 {
+		query.Set("wait", o.Wait.String())
+	}
+	query.Set("limit", strconv.Itoa(cmp.Or(o.PageSize, maxUpdates)))
+	return query
+}
+
+const maxUpdates = 1000
+
+// UpdatePage is a part of the updates.
+type UpdatePage struct {
+	Updates []Update `json:"updates"`
+	// Next is the cursor behind the page. It is there even if nothing is new.
+	Next string `json:"next_cursor"`
+	// More says that there is more to read now, also if the page is empty.
+	More bool `json:"more"`
+	// Complete is a time: no update before it follows. It is zero if nothing was ever written.
+	Complete time.Time `json:"complete_until,omitzero"`
+}
+
+// UpdatePage reads one page of updates. Call it again with its Next as the Cursor.
+func (c *Client) UpdatePage(ctx context.Context, o UpdateOptions, options ...CallOption) (UpdatePage, error) {
+	var out UpdatePage
+	return out, c.get(ctx, route("updates"), o.query(), &out, options)
+}
+
+// Updates reads updates one after the other. It is for one goroutine.
+type Updates struct {
+	client   *Client
+	options  UpdateOptions
+	complete time.Time
+	page     []Update // those that were read and not returned
+	read     bool     // page was read, and next and more are about what follows it
+	next     string
+	more     bool
+}
+
+// Updates returns a reader of updates. It makes no request.
+func (c *Client) Updates(o UpdateOptions) *Updates {
+	return &Updates{client: c, options: o}
+}
+
+// All returns the updates in order. With the option Wait it waits for those that come, and ends only with ctx, after an
+// error, or when no update before To can follow. Without it, it ends when there is none. It may be called again, also
+// after an error: it goes on behind the last update that it has returned.
+func (u *Updates) All(ctx context.Context) iter.Seq2[Update, error] {
+	return func(yield func(Update, error) bool) {
+		for {
+			for len(u.page) > 0 {
+				v := u.page[0]
+				u.page = u.page[1:]
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if u.read {
+				u.options.Cursor, u.read = u.next, false
+				ended := !u.options.To.IsZero() && !u.complete.Before(u.options.To)
+				if !u.more && (u.options.Wait <= 0 || ended) {
+					return
+				}
+			}
+			p, err := u.client.UpdatePage(ctx, u.options)
+			if err != nil {
+				yield(Update{}, err)
+				return
+			}
+			u.page, u.read, u.next, u.more, u.complete = p.Updates, true, p.Next, p.More, p.Complete
+		}
+	}
+}
+
+// Cursor returns the place behind the last page whose updates were all returned by All. A reader that begins with it
+// returns the next update, and before it those of the present page again.
+func (u *Updates) Cursor() string { return u.options.Cursor }
+
+// Complete returns a time: no update before it follows behind the present page.
+func (u *Updates) Complete() time.Time { return u.complete }

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/updates"
+)
+
+// updatesFlags are the flags of updates.
+type updatesFlags struct {
+	user, from, state string
+	follow, json      bool
+	query             updates.Query
+}
+
+func (c *cli) updatesCommand() *cobra.Command {
+	var o updatesFlags
+	cmd := &cobra.Command{
+		Use:   "updates",
+		Short: "What became of the mail of a user, oldest first",
+		Args:  takes(0, 0),
+		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log. With --follow
+new ones are printed as they come. With --json each line is an update as GET /v1/updates has it.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				return c.updates(ctx, svc, &o)
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
+	f.BoolVar(&o.follow, "follow", false, "go on with those that come")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.StringVar(&o.from, "from", "", "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)")
+	f.StringVar(&o.query.Batch, "batch", "", "only those of this batch")
+	f.StringVar(&o.query.Tag, "tag", "", "only those of batches with this tag")
+	f.StringVar(&o.state, "state", "", "only those to this state: queued, success, failed or cancelled")
+	return cmd
+}
+
+func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags) error {
+	u, err := c.sendingUser(ctx, svc, o.user)
+	if err != nil {
+		return err
+	}
+	q := o.query
+	q.State, q.Limit = models.State(o.state), updates.MaxLimit
+	if o.from != "" {
+		if q.From, err = time.Parse(time.RFC3339, o.from); err != nil {
+			return errors.New("--from: a time like 2026-01-31T12:00:00Z")
+		}
+	}
+	enc := json.NewEncoder(c.out)
+	for {
+		page, err := svc.Updates().Read(ctx, u.ID, q)
+		if err != nil {
+			if o.follow && ctx.Err() != nil {
+				return nil //nolint:nilerr // the user has ended it
+			}
+			return explain(err)
+		}
+		for i := range page.Updates {
+			v := &page.Updates[i]
+			if o.json {
+				err = enc.Encode(v)
+			} else {
+				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-9s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, v.State,
+					words(v.Provider, string(v.Reason)))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if !page.More && !o.follow {
+			return nil
+		}
+		q.Cursor, q.Wait = page.Next, 0
+		if o.follow && !page.More {
+			q.Wait = updates.MaxWait
+		}
+	}
+}
+
+// words joins texts that are not empty.
+func words(texts ...string) (out string) {
+	for _, t := range texts {
+		if t != "" && out != "" {
+			out += "  "
+		}
+		out += t
+	}
+	return out
+}

@@ -1,0 +1,147 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+)
+
+// told is an update, as far as it is compared.
+type told struct {
+	log    string
+	number int
+	state  client.State
+	reason string
+	at     time.Time
+}
+
+func toldOf(u *client.Update) told {
+	return told{log: u.Log, number: u.Number, state: u.State, reason: u.Reason, at: u.At}
+}
+
+// follower reads the feed of updates while things break.
+type follower struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	read   []told // after done
+}
+
+// follow starts a follower. After an error, as while the API is away, it goes on where it stopped.
+func (d *drill) follow(ctx context.Context) *follower {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{cancel: cancel, done: make(chan struct{})}
+	updates := d.client.Updates(client.UpdateOptions{Wait: 5 * time.Second, PageSize: 200})
+	go func() {
+		defer close(f.done)
+		for ctx.Err() == nil {
+			for u, err := range updates.All(ctx) {
+				if err != nil {
+					break
+				}
+				f.read = append(f.read, toldOf(&u))
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return f
+}
+
+// countFeed reads the feed of updates to its end, and compares it with the logs and with what the follower has read.
+func (d *drill) countFeed(ctx context.Context) error {
+	updates := d.client.Updates(client.UpdateOptions{})
+	var all []told
+	newest := map[string]told{}
+	why := ""
+	err := poll(ctx, 30*time.Second, "the feed agrees with the logs", func() (bool, error) {
+		for u, err := range updates.All(ctx) {
+			if err != nil {
+				return false, err
+			}
+			if why := follows(newest[u.Log], &u); why != "" {
+				d.res.wrong("update %d of log %s %s", u.Number, u.Log, why)
+			}
+			newest[u.Log] = toldOf(&u)
+			all = append(all, toldOf(&u))
+		}
+		why = ""
+		for _, l := range d.logged {
+			if why = d.differs(ctx, &l, newest[l.log]); why != "" {
+				break
+			}
+		}
+		return why == "", nil
+	})
+	if why != "" && ctx.Err() == nil {
+		d.res.wrong("the feed of updates: %s", why)
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	d.follower.cancel()
+	<-d.follower.done
+	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
+		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
+	}
+	return d.countRanges(ctx, all)
+}
+
+// follows says why an update may not follow on the one before of its log; "" if it may.
+func follows(before told, u *client.Update) string {
+	switch {
+	case u.Number != before.number+1:
+		return fmt.Sprintf("follows update %d", before.number)
+	case u.At.Before(before.at):
+		return "is older than the one before"
+	}
+	return ""
+}
+
+// differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since it
+// was counted.
+func (d *drill) differs(ctx context.Context, l *told, newest told) string {
+	if newest.state == l.state && newest.reason == l.reason {
+		return ""
+	}
+	now, err := d.client.Log(ctx, l.log)
+	if err != nil {
+		return err.Error()
+	}
+	if newest.state == now.State && newest.reason == now.Reason {
+		return ""
+	}
+	return fmt.Sprintf("log %s is %s %s, and its update %d says %s %s", l.log, now.State, now.Reason, newest.number,
+		newest.state, newest.reason)
+}
+
+// countRanges reads the feed in ranges of time that touch.
+func (d *drill) countRanges(ctx context.Context, all []told) error {
+	if len(all) == 0 {
+		return nil
+	}
+	var read []told
+	from := time.Time{}
+	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
+		part := d.client.Updates(client.UpdateOptions{From: from, To: to})
+		for u, err := range part.All(ctx) {
+			if err != nil {
+				return err
+			}
+			read = append(read, toldOf(&u))
+		}
+		if part.Complete().Before(to) {
+			d.res.wrong("the updates before %s are complete only until %s", to, part.Complete())
+		}
+		from = to
+	}
+	if !slices.Equal(read, all) {
+		d.res.wrong("ranges of time that touch have %d updates, and the feed has %d", len(read), len(all))
+	}
+	return nil
+}
