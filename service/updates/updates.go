@@ -161,8 +161,8 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 	if q.Wait < 0 || q.Wait > MaxWait {
 		bad("wait", "wait must be a time from 0s to %s.", MaxWait)
 	}
-	if !q.From.IsZero() && !q.To.IsZero() && !q.From.Before(q.To) {
-		bad("to", "to must be later than from.")
+	if !q.From.IsZero() && !q.To.IsZero() && q.To.Before(q.From) {
+		bad("to", "to must not be earlier than from.")
 	}
 	if q.State != "" && !q.State.Valid() {
 		bad("state", "state must be queued, success, failed or cancelled.")

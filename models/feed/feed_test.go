@@ -1,0 +1,293 @@
+package feed
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// chunk returns a chunk of size recipients of which some have ended, in a version.
+func chunk(id models.ID, size, version int, ended models.Set) Chunk {
+	entries := []models.Entry{{Number: 1, Kind: models.Ending, Reason: models.Expired, Recipients: ended}}
+	for n := 2; n <= version; n++ {
+		entries = append(entries, models.Entry{Number: n, Kind: models.Ending})
+	}
+	return Chunk{ID: id, View: models.Resolve(size, entries, nil).ForFeed()}
+}
+
+// readAll reads a feed to its end.
+func readAll(t *testing.T, s models.FeedStore, user string, limit int) (all []Update) {
+	t.Helper()
+	for p, more := Begin, true; more; {
+		page, err := Read(t.Context(), s, user, Query{After: p, Limit: limit})
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Updates), limit)
+		all, p, more = append(all, page.Updates...), page.Next, page.More
+	}
+	return all
+}
+
+// TestManyChunks: the news of many chunks are several entries of a bounded size, and can be read in pages
+// of any size.
+func TestManyChunks(t *testing.T) {
+	t.Parallel()
+	s, user := sqlitetest.Open(t), models.NewUserID()
+	var chunks []Chunk
+	for range 3 * maxChunks / 2 {
+		chunks = append(chunks, chunk(models.NewBatchID(time.Now()), 2, 1, models.SetOf(1, 2)))
+	}
+	odd := models.Set{}
+	for n := 1; n < 1000; n += 2 {
+		odd.Add(n)
+	}
+	for range 200 {
+		chunks = append(chunks, chunk(models.NewBatchID(time.Now()), 1000, 1, odd))
+	}
+	require.NoError(t, NewWriter(s).Tell(t.Context(), user, chunks))
+	entries, err := s.Feed(t.Context(), user, 0, 1000)
+	require.NoError(t, err)
+	require.Greater(t, len(entries), 3)
+	for i := range entries {
+		require.LessOrEqual(t, len(entries[i].Chunks), maxChunks)
+		require.Equal(t, i+1, entries[i].Number)
+	}
+	all := readAll(t, s, user, 7919)
+	require.Len(t, all, 3*maxChunks+200*500)
+	require.Equal(t, all, readAll(t, s, user, 97))
+	require.NoError(t, NewWriter(s).Tell(t.Context(), user, chunks))
+	head, err := s.FeedHead(t.Context(), user)
+	require.NoError(t, err)
+	require.Equal(t, len(entries), head.Number, "nothing is new")
+}
+
+// forgetful is a store that does not store what was told.
+type forgetful struct{ models.Store }
+
+func (s forgetful) PutTold(context.Context, ...models.Told) error { return models.ErrUnavailable }
+
+// TestSettle: what a worker that stopped has told is known to others, and stored by them some time later.
+// Only then may its entries be dropped.
+func TestSettle(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, user, id := sqlitetest.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
+	stopped := NewWriter(forgetful{s})
+	require.Error(t, stopped.Tell(ctx, user, []Chunk{chunk(id, 9, 1, models.SetOf(1))}))
+	var late time.Duration
+	w := NewWriter(s)
+	w.now = func() time.Time { return time.Now().Add(late) }
+	tell := func(chunk Chunk) models.FeedEntry {
+		require.NoError(t, w.Tell(ctx, user, []Chunk{chunk}))
+		head, err := s.FeedHead(ctx, user)
+		require.NoError(t, err)
+		return head
+	}
+	require.Equal(t, 1, tell(chunk(id, 9, 1, models.SetOf(1))).Number)
+	head := tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	require.Equal(t, 2, head.Number)
+	require.Zero(t, head.Settled)
+	require.NoError(t, Drop(ctx, s, user, time.Now().Add(time.Hour)))
+	require.Len(t, readAll(t, s, user, 10), 2, "they may be needed")
+	rows, err := s.Told(ctx, id)
+	require.NoError(t, err)
+	require.Empty(t, rows)
+
+	late = settleLate
+	tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	rows, err = s.Told(ctx, id)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	require.Equal(t, 1, rows[0].Entry)
+	head = tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	require.Equal(t, 3, head.Settled)
+	require.NoError(t, Drop(ctx, s, user, time.Now().Add(time.Hour)))
+	require.Len(t, readAll(t, s, user, 10), 1)
+	_, err = Read(ctx, s, user, Query{After: Position{Entry: 1}, Limit: 1})
+	require.ErrorIs(t, err, ErrExpired)
+	require.Equal(t, 5, tell(chunk(id, 9, 2, models.SetOf(1, 2))).Number)
+	newest := readAll(t, s, user, 10)
+	require.Equal(t, id.Log(2), newest[len(newest)-1].Log)
+}
+
+// TestWritersTogether: writers of one feed that are asked for the same at the same time tell it once.
+func TestWritersTogether(t *testing.T) {
+	t.Parallel()
+	s, user := sqlitetest.Open(t), models.NewUserID()
+	ids := make([]models.ID, 20)
+	for i := range ids {
+		ids[i] = models.NewBatchID(time.Now())
+	}
+	var group sync.WaitGroup
+	var failed atomic.Value
+	for range 4 {
+		w := NewWriter(s)
+		group.Go(func() {
+			for version := 1; version <= 10; version++ {
+				var chunks []Chunk
+				for _, n := range rand.Perm(len(ids)) {
+					chunks = append(chunks, chunk(ids[n], 10, version, models.SetTo(version)))
+				}
+				if err := w.Tell(context.Background(), user, chunks); err != nil {
+					failed.Store(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	require.Nil(t, failed.Load())
+	seen := map[models.ID]bool{}
+	for _, u := range readAll(t, s, user, 13) {
+		require.False(t, seen[u.Log], "once")
+		require.Equal(t, 1, u.Number)
+		seen[u.Log] = true
+	}
+	require.Len(t, seen, 10*len(ids))
+}
+
+// TestFind finds positions by time.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, user := sqlitetest.Open(t), models.NewUserID()
+	_, err := Find(ctx, s, user, time.Now())
+	require.ErrorIs(t, err, models.ErrNotFound)
+	var at []time.Time
+	for n := 1; n <= 50; n++ {
+		e := models.FeedEntry{Number: n, Token: models.NewToken(), At: time.UnixMicro(int64(1000 * n)).UTC(), Settled: n - 1}
+		require.NoError(t, s.AppendFeed(ctx, user, e))
+		at = append(at, e.At)
+	}
+	require.NoError(t, Drop(ctx, s, user, at[9]))
+	for n := 10; n <= 50; n++ {
+		for d, want := range map[time.Duration]int{0: n - 1, -time.Microsecond: n - 1, time.Microsecond: n} {
+			p, err := Find(ctx, s, user, at[n-1].Add(d))
+			require.NoError(t, err)
+			require.Equal(t, want, max(p.Entry, 9), "%d %s", n, d)
+		}
+	}
+	p, err := Read(ctx, s, user, Query{After: Position{Entry: 20}, To: at[29], Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, 29, p.Next.Entry)
+	require.Equal(t, at[29], p.Next.Complete)
+	before := time.Now().Add(-time.Second)
+	require.NoError(t, Complete(ctx, s, user, before))
+	head, err := s.FeedHead(ctx, user)
+	require.NoError(t, err)
+	require.Equal(t, 51, head.Number)
+	require.False(t, head.At.Before(before.Truncate(time.Microsecond)))
+	require.Equal(t, 49, head.Settled)
+	require.NoError(t, Complete(ctx, s, user, before))
+	require.NoError(t, Complete(ctx, s, user, time.Now().Add(time.Hour)), "the future counts as now")
+}
+
+// counting counts the reads of feeds.
+type counting struct {
+	models.Store
+	reads atomic.Int64
+}
+
+func (s *counting) Feed(ctx context.Context, user string, after, limit int) ([]models.FeedEntry, error) {
+	s.reads.Add(1)
+	return s.Store.Feed(ctx, user, after, limit)
+}
+
+// TestTails: many who wait for a feed cost as many reads as one, and none when they have left.
+func TestTails(t *testing.T) {
+	t.Parallel()
+	s, user := &counting{Store: sqlitetest.Open(t)}, models.NewUserID()
+	tails := NewTails(s)
+	ctx, leave := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	var woken, left atomic.Int64
+	for i := range 400 {
+		group.Go(func() {
+			after := 0
+			if i%2 == 0 {
+				after = 1
+			}
+			if tails.Wait(ctx, user, after) == nil {
+				woken.Add(1)
+			} else {
+				left.Add(1)
+			}
+		})
+	}
+	time.Sleep(3 * tailPoll)
+	require.Less(t, s.reads.Load(), int64(20))
+	require.Zero(t, woken.Load())
+	w := NewWriter(s)
+	require.NoError(t, w.Tell(t.Context(), user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
+	require.Eventually(t, func() bool { return woken.Load() == 200 }, 10*time.Second, time.Millisecond)
+	leave()
+	group.Wait()
+	require.EqualValues(t, 200, left.Load())
+	reads := s.reads.Load()
+	time.Sleep(2 * tailPoll)
+	require.LessOrEqual(t, s.reads.Load(), reads+1)
+	require.NoError(t, tails.Wait(t.Context(), user, 0), "an entry that is there needs no wait")
+}
+
+// BenchmarkTell tells the ends of 50,000 mails, as a second of much work does: in chunks of 1,000, in
+// batches of one recipient, and one event after the other in chunks that were told before.
+func BenchmarkTell(b *testing.B) {
+	const changes = 50_000
+	for _, bench := range []struct {
+		name   string
+		size   int // of a chunk
+		rounds int // in which its recipients end
+	}{{"Bulk", 1000, 1}, {"One", 1, 1}, {"Events", 1000, 20}} {
+		b.Run(bench.name, func(b *testing.B) {
+			s, user := sqlitetest.Open(b), models.NewUserID()
+			w := NewWriter(s)
+			for b.Loop() {
+				b.StopTimer()
+				ids := make([]models.ID, changes/bench.size)
+				for i := range ids {
+					ids[i] = models.NewBatchID(time.Now())
+				}
+				ended := make([]models.Set, len(ids))
+				for round := range bench.rounds {
+					b.StopTimer()
+					chunks := make([]Chunk, len(ids))
+					for i, id := range ids {
+						for r := 1 + round; r <= bench.size; r += bench.rounds {
+							ended[i].Add(r)
+						}
+						chunks[i] = chunk(id, bench.size, round+1, ended[i])
+					}
+					b.StartTimer()
+					if err := w.Tell(b.Context(), user, chunks); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			b.ReportMetric(float64(changes*b.N)/b.Elapsed().Seconds(), "changes/s")
+			b.StopTimer()
+			size, entries := 0, 0
+			for after := 0; ; entries++ {
+				es, err := s.Feed(b.Context(), user, after, 1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if len(es) == 0 {
+					break
+				}
+				after, size = es[0].Number, size+len(codec.EncodeFeedEntry(&es[0]))
+			}
+			b.ReportMetric(float64(size)/float64(changes*b.N), "B/change")
+			b.ReportMetric(float64(entries)/float64(b.N), "entries")
+		})
+	}
+}
