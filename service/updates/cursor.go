@@ -26,7 +26,7 @@ func encode(user string, p feed.Position) string {
 	if !p.Complete.IsZero() {
 		micro = p.Complete.UnixMicro()
 	}
-	b = binary.BigEndian.AppendUint64(b, uint64(micro)) //nolint:gosec // decode reverses it
+	b = binary.BigEndian.AppendUint64(b, uint64(micro))
 	return base64.RawURLEncoding.EncodeToString(append(b, sumOf(user, b)...))
 }
 
