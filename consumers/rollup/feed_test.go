@@ -320,7 +320,7 @@ func TestFeedIsRecount(t *testing.T) {
 				OnUnknown:  models.Hold,
 				Recipients: size,
 				Chunks:     1,
-				Deadline:   time.Now().Add(time.Hour),
+				ExpiresAt:  time.Now().Add(time.Hour),
 			}
 			first := models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, size)}
 			require.NoError(t, store.PutBatch(context.Background(), *b, first))
