@@ -1,0 +1,192 @@
+// Package endpoints posts updates of users' mail to their endpoints.
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/expirable"
+
+	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// The times and bounds of posts.
+const (
+	poll        = 2 * time.Second  // how often new endpoints are looked for
+	leased      = 45 * time.Second // longer than a round
+	roundTime   = 5 * time.Second  // after which a round begins no further post
+	idleRound   = 5 * time.Second  // the longest pause between two rounds
+	atOnce      = 10               // posts to an endpoint at once
+	pageUpdates = 1000             // updates that are read at a time
+	maxRetries  = 1000             // posts that wait for a retry; while there are so many, no new one is made
+	maxFailures = 5                // failures in a row after which only retries are made
+	maxAttempts = 100              // attempts that are kept for people
+	maxFailing  = 5 * 24 * time.Hour
+	pageRows    = 100
+	cached      = time.Minute // how long what a batch has is used; it may be erased or removed
+)
+
+// Delays are the times before the retries of a post.
+var Delays = []time.Duration{
+	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute,
+	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// Config configures a Poster.
+type Config struct {
+	Worker string
+	Client *outbound.Client
+	Delays []time.Duration // before the retries of a post; default Delays
+	Logger *slog.Logger
+}
+
+// Store is the part of models.Store that a Poster needs.
+type Store interface {
+	models.FeedStore
+	models.DocumentStore
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
+}
+
+// Poster posts updates to endpoints: each has a cursor in the feed of its user, and a queue, retries and
+// a breaker of its own, so that one that is slow or down delays no other. One worker at a time posts to an
+// endpoint. Every update is posted at least once, unless its retries are used up.
+type Poster struct {
+	cfg   Config
+	log   *slog.Logger
+	store Store
+	tails *feed.Tails
+
+	batches *expirable.LRU[models.ID, *models.Batch]
+	chunks  *expirable.LRU[models.ID, []map[string]string] // metadata of recipients
+
+	mu      sync.Mutex
+	running map[string]bool // by key of the endpoint
+}
+
+// New returns a Poster.
+func New(cfg Config, store Store) *Poster {
+	if cfg.Delays == nil {
+		cfg.Delays = Delays
+	}
+	return &Poster{
+		cfg:     cfg,
+		log:     cfg.Logger,
+		store:   store,
+		tails:   feed.NewTails(store),
+		batches: expirable.NewLRU[models.ID, *models.Batch](1000, nil, cached),
+		chunks:  expirable.NewLRU[models.ID, []map[string]string](100, nil, cached),
+		running: map[string]bool{},
+	}
+}
+
+// Run posts until ctx ends.
+func (p *Poster) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	for {
+		if err := p.startAll(ctx, &all); err != nil && ctx.Err() == nil {
+			p.log.Warn("cannot list the endpoints; will retry", "err", err)
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// startAll starts the work on all endpoints on which nobody works.
+func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
+	for after := ""; ; {
+		page, err := endpoint.List(ctx, p.store, "", after, pageRows)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			e := &page[i]
+			if after = e.Key(); e.Disabled == nil && p.begin(after) {
+				all.Go(func() {
+					defer p.end(e.Key())
+					if err := p.work(ctx, e); err != nil && ctx.Err() == nil {
+						p.log.Warn("cannot post to an endpoint; will retry", "endpoint", e.ID, "user_id", e.User, "err", err)
+					}
+				})
+			}
+		}
+		if len(page) < pageRows {
+			return nil
+		}
+	}
+}
+
+func (p *Poster) begin(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.running[key] {
+		return false
+	}
+	p.running[key] = true
+	return true
+}
+
+func (p *Poster) end(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.running, key)
+}
+
+// work posts to an endpoint until ctx ends, the endpoint is disabled or removed, or another worker
+// posts to it.
+func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
+	name := "endpoint/" + e.Key()
+	held := false
+	defer func() {
+		if held {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+			defer cancel()
+			_, _ = p.store.Lease(ctx, name, p.cfg.Worker, 0) // it ends anyway
+		}
+	}()
+	for ctx.Err() == nil {
+		var err error
+		if held, err = p.store.Lease(ctx, name, p.cfg.Worker, leased); err != nil || !held {
+			return err
+		}
+		now, version, err := endpoint.Get(ctx, p.store, e.User, e.ID)
+		if errors.Is(err, models.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if now.Disabled != nil {
+			return nil
+		}
+		r := round{p: p, e: &now, version: version}
+		next, err := r.run(ctx)
+		if err != nil {
+			return err
+		}
+		p.rest(ctx, &r, next)
+	}
+	return nil
+}
+
+// rest waits until a time, or until the feed has grown if new posts may be made.
+func (p *Poster) rest(ctx context.Context, r *round, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if r.free() <= 0 {
+		<-ctx.Done()
+		return
+	}
+	_ = p.tails.Wait(ctx, r.e.User, r.state.Next.Entry) // it only ends the rest earlier
+}

@@ -1,0 +1,437 @@
+package endpoints
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+const patience = 30 * time.Second
+
+// received is a post that a receiver got.
+type received struct {
+	id      string
+	types   []endpoint.Type
+	updates []view
+	header  http.Header
+	status  int // that was answered
+}
+
+// receiver is an application that gets posts. It verifies each with the library of Standard Webhooks.
+type receiver struct {
+	t      *testing.T
+	url    string
+	answer func(w http.ResponseWriter, n int) // to the nth post, from 1; nil: 204
+
+	mu     sync.Mutex
+	secret string
+	posts  []received
+}
+
+func newReceiver(t *testing.T, answer func(w http.ResponseWriter, n int)) *receiver {
+	r := &receiver{t: t, answer: answer}
+	s := httptest.NewServer(r)
+	t.Cleanup(s.Close)
+	r.url = s.URL
+	return r
+}
+
+// status returns an answer with a status for the first posts, and 204 for the others.
+func status(code, first int) func(w http.ResponseWriter, n int) {
+	return func(w http.ResponseWriter, n int) {
+		if n <= first {
+			w.WriteHeader(code)
+		} else {
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}
+}
+
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (r *recorder) WriteHeader(code int) { r.status = code; r.ResponseWriter.WriteHeader(code) }
+
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // the sender was stopped
+	}
+	r.mu.Lock()
+	verifier, err := standardwebhooks.NewWebhook(r.secret)
+	r.mu.Unlock()
+	if err == nil {
+		err = verifier.Verify(body, req.Header)
+	}
+	var m struct {
+		Type endpoint.Type
+		Data json.RawMessage
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	p := received{id: req.Header.Get("webhook-id"), header: req.Header}
+	add := func(kind endpoint.Type, raw json.RawMessage) {
+		var v view
+		if err == nil {
+			err = json.Unmarshal(raw, &v)
+		}
+		p.types, p.updates = append(p.types, kind), append(p.updates, v)
+	}
+	if m.Type == "batch" {
+		var all []struct {
+			Type endpoint.Type
+			Data json.RawMessage
+		}
+		err = json.Unmarshal(m.Data, &all)
+		for i := range all {
+			add(all[i].Type, all[i].Data)
+		}
+	} else {
+		add(m.Type, m.Data)
+	}
+	if err != nil {
+		r.t.Errorf("a post that is not valid: %v: %s", err, body)
+	}
+	r.mu.Lock()
+	n := len(r.posts) + 1
+	r.posts = append(r.posts, p)
+	r.mu.Unlock()
+	rec := &recorder{ResponseWriter: w, status: http.StatusOK}
+	if r.answer != nil {
+		r.answer(rec, n)
+	}
+	r.mu.Lock()
+	r.posts[n-1].status = rec.status
+	r.mu.Unlock()
+}
+
+// got returns the posts so far.
+func (r *receiver) got() []received {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]received(nil), r.posts...)
+}
+
+// accepted returns the updates of the posts that were accepted, in their order.
+func (r *receiver) accepted() (out []view) {
+	for _, p := range r.got() {
+		if p.status/100 == 2 {
+			out = append(out, p.updates...)
+		}
+	}
+	return out
+}
+
+// fixture is a store with a feed of one user.
+type fixture struct {
+	t     *testing.T
+	store models.Store
+	user  string
+	head  int
+}
+
+func newFixture(t *testing.T) *fixture {
+	return &fixture{t: t, store: sqlitetest.Open(t), user: models.NewUserID()}
+}
+
+// batch stores a batch of n recipients.
+func (f *fixture) batch(n int, change func(*models.Batch)) models.ID {
+	f.t.Helper()
+	b := models.Batch{
+		ID: models.NewBatchID(time.Now()), User: f.user, Recipients: n, Chunks: 1, ExpiresAt: time.Now().Add(time.Hour),
+		Content:   models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t", Tags: []string{"a"}},
+		OnUnknown: models.Hold, Lane: models.Bulk, Category: "news", Metadata: map[string]string{"run": "7"},
+	}
+	if change != nil {
+		change(&b)
+	}
+	rs := make([]models.Recipient, n)
+	for i := range rs {
+		rs[i] = models.Recipient{Email: fmt.Sprintf("u%d@x.test", i+1)}
+	}
+	rs[0].Metadata = map[string]string{"customer": "1"}
+	require.NoError(f.t, f.store.PutBatch(f.t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
+	return b.ID
+}
+
+// tell appends the same update of some recipients of a batch to the feed.
+func (f *fixture) tell(batch models.ID, number int, s models.State, recipients ...int) {
+	f.t.Helper()
+	f.head++
+	require.NoError(f.t, f.store.AppendFeed(f.t.Context(), f.user, models.FeedEntry{
+		Number: f.head, Token: models.NewToken(), At: time.Now().UTC().Truncate(time.Microsecond),
+		Chunks: []models.FeedChunk{{Chunk: batch, Version: int64(f.head), Changes: []models.FeedChange{
+			{State: s, Provider: "sg", Number: number, Recipients: models.SetOf(recipients...)},
+		}}},
+	}))
+}
+
+// endpoint stores an endpoint of a receiver.
+func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoint.Endpoint {
+	f.t.Helper()
+	e := &endpoint.Endpoint{
+		ID: models.NewUserID(), User: f.user, URL: r.url, Secrets: []endpoint.Secret{endpoint.NewSecret()},
+		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
+	}
+	if change != nil {
+		change(e)
+	}
+	r.mu.Lock()
+	r.secret = e.Secrets[0].String()
+	r.mu.Unlock()
+	require.NoError(f.t, endpoint.Put(f.t.Context(), f.store, e, 0))
+	return e
+}
+
+// run posts until stop is called.
+func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
+	if delays == nil {
+		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
+	}
+	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	p := New(Config{
+		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
+	}, f.store)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	f.t.Cleanup(stop)
+	return stop
+}
+
+func (f *fixture) state(e *endpoint.Endpoint) endpoint.State {
+	f.t.Helper()
+	s, _, err := endpoint.StateOf(f.t.Context(), f.store, e)
+	require.NoError(f.t, err)
+	return s
+}
+
+func (f *fixture) eventually(ok func() bool) {
+	f.t.Helper()
+	require.Eventually(f.t, ok, patience, 5*time.Millisecond)
+}
+
+// TestUpdatesArePosted: an endpoint gets each update that it wants, signed, with what the sender has given along, and
+// those that follow as they come.
+func TestUpdatesArePosted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	all, some := newReceiver(t, nil), newReceiver(t, nil)
+	news := f.batch(2, nil)
+	receipt := f.batch(1, func(b *models.Batch) { b.Category = "receipt" })
+	e := f.endpoint(all, func(e *endpoint.Endpoint) { e.Headers = map[string]string{"Authorization": "Bearer x"} })
+	f.endpoint(some, func(e *endpoint.Endpoint) {
+		e.Types, e.Categories = []endpoint.Type{endpoint.Failed}, []string{"receipt"}
+	})
+	f.tell(news, 1, models.Success, 1, 2)
+	f.run("w")
+	f.eventually(func() bool { return len(all.accepted()) == 2 })
+	f.tell(receipt, 1, models.Success, 1)
+	f.tell(news, 1, models.Failed, 1)
+	f.tell(receipt, 2, models.Failed, 1)
+	f.eventually(func() bool { return len(all.accepted()) == 5 && len(some.accepted()) == 1 })
+
+	first := all.got()[0]
+	if first.updates[0].Log != news.Log(1).String() { // several are posted at once
+		first = all.got()[1]
+	}
+	require.Equal(t, "Bearer x", first.header.Get("Authorization"))
+	require.Equal(t, []endpoint.Type{endpoint.Delivered}, first.types)
+	require.Equal(t, view{
+		Log: news.Log(1).String(), Number: 1, Batch: news.String(), State: models.Success, Provider: "sg",
+		At: first.updates[0].At, Metadata: map[string]string{"run": "7", "customer": "1"}, Tags: []string{"a"},
+	}, first.updates[0])
+	require.Equal(t, []endpoint.Type{endpoint.Failed}, some.got()[0].types)
+	require.Equal(t, 2, some.accepted()[0].Number)
+	f.eventually(func() bool { return f.state(e).Posted == 5 })
+}
+
+// TestBatchesOfUpdates: an endpoint may get up to a thousand updates in one post.
+func TestBatchesOfUpdates(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	f.endpoint(r, func(e *endpoint.Endpoint) { e.Batch = true })
+	for range 3 {
+		b := f.batch(900, nil)
+		recipients := make([]int, 900)
+		for i := range recipients {
+			recipients[i] = i + 1
+		}
+		f.tell(b, 1, models.Success, recipients...)
+	}
+	f.run("w")
+	f.eventually(func() bool { return len(r.accepted()) == 2700 })
+	require.Len(t, r.got(), 3)
+	logs := map[string]bool{}
+	for _, v := range r.accepted() {
+		logs[v.Log] = true
+	}
+	require.Len(t, logs, 2700)
+}
+
+// TestFailedPostIsRepeated: a post that is refused, redirected or not answered in time is repeated with the same ID. Other
+// posts go on meanwhile.
+func TestFailedPostIsRepeated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, func(w http.ResponseWriter, n int) {
+		switch n {
+		case 1:
+			w.WriteHeader(http.StatusInternalServerError)
+		case 2:
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(http.StatusFound)
+		case 3:
+			panic(http.ErrAbortHandler) // the connection is closed
+		default:
+			w.WriteHeader(http.StatusAccepted)
+		}
+	})
+	e := f.endpoint(r, nil)
+	b := f.batch(3, nil)
+	f.tell(b, 1, models.Success, 1, 2, 3)
+	f.run("w")
+	f.eventually(func() bool { return len(r.accepted()) == 3 && f.state(e).Posted == 3 })
+	ids := map[string]bool{}
+	for _, p := range r.got() {
+		ids[p.id] = true
+	}
+	require.Len(t, r.got(), 6)
+	require.Len(t, ids, 3)
+	s := f.state(e)
+	require.Empty(t, s.Retries)
+	require.Zero(t, s.Failures)
+	require.Len(t, s.Attempts, 6)
+	require.Equal(t, 1, s.Attempts[0].Tried)
+}
+
+// TestGivenUp: a post whose retries are used up is counted, and what follows is posted.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, status(http.StatusBadRequest, 3))
+	e := f.endpoint(r, func(e *endpoint.Endpoint) { e.Ordered = true })
+	b := f.batch(2, nil)
+	f.tell(b, 1, models.Success, 1, 2)
+	f.run("w", time.Millisecond, time.Millisecond)
+	f.eventually(func() bool { return len(r.accepted()) == 1 && f.state(e).Posted == 1 })
+	require.EqualValues(t, 1, f.state(e).GivenUp)
+	for i, p := range r.got() { // in order: the second waited for the first
+		require.Equal(t, b.Log(1+i/3).String(), p.updates[0].Log)
+	}
+}
+
+// TestFailingEndpointGetsFewPosts: an endpoint that fails all the time gets one retry after the other instead of all updates,
+// and all of them when it is back. Another endpoint is not delayed.
+func TestFailingEndpointGetsFewPosts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	down, up := newReceiver(t, status(http.StatusServiceUnavailable, 14)), newReceiver(t, nil)
+	f.endpoint(down, nil)
+	f.endpoint(up, nil)
+	b := f.batch(500, nil)
+	recipients := make([]int, 500)
+	for i := range recipients {
+		recipients[i] = i + 1
+	}
+	f.tell(b, 1, models.Failed, recipients...)
+	f.run("w", 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond)
+	f.eventually(func() bool { return len(up.accepted()) == 500 })
+	require.LessOrEqual(t, len(down.got()), 14)
+	f.eventually(func() bool { return len(down.accepted()) == 500 })
+}
+
+// TestGone: an endpoint that answers 410 gets nothing more until it is enabled again. Then it gets what it missed.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, status(http.StatusGone, 1))
+	e := f.endpoint(r, nil)
+	b := f.batch(2, nil)
+	f.tell(b, 1, models.Success, 1)
+	f.run("w")
+	disabled := func() (endpoint.Endpoint, int) {
+		e, version, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+		require.NoError(t, err)
+		return e, version
+	}
+	f.eventually(func() bool { e, _ := disabled(); return e.Disabled != nil })
+	f.tell(b, 1, models.Success, 2)
+	now, version := disabled()
+	require.Contains(t, now.Disabled.Why, "410")
+	now.Disabled, now.Replay = nil, nil
+	now.Generation++
+	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
+	f.eventually(func() bool { return len(r.accepted()) == 2 })
+
+	now, version = disabled()
+	now.Replay = &feed.Position{}
+	now.Generation++
+	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
+	f.eventually(func() bool { return len(r.accepted()) == 4 })
+}
+
+// TestNothingIsMissed: through failures, workers that stop at any time and two that run at once, every update is posted, and a
+// repeat has the number of the update.
+func TestNothingIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, many := range []bool{false, true} {
+		f := newFixture(t)
+		r := newReceiver(t, func(w http.ResponseWriter, _ int) {
+			if rand.IntN(4) == 0 {
+				w.WriteHeader(http.StatusBadGateway)
+			}
+		})
+		f.endpoint(r, func(e *endpoint.Endpoint) { e.Batch = many })
+		delays := slices.Repeat([]time.Duration{time.Millisecond}, 20) // none is given up
+		stop := f.run("other", delays...)
+		want := map[string]int{}
+		for round := range 10 {
+			b := f.batch(20, nil)
+			stopThis := f.run(fmt.Sprint("w", round), delays...)
+			for i := range 20 {
+				f.tell(b, 1, models.Success, i+1)
+				want[b.Log(i+1).String()]++
+			}
+			if round%3 == 0 {
+				stop()
+				stop = stopThis
+				continue
+			}
+			stopThis()
+		}
+		f.eventually(func() bool {
+			got := map[string]bool{}
+			for _, v := range r.accepted() {
+				require.Equal(t, 1, v.Number)
+				got[v.Log] = true
+			}
+			return len(got) == len(want)
+		})
+		stop()
+	}
+}

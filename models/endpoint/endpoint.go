@@ -1,0 +1,263 @@
+// Package endpoint has the addresses of users' applications to which updates are posted, and
+// how posts are signed.
+package endpoint
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// Type is what happened to a log.
+type Type string
+
+// The types.
+const (
+	Delivered Type = "log.delivered"
+	Failed    Type = "log.failed"
+	Cancelled Type = "log.cancelled"
+	Queued    Type = "log.queued" // it was final before
+	Test      Type = "test"
+)
+
+// Types lists the types that an endpoint may choose.
+var Types = []Type{Delivered, Failed, Cancelled, Queued}
+
+// TypeOf returns the type of an update that leads to a state.
+func TypeOf(s models.State) Type {
+	switch s {
+	case models.Success:
+		return Delivered
+	case models.Failed:
+		return Failed
+	case models.Cancelled:
+		return Cancelled
+	case models.Queued:
+	}
+	return Queued
+}
+
+// MaxBatch is how many updates a post has at most.
+const MaxBatch = 1000
+
+// Endpoint is an address to which updates of its user's mail are posted.
+type Endpoint struct {
+	ID          string            `json:"id"`
+	User        string            `json:"user"`
+	URL         string            `json:"url"`
+	Description string            `json:"description,omitempty"`
+	Types       []Type            `json:"types,omitempty"`      // empty: all
+	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
+	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
+	Batch       bool              `json:"batch,omitempty"`      // up to MaxBatch updates in a post
+	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
+	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
+	Secrets     []Secret          `json:"secrets"`              // the newest first
+	Created     time.Time         `json:"created"`
+	Disabled    *Disabled         `json:"disabled,omitempty"`
+	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
+	// Replay, the position from which updates are posted from now on; nil: where it is.
+	Generation int            `json:"generation"`
+	Replay     *feed.Position `json:"replay,omitempty"`
+}
+
+// Disabled says why nothing is posted to an endpoint.
+type Disabled struct {
+	At  time.Time `json:"at"`
+	Why string    `json:"why"`
+}
+
+// Secret is a key with which posts are signed.
+type Secret struct {
+	Key   []byte    `json:"key"`
+	Until time.Time `json:"until,omitzero"` // zero: for ever
+}
+
+const secretPrefix = "whsec_"
+
+// NewSecret returns a secret.
+func NewSecret() Secret {
+	key := make([]byte, 24)
+	_, _ = rand.Read(key) // it never fails
+	return Secret{Key: key}
+}
+
+// String returns the secret as receivers know it.
+func (s Secret) String() string { return secretPrefix + base64.StdEncoding.EncodeToString(s.Key) }
+
+// Sign sets the header fields of Standard Webhooks for a post with an ID.
+func (e *Endpoint) Sign(h http.Header, id string, at time.Time, body []byte) {
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	var signatures []string
+	for _, s := range e.Secrets {
+		if !s.Until.IsZero() && !at.Before(s.Until) {
+			continue
+		}
+		mac := hmac.New(sha256.New, s.Key)
+		_, _ = fmt.Fprintf(mac, "%s.%s.", id, stamp) // a hash never fails
+		_, _ = mac.Write(body)
+		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	}
+	h.Set("webhook-id", id)
+	h.Set("webhook-timestamp", stamp)
+	h.Set("webhook-signature", strings.Join(signatures, " "))
+}
+
+// Wants reports whether updates to a state of the mail of a batch are posted.
+func (e *Endpoint) Wants(s models.State, b *models.Batch) bool {
+	if len(e.Types) > 0 && !slices.Contains(e.Types, TypeOf(s)) {
+		return false
+	}
+	if len(e.Categories) > 0 && !slices.Contains(e.Categories, b.Category) {
+		return false
+	}
+	return len(e.Tags) == 0 || slices.ContainsFunc(b.Content.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })
+}
+
+// State is how far the posts of an endpoint are. The worker that posts owns it.
+type State struct {
+	Next         feed.Position `json:"next"`               // of the first update of which no post was tried
+	Generation   int           `json:"generation"`         // that of the endpoint which was taken over
+	Retries      []Retry       `json:"retries,omitempty"`  // posts that failed, in the order of the feed
+	Failures     int           `json:"failures,omitempty"` // since the last post that was accepted
+	FailingSince time.Time     `json:"failing_since,omitzero"`
+	Gone         bool          `json:"gone,omitempty"`     // it answered 410
+	Posted       int64         `json:"posted"`             // posts that were accepted
+	GivenUp      int64         `json:"given_up"`           // posts whose retries are used up
+	Attempts     []Attempt     `json:"attempts,omitempty"` // the newest, newest first
+}
+
+// Retry is a post that is to be tried again.
+type Retry struct {
+	From  feed.Position `json:"from"`  // of its first update
+	Count int           `json:"count"` // updates
+	Tried int           `json:"tried"`
+	At    time.Time     `json:"at"`
+}
+
+// Attempt is an attempt to post.
+type Attempt struct {
+	At      time.Time `json:"at"`
+	Post    string    `json:"post"` // its ID
+	Updates int       `json:"updates"`
+	Type    Type      `json:"type,omitempty"` // of a single update
+	Log     string    `json:"log,omitempty"`
+	Tried   int       `json:"tried"` // how often before
+	Status  int       `json:"status,omitempty"`
+	Answer  string    `json:"answer,omitempty"` // its beginning, or why there is none
+	Took    int64     `json:"took_ms"`
+}
+
+// Kinds of documents. Endpoints and their states have one owner, so that one read finds
+// those of all users; keys begin with the user.
+const (
+	owner     = "*"
+	kind      = "endpoint"
+	stateKind = "endpoint_state"
+)
+
+func key(user, id string) string { return user + "/" + id }
+
+// ErrChanged says that somebody else changed an endpoint at the same time.
+var ErrChanged = models.ErrConflict
+
+// List returns at most limit endpoints of a user, or with an empty user of all, whose IDs come after one.
+func List(ctx context.Context, store models.DocumentStore, user, after string, limit int) ([]Endpoint, error) {
+	from := after
+	if user != "" {
+		from = key(user, after)
+	}
+	docs, err := store.Documents(ctx, owner, kind, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Endpoint, 0, len(docs))
+	for i := range docs {
+		if user != "" && !strings.HasPrefix(docs[i].Key, key(user, "")) {
+			break
+		}
+		var e Endpoint
+		if err := json.Unmarshal(docs[i].Value, &e); err != nil {
+			return nil, fmt.Errorf("endpoint %s: %w: %w", docs[i].Key, models.ErrDamaged, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Key returns where an endpoint is in the list of all.
+func (e *Endpoint) Key() string { return key(e.User, e.ID) }
+
+// Get returns an endpoint and its version. Errors: models.ErrNotFound.
+func Get(ctx context.Context, store models.DocumentStore, user, id string) (e Endpoint, version int, err error) {
+	d, err := store.Document(ctx, owner, kind, key(user, id))
+	if err != nil {
+		return e, 0, err
+	}
+	return e, d.Version, json.Unmarshal(d.Value, &e)
+}
+
+// Put stores an endpoint. version is the one that is stored now; 0: none is. Errors: ErrChanged.
+func Put(ctx context.Context, store models.DocumentStore, e *Endpoint, version int) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return store.PutDocument(ctx, owner, kind, models.Document{Key: e.Key(), Version: version + 1, Value: raw})
+}
+
+// Remove removes an endpoint and its state.
+func Remove(ctx context.Context, store models.DocumentStore, user, id string) error {
+	if err := store.DeleteDocument(ctx, owner, kind, key(user, id)); err != nil {
+		return err
+	}
+	return store.DeleteDocument(ctx, owner, stateKind, key(user, id))
+}
+
+// StateOf returns the state of an endpoint and its version. An endpoint that is new has none.
+func StateOf(ctx context.Context, store models.DocumentStore, e *Endpoint) (s State, version int, err error) {
+	d, err := store.Document(ctx, owner, stateKind, e.Key())
+	if errors.Is(err, models.ErrNotFound) {
+		return State{}, 0, nil
+	}
+	if err != nil {
+		return s, 0, err
+	}
+	return s, d.Version, json.Unmarshal(d.Value, &s)
+}
+
+// TakeOver takes over what was changed in an endpoint.
+func (s *State) TakeOver(e *Endpoint) {
+	if s.Generation == e.Generation {
+		return
+	}
+	s.Generation, s.Failures, s.FailingSince, s.Gone = e.Generation, 0, time.Time{}, false
+	for i := range s.Retries {
+		s.Retries[i].At = time.Time{}
+	}
+	if e.Replay != nil {
+		s.Next, s.Retries = *e.Replay, nil
+	}
+}
+
+// PutState stores the state of an endpoint. version is the one that is stored now. Errors: ErrChanged.
+func PutState(ctx context.Context, store models.DocumentStore, e *Endpoint, s *State, version int) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return store.PutDocument(ctx, owner, stateKind, models.Document{Key: e.Key(), Version: version + 1, Value: raw})
+}

@@ -1,0 +1,65 @@
+package endpoint
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestSignature: the library of Standard Webhooks accepts posts, with either secret while both are valid, and no changed ones.
+func TestSignature(t *testing.T) {
+	t.Parallel()
+	newer, older := NewSecret(), NewSecret()
+	now := time.Now()
+	older.Until = now.Add(time.Hour)
+	e := Endpoint{Secrets: []Secret{newer, older}}
+	body := []byte(`{"type":"test"}`)
+	verify := func(s Secret, body []byte) error {
+		h := http.Header{}
+		e.Sign(h, "msg_1", now, body)
+		w, err := standardwebhooks.NewWebhook(s.String())
+		require.NoError(t, err)
+		h.Set("webhook-timestamp", h.Get("webhook-timestamp"))
+		return w.Verify(body, h)
+	}
+	sign := func() http.Header {
+		h := http.Header{}
+		e.Sign(h, "msg_1", now, body)
+		return h
+	}
+	require.NoError(t, verify(newer, body))
+	require.NoError(t, verify(older, body))
+	require.Error(t, verify(NewSecret(), body))
+	w, err := standardwebhooks.NewWebhook(newer.String())
+	require.NoError(t, err)
+	require.Error(t, w.Verify([]byte(`{"type":"tess"}`), sign()))
+	h := sign()
+	h.Set("webhook-id", "msg_2")
+	require.Error(t, w.Verify(body, h))
+	e.Secrets[1].Until = now
+	require.Error(t, verify(older, body), "it has ended")
+}
+
+func TestWants(t *testing.T) {
+	t.Parallel()
+	b := &models.Batch{Category: "news", Content: models.Content{Tags: []string{"a", "b"}}}
+	for _, c := range []struct {
+		e    Endpoint
+		want bool
+	}{
+		{Endpoint{}, true},
+		{Endpoint{Types: []Type{Failed}}, true},
+		{Endpoint{Types: []Type{Delivered, Queued}}, false},
+		{Endpoint{Tags: []string{"b", "c"}}, true},
+		{Endpoint{Tags: []string{"c"}}, false},
+		{Endpoint{Categories: []string{"news"}}, true},
+		{Endpoint{Categories: []string{"receipt"}, Tags: []string{"a"}}, false},
+	} {
+		require.Equal(t, c.want, c.e.Wants(models.Failed, b), "%+v", c.e)
+	}
+}
