@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"models/telemetry":    {"models", "models/codec"},
 	"models/suppression":  {"models", "models/control"},
 	"models/feed":         {"models"},
+	"models/endpoint":     {"models", "models/feed"},
 	"models/storetest":    {"models", "models/..."},
 	"models/brokertest":   {"models", "models/..."},
 	"models/providertest": {"models", "models/...", "simulator/..."},
@@ -46,12 +47,13 @@ var allowed = map[string][]string{
 	"service/drafts":      {"models", "service/problem"},
 	"service/erase":       {"models"},
 	"service/flow":        {"models", "models/telemetry"},
+	"service/endpoints":   {"internal/outbound", "models", "models/endpoint", "models/feed", "service/problem"},
 	"service/requestlog":  {"models", "models/codec"},
 	"service/table":       {"models"},
 	"service/updates":     {"models", "models/feed", "service/problem"},
 	"service/walk":        {"models"},
 	"service/quota":       {"models"},
-	"service": {"internal/priority", "models", "models/...", "service/...", "tracing",
+	"service": {"internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by
 	"webhooks":           {"internal/priority", "models", "models/..."},
 	"consumers/policy":   {"models", "models/control"},
@@ -86,13 +88,15 @@ var allowed = map[string][]string{
 	"consumers/evidence":  {"models", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
 	"consumers/rollup":    {"internal/priority", "models", "models/feed", "models/telemetry", "consumers/dispatch"},
 	"consumers/retention": {"models", "models/control", "models/feed", "models/telemetry"},
-	"consumers":           {"internal/priority", "models", "models/...", "consumers/..."},
+	"consumers/endpoints": {"internal/outbound", "models", "models/endpoint", "models/feed"},
+	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"models", "models/...", "service/..."},
 	"unsubscribe":         {"service"},
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},
 	"internal/tcpproxy":   {},
+	"internal/outbound":   {},
 	"internal/priority":   {},
 	"internal/simulated":  {"simulator/..."},
 	"internal/testkit":    {"models"},
@@ -110,7 +114,7 @@ var allowed = map[string][]string{
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
 var testAllowed = []string{
-	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy", "internal/priority",
+	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy", "internal/priority", "internal/outbound",
 }
 
 // covers reports whether a name of the table matches a room.

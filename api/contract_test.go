@@ -327,6 +327,7 @@ func TestContract(t *testing.T) {
 		c.check("GET", path, "", "", 200, "Authorization", "")
 	}
 	c.checkTemplates()
+	c.checkEndpoints()
 	c.checkControl(b)
 	c.checkDamaged(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })

@@ -93,6 +93,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
 
+	s.endpointRoutes(read, send)
+
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
 	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))

@@ -79,7 +79,7 @@ func (f *fed) read(query string, args ...any) (p updates.Page) {
 }
 
 // recipients returns the numbers of the recipients of updates.
-func recipients(us []updates.Update) (out []int) {
+func recipients(us []feed.Described) (out []int) {
 	for i := range us {
 		out = append(out, us[i].Log.Recipient())
 	}
@@ -240,7 +240,7 @@ func TestUpdatesAsLines(t *testing.T) {
 		require.Len(t, lines, min(n, limit)+1)
 		seen := map[models.ID]bool{}
 		for _, line := range lines[:len(lines)-1] {
-			var u updates.Update
+			var u feed.Described
 			require.NoError(t, json.Unmarshal(line, &u))
 			require.False(t, seen[u.Log])
 			seen[u.Log] = true

@@ -234,6 +234,19 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, err := range c.TemplateVersions(ctx, "welcome", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
+	hook := client.EndpointSettings{URL: "https://example.com/", Events: []string{"log.failed"}, Tags: []string{"a"}, Batch: true,
+		Headers: map[string]string{"Authorization": "x"}}
+	require.NoError(t, err(c.CreateEndpoint(ctx, hook)))
+	require.NoError(t, err(c.UpdateEndpoint(ctx, "id", hook)))
+	require.NoError(t, err(c.Endpoints(ctx)))
+	require.NoError(t, err(c.Endpoint(ctx, "id")))
+	require.NoError(t, err(c.EndpointAttempts(ctx, "id")))
+	require.NoError(t, err(c.RotateEndpoint(ctx, "id")))
+	require.NoError(t, err(c.DisableEndpoint(ctx, "id", "why")))
+	require.NoError(t, err(c.EnableEndpoint(ctx, "id")))
+	require.NoError(t, err(c.ReplayEndpoint(ctx, "id", now)))
+	require.NoError(t, err(c.TestEndpoint(ctx, "id")))
+	require.NoError(t, c.RemoveEndpoint(ctx, "id"))
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))

@@ -147,6 +147,11 @@ func (c *Config) check(known []string) []error {
 			wrong("trusted_proxies", "%q is neither a network like 192.0.2.0/24 nor an address", p)
 		}
 	}
+	for _, p := range c.EndpointNetworks {
+		if _, err := network(p); err != nil {
+			wrong("endpoint_networks", "%q is neither a network like 10.0.0.0/8 nor an address", p)
+		}
+	}
 	c.checkPair("tls.cert", c.TLS.Cert, "tls.key", c.TLS.Key, wrong)
 	c.checkGitHub(wrong)
 	c.checkServices(wrong)
@@ -320,9 +325,13 @@ func (c *Config) checkProvider(name string, wrong wrongFunc) {
 }
 
 // ProxyNetworks returns the networks of the trusted proxies.
-func (c *Config) ProxyNetworks() []netip.Prefix {
-	var out []netip.Prefix
-	for _, text := range c.TrustedProxies {
+func (c *Config) ProxyNetworks() []netip.Prefix { return networks(c.TrustedProxies) }
+
+// AllowedEndpoints returns the private networks that posts to endpoints may reach.
+func (c *Config) AllowedEndpoints() []netip.Prefix { return networks(c.EndpointNetworks) }
+
+func networks(texts []string) (out []netip.Prefix) {
+	for _, text := range texts {
 		if p, err := network(text); err == nil {
 			out = append(out, p)
 		}

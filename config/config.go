@@ -27,6 +27,8 @@ type Config struct {
 	PublicURL string `koanf:"public_url"`
 	// networks or addresses of reverse proxies, separated by commas; see [behind a reverse proxy](proxy.md)
 	TrustedProxies []string `koanf:"trusted_proxies"`
+	// networks or addresses that posts to users' endpoints may reach although they are private, separated by commas
+	EndpointNetworks []string `koanf:"endpoint_networks"`
 	// folder of the embedded store and of the spool for large requests
 	DataDir string `koanf:"data_dir"`
 	// what this process does, separated by commas; separate processes need Cassandra and RabbitMQ

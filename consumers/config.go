@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
+	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -51,6 +52,8 @@ type Config struct {
 	QueuePoll      time.Duration // how often the age of the queues is read
 
 	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
+
+	EndpointClient *outbound.Client // posts to endpoints; nil: one that reaches no private network
 
 	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats
 	Metrics  prometheus.Registerer // nil: no metrics are published
@@ -130,6 +133,9 @@ func (c Config) withDefaults() Config {
 	set(&c.QueuePoll, d.QueuePoll)
 	if c.AttachmentMemory <= 0 {
 		c.AttachmentMemory = d.AttachmentMemory
+	}
+	if c.EndpointClient == nil {
+		c.EndpointClient = outbound.New(nil)
 	}
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
 	if c.MaxRetries < 0 {

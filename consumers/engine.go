@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/agenda"
 	"github.com/safedelivr/safedelivr/consumers/cluster"
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/endpoints"
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/policy"
@@ -51,6 +52,7 @@ type Engine struct {
 	agenda       *agenda.Agenda
 	retention    *retention.Retention
 	history      *retention.History
+	endpoints    *endpoints.Poster
 	ages         *agenda.QueueAges
 	metrics      *metrics
 }
@@ -142,6 +144,8 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	e.events.Connect(e.agenda)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
 	e.retention = retention.New(cfg.retention(), e.store, e.follower)
+	e.endpoints = endpoints.New(
+		endpoints.Config{Worker: cfg.Worker + "/" + cfg.life, Client: cfg.EndpointClient, Logger: cfg.Logger}, e.store)
 }
 
 // A loop runs until ctx ends.
@@ -189,6 +193,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		e.silence,
 		inLowPriority(e.retention.Run),
 		inLowPriority(e.rollup.RunChecks),
+		inLowPriority(e.endpoints.Run),
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -21,6 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/drafts"
+	"github.com/safedelivr/safedelivr/service/endpoints"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -33,18 +35,19 @@ import (
 
 // Config holds limits and times. Zero fields take the defaults.
 type Config struct {
-	MaxRecipients   int           // recipients of a batch; default 1,000,000
-	MaxContent      int64         // bytes of everything in a batch but the recipients; default 5 MiB
-	UnsubscribeURL  string        // page at which recipients unsubscribe, without their token; empty: there is none
-	SpoolDir        string        // directory for large requests; default: the system's temporary directory
-	Kept            time.Duration // how long a batch is kept; a scheduled one must expire before; 0: no limit
-	ExpireAfter     time.Duration // time after which a batch expires, if the request names none; default 7 days
-	Recheck         time.Duration // time until the agenda first checks a batch; default 1 minute
-	IntakeTime      time.Duration // how long a batch may take to store; default 10 minutes
-	RetryTime       time.Duration // how long a write with an unknown outcome is retried; default 30 seconds
-	UrgentUpTo      int           // batches of at most this many recipients are urgent by default; default 100
-	IdempotencyTime time.Duration // how long idempotency keys are kept; default 24 hours
-	InboxKeep       time.Duration // how long webhook posts are kept; default 7 days
+	MaxRecipients   int              // recipients of a batch; default 1,000,000
+	MaxContent      int64            // bytes of everything in a batch but the recipients; default 5 MiB
+	UnsubscribeURL  string           // page at which recipients unsubscribe, without their token; empty: there is none
+	SpoolDir        string           // directory for large requests; default: the system's temporary directory
+	EndpointClient  *outbound.Client // makes test posts to endpoints; default: one that reaches no private network
+	Kept            time.Duration    // how long a batch is kept; a scheduled one must expire before; 0: no limit
+	ExpireAfter     time.Duration    // time after which a batch expires, if the request names none; default 7 days
+	Recheck         time.Duration    // time until the agenda first checks a batch; default 1 minute
+	IntakeTime      time.Duration    // how long a batch may take to store; default 10 minutes
+	RetryTime       time.Duration    // how long a write with an unknown outcome is retried; default 30 seconds
+	UrgentUpTo      int              // batches of at most this many recipients are urgent by default; default 100
+	IdempotencyTime time.Duration    // how long idempotency keys are kept; default 24 hours
+	InboxKeep       time.Duration    // how long webhook posts are kept; default 7 days
 
 	// Operator reports whether a user is an operator. Keys with the scope operate work only
 	// while their owner is one; nil: every owner is.
@@ -73,6 +76,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SpoolDir == "" {
 		c.SpoolDir = os.TempDir()
+	}
+	if c.EndpointClient == nil {
+		c.EndpointClient = outbound.New(nil)
 	}
 	if c.ExpireAfter <= 0 {
 		c.ExpireAfter = 7 * 24 * time.Hour
@@ -140,6 +146,7 @@ type Service struct {
 	templates    *templates.Library
 	drafts       *drafts.Library
 	updates      *updates.Reader
+	endpoints    *endpoints.Endpoints
 	guard        *idempotency.Guard
 	onAccept     func(*models.Batch, models.Chunk)
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
@@ -183,6 +190,7 @@ func New(d Deps) *Service {
 		templates:    templates.New(d.Store),
 		drafts:       drafts.New(d.Store),
 		updates:      updates.New(d.Store),
+		endpoints:    endpoints.New(d.Store, cfg.EndpointClient),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
 		lines:        requestlog.New(d.Store, cfg.Logger),
@@ -322,6 +330,9 @@ func (s *Service) Drafts() *drafts.Library { return s.drafts }
 
 // Updates returns the feeds of updates of all users.
 func (s *Service) Updates() *updates.Reader { return s.updates }
+
+// Endpoints returns the endpoints of all users.
+func (s *Service) Endpoints() *endpoints.Endpoints { return s.endpoints }
 
 // Once calls do for a change by the caller, and gives repeats of the request its result.
 func Once[T any](

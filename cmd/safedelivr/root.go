@@ -85,7 +85,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 	}
 	add("run", "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
-	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.templateCommand())
+	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.templateCommand(), c.webhookCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/expirable"
-
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -29,7 +27,6 @@ const (
 	maxAttempts = 100              // attempts that are kept for people
 	maxFailing  = 5 * 24 * time.Hour
 	pageRows    = 100
-	cached      = time.Minute // how long what a batch has is used; it may be erased or removed
 )
 
 // Delays are the times before the retries of a post.
@@ -50,9 +47,8 @@ type Config struct {
 type Store interface {
 	models.FeedStore
 	models.DocumentStore
+	feed.DescribedStore
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
-	Batch(ctx context.Context, id models.ID) (models.Batch, error)
-	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
 }
 
 // Poster posts updates to endpoints: each has a cursor in the feed of its user, and a queue, retries and
@@ -64,8 +60,7 @@ type Poster struct {
 	store Store
 	tails *feed.Tails
 
-	batches *expirable.LRU[models.ID, *models.Batch]
-	chunks  *expirable.LRU[models.ID, []map[string]string] // metadata of recipients
+	tell *feed.Describer
 
 	mu      sync.Mutex
 	running map[string]bool // by key of the endpoint
@@ -81,8 +76,7 @@ func New(cfg Config, store Store) *Poster {
 		log:     cfg.Logger,
 		store:   store,
 		tails:   feed.NewTails(store),
-		batches: expirable.NewLRU[models.ID, *models.Batch](1000, nil, cached),
-		chunks:  expirable.NewLRU[models.ID, []map[string]string](100, nil, cached),
+		tell:    feed.NewDescriber(store),
 		running: map[string]bool{},
 	}
 }

@@ -31,7 +31,7 @@ const patience = 30 * time.Second
 type received struct {
 	id      string
 	types   []endpoint.Type
-	updates []view
+	updates []feed.Described
 	header  http.Header
 	status  int // that was answered
 }
@@ -93,7 +93,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	p := received{id: req.Header.Get("webhook-id"), header: req.Header}
 	add := func(kind endpoint.Type, raw json.RawMessage) {
-		var v view
+		var v feed.Described
 		if err == nil {
 			err = json.Unmarshal(raw, &v)
 		}
@@ -135,7 +135,7 @@ func (r *receiver) got() []received {
 }
 
 // accepted returns the updates of the posts that were accepted, in their order.
-func (r *receiver) accepted() (out []view) {
+func (r *receiver) accepted() (out []feed.Described) {
 	for _, p := range r.got() {
 		if p.status/100 == 2 {
 			out = append(out, p.updates...)
@@ -255,13 +255,13 @@ func TestUpdatesArePosted(t *testing.T) {
 	f.eventually(func() bool { return len(all.accepted()) == 5 && len(some.accepted()) == 1 })
 
 	first := all.got()[0]
-	if first.updates[0].Log != news.Log(1).String() { // several are posted at once
+	if first.updates[0].Log != news.Log(1) { // several are posted at once
 		first = all.got()[1]
 	}
 	require.Equal(t, "Bearer x", first.header.Get("Authorization"))
 	require.Equal(t, []endpoint.Type{endpoint.Delivered}, first.types)
-	require.Equal(t, view{
-		Log: news.Log(1).String(), Number: 1, Batch: news.String(), State: models.Success, Provider: "sg",
+	require.Equal(t, feed.Described{
+		Log: news.Log(1), Number: 1, Batch: news, State: models.Success, Provider: "sg",
 		At: first.updates[0].At, Metadata: map[string]string{"run": "7", "customer": "1"}, Tags: []string{"a"},
 	}, first.updates[0])
 	require.Equal(t, []endpoint.Type{endpoint.Failed}, some.got()[0].types)
@@ -286,7 +286,7 @@ func TestBatchesOfUpdates(t *testing.T) {
 	f.run("w")
 	f.eventually(func() bool { return len(r.accepted()) == 2700 })
 	require.Len(t, r.got(), 3)
-	logs := map[string]bool{}
+	logs := map[models.ID]bool{}
 	for _, v := range r.accepted() {
 		logs[v.Log] = true
 	}
@@ -341,7 +341,7 @@ func TestGivenUp(t *testing.T) {
 	f.eventually(func() bool { return len(r.accepted()) == 1 && f.state(e).Posted == 1 })
 	require.EqualValues(t, 1, f.state(e).GivenUp)
 	for i, p := range r.got() { // in order: the second waited for the first
-		require.Equal(t, b.Log(1+i/3).String(), p.updates[0].Log)
+		require.Equal(t, b.Log(1+i/3), p.updates[0].Log)
 	}
 }
 
@@ -409,13 +409,13 @@ func TestNothingIsMissed(t *testing.T) {
 		f.endpoint(r, func(e *endpoint.Endpoint) { e.Batch = many })
 		delays := slices.Repeat([]time.Duration{time.Millisecond}, 20) // none is given up
 		stop := f.run("other", delays...)
-		want := map[string]int{}
+		want := map[models.ID]int{}
 		for round := range 10 {
 			b := f.batch(20, nil)
 			stopThis := f.run(fmt.Sprint("w", round), delays...)
 			for i := range 20 {
 				f.tell(b, 1, models.Success, i+1)
-				want[b.Log(i+1).String()]++
+				want[b.Log(i+1)]++
 			}
 			if round%3 == 0 {
 				stop()
@@ -425,7 +425,7 @@ func TestNothingIsMissed(t *testing.T) {
 			stopThis()
 		}
 		f.eventually(func() bool {
-			got := map[string]bool{}
+			got := map[models.ID]bool{}
 			for _, v := range r.accepted() {
 				require.Equal(t, 1, v.Number)
 				got[v.Log] = true

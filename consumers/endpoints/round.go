@@ -178,9 +178,9 @@ func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.
 	return feed.Read(ctx, r.p.store, r.e.User, feed.Query{
 		After: after,
 		Limit: limit,
-		Match: func(chunk models.ID, c *models.FeedChange) (bool, error) {
-			b, err := r.p.batch(ctx, chunk.Batch())
-			return err == nil && r.e.Wants(c.State, b), err
+		Match: func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
+			b, err := r.p.tell.Batch(ctx, chunk.Batch())
+			return err == nil && r.e.Wants(c.State, &b), err
 		},
 	})
 }
@@ -228,20 +228,8 @@ func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
 
 func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 	out := result{at: time.Now()}
-	out.answer, out.err = Send(ctx, r.p.cfg.Client, r.e, id, body)
+	out.answer, out.err = r.p.cfg.Client.Post(ctx, r.e.URL, r.e.Header(id, out.at, body), body)
 	return out
-}
-
-// Send signs and makes one post.
-func Send(ctx context.Context, c *outbound.Client, e *endpoint.Endpoint, id string, body []byte) (outbound.Answer, error) {
-	h := http.Header{}
-	for name, value := range e.Headers {
-		h.Set(name, value)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("User-Agent", "Safedelivr")
-	e.Sign(h, id, time.Now(), body)
-	return c.Post(ctx, e.URL, h, body)
 }
 
 // id returns the ID of a post, which is the same each time.
@@ -308,24 +296,17 @@ func (r *round) disable(ctx context.Context) error {
 
 // body returns the body of a post.
 func (p *Poster) body(ctx context.Context, e *endpoint.Endpoint, updates []feed.Update) ([]byte, error) {
-	messages := make([]message, len(updates))
-	for i := range updates {
-		u := &updates[i]
-		v, err := p.view(ctx, u)
-		if err != nil {
-			return nil, err
-		}
-		messages[i] = message{endpoint.TypeOf(u.State), u.At, v}
+	told, err := p.tell.Describe(ctx, updates)
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]endpoint.Message, len(told))
+	for i := range told {
+		u := &told[i]
+		messages[i] = endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u}
 	}
 	if !e.Batch {
 		return json.Marshal(&messages[0])
 	}
-	return json.Marshal(&message{"batch", messages[len(messages)-1].Timestamp, messages})
-}
-
-// message is the body of a post, as Standard Webhooks describes it.
-type message struct {
-	Type      endpoint.Type `json:"type"`
-	Timestamp time.Time     `json:"timestamp"`
-	Data      any           `json:"data"`
+	return json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: messages[len(messages)-1].Timestamp, Data: messages})
 }

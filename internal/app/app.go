@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -171,6 +172,7 @@ func (a *App) serviceConfig() service.Config {
 		UnsubscribeURL:  unsubscribeURL(a.cfg),
 		ExpireAfter:     t.ExpireAfter,
 		Kept:            t.KeepLogs - t.FinalEvent,
+		EndpointClient:  outbound.New(a.cfg.AllowedEndpoints()),
 		Recheck:         t.Recheck,
 		IntakeTime:      t.IntakeGrace / 4,
 		UrgentUpTo:      limits.UrgentUpTo,

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
@@ -192,6 +193,7 @@ func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
 	c.AttachmentMemory = cfg.Limits.AttachmentMemory
 	c.InboxAge = min(c.InboxAge, t.Recheck)
+	c.EndpointClient = outbound.New(cfg.AllowedEndpoints())
 	c.Sole = SoleProcess(cfg)
 	return c
 }

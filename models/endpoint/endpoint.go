@@ -30,6 +30,7 @@ const (
 	Failed    Type = "log.failed"
 	Cancelled Type = "log.cancelled"
 	Queued    Type = "log.queued" // it was final before
+	Batch     Type = "batch"      // of several updates, each with its type
 	Test      Type = "test"
 )
 
@@ -98,8 +99,14 @@ func NewSecret() Secret {
 // String returns the secret as receivers know it.
 func (s Secret) String() string { return secretPrefix + base64.StdEncoding.EncodeToString(s.Key) }
 
-// Sign sets the header fields of Standard Webhooks for a post with an ID.
-func (e *Endpoint) Sign(h http.Header, id string, at time.Time, body []byte) {
+// Header returns the header fields of a post with an ID: its own, and those of Standard Webhooks.
+func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
+	h := http.Header{}
+	for name, value := range e.Headers {
+		h.Set(name, value)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "Safedelivr")
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string
 	for _, s := range e.Secrets {
@@ -114,17 +121,25 @@ func (e *Endpoint) Sign(h http.Header, id string, at time.Time, body []byte) {
 	h.Set("webhook-id", id)
 	h.Set("webhook-timestamp", stamp)
 	h.Set("webhook-signature", strings.Join(signatures, " "))
+	return h
+}
+
+// Message is the body of a post, as Standard Webhooks describes it.
+type Message struct {
+	Type      Type      `json:"type"`
+	Timestamp time.Time `json:"timestamp"`
+	Data      any       `json:"data"`
 }
 
 // Wants reports whether updates to a state of the mail of a batch are posted.
-func (e *Endpoint) Wants(s models.State, b *models.Batch) bool {
+func (e *Endpoint) Wants(s models.State, b *feed.Batch) bool {
 	if len(e.Types) > 0 && !slices.Contains(e.Types, TypeOf(s)) {
 		return false
 	}
 	if len(e.Categories) > 0 && !slices.Contains(e.Categories, b.Category) {
 		return false
 	}
-	return len(e.Tags) == 0 || slices.ContainsFunc(b.Content.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })
+	return len(e.Tags) == 0 || slices.ContainsFunc(b.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })
 }
 
 // State is how far the posts of an endpoint are. The worker that posts owns it.
@@ -156,7 +171,7 @@ type Attempt struct {
 	Type    Type      `json:"type,omitempty"` // of a single update
 	Log     string    `json:"log,omitempty"`
 	Tried   int       `json:"tried"` // how often before
-	Status  int       `json:"status,omitempty"`
+	Status  int       `json:"http_status,omitempty"`
 	Answer  string    `json:"answer,omitempty"` // its beginning, or why there is none
 	Took    int64     `json:"took_ms"`
 }

@@ -33,6 +33,7 @@ type Update struct {
 	Reason   models.Reason
 	Provider string
 	At       time.Time // when it was written to the feed; updates are in this order
+	Next     Position  // behind it
 }
 
 // Query selects updates.
@@ -133,6 +134,7 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 					Reason:   change.Reason,
 					Provider: change.Provider,
 					At:       e.At,
+					Next:     Position{Entry: p.Next.Entry, Skip: at},
 				})
 			}
 		}

@@ -4,12 +4,10 @@ package updates
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -23,34 +21,13 @@ const (
 	MaxWait = time.Minute
 
 	defaultLimit = 100
-	maxWaiting   = 2000 // reads that wait at once
-	readAtOnce   = 8
-
-	// What is known of a batch is read again after batchAge, because its content may be removed.
-	batchAge    = time.Minute
-	keptBatches = 4096
-	clockSlack  = 15 * time.Minute // how far clocks of processes may differ
+	maxWaiting   = 2000             // reads that wait at once
+	clockSlack   = 15 * time.Minute // how far clocks of processes may differ
 )
-
-// Update is an update of a log.
-type Update struct {
-	Log      models.ID     `json:"log"`
-	Number   int           `json:"number"` // the updates of a log are 1, 2, 3, …
-	Batch    models.ID     `json:"batch"`
-	State    models.State  `json:"state"`
-	Reason   models.Reason `json:"reason,omitempty"`
-	Provider string        `json:"provider,omitempty"`
-	At       time.Time     `json:"at"`
-
-	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long
-	// as their content is kept, and so are the tags.
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Tags     []string          `json:"tags,omitempty"`
-}
 
 // Page is a part of a feed.
 type Page struct {
-	Updates []Update `json:"updates"`
+	Updates []feed.Described `json:"updates"`
 	Position
 }
 
@@ -79,31 +56,19 @@ type Query struct {
 type Reader struct {
 	store   models.Store
 	tails   *feed.Tails
-	batches *lru.Cache[models.ID, batch]
+	tell    *feed.Describer
 	waiting atomic.Int64
 	closed  chan struct{}
 	closing sync.Once
 }
 
-// batch is what updates tell of a batch.
-type batch struct {
-	tags     []string
-	metadata map[string]string
-	removed  bool      // its content was removed
-	read     time.Time // when it was read
-}
-
 // New returns a Reader.
 func New(store models.Store) *Reader {
-	batches, err := lru.New[models.ID, batch](keptBatches)
-	if err != nil {
-		panic("updates: " + err.Error()) // the size is a positive constant
-	}
 	return &Reader{
-		store:   store,
-		tails:   feed.NewTails(store),
-		batches: batches,
-		closed:  make(chan struct{}),
+		store:  store,
+		tails:  feed.NewTails(store),
+		tell:   feed.NewDescriber(store),
+		closed: make(chan struct{}),
 	}
 }
 
@@ -112,7 +77,7 @@ func (r *Reader) Close() { r.closing.Do(func() { close(r.closed) }) }
 
 // Read returns the updates of a user that a query selects, in order.
 func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
-	p := Page{Updates: []Update{}}
+	p := Page{Updates: []feed.Described{}}
 	fq, err := r.query(user, &q)
 	if err != nil {
 		return p, err
@@ -130,7 +95,7 @@ func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 		return p, err
 	}
 	if err == nil {
-		p.Updates, err = r.describe(ctx, found.Updates)
+		p.Updates, err = r.tell.Describe(ctx, found.Updates)
 	}
 	if err != nil {
 		return p, problem.FromStore("read updates", err)
@@ -181,13 +146,8 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 		if q.Tag == "" {
 			return true, nil
 		}
-		b, err := r.batch(ctx, chunk.Batch())
-		for _, tag := range b.tags {
-			if tag == q.Tag {
-				return true, err
-			}
-		}
-		return false, err
+		b, err := r.tell.Batch(ctx, chunk.Batch())
+		return slices.Contains(b.Tags, q.Tag), err
 	}
 	return fq, wrong.In(problem.New(problem.Malformed, "invalid_query",
 		"The parameters of the request are not valid: see errors."))
@@ -252,81 +212,4 @@ func (r *Reader) wait(ctx context.Context, user string, q *Query, fq feed.Query)
 			return found, err
 		}
 	}
-}
-
-// describe returns updates with what the batches and the recipients tell.
-func (r *Reader) describe(ctx context.Context, found []feed.Update) ([]Update, error) {
-	out := make([]Update, len(found))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(readAtOnce)
-	for from := 0; from < len(found); {
-		to, chunk := from+1, found[from].Log.ChunkID()
-		for to < len(found) && found[to].Log.ChunkID() == chunk {
-			to++
-		}
-		some, into := found[from:to], out[from:to]
-		g.Go(func() error { return r.describeChunk(ctx, chunk, some, into) })
-		from = to
-	}
-	return out, g.Wait()
-}
-
-// describeChunk describes updates of one chunk.
-func (r *Reader) describeChunk(ctx context.Context, chunk models.ID, found []feed.Update, out []Update) error {
-	b, err := r.batch(ctx, chunk.Batch())
-	if err != nil {
-		return err
-	}
-	var recipients []models.Recipient
-	if !b.removed {
-		recipients, err = r.store.Recipients(ctx, chunk)
-		if err != nil && !errors.Is(err, models.ErrNotFound) && !errors.Is(err, models.ErrDamaged) {
-			return err
-		}
-	}
-	for i := range found {
-		u := &found[i]
-		out[i] = Update{
-			Log:      u.Log,
-			Number:   u.Number,
-			Batch:    chunk.Batch(),
-			State:    u.State,
-			Reason:   u.Reason,
-			Provider: u.Provider,
-			At:       u.At,
-			Metadata: b.metadata,
-			Tags:     b.tags,
-		}
-		if n := u.Log.Recipient(); n <= len(recipients) && len(recipients[n-1].Metadata) > 0 {
-			out[i].Metadata = merged(b.metadata, recipients[n-1].Metadata)
-		}
-	}
-	return nil
-}
-
-// merged returns the values of both maps; those of the second count.
-func merged(a, b map[string]string) map[string]string {
-	out := make(map[string]string, len(a)+len(b))
-	for _, m := range []map[string]string{a, b} {
-		for k, v := range m {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-// batch returns what updates tell of a batch. Nothing is known of one that was removed or
-// cannot be read.
-func (r *Reader) batch(ctx context.Context, id models.ID) (batch, error) {
-	if b, ok := r.batches.Get(id); ok && time.Since(b.read) < batchAge {
-		return b, nil
-	}
-	b, err := r.store.Batch(ctx, id)
-	gone := errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged)
-	if err != nil && !gone {
-		return batch{}, err
-	}
-	told := batch{tags: b.Content.Tags, metadata: b.Metadata, removed: gone || b.Redacted, read: time.Now()}
-	r.batches.Add(id, told)
-	return told, nil
 }

@@ -1,0 +1,156 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/service/endpoints"
+)
+
+// checkEndpoints checks the calls about endpoints.
+func (c *contract) checkEndpoints() {
+	c.Helper()
+	const js = "application/json"
+	const hook = `{"url": "http://127.0.0.1:1/x", "events": ["log.failed"], "tags": ["a"], "headers": {"X-A": "b"}}`
+	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
+	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
+	c.check("POST", "/v1/endpoints", js, `{"url": "mail.example.com"}`, 422)
+	id := c.endpoint(hook).ID
+	path := "/v1/endpoints/" + id
+	c.check("GET", "/v1/endpoints", "", "", 200)
+	c.check("GET", path, "", "", 200)
+	c.check("GET", path, "", "", 404, "Authorization", "Bearer "+c.foreign)
+	c.check("GET", path+"/attempts", "", "", 200)
+	c.check("PUT", path, js, `{"url": "http://127.0.0.1:1/y", "batch": true}`, 200)
+	c.check("PUT", path, js, `{"url": ""}`, 422)
+	c.check("POST", path+"/rotate", js, "", 200)
+	c.check("POST", path+"/disable", js, `{"why": "no more"}`, 200)
+	c.check("POST", path+"/enable", js, "", 200)
+	c.check("POST", path+"/replay", js, `{"from": "2026-01-01T00:00:00Z"}`, 200)
+	c.check("POST", path+"/replay", js, `{"from": "2999-01-01T00:00:00Z"}`, 422)
+	c.check("POST", "/v1/endpoints/none/rotate", js, "", 404)
+	c.check("POST", path+"/test", js, "", 200) // the address cannot be reached, and the answer says so
+	c.check("DELETE", path, "", "", 204)
+	c.check("DELETE", path, "", "", 204)
+}
+
+// endpoint creates an endpoint.
+func (f *fixture) endpoint(body string) (v endpoints.View) {
+	f.Helper()
+	r := f.do(http.MethodPost, "/v1/endpoints", "application/json", strings.NewReader(body))
+	require.Equal(f, http.StatusCreated, r.Status, "%s", r.Body)
+	require.NoError(f, json.Unmarshal(r.Body, &v))
+	return v
+}
+
+// removeEndpoints removes all endpoints of the fixture's user.
+func (f *fixture) removeEndpoints() {
+	f.Helper()
+	list, err := endpoint.List(f.Context(), f.store, f.user, "", 100)
+	require.NoError(f, err)
+	for i := range list {
+		require.NoError(f, endpoint.Remove(f.Context(), f.store, f.user, list[i].ID))
+	}
+}
+
+// TestEndpointSecret: the secret of an endpoint is told when it is made and when it is rotated, and never again. The values
+// of its header fields are never told.
+func TestEndpointSecret(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	v := f.endpoint(`{"url": "https://example.com/x", "headers": {"Authorization": "Bearer of bad news"}}`)
+	require.Regexp(t, "^whsec_[A-Za-z0-9+/]{32}$", v.Secret)
+	path := "/v1/endpoints/" + v.ID
+	for _, r := range []*reply{f.get(path), f.get("/v1/endpoints")} {
+		require.NotContains(t, string(r.Body), "whsec_")
+		require.NotContains(t, string(r.Body), "bad news")
+		require.Contains(t, string(r.Body), "Authorization")
+	}
+	rotated := f.do(http.MethodPost, path+"/rotate", "", nil).object(t)
+	require.NotEqual(t, v.Secret, rotated["secret"])
+	e, _, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	require.NoError(t, err)
+	require.Len(t, e.Secrets, 2)
+	require.Equal(t, v.Secret, e.Secrets[1].String())
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), e.Secrets[1].Until, time.Minute)
+	f.do(http.MethodPost, path+"/rotate", "", nil)
+	e, _, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	require.NoError(t, err)
+	require.Len(t, e.Secrets, 2, "the oldest has ended")
+}
+
+// TestEndpointMistakes: each mistake in an endpoint is told with its place.
+func TestEndpointMistakes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for body, want := range map[string]string{
+		`{}`:                   "/url required",
+		`{"url": 5}`:           "/url wrong_type",
+		`{"url": "ftp://x.y"}`: "/url invalid_value",
+		`{"url": "https://x.y", "events": ["mail.sent"]}`:                           "/events/0 invalid_value",
+		`{"url": "https://x.y", "tags": [""]}`:                                      "/tags invalid_value",
+		`{"url": "https://x.y", "headers": {"a b": "c"}}`:                           "/headers/a b invalid_name",
+		`{"url": "https://x.y", "headers": {"webhook-id": "c"}}`:                    "/headers/webhook-id reserved_header",
+		`{"url": "https://x.y", "headers": {"X": "a\r\nb"}}`:                        "/headers/X invalid_header",
+		`{"url": "https://x.y", "description": "a\nb"}`:                             "/description invalid_value",
+		`{"url": "https://x.y", "secret": "whsec_x"}`:                               "/secret unknown_field",
+		`{"url": "https://x.y/` + strings.Repeat("a", 2000) + `"}`:                  "/url invalid_value",
+		`{"url": "https://x.y", "categories": ["` + strings.Repeat("a", 65) + `"]}`: "/categories invalid_value",
+	} {
+		p := f.do(http.MethodPost, "/v1/endpoints", "application/json", strings.NewReader(body)).problem(t)
+		require.Equal(t, []string{want}, p.pointers(), body)
+	}
+	for range 20 {
+		f.endpoint(`{"url": "https://example.com/x"}`)
+	}
+	p := f.do(http.MethodPost, "/v1/endpoints", "application/json", strings.NewReader(`{"url": "https://x.y"}`)).problem(t)
+	require.Equal(t, "too_many_endpoints", p.Code)
+}
+
+// TestEndpointTestPost: a test post is signed, and its answer is told. No post goes to a private network unless that is allowed.
+func TestEndpointTestPost(t *testing.T) {
+	t.Parallel()
+	bodies := make(chan error, 1)
+	var secret string
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			var v *standardwebhooks.Webhook
+			if v, err = standardwebhooks.NewWebhook(secret); err == nil {
+				err = v.Verify(body, r.Header)
+			}
+		}
+		bodies <- err
+		w.WriteHeader(http.StatusTeapot)
+		_, _ = fmt.Fprint(w, "short and stout")
+	}))
+	t.Cleanup(receiver.Close)
+	allowed := newFixture(t, func(s *setup) {
+		s.service.EndpointClient = outbound.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	})
+	v := allowed.endpoint(`{"url": "` + receiver.URL + `"}`)
+	secret = v.Secret
+	got := allowed.do(http.MethodPost, "/v1/endpoints/"+v.ID+"/test", "", nil).object(t)
+	require.NoError(t, <-bodies)
+	require.EqualValues(t, http.StatusTeapot, got["http_status"])
+	require.Equal(t, "short and stout", got["answer"])
+
+	f := newFixture(t)
+	v = f.endpoint(`{"url": "` + receiver.URL + `"}`)
+	got = f.do(http.MethodPost, "/v1/endpoints/"+v.ID+"/test", "", nil).object(t)
+	require.Contains(t, got["answer"], "may not reach")
+	require.Nil(t, got["http_status"])
+	require.Empty(t, bodies)
+}

@@ -1,0 +1,143 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// EndpointSettings are what an endpoint may be told to do.
+type EndpointSettings struct {
+	// URL is the address to which updates are posted.
+	URL         string `json:"url"`
+	Description string `json:"description,omitempty"`
+	// Events are log.delivered, log.failed, log.cancelled and log.queued; the default is all.
+	Events []string `json:"events,omitempty"`
+	// Tags and Categories select mail that has one of them; the default is all mail.
+	Tags       []string `json:"tags,omitempty"`
+	Categories []string `json:"categories,omitempty"`
+	// Batch puts up to 1,000 updates into a post.
+	Batch bool `json:"batch,omitempty"`
+	// Ordered makes a post wait until the one before it was accepted.
+	Ordered bool `json:"ordered,omitempty"`
+	// Headers are header fields of the posts. Their values are never told again.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Endpoint is an address of an application to which updates of the mail of its user are posted.
+type Endpoint struct {
+	ID string `json:"id"`
+	EndpointSettings
+	HeaderNames []string `json:"header_names,omitempty"`
+	// Secret is the key of the signatures. It is told only when it is new.
+	Secret string `json:"secret,omitempty"`
+	// State is active, failing or disabled; Why says why it is disabled.
+	State        string    `json:"state"`
+	Why          string    `json:"why,omitempty"`
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	// Posted counts accepted posts, GivenUp posts whose retries are used up, and Retrying those that wait for a retry.
+	Posted   int64     `json:"posted"`
+	GivenUp  int64     `json:"given_up"`
+	Retrying int       `json:"retrying"`
+	Created  time.Time `json:"created_at"`
+}
+
+// EndpointAttempt is an attempt to post.
+type EndpointAttempt struct {
+	At      time.Time `json:"at"`
+	Post    string    `json:"post"` // the same at each repeat
+	Updates int       `json:"updates"`
+	Type    string    `json:"type,omitempty"` // of a single update
+	Log     string    `json:"log,omitempty"`
+	Tried   int       `json:"tried"`                 // how often before
+	Status  int       `json:"http_status,omitempty"` // 0: there was no answer
+	Answer  string    `json:"answer,omitempty"`      // its beginning, or why there is none
+	TookMS  int64     `json:"took_ms"`
+}
+
+// EndpointTest is what became of a test post.
+type EndpointTest struct {
+	Status int    `json:"http_status,omitempty"` // 0: there was no answer
+	Answer string `json:"answer,omitempty"`      // its beginning, or why there is none
+	TookMS int64  `json:"took_ms"`
+}
+
+// CreateEndpoint creates an endpoint. It gets the updates that follow.
+func (c *Client) CreateEndpoint(
+	ctx context.Context, s EndpointSettings, options ...CallOption,
+) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints"), s, &v, options)
+	return v, err
+}
+
+// Endpoints returns the endpoints of the caller.
+func (c *Client) Endpoints(ctx context.Context, options ...CallOption) ([]Endpoint, error) {
+	var v struct {
+		Endpoints []Endpoint `json:"endpoints"`
+	}
+	err := c.get(ctx, route("endpoints"), nil, &v, options)
+	return v.Endpoints, err
+}
+
+// Endpoint returns an endpoint.
+func (c *Client) Endpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
+	err = c.get(ctx, route("endpoints", id), nil, &v, options)
+	return v, err
+}
+
+// UpdateEndpoint replaces the settings of an endpoint.
+func (c *Client) UpdateEndpoint(
+	ctx context.Context, id string, s EndpointSettings, options ...CallOption,
+) (v Endpoint, err error) {
+	err = c.put(ctx, route("endpoints", id), s, &v, options)
+	return v, err
+}
+
+// RemoveEndpoint removes an endpoint.
+func (c *Client) RemoveEndpoint(ctx context.Context, id string, options ...CallOption) error {
+	return c.remove(ctx, route("endpoints", id), "", options)
+}
+
+// EndpointAttempts returns the newest attempts to post to an endpoint, newest first.
+func (c *Client) EndpointAttempts(
+	ctx context.Context, id string, options ...CallOption,
+) ([]EndpointAttempt, error) {
+	var v struct {
+		Attempts []EndpointAttempt `json:"attempts"`
+	}
+	err := c.get(ctx, route("endpoints", id, "attempts"), nil, &v, options)
+	return v.Attempts, err
+}
+
+// RotateEndpoint gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
+func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints", id, "rotate"), struct{}{}, &v, options)
+	return v, err
+}
+
+// DisableEndpoint ends the posts to an endpoint until EnableEndpoint. It then gets what it missed.
+func (c *Client) DisableEndpoint(
+	ctx context.Context, id, why string, options ...CallOption,
+) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints", id, "disable"), map[string]string{"why": why}, &v, options)
+	return v, err
+}
+
+// EnableEndpoint lets the posts to an endpoint go on that was disabled.
+func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints", id, "enable"), struct{}{}, &v, options)
+	return v, err
+}
+
+// ReplayEndpoint posts the updates since a time again.
+func (c *Client) ReplayEndpoint(
+	ctx context.Context, id string, from time.Time, options ...CallOption,
+) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints", id, "replay"), map[string]time.Time{"from": from}, &v, options)
+	return v, err
+}
+
+// TestEndpoint makes a post of the type test and tells the answer.
+func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOption) (v EndpointTest, err error) {
+	err = c.post(ctx, route("endpoints", id, "test"), struct{}{}, &v, options)
+	return v, err
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/endpoints"
+)
+
+// webhookUser is the user whose endpoints a command is about.
+type webhookUser struct{ name string }
+
+func (c *cli) webhookCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "webhook",
+		Short: "Addresses of your applications to which updates of mail are posted",
+	}
+	var u webhookUser
+	cmd.PersistentFlags().StringVar(&u.name, "user", "", "user, by name (default: the only one, or the one that init has added)")
+	cmd.AddCommand(c.listWebhooks(&u), c.addWebhook(&u), c.removeWebhook(&u), c.testWebhook(&u), c.replayWebhook(&u),
+		c.changeWebhook(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+				return e.Enable(ctx, user, id)
+			}),
+		c.changeWebhook(&u, "disable ID", "Post nothing to an endpoint until it is enabled",
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+				return e.Disable(ctx, user, id, "by command")
+			}),
+		c.changeWebhook(&u, "rotate ID", "Give an endpoint a new secret; the old one is valid for a day more",
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+				return e.Rotate(ctx, user, id)
+			}))
+	return cmd
+}
+
+// withUser calls f with the ID of the user of a command.
+func (c *cli) withUser(
+	ctx context.Context, u *webhookUser, f func(ctx context.Context, e *endpoints.Endpoints, user string) error,
+) error {
+	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
+		user, err := c.sendingUser(ctx, svc, u.name)
+		if err != nil {
+			return err
+		}
+		return f(ctx, svc.Endpoints(), user.ID)
+	})
+}
+
+func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
+	return c.listCommand(listing{
+		use:   "list",
+		short: "List the endpoints",
+		head:  "ID\tURL\tSTATE\tPOSTED\tRETRYING\tGIVEN UP\tWHY",
+		none:  "there is no endpoint; add one with safedelivr webhook add URL",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		user, err := c.sendingUser(ctx, svc, u.name)
+		if err != nil {
+			return err
+		}
+		list, err := svc.Endpoints().List(ctx, user.ID)
+		for i := range list {
+			e := &list[i]
+			row(e.ID, e.URL, string(e.State), e.Posted, e.Retrying, e.GivenUp, e.Why)
+		}
+		return err
+	})
+}
+
+func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
+	var n endpoints.Settings
+	var events, headers []string
+	cmd := &cobra.Command{
+		Use:   "add URL",
+		Short: "Post updates to an address, and print the secret of its signatures",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n.URL, n.Headers = args[0], map[string]string{}
+			for _, e := range events {
+				n.Events = append(n.Events, endpoint.Type(e))
+			}
+			for _, h := range headers {
+				name, value, ok := strings.Cut(h, ":")
+				if !ok {
+					return fmt.Errorf("--header %q: write 'Name: value'", h)
+				}
+				n.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+			}
+			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
+				v, err := e.Create(ctx, user, n)
+				if err == nil {
+					c.sayEndpoint(&v)
+				}
+				return err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&events, "events", nil, "only these: log.delivered, log.failed, log.cancelled, log.queued (default: all)")
+	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
+	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
+	f.StringArrayVar(&headers, "header", nil, "header field of the posts, 'Name: value'; may be given several times")
+	f.StringVar(&n.Description, "description", "", "what it is for")
+	f.BoolVar(&n.Batch, "batch", false, "up to 1,000 updates in a post")
+	f.BoolVar(&n.Ordered, "ordered", false, "a post waits until the one before it was accepted")
+	return cmd
+}
+
+// sayEndpoint prints an endpoint, with its secret if that is new.
+func (c *cli) sayEndpoint(v *endpoints.View) {
+	fmt.Fprintf(c.out, "endpoint %s: %s, %s\n", v.ID, v.URL, v.State)
+	if v.Secret != "" {
+		fmt.Fprintf(c.out, "secret, shown only now: %s\n", v.Secret)
+	}
+}
+
+// changeWebhook returns a command that changes an endpoint.
+func (c *cli) changeWebhook(
+	u *webhookUser, use, short string,
+	do func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error),
+) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
+				v, err := do(ctx, e, user, args[0])
+				if err == nil {
+					c.sayEndpoint(&v)
+				}
+				return err
+			})
+		},
+	}
+}
+
+func (c *cli) removeWebhook(u *webhookUser) *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove ID",
+		Short: "Remove an endpoint",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
+				if _, err := e.Get(ctx, user, args[0]); err != nil {
+					return err
+				}
+				return e.Remove(ctx, user, args[0])
+			})
+		},
+	}
+}
+
+func (c *cli) testWebhook(u *webhookUser) *cobra.Command {
+	return &cobra.Command{
+		Use:   "test ID",
+		Short: "Make a post of the type test, and tell the answer",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
+				v, err := e.Test(ctx, user, args[0])
+				switch {
+				case err != nil:
+					return err
+				case v.Status == 0:
+					return fmt.Errorf("no answer after %d ms: %s", v.TookMS, v.Answer)
+				case v.Status/100 != 2:
+					return fmt.Errorf("answer %d after %d ms: %s", v.Status, v.TookMS, v.Answer)
+				}
+				fmt.Fprintf(c.out, "answer %d after %d ms\n", v.Status, v.TookMS)
+				return nil
+			})
+		},
+	}
+}
+
+func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
+	var since time.Duration
+	cmd := &cobra.Command{
+		Use:   "replay ID --since 24h",
+		Short: "Post the updates of a time again",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
+				v, err := e.Replay(ctx, user, args[0], time.Now().Add(-since))
+				if err == nil {
+					c.sayEndpoint(&v)
+				}
+				return err
+			})
+		},
+	}
+	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was told")
+	return cmd
+}

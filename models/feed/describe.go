@@ -1,0 +1,144 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Described is an update as users see it, with what they gave along with the mail.
+type Described struct {
+	Log      models.ID     `json:"log"`
+	Number   int           `json:"number"` // the updates of a log are 1, 2, 3, …
+	Batch    models.ID     `json:"batch"`
+	State    models.State  `json:"state"`
+	Reason   models.Reason `json:"reason,omitempty"`
+	Provider string        `json:"provider,omitempty"`
+	At       time.Time     `json:"at"`
+
+	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long
+	// as their content is kept, and so are the tags.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
+}
+
+// Batch is what updates tell of a batch.
+type Batch struct {
+	Tags     []string
+	Category string
+	Metadata map[string]string
+
+	removed bool      // its content was removed
+	read    time.Time // when it was read
+}
+
+// Describer describes updates. Its methods may be called by many goroutines at once.
+type Describer struct {
+	store   DescribedStore
+	batches *lru.Cache[models.ID, Batch]
+}
+
+// DescribedStore is the part of models.Store that a Describer needs.
+type DescribedStore interface {
+	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
+}
+
+const (
+	readAtOnce = 8
+
+	// What is known of a batch is read again after batchAge, because its content may be removed.
+	batchAge    = time.Minute
+	keptBatches = 4096
+)
+
+// NewDescriber returns a Describer.
+func NewDescriber(store DescribedStore) *Describer {
+	return &Describer{store: store, batches: newCache[models.ID, Batch](keptBatches)}
+}
+
+// Describe returns updates with what their batches and recipients tell.
+func (d *Describer) Describe(ctx context.Context, found []Update) ([]Described, error) {
+	out := make([]Described, len(found))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readAtOnce)
+	for from := 0; from < len(found); {
+		to, chunk := from+1, found[from].Log.ChunkID()
+		for to < len(found) && found[to].Log.ChunkID() == chunk {
+			to++
+		}
+		some, into := found[from:to], out[from:to]
+		g.Go(func() error { return d.describeChunk(ctx, chunk, some, into) })
+		from = to
+	}
+	return out, g.Wait()
+}
+
+// describeChunk describes updates of one chunk.
+func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []Update, out []Described) error {
+	b, err := d.Batch(ctx, chunk.Batch())
+	if err != nil {
+		return err
+	}
+	var recipients []models.Recipient
+	if !b.removed {
+		if recipients, err = d.store.Recipients(ctx, chunk); err != nil && !unreadable(err) {
+			return err
+		}
+	}
+	for i := range found {
+		u := &found[i]
+		out[i] = Described{
+			Log:      u.Log,
+			Number:   u.Number,
+			Batch:    chunk.Batch(),
+			State:    u.State,
+			Reason:   u.Reason,
+			Provider: u.Provider,
+			At:       u.At,
+			Metadata: b.Metadata,
+			Tags:     b.Tags,
+		}
+		if n := u.Log.Recipient(); n <= len(recipients) && len(recipients[n-1].Metadata) > 0 {
+			out[i].Metadata = merged(b.Metadata, recipients[n-1].Metadata)
+		}
+	}
+	return nil
+}
+
+// merged returns the values of both maps; those of the second count.
+func merged(a, b map[string]string) map[string]string {
+	out := make(map[string]string, len(a)+len(b))
+	maps.Copy(out, a)
+	maps.Copy(out, b)
+	return out
+}
+
+// Batch returns what updates tell of a batch. Nothing is known of one that was removed or
+// cannot be read.
+func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
+	if b, ok := d.batches.Get(id); ok && time.Since(b.read) < batchAge {
+		return b, nil
+	}
+	b, err := d.store.Batch(ctx, id)
+	gone := unreadable(err)
+	if err != nil && !gone {
+		return Batch{}, err
+	}
+	told := Batch{
+		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, removed: gone || b.Redacted,
+		read: time.Now(),
+	}
+	d.batches.Add(id, told)
+	return told, nil
+}
+
+func unreadable(err error) bool {
+	return errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged)
+}

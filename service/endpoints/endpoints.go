@@ -1,0 +1,419 @@
+// Package endpoints keeps the endpoints of users: the addresses of their applications to which
+// updates of their mail are posted. Workers post.
+package endpoints
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+const (
+	maxEndpoints   = 20 // of a user
+	maxDescription = 200
+	maxList        = 20 // types, tags, categories, header fields
+	maxHeader      = 2000
+	oldSecret      = 24 * time.Hour // how long a secret is valid after its rotation
+	races          = 20             // of a change that others may race for
+)
+
+// Store is the part of models.Store that Endpoints need.
+type Store interface {
+	models.DocumentStore
+	models.FeedStore
+}
+
+// Endpoints holds the endpoints of all users.
+type Endpoints struct {
+	store  Store
+	client *outbound.Client
+}
+
+// New returns the endpoints of a store. Test posts are made by client.
+func New(store Store, client *outbound.Client) *Endpoints { return &Endpoints{store, client} }
+
+// Settings are what a user may choose.
+type Settings struct {
+	URL         string            `json:"url"`
+	Description string            `json:"description,omitempty"`
+	Events      []endpoint.Type   `json:"events,omitempty"`     // empty: all
+	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
+	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
+	Batch       bool              `json:"batch"`
+	Ordered     bool              `json:"ordered"`
+	Headers     map[string]string `json:"-"`
+}
+
+// Health says how the posts to an endpoint do.
+type Health string
+
+// The kinds of health.
+const (
+	Active   Health = "active"
+	Failing  Health = "failing" // the newest post failed
+	Disabled Health = "disabled"
+)
+
+// View is an endpoint as it is shown.
+type View struct {
+	ID string `json:"id"`
+	Settings
+	HeaderNames  []string  `json:"header_names,omitempty"` // their values are never told
+	Secret       string    `json:"secret,omitempty"`       // only when it is new
+	State        Health    `json:"state"`
+	Why          string    `json:"why,omitempty"` // it is disabled
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	Posted       int64     `json:"posted"`   // posts that were accepted
+	GivenUp      int64     `json:"given_up"` // posts whose retries are used up
+	Retrying     int       `json:"retrying"` // posts that wait for a retry
+	CreatedAt    time.Time `json:"created_at"`
+}
+
+// Create creates an endpoint. It gets the updates that follow.
+func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, error) {
+	if err := n.check(); err != nil {
+		return View{}, err
+	}
+	there, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
+	if err != nil {
+		return View{}, problem.FromStore("list endpoints", err)
+	}
+	if len(there) >= maxEndpoints {
+		return View{}, problem.New(problem.Conflict, "too_many_endpoints",
+			fmt.Sprintf("You have %d endpoints, and may have no more. Remove one.", maxEndpoints))
+	}
+	head, err := s.head(ctx, user)
+	if err != nil {
+		return View{}, err
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	e := endpoint.Endpoint{
+		ID: models.NewBatchID(now).String(), User: user, Created: now,
+		Secrets: []endpoint.Secret{endpoint.NewSecret()}, Generation: 1, Replay: &head,
+	}
+	n.apply(&e)
+	if err := endpoint.Put(ctx, s.store, &e, 0); err != nil {
+		return View{}, problem.FromStore("store endpoint", err)
+	}
+	v, err := s.view(ctx, &e)
+	v.Secret = e.Secrets[0].String()
+	return v, err
+}
+
+// head returns the position behind the newest update of a user.
+func (s *Endpoints) head(ctx context.Context, user string) (feed.Position, error) {
+	head, err := s.store.FeedHead(ctx, user)
+	if errors.Is(err, models.ErrNotFound) {
+		err = nil
+	}
+	if err != nil {
+		return feed.Position{}, problem.FromStore("read feed", err)
+	}
+	return feed.Position{Entry: head.Number}, nil
+}
+
+// List returns the endpoints of a user, oldest first.
+func (s *Endpoints) List(ctx context.Context, user string) ([]View, error) {
+	list, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
+	if err != nil {
+		return nil, problem.FromStore("list endpoints", err)
+	}
+	out := make([]View, len(list))
+	for i := range list {
+		if out[i], err = s.view(ctx, &list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Get returns an endpoint of a user.
+func (s *Endpoints) Get(ctx context.Context, user, id string) (View, error) {
+	e, _, err := s.get(ctx, user, id)
+	if err != nil {
+		return View{}, err
+	}
+	return s.view(ctx, &e)
+}
+
+func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint, int, error) {
+	e, version, err := endpoint.Get(ctx, s.store, user, id)
+	if errors.Is(err, models.ErrNotFound) {
+		return e, 0, problem.New(problem.NotFound, "not_found", "There is no such endpoint.")
+	}
+	if err != nil {
+		return e, 0, problem.FromStore("read endpoint", err)
+	}
+	return e, version, nil
+}
+
+// change changes an endpoint by f, again if somebody else changes it at the same time.
+func (s *Endpoints) change(
+	ctx context.Context, user, id string, f func(e *endpoint.Endpoint) error,
+) (endpoint.Endpoint, error) {
+	for range races {
+		e, version, err := s.get(ctx, user, id)
+		if err != nil {
+			return e, err
+		}
+		if err := f(&e); err != nil {
+			return e, err
+		}
+		err = endpoint.Put(ctx, s.store, &e, version)
+		if err == nil {
+			return e, nil
+		}
+		if !errors.Is(err, endpoint.ErrChanged) {
+			return e, problem.FromStore("store endpoint", err)
+		}
+	}
+	return endpoint.Endpoint{}, problem.New(problem.Conflict, "changed_meanwhile",
+		"The endpoint is being changed by others. Repeat the request.").After(1)
+}
+
+// Update replaces the settings of an endpoint.
+func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (View, error) {
+	if err := n.check(); err != nil {
+		return View{}, err
+	}
+	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error { n.apply(e); return nil })
+	if err != nil {
+		return View{}, err
+	}
+	return s.view(ctx, &e)
+}
+
+// Remove removes an endpoint. Removing one that does not exist does nothing.
+func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
+	if err := endpoint.Remove(ctx, s.store, user, id); err != nil {
+		return problem.FromStore("remove endpoint", err)
+	}
+	return nil
+}
+
+// Rotate gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
+func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
+	secret := endpoint.NewSecret()
+	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+		old := e.Secrets[0]
+		old.Until = time.Now().Add(oldSecret).UTC()
+		e.Secrets = []endpoint.Secret{secret, old}
+		return nil
+	})
+	if err != nil {
+		return View{}, err
+	}
+	v, err := s.view(ctx, &e)
+	v.Secret = secret.String()
+	return v, err
+}
+
+// Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
+func (s *Endpoints) Enable(ctx context.Context, user, id string) (View, error) {
+	return s.restart(ctx, user, id, nil)
+}
+
+// Replay posts the updates since a time again.
+func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time) (View, error) {
+	if from.IsZero() || from.After(time.Now()) {
+		var f problem.Form
+		f.Wrong("/from", "invalid_value", "from must be a time in the past.")
+		return View{}, f.Err()
+	}
+	at, err := feed.Find(ctx, s.store, user, from)
+	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was told yet
+		return View{}, problem.FromStore("read feed", err)
+	}
+	return s.restart(ctx, user, id, &at)
+}
+
+// restart enables an endpoint, and posts from a position on if there is one.
+func (s *Endpoints) restart(ctx context.Context, user, id string, from *feed.Position) (View, error) {
+	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+		state, _, err := endpoint.StateOf(ctx, s.store, e)
+		if err != nil {
+			return problem.FromStore("read endpoint", err)
+		}
+		if state.Generation == e.Generation || from != nil { // otherwise an earlier replay is to be taken over yet
+			e.Replay = from
+		}
+		e.Disabled = nil
+		e.Generation++
+		return nil
+	})
+	if err != nil {
+		return View{}, err
+	}
+	return s.view(ctx, &e)
+}
+
+// Disable ends the posts to an endpoint until it is enabled.
+func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (View, error) {
+	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+		if e.Disabled == nil {
+			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
+		}
+		return nil
+	})
+	if err != nil {
+		return View{}, err
+	}
+	return s.view(ctx, &e)
+}
+
+// TestResult is what became of a test post.
+type TestResult struct {
+	Status int    `json:"http_status,omitempty"` // 0: there was no answer
+	Answer string `json:"answer,omitempty"`      // its beginning, or why there is none
+	TookMS int64  `json:"took_ms"`
+}
+
+// Test makes a post of the type test, which is not repeated.
+func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, error) {
+	e, _, err := s.get(ctx, user, id)
+	if err != nil {
+		return TestResult{}, err
+	}
+	now := time.Now().UTC()
+	body, err := json.Marshal(endpoint.Message{Type: endpoint.Test, Timestamp: now, Data: map[string]string{
+		"message": "This is a test post of Safedelivr.",
+	}})
+	if err != nil {
+		return TestResult{}, err
+	}
+	a, err := s.client.Post(ctx, e.URL, e.Header("msg_"+models.NewBatchID(now).String(), now, body), body)
+	out := TestResult{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
+	if err != nil {
+		out.Answer = models.Clip(err.Error())
+	}
+	return out, ctx.Err()
+}
+
+// Attempts returns the newest attempts to post to an endpoint, newest first.
+func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.Attempt, error) {
+	e, _, err := s.get(ctx, user, id)
+	if err != nil {
+		return nil, err
+	}
+	state, _, err := endpoint.StateOf(ctx, s.store, &e)
+	if err != nil {
+		return nil, problem.FromStore("read endpoint", err)
+	}
+	if state.Attempts == nil {
+		state.Attempts = []endpoint.Attempt{}
+	}
+	return state.Attempts, nil
+}
+
+func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error) {
+	state, _, err := endpoint.StateOf(ctx, s.store, e)
+	if err != nil {
+		return View{}, problem.FromStore("read endpoint", err)
+	}
+	v := View{
+		ID: e.ID,
+		Settings: Settings{
+			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
+			Batch: e.Batch, Ordered: e.Ordered,
+		},
+		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
+		State:        Active,
+		FailingSince: state.FailingSince,
+		Posted:       state.Posted,
+		GivenUp:      state.GivenUp,
+		Retrying:     len(state.Retries),
+		CreatedAt:    e.Created,
+	}
+	switch {
+	case e.Disabled != nil:
+		v.State, v.Why = Disabled, e.Disabled.Why
+	case state.Failures > 0 && state.Generation == e.Generation:
+		v.State = Failing
+	}
+	return v, nil
+}
+
+// apply sets the settings of an endpoint.
+func (n *Settings) apply(e *endpoint.Endpoint) {
+	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, n.Events, n.Tags, n.Categories
+	e.Batch, e.Ordered, e.Headers = n.Batch, n.Ordered, n.Headers
+}
+
+// reserved are header fields that belong to a post.
+var reserved = map[string]bool{
+	"Content-Type": true, "Content-Length": true, "Host": true, "User-Agent": true, "Connection": true, "Transfer-Encoding": true,
+	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true, "Trailer": true, "Te": true, "Upgrade": true,
+}
+
+// check returns the mistakes in the settings.
+func (n *Settings) check() error {
+	var f problem.Form
+	if n.URL == "" {
+		f.Wrong("/url", "required", "Add the address that updates are posted to.")
+	} else if err := outbound.CheckURL(n.URL); err != nil {
+		f.Wrong("/url", "invalid_value", "%s", err)
+	}
+	if len(n.Description) > maxDescription || strings.ContainsFunc(n.Description, models.BreaksLine) {
+		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)
+	}
+	for i, t := range n.Events {
+		if !slices.Contains(endpoint.Types, t) {
+			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has names of %s.", names())
+			break
+		}
+	}
+	for name, list := range map[string][]string{"tags": n.Tags, "categories": n.Categories} {
+		if len(list) > maxList || slices.ContainsFunc(list, func(s string) bool { return s == "" || len(s) > 64 }) {
+			f.Wrong("/"+name, "invalid_value", "%s has at most %d words of up to 64 bytes.", name, maxList)
+		}
+	}
+	if len(n.Headers) > maxList {
+		f.Wrong("/headers", "too_many", "An endpoint has at most %d header fields.", maxList)
+		return f.Err()
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Headers)) {
+		at := "/headers" + problem.Pointer(name)
+		canonical := http.CanonicalHeaderKey(name)
+		switch value := n.Headers[name]; {
+		case !token(name):
+			f.Wrong(at, "invalid_name", "The name of a header field is a token (RFC 9110).")
+		case reserved[canonical]:
+			f.Wrong(at, "reserved_header", "%s is set by Safedelivr.", canonical)
+		case len(value) > maxHeader || strings.ContainsFunc(value, models.BreaksLine):
+			f.Wrong(at, "invalid_header", "The value must be one line of at most %d bytes.", maxHeader)
+		}
+	}
+	return f.Err()
+}
+
+func names() string {
+	words := make([]string, len(endpoint.Types))
+	for i, t := range endpoint.Types {
+		words[i] = string(t)
+	}
+	return strings.Join(words, ", ")
+}
+
+// token reports whether s is a token of RFC 9110, 5.6.2.
+func token(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 126
+}
