@@ -27,8 +27,7 @@ var pageHTML string
 // first are the pages that the navigation begins with, in this order.
 var first = []string{
 	"README.md", "docs/configuration.md", "docs/operating.md", "docs/proxy.md", "docs/webhooks.md", "docs/api.md",
-	"docs/templates.md",
-	"docs/updates.md",
+	"docs/templates.md", "docs/updates.md", "docs/endpoints.md",
 	"docs/errors.md", "docs/commands.md", "docs/metrics.md", "docs/reliability.md", "docs/benchmarks.md",
 	"docs/comparison.md",
 }

@@ -1,0 +1,106 @@
+package endpoint
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestVerificationOfDocs: the code of docs/endpoints.md accepts a post, and neither a changed one nor an old one. Languages that
+// this machine does not have are left out; Go is always there.
+func TestVerificationOfDocs(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/endpoints.md")
+	require.NoError(t, err)
+	for _, c := range []struct{ language, command, file, main, mainFile string }{
+		{"python", "python3", "hook.py", `
+import json, sys
+from hook import verify
+secret, headers, body = json.load(sys.stdin)
+verify(secret, headers, body.encode())
+`, "main.py"},
+		{"javascript", "node", "hook.mjs", `
+import { readFileSync } from "node:fs";
+import { verify } from "./hook.mjs";
+const [secret, headers, body] = JSON.parse(readFileSync(0));
+verify(secret, headers, Buffer.from(body));
+`, "main.mjs"},
+		{"go", "go", "hook/hook.go", `
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+
+	"test/hook"
+)
+
+func main() {
+	var in [3]json.RawMessage
+	var secret, body string
+	var headers map[string]string
+	if json.NewDecoder(os.Stdin).Decode(&in) != nil || json.Unmarshal(in[0], &secret) != nil ||
+		json.Unmarshal(in[1], &headers) != nil || json.Unmarshal(in[2], &body) != nil {
+		os.Exit(3)
+	}
+	h := http.Header{}
+	for name, value := range headers {
+		h.Set(name, value)
+	}
+	if hook.Verify(secret, h, []byte(body)) != nil {
+		os.Exit(1)
+	}
+}
+`, "main.go"},
+	} {
+		t.Run(c.language, func(t *testing.T) {
+			t.Parallel()
+			command, err := exec.LookPath(c.command)
+			if err != nil {
+				t.Skip("not installed: " + c.command)
+			}
+			found := regexp.MustCompile("(?s)```" + c.language + "\n(.*?)```").FindSubmatch(page)
+			require.NotNil(t, found)
+			dir := t.TempDir()
+			for name, text := range map[string]string{
+				c.file: string(found[1]), c.mainFile: c.main, "go.mod": "module test\n\ngo 1.24\n",
+			} {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+			}
+			args := []string{c.mainFile}
+			if c.command == "go" {
+				args = []string{"run", "."}
+			}
+			e := Endpoint{Secrets: []Secret{NewSecret(), NewSecret()}}
+			e.Secrets[1].Until = time.Now().Add(time.Hour)
+			run := func(secret Secret, signedAt time.Time, body, sent string) error {
+				headers := map[string]string{}
+				for name, values := range e.Header("msg_1", signedAt, []byte(body)) {
+					headers[strings.ToLower(name)] = values[0]
+				}
+				in, err := json.Marshal([]any{secret.String(), headers, sent})
+				require.NoError(t, err)
+				cmd := exec.CommandContext(t.Context(), command, args...) //nolint:gosec // a test
+				cmd.Dir, cmd.Stdin = dir, strings.NewReader(string(in))
+				out, err := cmd.CombinedOutput()
+				t.Logf("%s", out)
+				return err
+			}
+			now := time.Now()
+			require.NoError(t, run(e.Secrets[0], now, `{"a": "ü"}`, `{"a": "ü"}`))
+			require.NoError(t, run(e.Secrets[1], now, "x", "x"))
+			require.Error(t, run(e.Secrets[0], now, "x", "y"))
+			require.Error(t, run(e.Secrets[0], now.Add(-time.Hour), "x", "x"))
+			require.Error(t, run(NewSecret(), now, "x", "x"))
+		})
+	}
+}
