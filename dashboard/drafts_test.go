@@ -69,7 +69,7 @@ func TestDraftOfScript(t *testing.T) {
 	}
 	require.Equal(t, `{"id":"`+form.Get("draft")+`","version":1}`, save())
 	form.Set("editor", "two")
-	require.Equal(t, `{"code":"draft_changed","problem":"This draft was changed on another page."}`, save())
+	require.JSONEq(t, `{"code":"draft_changed","problem":"This draft was changed on another page."}`, save())
 	form.Set("draft_version", "1")
 	require.Equal(t, `{"id":"`+form.Get("draft")+`","version":2}`, save())
 	form.Set("to", strings.Repeat("x", drafts.MaxSize))

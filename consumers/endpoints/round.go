@@ -276,7 +276,7 @@ func (r *round) note(p *post, res *result) {
 
 // disable disables the endpoint if it says that it is gone, or if it has failed for days.
 func (r *round) disable(ctx context.Context) error {
-	why := ""
+	var why string
 	switch since := r.state.FailingSince; {
 	case r.state.Gone:
 		why = "it answered 410 Gone"

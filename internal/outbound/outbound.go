@@ -113,19 +113,19 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// CheckURL returns an error in words for people if users may not name an address. What a name
-// resolves to is checked at each post.
-func CheckURL(address string) error {
+// BadURL says, for people, why users may not name an address, or "". What a name resolves to is
+// checked at each post.
+func BadURL(address string) string {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "":
-		return errors.New("It must be a URL that begins with https:// or http://.") //nolint:staticcheck // for people
+		return "It must be a URL that begins with https:// or http://."
 	case len(address) > maxURL:
-		return fmt.Errorf("It has more than %d bytes.", maxURL) //nolint:staticcheck // for people
+		return fmt.Sprintf("It has more than %d bytes.", maxURL)
 	case u.User != nil:
-		return errors.New("It must not have a user name; use a header field for a password.") //nolint:staticcheck // for people
+		return "It must not have a user name; use a header field for a password."
 	case u.Fragment != "":
-		return errors.New("It must not have a fragment (#).") //nolint:staticcheck // for people
+		return "It must not have a fragment (#)."
 	}
-	return nil
+	return ""
 }

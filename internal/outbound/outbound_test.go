@@ -77,16 +77,16 @@ func TestAnswers(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestCheckURL(t *testing.T) {
+func TestBadURL(t *testing.T) {
 	t.Parallel()
 	for _, good := range []string{"https://example.com/hook?a=b", "http://10.0.0.1:8080"} {
-		require.NoError(t, CheckURL(good))
+		require.Empty(t, BadURL(good))
 	}
 	for _, bad := range []string{
 		"", "example.com", "ftp://example.com", "https://", "https://a:b@example.com", "https://example.com/#a", "%",
 		"https://example.com/" + strings.Repeat("a", maxURL),
 	} {
-		require.Error(t, CheckURL(bad), bad)
+		require.NotEmpty(t, BadURL(bad), bad)
 	}
 }
 

@@ -362,8 +362,8 @@ func (n *Settings) check() error {
 	var f problem.Form
 	if n.URL == "" {
 		f.Wrong("/url", "required", "Add the address that updates are posted to.")
-	} else if err := outbound.CheckURL(n.URL); err != nil {
-		f.Wrong("/url", "invalid_value", "%s", err)
+	} else if bad := outbound.BadURL(n.URL); bad != "" {
+		f.Wrong("/url", "invalid_value", "%s", bad)
 	}
 	if len(n.Description) > maxDescription || strings.ContainsFunc(n.Description, models.BreaksLine) {
 		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)

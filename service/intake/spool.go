@@ -170,7 +170,7 @@ func (s *spool) add(at place, r *models.Recipient) error {
 	}
 	head := binary.AppendUvarint([]byte{flag}, uint64(at.index)) //nolint:gosec // an index is not negative
 	if at.row > 0 {
-		head = binary.AppendUvarint(head, uint64(at.row)) //nolint:gosec // it is not negative
+		head = binary.AppendUvarint(head, uint64(at.row))
 	}
 	if len(at.json) > 0 {
 		names := strings.Join(at.json, ",") // no name has a comma
