@@ -94,8 +94,12 @@ type FeedView struct {
 	Version int64
 	logs    []FeedChange // of all logs that are not queued
 	queued  Set
-	plain   bool // no log was ever anything but queued
+	plain   bool
 }
+
+// Plain reports whether no log was ever anything but queued: there is nothing to tell, whatever
+// was told before.
+func (f *FeedView) Plain() bool { return f.plain }
 
 // ForFeed returns what a feed tells of the view.
 func (v *View) ForFeed() FeedView {
@@ -158,10 +162,9 @@ func (v *View) plain() bool {
 }
 
 // News returns what is to be told of a view after t. It reports false if nothing is: t is of
-// the same view or a newer one, or nothing was told and there never was anything to tell. A
-// newer view without updates is told, too, so that nobody can tell an older one after it.
+// the same view or a newer one, or the view is plain. A newer view without updates is told, too, so that nobody can tell an older one after it.
 func (t *Told) News(v *FeedView) (c FeedChunk, ok bool) {
-	if v.Version <= t.Version || v.plain && t.Entry == 0 {
+	if v.Version <= t.Version || v.plain {
 		return c, false
 	}
 	c = FeedChunk{Chunk: t.Chunk, Version: v.Version}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -237,57 +236,4 @@ func TestTails(t *testing.T) {
 	time.Sleep(2 * tailPoll)
 	require.LessOrEqual(t, s.reads.Load(), reads+1)
 	require.NoError(t, tails.Wait(t.Context(), user, 0), "an entry that is there needs no wait")
-}
-
-// BenchmarkTell tells the ends of 50,000 mails, as a second of much work does: in chunks of 1,000, in
-// batches of one recipient, and one event after the other in chunks that were told before.
-func BenchmarkTell(b *testing.B) {
-	const changes = 50_000
-	for _, bench := range []struct {
-		name   string
-		size   int // of a chunk
-		rounds int // in which its recipients end
-	}{{"Bulk", 1000, 1}, {"One", 1, 1}, {"Events", 1000, 20}} {
-		b.Run(bench.name, func(b *testing.B) {
-			s, user := sqlitetest.Open(b), models.NewUserID()
-			w := NewWriter(s)
-			for b.Loop() {
-				b.StopTimer()
-				ids := make([]models.ID, changes/bench.size)
-				for i := range ids {
-					ids[i] = models.NewBatchID(time.Now())
-				}
-				ended := make([]models.Set, len(ids))
-				for round := range bench.rounds {
-					b.StopTimer()
-					chunks := make([]Chunk, len(ids))
-					for i, id := range ids {
-						for r := 1 + round; r <= bench.size; r += bench.rounds {
-							ended[i].Add(r)
-						}
-						chunks[i] = chunk(id, bench.size, round+1, ended[i])
-					}
-					b.StartTimer()
-					if err := w.Tell(b.Context(), user, chunks); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			b.ReportMetric(float64(changes*b.N)/b.Elapsed().Seconds(), "changes/s")
-			b.StopTimer()
-			size, entries := 0, 0
-			for after := 0; ; entries++ {
-				es, err := s.Feed(b.Context(), user, after, 1)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if len(es) == 0 {
-					break
-				}
-				after, size = es[0].Number, size+len(codec.EncodeFeedEntry(&es[0]))
-			}
-			b.ReportMetric(float64(size)/float64(changes*b.N), "B/change")
-			b.ReportMetric(float64(entries)/float64(b.N), "entries")
-		})
-	}
 }

@@ -115,11 +115,14 @@ func (w *Writer) state(user string) *state {
 // Tell appends to a user's feed what it has not told of chunks of the user yet. A chunk may be
 // given once. After an error some may be told; Tell may be called again.
 func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
+	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c Chunk) bool { return c.View.Plain() })
+	slices.SortFunc(chunks, func(a, b Chunk) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	if len(chunks) == 0 {
+		return nil
+	}
 	s := w.state(user)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	chunks = slices.Clone(chunks)
-	slices.SortFunc(chunks, func(a, b Chunk) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	if !s.known {
 		if err := w.catchUp(ctx, user, s); err != nil {
 			return err

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // Benchmark measures the calls that a mail needs. open returns a store on new, empty data
@@ -83,9 +85,56 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 					models.ChunkSummary{User: "0123456789abcdef", Chunk: models.NewBatchID(time.Now()), Summary: summary(3, 1, 0)})
 			})
 		}},
+		{"FeedBulk", func(b *testing.B, s models.Store) { tell(b, s, 1000, 1) }},
+		{"FeedOne", func(b *testing.B, s models.Store) { tell(b, s, 1, 1) }},
+		{"FeedEvents", func(b *testing.B, s models.Store) { tell(b, s, 1000, 20) }},
 	} {
 		b.Run(c.name, func(b *testing.B) { c.run(b, open(b)) })
 	}
+}
+
+// tell tells the ends of 50,000 mails of one user, as in a second of much work: in chunks of a
+// size, of which some recipients end in each round.
+func tell(b *testing.B, s models.Store, size, rounds int) {
+	b.Helper()
+	const changes = 50_000
+	w, user := feed.NewWriter(s), models.NewUserID()
+	for b.Loop() {
+		b.StopTimer()
+		ids, ended := make([]models.ID, changes/size), make([]models.Set, changes/size)
+		for i := range ids {
+			ids[i] = models.NewBatchID(time.Now())
+		}
+		for round := range rounds {
+			chunks := make([]feed.Chunk, len(ids))
+			for i, id := range ids {
+				for r := 1 + round; r <= size; r += rounds {
+					ended[i].Add(r)
+				}
+				e := models.Entry{Number: 1, Kind: models.Ending, Reason: models.Expired, Recipients: ended[i]}
+				f := models.Fact{Key: models.VersionFloorKey(int64(round)), VersionFloor: int64(round)}
+				chunks[i] = feed.Chunk{ID: id, View: models.Resolve(size, []models.Entry{e}, []models.Fact{f}).ForFeed()}
+			}
+			b.StartTimer()
+			if err := w.Tell(b.Context(), user, chunks); err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+		}
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(changes)*float64(b.N)/b.Elapsed().Seconds(), "changes/s")
+	stored, entries := 0, 0
+	for after := 0; ; entries++ {
+		es, err := s.Feed(b.Context(), user, after, 1)
+		require.NoError(b, err)
+		if len(es) == 0 {
+			break
+		}
+		after, stored = es[0].Number, stored+len(codec.EncodeFeedEntry(&es[0]))
+	}
+	b.ReportMetric(float64(stored)/float64(changes*b.N), "B/change")
+	b.ReportMetric(float64(entries)/float64(b.N), "entries")
 }
 
 // inParallel runs f b.N times from 64 goroutines, like the requests on a busy machine.
