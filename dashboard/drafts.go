@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/service"
@@ -66,7 +67,15 @@ func (d *Dashboard) saveDraft(w http.ResponseWriter, r *http.Request, v *visitor
 
 // deleteDraft is POST /drafts/{id}/delete.
 func (d *Dashboard) deleteDraft(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if err := d.service.Drafts().Delete(r.Context(), v.User, r.PathValue("id")); err != nil {
+	id := r.PathValue("id")
+	list, err := d.service.Drafts().List(r.Context(), v.User)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, func(i drafts.Info) bool { return i.ID == id }) {
+		return errNoPage
+	}
+	if err := d.service.Drafts().Delete(r.Context(), v.User, id); err != nil {
 		return err
 	}
 	seeOther(w, r, "/drafts")
