@@ -53,6 +53,7 @@ func TestBrowserDrafts(t *testing.T) {
 		}
 	}
 	b.press("Delete")
+	b.press("Delete permanently")
 	b.until(`document.querySelectorAll("main .row").length === 1`)
 	b.press("New message")
 	b.until(`document.getElementById("subject").value === ""`)

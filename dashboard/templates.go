@@ -275,11 +275,12 @@ var templatePreview = template.Must(
 	template.New("template preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
 <style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
 padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}.sd .m{color:#565853}
+.sd.x{margin:16px -8px 12px;border-top:1px solid #ddd;font-weight:600}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
 </style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
 {{if .Count}}<div class="m">{{.Row}} of {{.Count}}</div>{{end}}
 {{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>
-{{.HTML}}{{with .Text}}<div class="t">{{.}}</div>{{end}}</html>`),
+{{.HTML}}{{with .Text}}{{if $.HTML}}<div class="sd x">Text</div>{{end}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
 
 // filledView is the preview of a message from a template.
