@@ -31,8 +31,8 @@ func TestSuppressionsPage(t *testing.T) {
 		require.Contains(t, a.text, "The address was added.", email)
 	}
 	found := b.get("/suppressions?q=ANN").text
-	require.Contains(t, found, `<th scope="row">ann@example.com</th>`)
-	require.NotContains(t, found, `<th scope="row">a%2fb`)
+	require.Contains(t, found, `<span class="title">ann@example.com</span>`)
+	require.NotContains(t, found, `<span class="title">a%2fb`)
 	require.Contains(t, b.get("/suppressions?reason=hard_bounce").text, "No suppressed address fits.")
 
 	var form bytes.Buffer
