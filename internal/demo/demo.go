@@ -67,6 +67,7 @@ type demo struct {
 	batch  models.ID
 
 	suppressed int64 // recipients of the batch that are suppressed
+	receiver   *receiver
 }
 
 // Run runs the demo and returns ErrWrong if anything was lost, doubled or does not add up.
@@ -93,7 +94,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		<-simulated
 		return err
 	}
-	sum, err := d.show(ctx)
+	received, err := d.startReceiver(ctx)
+	var sum Summary
+	if err == nil {
+		sum, err = d.show(ctx)
+	}
 	if err == nil && !o.Exit {
 		d.printHints()
 		<-ctx.Done()
@@ -104,6 +109,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		err = serr
 	}
 	<-simulated
+	if received != nil {
+		<-received
+	}
 	if err == nil && o.Exit && o.JSON {
 		d.printJSON(&sum) // after anything that the server printed when it stopped
 	}
@@ -219,6 +227,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_DATA_DIR=" + filepath.Clean(d.o.Dir),
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_TIMES_RECHECK=5s",
+		"SAFEDELIVR_ENDPOINT_NETWORKS=127.0.0.0/8", // the application that gets updates is on this machine
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=20s",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}

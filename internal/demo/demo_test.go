@@ -33,6 +33,9 @@ func TestDemoLosesAndDoublesNothing(t *testing.T) {
 	require.Positive(t, s.FailoverMS)
 	require.EqualValues(t, 31, s.Failed)
 	require.EqualValues(t, 1, s.Suppressed)
+	require.GreaterOrEqual(t, s.Updates, int64(3000))
+	require.Equal(t, s.Updates, s.Posted)
+	require.Positive(t, s.Posts)
 }
 
 func TestRecipientsOutOfRange(t *testing.T) {

@@ -27,6 +27,9 @@ type Summary struct {
 	Lost       int64    `json:"lost"`    // no provider has a copy
 	Doubled    int64    `json:"doubled"` // more than one copy was delivered
 	Again      int64    `json:"again"`   // copies that the receiver blocked, after which another provider got one
+	Updates    int64    `json:"updates"` // of the batch, in the feed
+	Posted     int64    `json:"posted"`  // updates that the application got and verified
+	Posts      int64    `json:"posts"`   // in which it got them
 	FailoverMS float64  `json:"failover_ms"`
 	Seconds    float64  `json:"seconds"`
 	Mistakes   []string `json:"mistakes,omitempty"` // sums that do not add up
@@ -73,6 +76,9 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 		s.wrong("suppressed %d; the providers have %d copies of the message to %s", s.Suppressed, len(n), address(complained))
 	}
 	if err := d.compareStats(ctx, &s, &b.Counts); err != nil {
+		return s, err
+	}
+	if err := d.compareUpdates(ctx, &s, &b.Counts); err != nil {
 		return s, err
 	}
 	failover, err := d.failover(ctx)
@@ -167,6 +173,7 @@ func (d *demo) print(s *Summary) {
 	d.say("  doubled    %8d", s.Doubled)
 	d.say("  failover   %8.0f ms from SendGrid's first failed call to the first of its messages sent to Mailgun",
 		s.FailoverMS)
+	d.say("  updates    %8d   read from the feed to its end; an application got all of them in %d signed posts", s.Updates, s.Posts)
 	if len(s.Mistakes) == 0 {
 		d.say("  sums       add up: batch, day and copies agree")
 	}
@@ -184,6 +191,7 @@ func (d *demo) printHints() {
 	get("The batch:", "/v1/batches/"+d.batch.String())
 	get("The story of one recipient, whose mail SendGrid could not deliver:", "/v1/logs/"+d.batch.Log(26).String())
 	get("The recipients whose mail failed:", "/v1/batches/"+d.batch.String()+"/logs?state=failed")
+	get("What changed, in order, from the feed of updates:", "/v1/updates?limit=3&batch="+d.batch.String())
 	get("The health of the providers:", "/v1/providers")
 	hint("Send one message yourself:", `curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+
 		` -d from=me@demo.test -d 'subject=Hi {{name}}' -d 'text=It works.' -d 'to=Ann <ann@demo.test>'`)
