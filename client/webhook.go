@@ -49,20 +49,23 @@ func (w *Webhook) Read(r *http.Request) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Verify(r.Header, body, time.Now()); err != nil {
+	return w.Parse(r.Header, body, time.Now())
+}
+
+// Parse is Read for a post whose header fields and body were read before.
+func (w *Webhook) Parse(h http.Header, body []byte, now time.Time) ([]Event, error) {
+	if err := w.verify(h, body, now); err != nil {
 		return nil, err
 	}
 	var post struct {
 		Type string          `json:"type"`
 		Data json.RawMessage `json:"data"`
 	}
-	if err := json.Unmarshal(body, &post); err != nil {
-		return nil, fmt.Errorf("the post cannot be read: %w", err)
-	}
+	err := json.Unmarshal(body, &post)
 	events := make([]Event, 1)
-	if post.Type == "batch" {
+	if err == nil && post.Type == "batch" {
 		err = json.Unmarshal(post.Data, &events)
-	} else {
+	} else if err == nil {
 		err = json.Unmarshal(body, &events[0])
 	}
 	if err != nil {
@@ -71,8 +74,8 @@ func (w *Webhook) Read(r *http.Request) ([]Event, error) {
 	return events, nil
 }
 
-// Verify returns ErrNotVerified unless a body was signed with the secret, less than five minutes before or after now.
-func (w *Webhook) Verify(h http.Header, body []byte, now time.Time) error {
+// verify returns ErrNotVerified unless a body was signed with the secret, less than five minutes before or after now.
+func (w *Webhook) verify(h http.Header, body []byte, now time.Time) error {
 	id, stamp := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > maxAge {

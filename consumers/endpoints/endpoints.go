@@ -17,8 +17,8 @@ import (
 // The times and bounds of posts.
 const (
 	poll        = 2 * time.Second  // how often new endpoints are looked for
-	leased      = 45 * time.Second // longer than a round
-	roundTime   = 5 * time.Second  // after which a round begins no further post
+	leased      = 20 * time.Second // longer than a round with its last posts
+	roundTime   = 3 * time.Second  // after which a round begins no further post
 	idleRound   = 5 * time.Second  // the longest pause between two rounds
 	atOnce      = 10               // posts to an endpoint at once
 	pageUpdates = 1000             // updates that are read at a time

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
@@ -67,7 +68,7 @@ type demo struct {
 	batch  models.ID
 
 	suppressed int64 // recipients of the batch that are suppressed
-	receiver   *receiver
+	receiver   *receiver.Receiver
 }
 
 // Run runs the demo and returns ErrWrong if anything was lost, doubled or does not add up.
@@ -94,9 +95,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		<-simulated
 		return err
 	}
-	received, err := d.startReceiver(ctx)
 	var sum Summary
-	if err == nil {
+	if d.receiver, err = receiver.Start(ctx, d.client); err == nil {
+		defer d.receiver.Close()
 		sum, err = d.show(ctx)
 	}
 	if err == nil && !o.Exit {
@@ -109,9 +110,6 @@ func Run(ctx context.Context, o Options) (err error) {
 		err = serr
 	}
 	<-simulated
-	if received != nil {
-		<-received
-	}
 	if err == nil && o.Exit && o.JSON {
 		d.printJSON(&sum) // after anything that the server printed when it stopped
 	}
@@ -227,7 +225,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_DATA_DIR=" + filepath.Clean(d.o.Dir),
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_TIMES_RECHECK=5s",
-		"SAFEDELIVR_ENDPOINT_NETWORKS=127.0.0.0/8", // the application that gets updates is on this machine
+		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network, // for the application that gets updates
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=20s",
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/internal/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
@@ -50,7 +51,8 @@ type drill struct {
 	woken   []time.Time // when a frozen worker was woken
 
 	follower *follower
-	logged   []told // the logs that were counted
+	receiver *receiver.Receiver // to which every update is posted
+	logged   []told             // the logs that were counted
 
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
@@ -111,6 +113,10 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.startServers(ctx); err != nil {
 		return err
 	}
+	if d.receiver, err = receiver.Start(ctx, d.client); err != nil {
+		return err
+	}
+	defer d.receiver.Close()
 	d.follower = d.follow(ctx)
 	defer func() {
 		d.follower.cancel()

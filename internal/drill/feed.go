@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/receiver"
 )
 
 // told is an update, as far as it is compared.
@@ -89,7 +90,28 @@ func (d *drill) countFeed(ctx context.Context) error {
 	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
 		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
 	}
+	if err := d.countPosts(ctx, all); err != nil {
+		return err
+	}
 	return d.countRanges(ctx, all)
+}
+
+// countPosts waits until every update was posted to the endpoint.
+func (d *drill) countPosts(ctx context.Context, all []told) error {
+	states := map[receiver.Update]client.State{}
+	for _, u := range all {
+		states[receiver.Update{Log: u.log, Number: u.number}] = u.state
+	}
+	err := d.until(ctx, "every update is posted", func() bool { return d.receiver.Missing(states) == 0 })
+	n := d.receiver.Counts()
+	if n.Refused > 0 {
+		d.res.wrong("%d of %d posts were not verified", n.Refused, n.Posts+n.Refused)
+	}
+	if missing := d.receiver.Missing(states); err != nil && ctx.Err() == nil {
+		d.res.wrong("%d of %d updates were not posted", missing, len(states))
+		err = nil
+	}
+	return err
 }
 
 // follows says why an update may not follow on the one before of its log; "" if it may.

@@ -3,7 +3,9 @@ package drill
 import (
 	"context"
 	"net/http"
+	"time"
 
+	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/simulator"
 )
@@ -91,6 +93,64 @@ func eventFault(f simulator.Fault, disturbed func(*simulator.Stats) int64) func(
 		d.healed()
 		return err
 	}
+}
+
+// endpointDown has the endpoint fail in several ways until posts have met each of them.
+func endpointDown(ctx context.Context, d *drill) error {
+	d.broken()
+	var err error
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hangup} {
+		before := d.receiver.Counts().Failed
+		d.receiver.Answer(status)
+		if err = d.post(ctx, backgroundSize); err == nil {
+			err = d.until(ctx, "a post has met the fault", func() bool { return d.receiver.Counts().Failed > before })
+		}
+		if err != nil {
+			break
+		}
+	}
+	d.receiver.Answer(0)
+	d.healed()
+	return err
+}
+
+// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. None of them may leave
+// earlier.
+func scheduledThroughOutage(ctx context.Context, d *drill) error {
+	at := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
+	var due []posted
+	for range 3 {
+		batch := d.newBatch(d.recipients / 10)
+		batch.DeliverAt = at
+		b, err := d.accept(ctx, batch)
+		if err != nil {
+			return err
+		}
+		due = append(due, b)
+	}
+	id := d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	d.broken()
+	err := poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
+		for _, b := range due {
+			got, err := d.batch(ctx, b.id)
+			if err != nil || got.Counts.Success == 0 {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	d.sim.Clear(id)
+	d.healed()
+	for _, b := range due {
+		for i := range b.n {
+			for _, c := range d.sim.Copies(b.id.Log(i + 1).String()) {
+				if c.At.Before(at) {
+					d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
+				}
+			}
+		}
+	}
+	return err
 }
 
 // forgeries posts bounces of every tenth mail with wrong signatures. Each must be refused.

@@ -157,6 +157,19 @@ var scenarios = []scenario{
 		inject: unavailable((*drill).storeProxy, storeUnavailable),
 	},
 	{
+		name:   "endpoint-down",
+		story:  "the application answers updates with 503, redirects and closed connections; then it takes them",
+		events: true,
+		inject: endpointDown,
+	},
+	{
+		name:   "scheduled-through-outage",
+		story:  "SendGrid answers 503 to everything when scheduled mail is due",
+		prefer: sgFirst,
+		breaks: []string{"sg"},
+		inject: scheduledThroughOutage,
+	},
+	{
 		name:   "webhooks-doubled",
 		story:  "every event is reported twice",
 		events: true,

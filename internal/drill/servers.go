@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/internal/tcpproxy"
 	"github.com/safedelivr/safedelivr/simulator"
@@ -57,6 +58,7 @@ func (d *drill) serverSettings() []string {
 		"SAFEDELIVR_LOG=error",
 		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
 		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
+		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network,
 		"SAFEDELIVR_TIMES_START_BY=" + startBy.String(),
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=4s",
 		"SAFEDELIVR_TIMES_RECHECK=1s",

@@ -1,0 +1,132 @@
+// Package receiver is an application to which updates are posted. Demo and drill count what it got.
+package receiver
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+)
+
+// Network is where receivers listen: an endpoint there has to be allowed.
+const Network = "127.0.0.0/8"
+
+// Update names an update.
+type Update struct {
+	Log    string
+	Number int
+}
+
+// Receiver takes posts whose signature is right. Its methods may be called by many goroutines at once.
+type Receiver struct {
+	server *http.Server
+	url    string
+	done   chan struct{}
+
+	mu      sync.Mutex
+	hook    *client.Webhook
+	status  int // of the answers; 0: that of a post that is right
+	got     map[Update]client.State
+	posts   int
+	failed  int // posts that were answered with status
+	refused int // posts that are not verified
+}
+
+// Start starts a receiver on this machine and registers it as an endpoint.
+func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{url: "http://" + l.Addr().String(), done: make(chan struct{}), got: map[Update]client.State{}}
+	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second}
+	r.mu.Lock() // until the secret is known
+	defer r.mu.Unlock()
+	go func() {
+		defer close(r.done)
+		_ = r.server.Serve(l) // until Close
+	}()
+	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Batch: true})
+	if err == nil {
+		r.hook, err = client.NewWebhook(e.Secret)
+	}
+	if err != nil {
+		_ = r.server.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close ends the receiver.
+func (r *Receiver) Close() {
+	_ = r.server.Close()
+	<-r.done
+}
+
+// Hangup is no status: the connection is closed without an answer.
+const Hangup = -1
+
+// Answer makes the receiver take nothing and answer with a status, or take posts again, if it is 0.
+func (r *Receiver) Answer(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = status
+}
+
+// ServeHTTP takes a post.
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return // the sender was killed
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status != 0 {
+		if r.failed++; r.status == Hangup {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Location", "/elsewhere")
+		w.WriteHeader(r.status)
+		return
+	}
+	// The drill moves the clocks of servers, so the time of a post may be any.
+	seconds, _ := strconv.ParseInt(req.Header.Get("Webhook-Timestamp"), 10, 64)
+	events, err := r.hook.Parse(req.Header, body, time.Unix(seconds, 0))
+	if err != nil {
+		r.refused++
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	r.posts++
+	for i := range events {
+		u := &events[i].Update
+		r.got[Update{u.Log, u.Number}] = u.State
+	}
+}
+
+// Counts are numbers of posts, and of different updates in those that were taken.
+type Counts struct{ Posts, Updates, Failed, Refused int }
+
+// Counts returns what the receiver got so far.
+func (r *Receiver) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Counts{r.posts, len(r.got), r.failed, r.refused}
+}
+
+// Missing returns how many updates the receiver did not get.
+func (r *Receiver) Missing(told map[Update]client.State) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for u, state := range told {
+		if r.got[u] != state {
+			n++
+		}
+	}
+	return n
+}
