@@ -231,6 +231,8 @@ func (d *Dashboard) readFound(
 	switch {
 	case v.Older != "":
 		v.None = "Nothing was found in this part of your mail. Older mail can be searched, too."
+	case !v.Filtered && v.State == "":
+		v.None = "Recipients of the messages that you send appear here."
 	case v.Email != "":
 		v.None = "No message was sent to this address. " +
 			"A message is found from its first attempt until its address is removed."
