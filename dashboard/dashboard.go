@@ -247,6 +247,10 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /templates/{name}/archive": d.archiveTemplate,
 
 		"POST /selected/suppress":           d.suppressSelected,
+		"GET /endpoints":                    d.listEndpoints,
+		"POST /endpoints":                   d.addEndpoint,
+		"GET /endpoints/{id}":               d.endpoint,
+		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
 		"GET /suppressions":                 d.suppressions,
 		"POST /suppressions":                d.addSuppression,
 		"GET /suppressions/{email}/remove":  d.askSuppression,

@@ -37,6 +37,22 @@ const (
 // Types lists the types that an endpoint may choose.
 var Types = []Type{Delivered, Failed, Cancelled, Queued}
 
+// Words says what happened, for people.
+func (t Type) Words() string {
+	switch t {
+	case Delivered:
+		return "delivered"
+	case Failed:
+		return "failed"
+	case Cancelled:
+		return "cancelled"
+	case Queued:
+		return "sent again"
+	case Batch, Test:
+	}
+	return string(t)
+}
+
 // TypeOf returns the type of an update that leads to a state.
 func TypeOf(s models.State) Type {
 	switch s {

@@ -1,0 +1,46 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models/endpoint"
+)
+
+// TestBrowserEndpoints adds an endpoint, tests it, and removes it after the question; it looks at the pages.
+func TestBrowserEndpoints(t *testing.T) {
+	f, app := endpointRig(t, http.StatusNoContent)
+	b := f.logIn(f.url)
+	b.open("/endpoints")
+	b.sees("No endpoint yet.")
+	b.lookAround("endpoints-none", "")
+	b.fill("url", app+"/hooks/mail")
+	b.fill("description", "shop, production")
+	b.press("Add")
+	b.sees("Copy it now")
+	b.lookAround("endpoint-new", "")
+	b.press("Send a test post")
+	b.sees("The test post was accepted: 204")
+
+	list, err := f.service.Endpoints().List(t.Context(), LocalUser().ID)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	now := time.Now()
+	f.attempted(list[0].ID,
+		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: endpoint.Failed, Tried: 2,
+			Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "upstream connect error", Took: 31},
+		endpoint.Attempt{At: now.Add(-time.Minute), Post: "msg_f123456789abcdef0123456789abcdef", Updates: 812, Status: 204, Took: 12},
+		endpoint.Attempt{At: now.Add(-time.Hour), Post: "msg_e123456789abcdef0123456789abcdef", Updates: 1,
+			Type: endpoint.Delivered, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"})
+	b.lookAround("endpoint", "/endpoints/"+list[0].ID)
+	b.lookAround("endpoints", "/endpoints")
+	b.open("/endpoints/" + list[0].ID)
+	b.press("Remove")
+	b.press("Remove this endpoint")
+	b.sees("No endpoint yet.")
+}

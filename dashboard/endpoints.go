@@ -1,0 +1,165 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/endpoints"
+)
+
+// endpointsView is the list of a user's endpoints, and the form that adds one.
+type endpointsView struct {
+	List   []endpoints.View
+	New    endpoints.Settings // as it was entered
+	Chosen map[endpoint.Type]bool
+	Types  []endpoint.Type
+	Wrong  map[string]string
+	Again  bool   // the form was submitted before, and its endpoint exists
+	Once   string // of the form: submitting it twice creates one endpoint
+}
+
+// endpointView is the page of an endpoint.
+type endpointView struct {
+	endpoints.View
+	Attempts []endpoint.Attempt
+	Test     *endpoints.TestResult // what became of a test post, if one was just made
+	Done     string
+}
+
+// listEndpoints is GET /endpoints.
+func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
+}
+
+func (d *Dashboard) showEndpoints(
+	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *endpointsView,
+) (err error) {
+	if view.List, err = d.service.Endpoints().List(r.Context(), v.User); err != nil {
+		return err
+	}
+	view.Types, view.Once, view.Chosen = endpoint.Types, newSecret(), map[endpoint.Type]bool{}
+	for _, t := range view.New.Events {
+		view.Chosen[t] = true
+	}
+	d.render(w, r, v, status, "endpoints", page{Title: "Endpoints", Active: "endpoints", Data: view})
+	return nil
+}
+
+// addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
+// be in a URL.
+func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		return badForm(err)
+	}
+	n := endpoints.Settings{
+		URL:         strings.TrimSpace(r.PostForm.Get("url")),
+		Description: strings.TrimSpace(r.PostForm.Get("description")),
+		Tags:        words(r.PostForm.Get("tags")),
+		Batch:       r.PostForm.Get("batch") != "",
+		Ordered:     r.PostForm.Get("ordered") != "",
+	}
+	for _, t := range r.PostForm["event"] {
+		n.Events = append(n.Events, endpoint.Type(t))
+	}
+	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+		return err
+	} else if again {
+		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
+	}
+	made, err := d.service.Endpoints().Create(r.Context(), v.User, n)
+	var refused *service.Error
+	if errors.As(err, &refused) && refused.Kind != service.Internal {
+		view := &endpointsView{New: n, Wrong: wrongFields(refused)}
+		if len(view.Wrong) == 0 {
+			view.Wrong = map[string]string{"url": refused.Detail}
+		}
+		return d.showEndpoints(w, r, v, refused.Kind.Status(), view)
+	}
+	if err != nil {
+		return err
+	}
+	return d.showEndpoint(w, r, v, &endpointView{View: made})
+}
+
+// words returns the words of a text that are separated by spaces and commas.
+func words(text string) []string {
+	return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
+}
+
+// endpoint is GET /endpoints/{id}.
+func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	e, err := d.service.Endpoints().Get(r.Context(), v.User, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	return d.showEndpoint(w, r, v, &endpointView{View: e, Done: endpointDone[r.URL.Query().Get("did")]})
+}
+
+// endpointDone are what commands about an endpoint did.
+var endpointDone = map[string]string{
+	"enable":  "Posts go on where they were.",
+	"disable": "Nothing is posted until you enable the endpoint.",
+	"replay":  "What was told in the last 24 hours is posted again.",
+}
+
+func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) (err error) {
+	if view.Attempts, err = d.service.Endpoints().Attempts(r.Context(), v.User, view.ID); err != nil {
+		return err
+	}
+	d.render(w, r, v, http.StatusOK, "endpoint", page{Title: view.URL, Active: "endpoints", Data: view})
+	return nil
+}
+
+// controlEndpoint is POST /endpoints/{id}/{do}.
+func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	ctx, e, id, do := r.Context(), d.service.Endpoints(), r.PathValue("id"), r.PathValue("do")
+	switch do {
+	case "test":
+		result, err := e.Test(ctx, v.User, id)
+		if err != nil {
+			return err
+		}
+		got, err := e.Get(ctx, v.User, id)
+		if err != nil {
+			return err
+		}
+		return d.showEndpoint(w, r, v, &endpointView{View: got, Test: &result})
+	case "rotate":
+		made, err := e.Rotate(ctx, v.User, id)
+		if err != nil {
+			return err
+		}
+		return d.showEndpoint(w, r, v, &endpointView{View: made})
+	case "remove":
+		if err := e.Remove(ctx, v.User, id); err != nil {
+			return err
+		}
+		seeOther(w, r, "/endpoints")
+		return nil
+	}
+	if err := changeEndpoint(ctx, e, v.User, id, do); err != nil {
+		return err
+	}
+	seeOther(w, r, "/endpoints/"+id+"?did="+do)
+	return nil
+}
+
+func changeEndpoint(ctx context.Context, e *endpoints.Endpoints, user, id, do string) (err error) {
+	switch do {
+	case "enable":
+		_, err = e.Enable(ctx, user, id)
+	case "disable":
+		_, err = e.Disable(ctx, user, id, "by its user")
+	case "replay":
+		_, err = e.Replay(ctx, user, id, time.Now().Add(-24*time.Hour))
+	default:
+		err = errNoPage
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// endpointRig returns a rig whose endpoints may be on this machine, and an application that answers with a status.
+func endpointRig(t *testing.T, status int) (f *rig, app string) {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+	t.Cleanup(server.Close)
+	allowed := outbound.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	return newRigOf(t, service.Config{EndpointClient: allowed}, nil), server.URL
+}
+
+// attempted stores attempts to post to an endpoint, as a worker does.
+func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
+	f.Helper()
+	e, _, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
+	require.NoError(f, err)
+	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
+		Retries: []endpoint.Retry{{Count: 1}}}
+	require.NoError(f, endpoint.PutState(f.Context(), f.store, &e, &s, 0))
+}
+
+// TestEndpointPages adds an endpoint, whose secret is shown once, makes a test post, and gives each command.
+func TestEndpointPages(t *testing.T) {
+	t.Parallel()
+	f, app := endpointRig(t, http.StatusTeapot)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
+	bad := b.post("/endpoints", url.Values{"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}})
+	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
+	require.Contains(t, bad.text, `id="url-wrong"`)
+	require.Contains(t, bad.text, `value="shop"`)
+	require.Contains(t, bad.text, `value="log.failed" checked`)
+
+	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/endpoints").text)[1]
+	form := url.Values{"url": {app}, "description": {"shop"}, "event": {"log.failed"}, "tags": {"receipt, news"},
+		"batch": {"yes"}, "once": {once}}
+	made := b.post("/endpoints", form)
+	require.Regexp(t, `id="new-secret">whsec_`, made.text)
+	require.Contains(t, made.text, "of mail tagged receipt or news")
+	again := b.post("/endpoints", form).text
+	require.Contains(t, again, "This endpoint exists already.")
+	require.NotContains(t, again, "whsec_")
+	list, err := f.service.Endpoints().List(t.Context(), LocalUser().ID)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	page := "/endpoints/" + list[0].ID
+	require.NotContains(t, b.get(page).text, "whsec_")
+
+	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
+	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
+	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: endpoint.Failed,
+		Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
+	shown := b.get(page).text
+	require.Contains(t, shown, "Its posts fail since")
+	require.Contains(t, shown, "&lt;b&gt;busy&lt;/b&gt;")
+	require.Contains(t, b.get("/endpoints").text, "3 posts · 1 to be repeated")
+	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
+	require.Contains(t, b.get(page).text, "Disabled: by its user.")
+	require.Contains(t, b.post(page+"/enable", nil).text, "Posts go on where they were.")
+	require.Contains(t, b.post(page+"/replay", nil).text, "is posted again")
+	require.Equal(t, http.StatusNotFound, b.post(page+"/explode", nil).StatusCode)
+	require.Contains(t, b.post(page+"/remove", nil).text, "No endpoint yet.")
+	require.Equal(t, http.StatusNotFound, b.get(page).StatusCode)
+}
