@@ -95,7 +95,12 @@ func testEraseRejections(t *testing.T, s models.Store) {
 		for n := range pieces {
 			var rs []models.Rejection
 			for i := range perPiece {
-				rs = append(rs, models.Rejection{Index: n*perPiece + i, Pointer: "/to/1", Code: "invalid_address", Detail: detail(i)})
+				rs = append(rs, models.Rejection{
+					Index:   n*perPiece + i,
+					Pointer: "/to/1",
+					Code:    "invalid_address",
+					Detail:  detail(i),
+				})
 			}
 			raw, err := json.Marshal(rs)
 			require.NoError(t, err)
