@@ -253,7 +253,7 @@ func TestPermissiveMemory(t *testing.T) {
 			if i%20_000 == 0 {
 				_, _ = io.WriteString(part, rows.String())
 				rows.Reset()
-				peak = max(peak, heap())
+				peakOf(f.store, &peak, heap)
 			}
 		}
 		_, _ = io.WriteString(part, rows.String())
