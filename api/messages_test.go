@@ -229,3 +229,39 @@ func TestMessagesOfEarlierAttempt(t *testing.T) {
 		require.Equal(t, 2, other.Accepted)
 	}
 }
+
+// TestMessagesAtLimit: a limit that is reached between the batches of a request refuses the others. In permissive mode
+// that is the result of their messages; otherwise a repeat with the same key sends them when the limit allows it.
+func TestMessagesAtLimit(t *testing.T) {
+	t.Parallel()
+	list := good("a", "ann@example.com") + "," + good("b", "ann@example.com") + "," + good("c", "ann@example.com")
+	limited := func(n int, f *fixture) *fixture {
+		t.Helper()
+		r := f.operator().do("PUT", "/v1/users/ann/limits", "application/json",
+			strings.NewReader(fmt.Sprintf(`{"batches_per_day": %d, "why": "a test"}`, n)))
+		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
+		return f
+	}
+	f := limited(2, newFixture(t))
+	r := f.messages("", "k", list)
+	require.Equal(t, http.StatusTooManyRequests, r.Status, string(r.Body))
+	require.Equal(t, "limit_reached", r.problem(t).Code)
+	require.Len(t, f.mails(), 2)
+	none := f.messages("?mode=permissive", "none", list)
+	require.Equal(t, http.StatusTooManyRequests, none.Status, "none of them was accepted")
+	require.Equal(t, 3, resultsOf(t, limited(10, f).messages("", "k", list)).Accepted)
+	require.Len(t, f.mails(), 3)
+
+	f = limited(2, newFixture(t))
+	r = f.messages("?mode=permissive", "k", list)
+	v := resultsOf(t, r)
+	require.Equal(t, []int{2, 1}, []int{v.Accepted, v.Rejected})
+	for _, m := range v.Results {
+		if m.Status == service.MessageRejected {
+			require.Equal(t, fmt.Sprintf("/messages/%d limit_reached", m.Index), m.Pointer+" "+m.Code)
+			require.NotEmpty(t, m.Detail)
+		}
+	}
+	require.JSONEq(t, string(r.Body), string(limited(10, f).messages("?mode=permissive", "k", list).Body))
+	require.Len(t, f.mails(), 2)
+}

@@ -145,8 +145,8 @@ type BatchStore interface {
 	Purge(ctx context.Context, user string, batch ID) error
 }
 
-// AttachmentStore stores the bytes of attachments. They are stored before PutBatch, and are
-// removed with the content: by AbandonBatch, Redact and Purge.
+// AttachmentStore stores the bytes of attachments, and the rejections of a batch in the same way: see RejectedPieces.
+// They are stored before PutBatch, and are removed with the content: by AbandonBatch, Redact and Purge.
 type AttachmentStore interface {
 	// PutPiece stores a piece of the attachment of a batch that has this SHA-256. Pieces are
 	// numbered from 0 and have up to PieceSize bytes. A repeat must have the same bytes. If the
