@@ -72,7 +72,7 @@ func TestBrowserHistory(t *testing.T) {
 	b := openTab(t, f.url)
 	b.open(link)
 	b.sees("Overview")
-	charts := `document.querySelectorAll("#history canvas").length === 6`
+	charts := `document.querySelectorAll("#history canvas").length === 8`
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			b.look("history", "/providers?range=day", width, scheme)
