@@ -254,12 +254,21 @@ func (m *promises) finish(t *rapid.T) {
 			m.kept(t, b, b.ID.Log(r), v.Status(r))
 		}
 	}
-	must(t, m.engine.Flush(context.Background()))
-	m.fed(t)
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		must(t, m.engine.Flush(context.Background()))
+		wrong := m.fed(t)
+		if wrong == "" {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(wrong)
+		}
+	}
 }
 
-// fed compares the feed of updates with a recount of all logs.
-func (m *promises) fed(t *rapid.T) {
+// fed compares the feed of updates with a recount of all logs, and says how they differ; "" if
+// they do not. A chunk is marked a moment after its facts were stored; after a kill, by the agenda.
+func (m *promises) fed(t *rapid.T) (wrong string) {
 	newest := map[models.ID]feed.Update{}
 	for p, more := feed.Begin, true; more; {
 		page, err := feed.Read(context.Background(), m.store, m.user, feed.Query{After: p, Limit: 7})
@@ -277,11 +286,12 @@ func (m *promises) fed(t *rapid.T) {
 		for r := 1; r <= b.Recipients; r++ {
 			u, s := newest[b.ID.Log(r)], v.Status(r)
 			if u.State != s.State || u.Reason != s.Reason || u.Provider != s.Provider {
-				t.Fatalf("the feed says that %s is %s %s through %s, and a recount %s %s through %s, kills %d",
+				return fmt.Sprintf("the feed says that %s is %s %s through %s, and a recount %s %s through %s, kills %d",
 					b.ID.Log(r), u.State, u.Reason, u.Provider, s.State, s.Reason, s.Provider, m.kills)
 			}
 		}
 	}
+	return ""
 }
 
 // settled reports whether every log is final and every event was processed.

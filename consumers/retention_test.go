@@ -171,3 +171,34 @@ func TestReleaseAfterPurge(t *testing.T) {
 	require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).EndedBy)
 	require.Equal(t, 1, p.count())
 }
+
+// TestRetentionOfUpdates: updates are kept for a set time.
+func TestRetentionOfUpdates(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.KeepUpdates = 24 * time.Hour
+	r := emptyRig(t, nil, "sg")
+	r.known()
+	e, err := New(r.store, r.broker, nil, cfg)
+	require.NoError(t, err)
+	now := time.Now().UTC()
+	for n := 1; n <= 10; n++ {
+		require.NoError(t, r.store.AppendFeed(t.Context(), r.user, models.FeedEntry{
+			Number:  n,
+			Token:   models.NewToken(),
+			At:      now.Add(time.Duration(n) * time.Hour),
+			Settled: n - 1,
+		}))
+	}
+	first := func() int {
+		entries, err := r.store.Feed(t.Context(), r.user, 0, 1)
+		require.NoError(t, err)
+		return entries[0].Number
+	}
+	require.NoError(t, e.Purge(t.Context(), now.Add(25*time.Hour)))
+	require.Equal(t, 1, first())
+	require.NoError(t, e.Purge(t.Context(), now.Add(29*time.Hour)))
+	require.Equal(t, 5, first())
+	require.NoError(t, e.Purge(t.Context(), now.Add(99*time.Hour)))
+	require.Equal(t, 10, first())
+}

@@ -191,6 +191,35 @@ func TestFind(t *testing.T) {
 	require.NoError(t, Complete(ctx, s, user, time.Now().Add(time.Hour)), "the future counts as now")
 }
 
+// TestOtherFeed: a position of a feed that was replaced by an older one, and then got other entries, is
+// an error and not a gap.
+func TestOtherFeed(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, user := sqlitetest.Open(t), models.NewUserID()
+	w := NewWriter(s)
+	tell := func() {
+		require.NoError(t, w.Tell(ctx, user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
+	}
+	tell()
+	lost := Position{Entry: 3, Complete: time.Now()} // of the feed before the backup was restored
+	for range 2 {
+		_, err := Read(ctx, s, user, Query{After: lost, Limit: 1})
+		require.ErrorIs(t, err, ErrExpired)
+		tell()
+	}
+	for range 3 {
+		tell()
+		_, err := Read(ctx, s, user, Query{After: lost, Limit: 1})
+		require.ErrorIs(t, err, ErrExpired)
+	}
+	p, err := Read(ctx, s, user, Query{Limit: 3})
+	require.NoError(t, err)
+	p, err = Read(ctx, s, user, Query{After: p.Next, Limit: 3})
+	require.NoError(t, err)
+	require.Len(t, p.Updates, 2+1)
+}
+
 // counting counts the reads of feeds.
 type counting struct {
 	models.Store

@@ -10,7 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// ErrExpired says that updates after a position were removed, because they are too old.
+// ErrExpired says that updates after a position were removed, because they are too old, or that
+// the position is of a feed that was replaced, as by an older one from a backup.
 var ErrExpired = errors.New("updates after this position were removed")
 
 // Position is a place in a feed. The zero value is before the first entry.
@@ -20,6 +21,12 @@ type Position struct {
 
 	// Complete is a time: no update before it follows. Zero: nothing is known.
 	Complete time.Time
+}
+
+// follows reports whether the position can be behind the entry that has its number. It is true
+// for another entry.
+func (p *Position) follows(e *models.FeedEntry) bool {
+	return e.Number != p.Entry || p.Complete.IsZero() || e.At.Before(p.Complete)
 }
 
 // Begin is the position before the first entry that is kept.
@@ -63,13 +70,22 @@ func Read(ctx context.Context, store models.FeedStore, user string, q Query) (Pa
 	if p.Next.Entry < 0 {
 		p.Next = Position{}
 	}
-	for range maxEntries / pageRows {
-		entries, err := store.Feed(ctx, user, p.Next.Entry, pageRows)
+	before := min(p.Next.Entry, 1) // the entry before is read again, to see that it is the same
+	rows := 1 + before             // few: one entry may fill the page
+	for read := 0; read < maxEntries; {
+		entries, err := store.Feed(ctx, user, p.Next.Entry-before, rows)
 		if err != nil {
 			return p, err
 		}
+		if before > 0 && (len(entries) == 0 || !p.Next.follows(&entries[0])) {
+			return p, fmt.Errorf("entry %d is not the one that was read: %w", p.Next.Entry, ErrExpired)
+		}
+		read, before = read+len(entries), 0
 		for i := range entries {
 			e := &entries[i]
+			if e.Number == p.Next.Entry {
+				continue
+			}
 			if e.Number != p.Next.Entry+1 {
 				if q.After.Entry >= 0 {
 					return p, fmt.Errorf("entry %d of the feed: %w", p.Next.Entry+1, ErrExpired)
@@ -88,9 +104,10 @@ func Read(ctx context.Context, store models.FeedStore, user string, q Query) (Pa
 			}
 			p.Next = Position{Entry: e.Number, Complete: e.At.Add(time.Microsecond)}
 		}
-		if p.More = len(entries) == pageRows; !p.More {
+		if p.More = len(entries) == rows; !p.More {
 			return p, nil
 		}
+		rows = min(2*rows, pageRows)
 	}
 	return p, nil
 }

@@ -88,7 +88,8 @@ func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 	found, err := r.wait(ctx, user, &q, fq)
 	if errors.Is(err, feed.ErrExpired) {
 		return p, problem.New(problem.Gone, "cursor_expired",
-			"Updates after this cursor are not kept any more. Read the present states of the logs, and begin without a cursor.")
+			"Updates after this cursor are not kept any more, or the store was restored from a backup. "+
+				"Read the present states of the logs, and begin without a cursor.")
 	}
 	var e *problem.Error
 	if errors.As(err, &e) {

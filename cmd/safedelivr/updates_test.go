@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// lines is an output that may be read while it is written.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// TestUpdatesCommand prints updates, and follows them until it is ended.
+func TestUpdatesCommand(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	w := feed.NewWriter(d.store)
+	end := func() models.ID {
+		id := d.heldBatch()
+		entries, facts, err := d.store.Record(t.Context(), id)
+		require.NoError(t, err)
+		view := models.Resolve(1, entries, facts).ForFeed()
+		require.NoError(t, w.Tell(t.Context(), "aaaa", []feed.Chunk{{ID: id, View: view}}))
+		return id
+	}
+	out, _ := d.run("updates")
+	require.Empty(t, out)
+	first := end()
+	out, _ = d.run("updates --user ada")
+	require.Regexp(t, `(?m)^20\S+Z  `+first.Log(1).String()+`  1  failed +outcome_unknown$`, out)
+	out, _ = d.run("updates --json --state failed --batch " + first.String())
+	require.JSONEq(t, `"`+first.Log(1).String()+`"`, strings.SplitN(strings.SplitN(out, `"log":`, 2)[1], ",", 2)[0])
+	out, _ = d.run("updates --state success")
+	require.Empty(t, out)
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var o, e lines
+	ended := make(chan int, 1)
+	go func() {
+		c := &cli{streams: streams{out: &o, err: &e}, args: []string{"updates", "--follow"}, server: d.server, ranBy: "zoe"}
+		ended <- c.run(ctx)
+	}()
+	shows := func(id models.ID) func() bool { return func() bool { return strings.Contains(o.String(), id.String()[:34]) } }
+	require.Eventually(t, shows(first.Log(1)), 10*time.Second, time.Millisecond)
+	second := end()
+	require.Eventually(t, shows(second.Log(1)), 10*time.Second, time.Millisecond)
+	stop()
+	require.Zero(t, <-ended, e.String())
+}
