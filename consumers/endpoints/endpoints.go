@@ -27,6 +27,9 @@ const (
 	maxAttempts = 100              // attempts that are kept for people
 	maxFailing  = 5 * 24 * time.Hour
 	pageRows    = 100
+
+	maxBody         = 1 << 20 // bytes of a batch, unless a single update has more
+	describedAtOnce = 50
 )
 
 // Delays are the times before the retries of a post.

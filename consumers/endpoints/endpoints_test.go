@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -293,6 +295,35 @@ func TestBatchesOfUpdates(t *testing.T) {
 	require.Len(t, logs, 2700)
 }
 
+// TestLargeMetadata: updates with much metadata are posted in batches of a megabyte.
+func TestLargeMetadata(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	f.endpoint(r, func(e *endpoint.Endpoint) { e.Batch = true })
+	b := f.batch(200, func(b *models.Batch) {
+		for i := range 50 {
+			b.Metadata[fmt.Sprint(i)] = strings.Repeat("x", 500)
+		}
+	})
+	recipients := make([]int, 200)
+	for i := range recipients {
+		recipients[i] = i + 1
+	}
+	f.tell(b, 1, models.Success, recipients...)
+	f.run("w")
+	f.eventually(func() bool { return len(r.accepted()) == 200 })
+	require.Greater(t, len(r.got()), 4)
+	logs := map[models.ID]bool{}
+	for _, p := range r.got() {
+		require.LessOrEqual(t, len(p.updates), 40)
+		for _, u := range p.updates {
+			logs[u.Log] = true
+		}
+	}
+	require.Len(t, logs, 200)
+}
+
 // TestFailedPostIsRepeated: a post that is refused, redirected or not answered in time is repeated with the same ID. Other
 // posts go on meanwhile.
 func TestFailedPostIsRepeated(t *testing.T) {
@@ -345,13 +376,18 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestFailingEndpointGetsFewPosts: an endpoint that fails all the time gets one retry after the other instead of all updates,
-// and all of them when it is back. Another endpoint is not delayed.
+// TestFailingEndpointGetsFewPosts: an endpoint that fails all the time gets its retries instead of all updates, and all of
+// them when it is back. Another endpoint is not delayed.
 func TestFailingEndpointGetsFewPosts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	down, up := newReceiver(t, status(http.StatusServiceUnavailable, 14)), newReceiver(t, nil)
-	f.endpoint(down, nil)
+	var back atomic.Bool
+	down, up := newReceiver(t, func(w http.ResponseWriter, _ int) {
+		if !back.Load() {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}), newReceiver(t, nil)
+	e := f.endpoint(down, nil)
 	f.endpoint(up, nil)
 	b := f.batch(500, nil)
 	recipients := make([]int, 500)
@@ -359,10 +395,31 @@ func TestFailingEndpointGetsFewPosts(t *testing.T) {
 		recipients[i] = i + 1
 	}
 	f.tell(b, 1, models.Failed, recipients...)
-	f.run("w", 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond, 300*time.Millisecond)
-	f.eventually(func() bool { return len(up.accepted()) == 500 })
-	require.LessOrEqual(t, len(down.got()), 14)
+	f.run("w", time.Hour)
+	f.eventually(func() bool { return len(up.accepted()) == 500 && len(f.state(e).Retries) == atOnce })
+	require.Len(t, down.got(), atOnce)
+	back.Store(true)
+	now, version, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+	require.NoError(t, err)
+	now.Replay = nil
+	now.Generation++ // its user enables it again, so that retries are made at once
+	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
 	f.eventually(func() bool { return len(down.accepted()) == 500 })
+}
+
+// TestAllGivenUp: an endpoint that has failed for so long that no retry is left gets new posts.
+func TestAllGivenUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, status(http.StatusInternalServerError, 24))
+	e := f.endpoint(r, nil)
+	b := f.batch(9, nil)
+	f.tell(b, 1, models.Success, 1, 2, 3, 4, 5, 6, 7, 8)
+	f.run("w", time.Millisecond, time.Millisecond)
+	f.eventually(func() bool { return f.state(e).GivenUp == 8 })
+	f.tell(b, 1, models.Success, 9)
+	f.eventually(func() bool { return len(r.accepted()) == 1 })
+	require.Equal(t, b.Log(9), r.accepted()[0].Log)
 }
 
 // TestGone: an endpoint that answers 410 gets nothing more until it is enabled again. Then it gets what it missed.

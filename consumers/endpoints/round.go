@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,6 +33,7 @@ type round struct {
 type post struct {
 	from    feed.Position
 	updates []feed.Update
+	body    []byte
 	tried   int
 }
 
@@ -89,8 +91,8 @@ func (r *round) free() int {
 	if r.e.Ordered {
 		most = 1
 	}
-	if r.state.Failures >= maxFailures {
-		return 0
+	if r.state.Failures >= maxFailures { // a retry finds out whether the endpoint is back, or else one new post
+		most = 1
 	}
 	return most - len(r.state.Retries)
 }
@@ -123,7 +125,11 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		posts = append(posts, post{t.From, page.Updates, t.Tried})
+		body, n, err := r.p.body(ctx, r.e, page.Updates)
+		if err != nil {
+			return 0, err
+		}
+		posts = append(posts, post{t.From, page.Updates[:n], body, t.Tried})
 	}
 	results, err := r.send(ctx, posts)
 	if err != nil {
@@ -138,11 +144,11 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 
 // postNew posts updates that were not posted before, and reports whether there are more.
 func (r *round) postNew(ctx context.Context) (more bool, err error) {
-	each := 1
+	limit := min(pageUpdates, r.free())
 	if r.e.Batch {
-		each = endpoint.MaxBatch
+		limit = endpoint.MaxBatch
 	}
-	page, err := r.read(ctx, r.state.Next, min(pageUpdates, each*r.free()))
+	page, err := r.read(ctx, r.state.Next, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", r.e.User)
 		r.state.Next = feed.Begin
@@ -151,12 +157,14 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	var posts []post
-	from := r.state.Next
-	for all := page.Updates; len(all) > 0; {
-		n := min(each, len(all))
-		posts = append(posts, post{from: from, updates: all[:n]})
-		from, all = all[n-1].Next, all[n:]
+	posts, from, left := []post(nil), r.state.Next, page.Updates
+	for len(left) > 0 && (len(posts) == 0 || !r.e.Batch) {
+		body, n, err := r.p.body(ctx, r.e, left)
+		if err != nil {
+			return false, err
+		}
+		posts = append(posts, post{from: from, updates: left[:n], body: body})
+		from, left = left[n-1].Next, left[n:]
 	}
 	results, err := r.send(ctx, posts)
 	if err != nil {
@@ -168,6 +176,10 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 		r.note(&posts[i], &results[i])
+	}
+	if len(left) > 0 {
+		r.state.Next = from
+		return true, nil
 	}
 	r.state.Next = page.Next
 	return page.More, nil
@@ -199,17 +211,10 @@ func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
 			return out, nil
 		}
 		some := posts[from:min(from+width, len(posts))]
-		bodies := make([][]byte, len(some))
-		for i := range some {
-			var err error
-			if bodies[i], err = r.p.body(ctx, r.e, some[i].updates); err != nil {
-				return nil, err
-			}
-		}
 		var g errgroup.Group
 		for i := range some {
 			g.Go(func() error {
-				out[from+i] = r.sendOne(ctx, r.id(&some[i]), bodies[i])
+				out[from+i] = r.sendOne(ctx, r.id(&some[i]), some[i].body)
 				return nil
 			})
 		}
@@ -294,19 +299,35 @@ func (r *round) disable(ctx context.Context) error {
 	return err
 }
 
-// body returns the body of a post.
-func (p *Poster) body(ctx context.Context, e *endpoint.Endpoint, updates []feed.Update) ([]byte, error) {
-	told, err := p.tell.Describe(ctx, updates)
-	if err != nil {
-		return nil, err
+// body returns the body of a post, and how many of the updates it has: one, or in a batch as many as
+// maxBody has room for.
+func (p *Poster) body(ctx context.Context, e *endpoint.Endpoint, updates []feed.Update) (body []byte, n int, err error) {
+	if !e.Batch {
+		updates = updates[:1]
 	}
-	messages := make([]endpoint.Message, len(told))
-	for i := range told {
-		u := &told[i]
-		messages[i] = endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u}
+	var messages []json.RawMessage
+	size, at := 0, time.Time{}
+	for some := range slices.Chunk(updates, describedAtOnce) {
+		told, err := p.tell.Describe(ctx, some)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range told {
+			u := &told[i]
+			raw, err := json.Marshal(&endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u})
+			if err != nil {
+				return nil, 0, err
+			}
+			if size += len(raw); size > maxBody && len(messages) > 0 {
+				body, err = json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: at, Data: messages})
+				return body, len(messages), err
+			}
+			messages, at = append(messages, raw), u.At
+		}
 	}
 	if !e.Batch {
-		return json.Marshal(&messages[0])
+		return messages[0], 1, nil
 	}
-	return json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: messages[len(messages)-1].Timestamp, Data: messages})
+	body, err = json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: at, Data: messages})
+	return body, len(messages), err
 }

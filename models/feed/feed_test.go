@@ -239,25 +239,26 @@ func TestTails(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	var woken, left atomic.Int64
-	for i := range 400 {
-		group.Go(func() {
-			after := 0
-			if i%2 == 0 {
-				after = 1
-			}
-			if tails.Wait(ctx, user, after) == nil {
-				woken.Add(1)
-			} else {
-				left.Add(1)
-			}
-		})
+	wait := func(after int) {
+		for range 200 {
+			group.Go(func() {
+				if tails.Wait(ctx, user, after) == nil {
+					woken.Add(1)
+				} else {
+					left.Add(1)
+				}
+			})
+		}
 	}
+	wait(0)
 	time.Sleep(3 * tailPoll)
 	require.Less(t, s.reads.Load(), int64(20))
 	require.Zero(t, woken.Load())
 	w := NewWriter(s)
 	require.NoError(t, w.Tell(t.Context(), user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
 	require.Eventually(t, func() bool { return woken.Load() == 200 }, 10*time.Second, time.Millisecond)
+	wait(1)
+	time.Sleep(tailPoll)
 	leave()
 	group.Wait()
 	require.EqualValues(t, 200, left.Load())
