@@ -144,8 +144,12 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	e.events.Connect(e.agenda)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
 	e.retention = retention.New(cfg.retention(), e.store, e.follower)
-	e.endpoints = endpoints.New(
-		endpoints.Config{Worker: cfg.Worker + "/" + cfg.life, Client: cfg.EndpointClient, Logger: cfg.Logger}, e.store)
+	e.endpoints = endpoints.New(endpoints.Config{
+		Worker:   cfg.Worker + "/" + cfg.life,
+		Client:   cfg.EndpointClient,
+		Disabled: func(user string) bool { return e.follower.Rules().Disabled(user) != nil },
+		Logger:   cfg.Logger,
+	}, e.store)
 }
 
 // A loop runs until ctx ends.

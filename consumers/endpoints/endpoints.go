@@ -43,7 +43,9 @@ type Config struct {
 	Worker string
 	Client *outbound.Client
 	Delays []time.Duration // before the retries of a post; default Delays
-	Logger *slog.Logger
+	// Disabled reports whether a user is disabled: then nothing is posted. nil: nobody is.
+	Disabled func(user string) bool
+	Logger   *slog.Logger
 }
 
 // Store is the part of models.Store that a Poster needs.
@@ -73,6 +75,9 @@ type Poster struct {
 func New(cfg Config, store Store) *Poster {
 	if cfg.Delays == nil {
 		cfg.Delays = Delays
+	}
+	if cfg.Disabled == nil {
+		cfg.Disabled = func(string) bool { return false }
 	}
 	return &Poster{
 		cfg:     cfg,
@@ -109,7 +114,7 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		for i := range page {
 			e := &page[i]
-			if after = e.Key(); e.Disabled == nil && p.begin(after) {
+			if after = e.Key(); e.Disabled == nil && !p.cfg.Disabled(e.User) && p.begin(after) {
 				all.Go(func() {
 					defer p.end(e.Key())
 					if err := p.work(ctx, e); err != nil && ctx.Err() == nil {
@@ -164,7 +169,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if err != nil {
 			return err
 		}
-		if now.Disabled != nil {
+		if now.Disabled != nil || p.cfg.Disabled(now.User) {
 			return nil
 		}
 		r := round{p: p, e: &now, version: version}

@@ -152,6 +152,8 @@ type fixture struct {
 	store models.Store
 	user  string
 	head  int
+
+	disabled atomic.Bool // the user
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -215,6 +217,7 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	p := New(Config{
 		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
+		Disabled: func(string) bool { return f.disabled.Load() },
 	}, f.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -450,6 +453,22 @@ func TestGone(t *testing.T) {
 	now.Generation++
 	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
 	f.eventually(func() bool { return len(r.accepted()) == 4 })
+}
+
+// TestDisabledUser: nothing is posted for a user who is disabled, and all that was told meanwhile when that is over.
+func TestDisabledUser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	f.endpoint(r, nil)
+	b := f.batch(2, nil)
+	f.tell(b, 1, models.Success, 1)
+	f.disabled.Store(true)
+	f.run("w")
+	time.Sleep(2 * poll) // there is nothing to wait for
+	require.Empty(t, r.got())
+	f.disabled.Store(false)
+	f.eventually(func() bool { return len(r.accepted()) == 1 })
 }
 
 // TestNothingIsMissed: through failures, workers that stop at any time and two that run at once, every update is posted, and a
