@@ -43,7 +43,8 @@ func (f *fed) accept(n int) models.ID {
 	for i := range n {
 		to = append(to, fmt.Sprintf(`{"email": "a%d@example.com", "metadata": {"n": "%d"}}`, i+1, i+1))
 	}
-	r := f.post(batchOf(f.T, `{"tags": ["welcome"], "metadata": {"n": "batch", "run": "7"}, "to": [`+strings.Join(to, ",")+`]}`))
+	r := f.post(batchOf(f.T, `{"tags": ["welcome"], "metadata": {"n": "batch", "run": "7"},
+		"to": [`+strings.Join(to, ",")+`]}`))
 	id, err := models.ParseBatchID(r.object(f.T)["id"].(string))
 	require.NoError(f, err)
 	return id
@@ -228,8 +229,8 @@ func TestUpdatesAsLines(t *testing.T) {
 	f := newFed(t, 3)
 	ids := make([]feed.Chunk, n)
 	for i := range ids {
-		view := models.Resolve(1, []models.Entry{{Number: 1, Kind: models.Ending, Recipients: models.SetOf(1)}}, nil).ForFeed()
-		ids[i] = feed.Chunk{ID: models.NewBatchID(time.Now()), View: view}
+		ended := []models.Entry{{Number: 1, Kind: models.Ending, Recipients: models.SetOf(1)}}
+		ids[i] = feed.Chunk{ID: models.NewBatchID(time.Now()), View: models.Resolve(1, ended, nil).ForFeed()}
 	}
 	require.NoError(t, f.Tell(t.Context(), f.user, ids))
 	for _, limit := range []int{n + 1, n - 1, 5} {

@@ -162,7 +162,8 @@ func (v *View) plain() bool {
 }
 
 // News returns what is to be told of a view after t. It reports false if nothing is: t is of
-// the same view or a newer one, or the view is plain. A newer view without updates is told, too, so that nobody can tell an older one after it.
+// the same view or a newer one, or the view is plain. A newer view without updates is told, too,
+// so that nobody can tell an older one after it.
 func (t *Told) News(v *FeedView) (c FeedChunk, ok bool) {
 	if v.Version <= t.Version || v.plain {
 		return c, false
@@ -213,10 +214,10 @@ type FeedStore interface {
 	// DropFeed removes entries with numbers less than before, the oldest first. It may leave
 	// some of them, and never removes the newest entry. A removed number is never given again.
 	DropFeed(ctx context.Context, user string, before int) error
-	// PutTold stores what was told of chunks. It changes nothing about a chunk of which a
+	// PutTold stores what was told of chunks. It changes nothing about a chunk if a
 	// newer entry is stored. Purge removes it.
 	PutTold(ctx context.Context, ts ...Told) error
-	// Told returns what was stored of chunks, in any order. It leaves out chunks of which
-	// nothing is stored.
+	// Told returns what was stored of chunks, in any order. It leaves out those that have
+	// nothing stored.
 	Told(ctx context.Context, chunks ...ID) ([]Told, error)
 }

@@ -62,7 +62,9 @@ func TestUpdatesCommand(t *testing.T) {
 		c := &cli{streams: streams{out: &o, err: &e}, args: []string{"updates", "--follow"}, server: d.server, ranBy: "zoe"}
 		ended <- c.run(ctx)
 	}()
-	shows := func(id models.ID) func() bool { return func() bool { return strings.Contains(o.String(), id.String()[:34]) } }
+	shows := func(id models.ID) func() bool {
+		return func() bool { return strings.Contains(o.String(), id.String()) }
+	}
 	require.Eventually(t, shows(first.Log(1)), 10*time.Second, time.Millisecond)
 	second := end()
 	require.Eventually(t, shows(second.Log(1)), 10*time.Second, time.Millisecond)

@@ -125,8 +125,8 @@ func follows(before told, u *client.Update) string {
 	return ""
 }
 
-// differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since it
-// was counted.
+// differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since
+// it was counted.
 func (d *drill) differs(ctx context.Context, l *told, newest told) string {
 	if newest.state == l.state && newest.reason == l.reason {
 		return ""
