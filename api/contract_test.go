@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"os"
@@ -59,30 +58,11 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
 }
 
-// damagedStore is a store in which all batches are damaged.
-type damagedStore struct{ models.Store }
-
-func (s damagedStore) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
-	bs, err := s.Store.Batches(ctx, user, before, limit)
-	for i := range bs {
-		bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
-	}
-	return bs, err
-}
-
-func (s damagedStore) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
-	if _, err := s.Store.Batch(ctx, id); err != nil {
-		return models.Batch{}, err
-	}
-	return models.Batch{}, models.ErrDamaged
-}
-
 // checkDamaged lists damaged batches.
 func (c *contract) checkDamaged(b *models.Batch) {
 	c.Helper()
-	whole := c.store.Store
-	c.store.Store = damagedStore{whole}
-	defer func() { c.store.Store = whole }()
+	c.store.setDamaged(true)
+	defer c.store.setDamaged(false)
 	c.check("GET", "/v1/batches", "", "", 200)
 	list := read[batchList](c.fixture, "/v1/batches").Batches
 	i := slices.IndexFunc(list, func(v service.BatchView) bool { return v.ID == b.ID })

@@ -36,6 +36,8 @@ type spyStore struct {
 	counts map[string]int
 	down   bool        // all calls fail
 	tried  []models.ID // batches of agenda entries
+
+	damaged bool // all batches are
 }
 
 // enter records a call and returns the error that it fails with.
@@ -60,6 +62,19 @@ func (s *spyStore) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+}
+
+// setDamaged damages all batches, or repairs them.
+func (s *spyStore) setDamaged(damaged bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.damaged = damaged
+}
+
+func (s *spyStore) isDamaged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.damaged
 }
 
 // failing makes f decide whether calls of a name fail.
@@ -148,7 +163,21 @@ func (s *spyStore) Batch(ctx context.Context, id models.ID) (models.Batch, error
 	if err := s.enter("Batch"); err != nil {
 		return models.Batch{}, err
 	}
-	return s.Store.Batch(ctx, id)
+	b, err := s.Store.Batch(ctx, id)
+	if err == nil && s.isDamaged() {
+		return models.Batch{}, models.ErrDamaged
+	}
+	return b, err
+}
+
+func (s *spyStore) Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error) {
+	bs, err := s.Store.Batches(ctx, user, before, limit)
+	for i := range bs {
+		if s.isDamaged() {
+			bs[i] = models.Batch{ID: bs[i].ID, User: user, Damaged: true}
+		}
+	}
+	return bs, err
 }
 
 func (s *spyStore) BatchIDs(ctx context.Context, user string, before models.ID, limit int) ([]models.ID, error) {

@@ -231,8 +231,12 @@ func TestErasedStaysSuppressed(t *testing.T) {
 		)
 		require.Equal(t, 201, r.Status)
 	}
-	r := f.do("POST", "/v1/erasures", js, strings.NewReader(`{"email": "Ann@example.com"}`))
-	require.Equal(t, 200, r.Status, "%s", r.Body)
+	for cursor, done := "", false; !done; { // on a busy machine it takes several parts
+		r := f.do("POST", "/v1/erasures", js, strings.NewReader(`{"email": "Ann@example.com", "cursor": "`+cursor+`"}`))
+		require.Equal(t, 200, r.Status, "%s", r.Body)
+		part := r.object(t)
+		done, cursor = part["done"].(bool), fmt.Sprint(part["next_cursor"])
+	}
 	for _, everyone := range []string{"", "?everyone=true"} {
 		v := read[struct{ Suppressions []service.SuppressionView }](f, "/v1/suppressions/ann@example.com"+everyone)
 		require.Len(t, v.Suppressions, 1)
