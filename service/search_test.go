@@ -21,7 +21,10 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 	boss := Caller{By: "cli:zoe", Operator: true}
 	out, _, err := s.Erase(t.Context(), boss, "Ann <Ann@X.test>", "", "asked", Repeat{})
 	require.NoError(t, err)
-	require.True(t, out.Done)
+	for !out.Done { // a part takes a few seconds at most, however busy the machine is
+		out, _, err = s.Erase(t.Context(), boss, "ann@x.test", out.Next, "asked", Repeat{})
+		require.NoError(t, err)
+	}
 	audit, err := s.Audit(t.Context(), boss, Page{})
 	require.NoError(t, err)
 	var kinds []models.CommandKind
