@@ -115,7 +115,8 @@ var allowed = map[string][]string{
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
 var testAllowed = []string{
-	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...", "internal/tcpproxy", "internal/priority", "internal/outbound",
+	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
+	"internal/tcpproxy", "internal/priority", "internal/outbound",
 }
 
 // covers reports whether a name of the table matches a room.

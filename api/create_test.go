@@ -349,8 +349,8 @@ func TestChunksOfLargeRecipients(t *testing.T) {
 	}
 }
 
-// TestSchedule: a batch says when it is to be sent, as a time with an offset or as one of its time zone, and in which hours.
-// Both come back with it.
+// TestSchedule: a batch says when it is to be sent, as a time with an offset or as one of its time zone, and in which
+// hours. Both come back with it.
 func TestSchedule(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -65,8 +65,8 @@ func (f *fixture) removeEndpoints() {
 	}
 }
 
-// TestEndpointSecret: the secret of an endpoint is told when it is made and when it is rotated, and never again. The values
-// of its header fields are never told.
+// TestEndpointSecret: the secret of an endpoint is told when it is made and when it is rotated, and never again. The
+// values of its header fields are never told.
 func TestEndpointSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -119,7 +119,8 @@ func TestEndpointMistakes(t *testing.T) {
 	require.Equal(t, "too_many_endpoints", p.Code)
 }
 
-// TestEndpointTestPost: a test post is signed, and its answer is told. No post goes to a private network unless that is allowed.
+// TestEndpointTestPost: a test post is signed, and its answer is told. No post goes to a private network unless that
+// is allowed.
 func TestEndpointTestPost(t *testing.T) {
 	t.Parallel()
 	bodies := make(chan error, 1)

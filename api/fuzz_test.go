@@ -90,8 +90,8 @@ func FuzzReadMultipart(f *testing.F) {
 	})
 }
 
-// FuzzPermissive: what strict mode accepts, permissive mode accepts whole; what it accepts in part, strict mode refuses.
-// Every recipient of the request is kept, dropped as a repeat, or rejected.
+// FuzzPermissive: what strict mode accepts, permissive mode accepts whole; what it accepts in part, strict mode
+// refuses. Every recipient of the request is kept, dropped as a repeat, or rejected.
 func FuzzPermissive(f *testing.F) {
 	for _, to := range []string{
 		`["a@b.de"]`, `["a@b.de", "x", "a@b.de"]`, `[{"email": "a@b.de", "vars": {"n": 1}}, "c@d.de"]`,

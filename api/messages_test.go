@@ -47,7 +47,8 @@ func (f *fixture) mails() map[string]int {
 	return out
 }
 
-// TestMessages: messages with equal content and options are one batch, each has its result, and a repeat changes nothing.
+// TestMessages: messages with equal content and options are one batch, each has its result, and a repeat changes
+// nothing.
 func TestMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -72,7 +73,11 @@ func TestMessages(t *testing.T) {
 	require.Equal(t, "true", again.Header.Get("Idempotency-Replayed"))
 	require.JSONEq(t, string(r.Body), string(again.Body))
 	require.Equal(t, want, f.mails())
-	require.Equal(t, "idempotency_key_reused", func() string { r := f.messages("", "k", `{}`); return r.problem(t).Code }())
+	require.Equal(
+		t,
+		"idempotency_key_reused",
+		func() string { r := f.messages("", "k", `{}`); return r.problem(t).Code }(),
+	)
 }
 
 // good is a message without mistakes.
@@ -84,9 +89,23 @@ func good(subject, to string) string {
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	list := good("a", "ann@example.com") + `, {"from": "shop@example.com", "subject": "a\nb", "text": "t", "to": ["x"]}, ` +
-		good("a", "bob") + `, 7, ` + good("a", "lou@example.com")
-	list = strings.Replace(list, " 7,", ` {"from": "shop@example.com", "attachment": 1, "to": ["a@b.de"], "subject": "s", "text": "t"},`, 1)
+	list := good(
+		"a",
+		"ann@example.com",
+	) + `, {"from": "shop@example.com", "subject": "a\nb", "text": "t", "to": ["x"]}, ` +
+		good(
+			"a",
+			"bob",
+		) + `, 7, ` + good(
+		"a",
+		"lou@example.com",
+	)
+	list = strings.Replace(
+		list,
+		" 7,",
+		` {"from": "shop@example.com", "attachment": 1, "to": ["a@b.de"], "subject": "s", "text": "t"},`,
+		1,
+	)
 	r := f.messages("", "k", list)
 	require.Equal(t, http.StatusUnprocessableEntity, r.Status, string(r.Body))
 	p := r.problem(t)
@@ -201,14 +220,24 @@ func TestMessagesAllowDuplicates(t *testing.T) {
 	require.Equal(t, map[string]int{"s ann@example.com": 2}, f.mails())
 }
 
-// TestMessagesOfEarlierAttempt: messages that an attempt has stored stay accepted if they would be refused now, and those
-// that it has not stored are refused.
+// TestMessagesOfEarlierAttempt: messages that an attempt has stored stay accepted if they would be refused now, and
+// those that it has not stored are refused.
 func TestMessagesOfEarlierAttempt(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"", "?mode=permissive"} {
 		f := newFixture(t)
-		list := good("a", "ann@example.com") + "," + strings.ReplaceAll(good("b", "bob@example.com"), "shop@", "other@") + "," +
-			good("a", "lou@example.com")
+		list := good(
+			"a",
+			"ann@example.com",
+		) + "," + strings.ReplaceAll(
+			good("b", "bob@example.com"),
+			"shop@",
+			"other@",
+		) + "," +
+			good(
+				"a",
+				"lou@example.com",
+			)
 		f.store.failing("PutAnswer", func(n int) error { // none but that of the whole request
 			if n > 2 {
 				return models.ErrUnavailable

@@ -82,8 +82,16 @@ func TestPermissive(t *testing.T) {
 	require.Equal(t, "true", again.Header.Get("Idempotency-Replayed"))
 	require.JSONEq(t, string(r.Body), string(again.Body))
 	require.Equal(t, "idempotency_key_reused", func() string {
-		r := f.do(http.MethodPost, "/v1/batches", "application/json",
-			strings.NewReader(`{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["a@b.de"]}`), "Idempotency-Key", "k")
+		r := f.do(
+			http.MethodPost,
+			"/v1/batches",
+			"application/json",
+			strings.NewReader(
+				`{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["a@b.de"]}`,
+			),
+			"Idempotency-Key",
+			"k",
+		)
 		return r.problem(t).Code
 	}())
 
@@ -206,7 +214,10 @@ func TestErasePermissive(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	body := `{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["ann@example.com", "lou@example.com; max@example.com",
-		"` + strings.Repeat("x ", 25) + `lou@example.com"]}`
+		"` + strings.Repeat(
+		"x ",
+		25,
+	) + `lou@example.com"]}`
 	r := f.permissive(body, "Idempotency-Key", "k")
 	a, _, _ := f.accepted(r)
 	require.Contains(t, string(r.Body), `\"lou@example.com; max@example.com\"`)
@@ -220,8 +231,8 @@ func TestErasePermissive(t *testing.T) {
 	}
 }
 
-// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed. All tests
-// share the heap, so it does not run in parallel.
+// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed. All
+// tests share the heap, so it does not run in parallel.
 func TestPermissiveMemory(t *testing.T) {
 	f := newFixture(t)
 	const n = 200_000
@@ -316,7 +327,11 @@ func TestColumns(t *testing.T) {
 	require.NoError(t, w.Close())
 	p := f.do(http.MethodPost, "/v1/batches", w.FormDataContentType(), &late).problem(t)
 	require.Contains(t, p.pointers(), "/columns conflict")
-	lines := f.form("", "people.ndjson", `"ann@example.com"`, append([]string{"columns", `{"City": "city"}`}, fields...)...)
+	lines := f.form(
+		"",
+		"people.ndjson",
+		`"ann@example.com"`,
+		append([]string{"columns", `{"City": "city"}`}, fields...)...)
 	p = lines.problem(t)
 	require.Contains(t, p.pointers(), "/columns conflict")
 }

@@ -9,10 +9,7 @@ import (
 	"io"
 	"iter"
 	"maps"
-	"mime"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -85,48 +82,6 @@ type NewBatch struct {
 	// ExpiresAt is when the mail expires: what no provider has taken by then fails. It is at most 30 days after DeliverAt,
 	// or from now; the default is 7 days.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
-}
-
-// SendWindow is when mail leaves: while a clock in a time zone shows a time from From and before To, on some days.
-type SendWindow struct {
-	// From and To are times like 09:00, up to 24:00. If To is not later than From, the window ends on the day after.
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Weekdays are the days on which the window begins, monday to sunday. The default is every day.
-	Weekdays []string `json:"weekdays,omitempty"`
-	// TimeZone is an IANA name, like Europe/Vienna. The default is that of the batch.
-	TimeZone string `json:"time_zone,omitempty"`
-	// Strict lets nothing leave outside of the window, even if the mail expires. By default mail leaves a little
-	// earlier or later in the last day before it expires, and at any time in the last hour.
-	Strict bool `json:"strict,omitempty"`
-}
-
-// Attachment is a file of a mail.
-type Attachment struct {
-	// Filename is one line of at most 255 bytes without /, \ and ;.
-	Filename string `json:"filename"`
-	// ContentType is a media type without parameters. The default is application/octet-stream.
-	ContentType string `json:"content_type,omitempty"`
-	// ContentID makes the attachment an inline image, which the HTML refers to as cid: and this id.
-	ContentID string `json:"content_id,omitempty"`
-	Content   []byte `json:"content"`
-}
-
-// AttachFile returns the file at a path as an attachment. Its type follows from the extension of its name.
-func AttachFile(path string) (Attachment, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Attachment{}, err
-	}
-	defer f.Close()
-	return Attach(filepath.Base(path), f)
-}
-
-// Attach returns what it reads as an attachment with a name. Its type follows from the extension of the name.
-func Attach(filename string, in io.Reader) (Attachment, error) {
-	content, err := io.ReadAll(in)
-	kind, _, _ := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(filename)))
-	return Attachment{Filename: filename, ContentType: kind, Content: content}, err
 }
 
 // AttachmentInfo describes an attachment of a batch.

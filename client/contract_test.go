@@ -234,8 +234,13 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, err := range c.TemplateVersions(ctx, "welcome", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	hook := client.EndpointSettings{URL: "https://example.com/", Events: []string{"log.failed"}, Tags: []string{"a"}, Batch: true,
-		Headers: map[string]string{"Authorization": "x"}}
+	hook := client.EndpointSettings{
+		URL:     "https://example.com/",
+		Events:  []string{"log.failed"},
+		Tags:    []string{"a"},
+		Batch:   true,
+		Headers: map[string]string{"Authorization": "x"},
+	}
 	require.NoError(t, err(c.CreateEndpoint(ctx, hook)))
 	require.NoError(t, err(c.UpdateEndpoint(ctx, "id", hook)))
 	require.NoError(t, err(c.Endpoints(ctx)))
@@ -251,7 +256,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, now.AddDate(0, 0, -1), now)))
 	require.NoError(t, err(c.Usage(ctx)))
-	require.NoError(t, err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})))
+	require.NoError(
+		t,
+		err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})),
+	)
 	for _, key := range []string{"", "key"} {
 		require.NoError(t, err(c.UserLimits(ctx, "ann", key)))
 		require.NoError(t, err(c.SetUserLimits(ctx, "ann", key, map[string]int64{"requests_per_second": 5}, "why")))

@@ -29,9 +29,9 @@ type MessageResults struct {
 }
 
 // CreateMessages sends up to 1,000 messages with contents, options and recipients of their own. Messages with the same
-// content and options become one batch. A mistake refuses all messages, or with [Permissive] rejects its own. The options
-// must have an [IdempotencyKey]: after an error a part of the messages may be sent, and a repeat with the same key sends
-// the others.
+// content and options become one batch. A mistake refuses all messages, or with [Permissive] rejects its own. The
+// options must have an [IdempotencyKey]: after an error a part of the messages may be sent, and a repeat with the
+// same key sends the others.
 func (c *Client) CreateMessages(ctx context.Context, ms []NewBatch, options ...CallOption) (MessageResults, error) {
 	var out MessageResults
 	return out, c.post(ctx, route("batches"), messages{ms}, &out, options)

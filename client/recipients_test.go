@@ -40,7 +40,11 @@ func TestBatchFromFile(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"from  a@b.de", "subject  s", "text  t", "tags  x,y", "track_opens  true", `columns  {"Mail":"email"}`,
 	}, got[:len(got)-2])
-	require.Equal(t, &client.Rejected{Count: 1, First: []client.Rejection{{Index: 1, Code: "invalid_address"}}}, a.Rejected)
+	require.Equal(
+		t,
+		&client.Rejected{Count: 1, First: []client.Rejection{{Index: 1, Code: "invalid_address"}}},
+		a.Rejected,
+	)
 	_, err = c.CreateBatchFromFile(t.Context(), client.NewBatch{Headers: map[string]string{"X-A": "b"}}, f)
 	require.ErrorContains(t, err, "headers")
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-// TestWebhook: posts that the library of Standard Webhooks has signed are read, single ones and those of many updates. Changed
-// and old ones are not.
+// TestWebhook: posts that the library of Standard Webhooks has signed are read, single ones and those of many
+// updates. Changed and old ones are not.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" //nolint:gosec // a test

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestScheduledMailLeavesInTime: mail that was announced when it was accepted is not handed over before its time, and is without
-// another announcement.
+// TestScheduledMailLeavesInTime: mail that was announced when it was accepted is not handed over before its time, and
+// is without another announcement.
 func TestScheduledMailLeavesInTime(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))
@@ -25,8 +25,8 @@ func TestScheduledMailLeavesInTime(t *testing.T) {
 	require.False(t, v.Entries[0].At.Before(b.DeliverAt.Truncate(time.Millisecond)))
 }
 
-// TestCancelledBeforeItsTime: a batch that is cancelled before its time ends at once and is not sent at its time. A stopped one
-// is not sent either, until it is resumed.
+// TestCancelledBeforeItsTime: a batch that is cancelled before its time ends at once and is not sent at its time. A
+// stopped one is not sent either, until it is resumed.
 func TestCancelledBeforeItsTime(t *testing.T) {
 	t.Parallel()
 	sg := newScripted("sg", always(models.Accepted))

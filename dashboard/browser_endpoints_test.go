@@ -31,12 +31,20 @@ func TestBrowserEndpoints(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	now := time.Now()
-	f.attempted(list[0].ID,
+	f.attempted(
+		list[0].ID,
 		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: endpoint.Failed, Tried: 2,
 			Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "upstream connect error", Took: 31},
-		endpoint.Attempt{At: now.Add(-time.Minute), Post: "msg_f123456789abcdef0123456789abcdef", Updates: 812, Status: 204, Took: 12},
+		endpoint.Attempt{
+			At:      now.Add(-time.Minute),
+			Post:    "msg_f123456789abcdef0123456789abcdef",
+			Updates: 812,
+			Status:  204,
+			Took:    12,
+		},
 		endpoint.Attempt{At: now.Add(-time.Hour), Post: "msg_e123456789abcdef0123456789abcdef", Updates: 1,
-			Type: endpoint.Delivered, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"})
+			Type: endpoint.Delivered, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"},
+	)
 	b.lookAround("endpoint", "/endpoints/"+list[0].ID)
 	b.lookAround("endpoints", "/endpoints")
 	b.open("/endpoints/" + list[0].ID)

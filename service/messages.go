@@ -61,8 +61,8 @@ const messagesAtOnce = 8
 
 // AcceptMessages accepts several messages, as Accept does. Messages with the same content and options become one batch.
 // All are checked before any is stored. A message with a mistake refuses all of them, or is rejected if the request is
-// permissive and another message is accepted. After an error a part of the messages may be sent: a repeat of the request
-// sends the others. So the request must have a key.
+// permissive and another message is accepted. After an error a part of the messages may be sent: a repeat of the
+// request sends the others. So the request must have a key.
 func (s *Service) AcceptMessages(
 	ctx context.Context, who Caller, ms []Message, permissive bool, r Repeat,
 ) (out MessageResults, replayed bool, err error) {
@@ -82,15 +82,21 @@ func (s *Service) AcceptMessages(
 			return out, false, cmp.Or(err, wrong)
 		}
 	}
-	out, replayed, err = once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (MessageResults, error) {
-		if err := s.allowMessages(ctx, who, all, c.At); err != nil {
-			return MessageResults{}, err
-		}
-		if wrong := refusal(all, permissive); wrong != nil && !older {
-			return MessageResults{}, wrong
-		}
-		return s.acceptGroups(ctx, who, all, permissive, c.At, r)
-	})
+	out, replayed, err = once(
+		ctx,
+		s,
+		who,
+		r,
+		func(ctx context.Context, c models.Claim, older bool) (MessageResults, error) {
+			if err := s.allowMessages(ctx, who, all, c.At); err != nil {
+				return MessageResults{}, err
+			}
+			if wrong := refusal(all, permissive); wrong != nil && !older {
+				return MessageResults{}, wrong
+			}
+			return s.acceptGroups(ctx, who, all, permissive, c.At, r)
+		},
+	)
 	for i := range out.Results {
 		if e := fieldOf(all[i].wrong); ofRecipient(e) {
 			out.Results[i].Detail = e.Detail

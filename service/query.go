@@ -6,7 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -317,4 +320,112 @@ func (q *query) position(p Page, list string) position {
 		user: int(binary.BigEndian.Uint64(at[:])),      //nolint:gosec // cursorOf wrote it
 		key:  int(binary.BigEndian.Uint64(at[8:])) - 1, //nolint:gosec // cursorOf wrote it
 	}
+}
+
+// BatchFilter selects batches. The zero value selects all of the caller, or of everybody if
+// the caller wants that.
+type BatchFilter struct {
+	State   string // scheduled, queued, sending, done, stopped or cancelled; empty: any
+	Subject string // a part of the subject, in any case
+	Sender  string // a part of the sender's address, in any case
+	User    string // ID of the owner. Only operators may name others
+	// Logs selects the time of acceptance, and batches that have a log with each of its
+	// properties.
+	Logs LogFilter
+}
+
+// States of a batch by which lists can be filtered, besides those of models.BatchState.
+const (
+	BatchStopped   = "stopped"
+	BatchCancelled = "cancelled"
+)
+
+func (f *BatchFilter) check(q *query) {
+	f.Logs.check(q)
+	switch f.State {
+	case "",
+		string(models.BatchScheduled),
+		string(models.BatchQueued),
+		string(models.BatchSending),
+		string(models.BatchDone),
+		BatchStopped,
+		BatchCancelled:
+	default:
+		q.bad("state", "state must be scheduled, queued, sending, done, stopped or cancelled.")
+	}
+}
+
+// selects reports whether the filter selects a batch, by its content and its summary.
+func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
+	has := func(text, part string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(part)) }
+	switch {
+	case !has(b.Content.Subject, f.Subject), !has(b.Content.From.Email, f.Sender):
+		return false
+	case f.State == BatchStopped:
+		return v.Stopped && !v.Cancelled
+	case f.State == BatchCancelled:
+		return v.Cancelled
+	}
+	return f.State == "" || !v.Stopped && !v.Cancelled && string(v.State) == f.State
+}
+
+// FindBatches returns a page of the batches that a filter selects, newest first. A page may be
+// short and still have a next cursor.
+func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
+	users, err := s.owners(ctx, who, f.User)
+	if err != nil {
+		return BatchPage{}, err
+	}
+	var q query
+	f.check(&q)
+	l := listing[BatchView]{
+		name: fmt.Sprintf("batches %s %q %q %q %q %s", who.Whose(), f.User, f.State, f.Subject, f.Sender, f.Logs.key()),
+		id:   func(v *BatchView) models.ID { return v.ID },
+	}
+	n, at := q.limit(p), q.place(p, l.name)
+	if err := q.err(); err != nil {
+		return BatchPage{}, err
+	}
+	l.steps = func(from models.ID, up bool) walk.Steps {
+		return s.walks(users, f.Logs.From, f.Logs.To, from, up, func(span walk.Span) walk.Steps {
+			if f.Logs.empty() {
+				return walk.Batches(ctx, s.store, span)
+			}
+			return walk.Batched(walk.Chunks(ctx, s.store, span, f.Logs.mayMatch))
+		})
+	}
+	l.load = func(ctx context.Context, st walk.Step) ([]BatchView, int, error) { return s.listed(ctx, who, st, &f) }
+	var out BatchPage
+	if out.Batches, out.PageInfo, err = l.page(ctx, n, at); err != nil {
+		return BatchPage{}, storeError("list batches", err)
+	}
+	if out.Batches == nil {
+		out.Batches = []BatchView{}
+	}
+	return out, nil
+}
+
+// batchCost is what reading a batch and its summaries counts, in rows of an index.
+const batchCost = 40
+
+// listed returns a batch if the filter selects it, and what reading it costs.
+func (s *Service) listed(ctx context.Context, who Caller, st walk.Step, f *BatchFilter) ([]BatchView, int, error) {
+	b, err := s.store.Batch(ctx, st.At)
+	switch {
+	case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
+		return nil, batchCost, nil
+	case errors.Is(err, models.ErrDamaged), errors.Is(err, models.ErrNewer):
+		b, err = models.Batch{ID: st.At, User: st.User, Damaged: true}, nil
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	v, _, err := s.view(ctx, &b)
+	if err != nil || !f.selects(&b, &v) {
+		return nil, batchCost + b.Chunks, err
+	}
+	if b.User != who.User {
+		v.User = b.User
+	}
+	return []BatchView{v}, batchCost + b.Chunks, nil
 }

@@ -224,7 +224,11 @@ func TestSend(t *testing.T) {
 	_, errs = typed(t, 1, "", rows...)
 	require.Contains(t, errs, `--file: recipient 2: "nobody" is not an email`)
 	out, _ = typed(t, 0, "", append(rows, "--permissive")...)
-	require.Contains(t, out, "accepted for 1 recipient\n1 recipient left out:\n  row 3, Work mail: \"nobody\" is not an email")
+	require.Contains(
+		t,
+		out,
+		"accepted for 1 recipient\n1 recipient left out:\n  row 3, Work mail: \"nobody\" is not an email",
+	)
 	left, _ := typed(t, 0, "", "batch", "rejected", strings.Fields(out)[1], "-c", file)
 	require.Regexp(t, `^index,row,column,pointer,code,detail\n1,3,Work mail,/to/1,invalid_address,`, left)
 	left, _ = typed(t, 0, "", "batch", "show", strings.Fields(out)[1], "-c", file)

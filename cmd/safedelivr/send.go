@@ -70,8 +70,13 @@ for them then. A row with a mistake refuses the message, or with --permissive is
 	f.StringVar(&o.from, "from", "", "sender: ADDRESS or 'Name <ADDRESS>'")
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
-	f.StringArrayVar(&o.columns, "column", nil, "what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave "+
-		"it out; may be given several times")
+	f.StringArrayVar(
+		&o.columns,
+		"column",
+		nil,
+		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave "+
+			"it out; may be given several times",
+	)
 	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
 	f.StringVar(&o.subject, "subject", "", "subject")
 	f.StringVar(&o.text, "text", "", "body as text (default: a sentence, if there is no --html)")

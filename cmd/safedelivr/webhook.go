@@ -22,7 +22,12 @@ func (c *cli) webhookCommand() *cobra.Command {
 		Short: "Addresses of your applications to which updates of mail are posted",
 	}
 	var u webhookUser
-	cmd.PersistentFlags().StringVar(&u.name, "user", "", "user, by name (default: the only one, or the one that init has added)")
+	cmd.PersistentFlags().StringVar(
+		&u.name,
+		"user",
+		"",
+		"user, by name (default: the only one, or the one that init has added)",
+	)
 	cmd.AddCommand(c.listWebhooks(&u), c.addWebhook(&u), c.removeWebhook(&u), c.testWebhook(&u), c.replayWebhook(&u),
 		c.changeWebhook(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
@@ -101,7 +106,12 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&events, "events", nil, "only these: log.delivered, log.failed, log.cancelled, log.queued (default: all)")
+	f.StringSliceVar(
+		&events,
+		"events",
+		nil,
+		"only these: log.delivered, log.failed, log.cancelled, log.queued (default: all)",
+	)
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
 	f.StringArrayVar(&headers, "header", nil, "header field of the posts, 'Name: value'; may be given several times")

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// TestScheduledBatchIsDueInTime: a batch that is scheduled is reconciled once after it was stored, and then exactly at its
-// time.
+// TestScheduledBatchIsDueInTime: a batch that is scheduled is reconciled once after it was stored, and then exactly
+// at its time.
 func TestScheduledBatchIsDueInTime(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())

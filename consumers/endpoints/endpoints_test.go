@@ -2,13 +2,10 @@ package endpoints
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
@@ -28,123 +24,6 @@ import (
 )
 
 const patience = 30 * time.Second
-
-// received is a post that a receiver got.
-type received struct {
-	id      string
-	types   []endpoint.Type
-	updates []feed.Described
-	header  http.Header
-	status  int // that was answered
-}
-
-// receiver is an application that gets posts. It verifies each with the library of Standard Webhooks.
-type receiver struct {
-	t      *testing.T
-	url    string
-	answer func(w http.ResponseWriter, n int) // to the nth post, from 1; nil: 204
-
-	mu     sync.Mutex
-	secret string
-	posts  []received
-}
-
-func newReceiver(t *testing.T, answer func(w http.ResponseWriter, n int)) *receiver {
-	r := &receiver{t: t, answer: answer}
-	s := httptest.NewServer(r)
-	t.Cleanup(s.Close)
-	r.url = s.URL
-	return r
-}
-
-// status returns an answer with a status for the first posts, and 204 for the others.
-func status(code, first int) func(w http.ResponseWriter, n int) {
-	return func(w http.ResponseWriter, n int) {
-		if n <= first {
-			w.WriteHeader(code)
-		} else {
-			w.WriteHeader(http.StatusNoContent)
-		}
-	}
-}
-
-type recorder struct {
-	http.ResponseWriter
-	status int
-}
-
-func (r *recorder) WriteHeader(code int) { r.status = code; r.ResponseWriter.WriteHeader(code) }
-
-func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return // the sender was stopped
-	}
-	r.mu.Lock()
-	verifier, err := standardwebhooks.NewWebhook(r.secret)
-	r.mu.Unlock()
-	if err == nil {
-		err = verifier.Verify(body, req.Header)
-	}
-	var m struct {
-		Type endpoint.Type
-		Data json.RawMessage
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &m)
-	}
-	p := received{id: req.Header.Get("webhook-id"), header: req.Header}
-	add := func(kind endpoint.Type, raw json.RawMessage) {
-		var v feed.Described
-		if err == nil {
-			err = json.Unmarshal(raw, &v)
-		}
-		p.types, p.updates = append(p.types, kind), append(p.updates, v)
-	}
-	if m.Type == "batch" {
-		var all []struct {
-			Type endpoint.Type
-			Data json.RawMessage
-		}
-		err = json.Unmarshal(m.Data, &all)
-		for i := range all {
-			add(all[i].Type, all[i].Data)
-		}
-	} else {
-		add(m.Type, m.Data)
-	}
-	if err != nil {
-		r.t.Errorf("a post that is not valid: %v: %s", err, body)
-	}
-	r.mu.Lock()
-	n := len(r.posts) + 1
-	r.posts = append(r.posts, p)
-	r.mu.Unlock()
-	rec := &recorder{ResponseWriter: w, status: http.StatusOK}
-	if r.answer != nil {
-		r.answer(rec, n)
-	}
-	r.mu.Lock()
-	r.posts[n-1].status = rec.status
-	r.mu.Unlock()
-}
-
-// got returns the posts so far.
-func (r *receiver) got() []received {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]received(nil), r.posts...)
-}
-
-// accepted returns the updates of the posts that were accepted, in their order.
-func (r *receiver) accepted() (out []feed.Described) {
-	for _, p := range r.got() {
-		if p.status/100 == 2 {
-			out = append(out, p.updates...)
-		}
-	}
-	return out
-}
 
 // fixture is a store with a feed of one user.
 type fixture struct {
@@ -327,8 +206,8 @@ func TestLargeMetadata(t *testing.T) {
 	require.Len(t, logs, 200)
 }
 
-// TestFailedPostIsRepeated: a post that is refused, redirected or not answered in time is repeated with the same ID. Other
-// posts go on meanwhile.
+// TestFailedPostIsRepeated: a post that is refused, redirected or not answered in time is repeated with the same ID.
+// Other posts go on meanwhile.
 func TestFailedPostIsRepeated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -379,8 +258,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestFailingEndpointGetsFewPosts: an endpoint that fails all the time gets its retries instead of all updates, and all of
-// them when it is back. Another endpoint is not delayed.
+// TestFailingEndpointGetsFewPosts: an endpoint that fails all the time gets its retries instead of all updates, and
+// all of them when it is back. Another endpoint is not delayed.
 func TestFailingEndpointGetsFewPosts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -471,8 +350,8 @@ func TestDisabledUser(t *testing.T) {
 	f.eventually(func() bool { return len(r.accepted()) == 1 })
 }
 
-// TestNothingIsMissed: through failures, workers that stop at any time and two that run at once, every update is posted, and a
-// repeat has the number of the update.
+// TestNothingIsMissed: through failures, workers that stop at any time and two that run at once, every update is
+// posted, and a repeat has the number of the update.
 func TestNothingIsMissed(t *testing.T) {
 	t.Parallel()
 	for _, many := range []bool{false, true} {

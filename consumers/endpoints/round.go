@@ -301,7 +301,11 @@ func (r *round) disable(ctx context.Context) error {
 
 // body returns the body of a post, and how many of the updates it has: one, or in a batch as many as
 // maxBody has room for.
-func (p *Poster) body(ctx context.Context, e *endpoint.Endpoint, updates []feed.Update) (body []byte, n int, err error) {
+func (p *Poster) body(
+	ctx context.Context,
+	e *endpoint.Endpoint,
+	updates []feed.Update,
+) (body []byte, n int, err error) {
 	if !e.Batch {
 		updates = updates[:1]
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// TestMailWaitsForItsTime: no call is made before the time of a batch and outside of its window, also no retry. A cancellation and
-// the expiry end mail before that.
+// TestMailWaitsForItsTime: no call is made before the time of a batch and outside of its window, also no retry. A
+// cancellation and the expiry end mail before that.
 func TestMailWaitsForItsTime(t *testing.T) {
 	t.Parallel()
 	p := New(Config{MaxRetries: 10, Delays: []time.Duration{time.Second}}, []models.Provider{{Name: "a"}, {Name: "b"}})

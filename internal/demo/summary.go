@@ -173,7 +173,11 @@ func (d *demo) print(s *Summary) {
 	d.say("  doubled    %8d", s.Doubled)
 	d.say("  failover   %8.0f ms from SendGrid's first failed call to the first of its messages sent to Mailgun",
 		s.FailoverMS)
-	d.say("  updates    %8d   read from the feed to its end; an application got all of them in %d signed posts", s.Updates, s.Posts)
+	d.say(
+		"  updates    %8d   read from the feed to its end; an application got all of them in %d signed posts",
+		s.Updates,
+		s.Posts,
+	)
 	if len(s.Mistakes) == 0 {
 		d.say("  sums       add up: batch, day and copies agree")
 	}

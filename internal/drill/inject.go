@@ -114,8 +114,8 @@ func endpointDown(ctx context.Context, d *drill) error {
 	return err
 }
 
-// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. None of them may leave
-// earlier.
+// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. None of them may
+// leave earlier.
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	at := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
 	var due []posted

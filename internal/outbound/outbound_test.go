@@ -38,7 +38,8 @@ func TestSpecialNetworksAreNotReached(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.Status)
 }
 
-// TestAnswers: an answer is read up to a bound, a redirect is an answer, and the error of a post does not name its address.
+// TestAnswers: an answer is read up to a bound, a redirect is an answer, and the error of a post does not name its
+// address.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	mux := http.NewServeMux()
@@ -53,7 +54,10 @@ func TestAnswers(t *testing.T) {
 			_, _ = w.Write(make([]byte, 1<<10))
 		}
 	})
-	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/echo", http.StatusFound) })
+	mux.HandleFunc(
+		"/away",
+		func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/echo", http.StatusFound) },
+	)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	c := New(loopback)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestVerificationOfDocs: the code of docs/endpoints.md accepts a post, and neither a changed one nor an old one. Languages that
-// this machine does not have are left out; Go is always there.
+// TestVerificationOfDocs: the code of docs/endpoints.md accepts a post, and neither a changed one nor an old one.
+// Languages that this machine does not have are left out; Go is always there.
 func TestVerificationOfDocs(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/endpoints.md")

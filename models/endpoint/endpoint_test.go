@@ -11,7 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// TestSignature: the library of Standard Webhooks accepts posts, with either secret while both are valid, and no changed ones.
+// TestSignature: the library of Standard Webhooks accepts posts, with either secret while both are valid, and no
+// changed ones.
 func TestSignature(t *testing.T) {
 	t.Parallel()
 	newer, older := NewSecret(), NewSecret()

@@ -20,8 +20,12 @@ func (b *Builder) MapColumn(heading, name string) {
 	}
 	switch {
 	case name != "" && (!models.ValidVar(name) || models.IsSlot(name)):
-		b.Wrong(at, "invalid_name", "A column is email, name, empty to leave it out, or a variable: a letter or _, then letters, "+
-			"digits, _, - or a dot, at most 64 characters.")
+		b.Wrong(
+			at,
+			"invalid_name",
+			"A column is email, name, empty to leave it out, or a variable: a letter or _, then letters, "+
+				"digits, _, - or a dot, at most 64 characters.",
+		)
 	case again:
 		b.Wrong(at, "repeated", "Another column is %s, or the heading is repeated.", problem.Quote(name))
 	}
