@@ -344,3 +344,56 @@ func TestFeedIsRecount(t *testing.T) {
 		m.recount(t)
 	})
 }
+
+// unreadableFeed is a store in which the feed of one user cannot be read.
+type unreadableFeed struct {
+	models.Store
+	user string
+	err  error
+}
+
+func (s *unreadableFeed) FeedHead(ctx context.Context, user string) (models.FeedEntry, error) {
+	if user == s.user && s.err != nil {
+		return models.FeedEntry{}, s.err
+	}
+	return s.Store.FeedHead(ctx, user)
+}
+
+// TestUnreadableFeedHoldsUpNoOther: if the feed of a user cannot be read, the feeds and sums of
+// others are written. The sums of the user wait for a feed of a newer version, and not for a
+// damaged one.
+func TestUnreadableFeedHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	for _, failure := range []error{models.ErrNewer, models.ErrDamaged} {
+		var store *unreadableFeed
+		f := newFixture(t, func(s models.Store) models.Store {
+			store = &unreadableFeed{Store: s}
+			return store
+		})
+		good, user := f.delivered(3), f.user
+		store.user, store.err = models.NewUserID(), failure
+		f.user = store.user
+		bad := f.delivered(2)
+		shown := func() (n int64) {
+			for s, err := range f.store.Summaries(t.Context(), store.user, bad.ID, 0) {
+				require.NoError(t, err)
+				n = s.Summary.Success
+			}
+			return n
+		}
+		require.Len(t, updates(t, f.store, user), good.Recipients)
+		if errors.Is(failure, models.ErrDamaged) {
+			require.EqualValues(t, 2, shown())
+			require.Zero(t, f.Pending())
+			continue
+		}
+		require.Zero(t, shown())
+		require.Equal(t, 1, f.Pending())
+		require.Positive(t, f.Lag(time.Now()))
+		store.err = nil
+		require.NoError(t, f.Flush(t.Context()))
+		require.EqualValues(t, 2, shown())
+		require.Len(t, updates(t, f.store, store.user), 2)
+		require.Zero(t, f.Lag(time.Now()))
+	}
+}

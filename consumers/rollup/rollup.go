@@ -4,6 +4,7 @@ package rollup
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -187,21 +188,29 @@ func (s *Rollup) Flush(ctx context.Context) error {
 		return nil
 	}
 	chunks, err := s.count(ctx, work)
+	var held map[string]bool
 	if err == nil {
-		err = s.tell(ctx, chunks)
+		held, err = s.tell(ctx, chunks)
 	}
 	if err == nil {
+		chunks = slices.DeleteFunc(chunks, func(c counted) bool { return held[c.User] })
 		err = s.write(ctx, chunks)
 	}
 	if err != nil {
 		s.remark(work)
 		return err
 	}
-	for _, m := range work {
+	left := map[models.ID]*mark{}
+	for id, m := range work {
+		if held[m.user] {
+			left[id] = m
+			continue
+		}
 		for _, f := range m.then {
 			f()
 		}
 	}
+	s.remark(left)
 	return nil
 }
 
@@ -263,8 +272,10 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 const tellAtOnce = 16
 
 // tell appends what is new about chunks to the feeds of their users. That is done before the
-// summaries are stored: a chunk whose summary is up to date is not marked after a crash.
-func (s *Rollup) tell(ctx context.Context, chunks []counted) error {
+// summaries are stored: a chunk whose summary is up to date is not marked after a crash. It
+// returns the users whose feed this process cannot write now: their summaries have to wait. A
+// damaged feed is logged, and does not hold up the summaries.
+func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bool, err error) {
 	users := map[string][]feed.Chunk{}
 	for i := range chunks {
 		c := &chunks[i]
@@ -274,10 +285,26 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(tellAtOnce)
+	var mu sync.Mutex
+	held = map[string]bool{}
 	for user, chunks := range users {
-		g.Go(func() error { return s.feed.Tell(ctx, user, chunks) })
+		g.Go(func() error {
+			err := s.feed.Tell(ctx, user, chunks)
+			switch {
+			case errors.Is(err, models.ErrDamaged):
+				s.log.Error("the feed of updates of a user is damaged; its updates are missing", "user_id", user, "err", err)
+				return nil
+			case errors.Is(err, models.ErrNewer), errors.Is(err, models.ErrInvalid):
+				s.log.Warn("cannot write the feed of updates of a user; will retry", "user_id", user, "err", err)
+				mu.Lock()
+				defer mu.Unlock()
+				held[user] = true
+				return nil
+			}
+			return err
+		})
 	}
-	return g.Wait()
+	return held, g.Wait()
 }
 
 // write stores chunk summaries and renews the sums above them, from the lowest level up.
