@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -83,6 +84,58 @@ func DecodeStored(raw []byte, v any) error {
 		return fmt.Errorf("%w: %w", ErrNewer, err)
 	}
 	return fmt.Errorf("%w: stored value: %w", ErrInvalid, err)
+}
+
+// ReadDocument reads a document whose value is JSON, and its version. Errors: ErrNotFound, ErrNewer,
+// ErrDamaged.
+func ReadDocument[T any](ctx context.Context, s DocumentStore, owner, kind, key string) (v T, version int, err error) {
+	d, err := s.Document(ctx, owner, kind, key)
+	if err != nil {
+		return v, 0, err
+	}
+	return v, d.Version, d.Decode(&v)
+}
+
+// Decode decodes the value of a document, which is JSON. Errors: ErrNewer, ErrDamaged.
+func (d *Document) Decode(v any) error {
+	err := DecodeStored(d.Value, v)
+	if errors.Is(err, ErrInvalid) {
+		return fmt.Errorf("%w: document %s: %w", ErrDamaged, d.Key, err)
+	}
+	return err
+}
+
+// changeAttempts is how often a change is tried for which others race.
+const changeAttempts = 20
+
+// ChangeDocument changes a document whose value is JSON by compare-and-set, again if another caller
+// changed it meanwhile, and returns the new value and version. do changes the value, which is zero with the
+// version 0 if there is no document. If do changes nothing, nothing is stored. Errors: those of do and of the
+// store; ErrConflict means that others change the document all the time.
+func ChangeDocument[T any](
+	ctx context.Context, s DocumentStore, owner, kind, key string, do func(v *T, version int) error,
+) (v T, version int, err error) {
+	for range changeAttempts {
+		if v, version, err = ReadDocument[T](ctx, s, owner, kind, key); err != nil && !errors.Is(err, ErrNotFound) {
+			return v, version, err
+		}
+		before, err := json.Marshal(v)
+		if err != nil {
+			return v, version, err
+		}
+		if err := do(&v, version); err != nil {
+			return v, version, err
+		}
+		after, err := json.Marshal(v)
+		if err != nil || bytes.Equal(before, after) {
+			return v, version, err
+		}
+		err = s.PutDocument(ctx, owner, kind, Document{Key: key, Version: version + 1, Value: after})
+		if !errors.Is(err, ErrConflict) {
+			return v, version + 1, err
+		}
+	}
+	return v, version, fmt.Errorf("%s %s: %w", kind, key, ErrConflict)
 }
 
 // OneLine returns s for a header field: each run of line breaks and control characters,

@@ -160,7 +160,7 @@ func (e *Endpoint) Wants(s models.State, b *feed.Batch) bool {
 
 // State is how far the posts of an endpoint are. The worker that posts owns it.
 type State struct {
-	Next         feed.Position `json:"next"`               // of the first update of which no post was tried
+	Next         feed.Position `json:"next"`               // behind the updates that were posted, or wait for a retry
 	Generation   int           `json:"generation"`         // that of the endpoint which was taken over
 	Retries      []Retry       `json:"retries,omitempty"`  // posts that failed, in the order of the feed
 	Failures     int           `json:"failures,omitempty"` // since the last post that was accepted
@@ -173,8 +173,9 @@ type State struct {
 
 // Retry is a post that is to be tried again.
 type Retry struct {
-	From  feed.Position `json:"from"`  // of its first update
-	Count int           `json:"count"` // updates
+	From  feed.Position `json:"from"` // of its first update
+	To    feed.Position `json:"to"`   // behind its last update
+	Batch bool          `json:"batch,omitempty"`
 	Tried int           `json:"tried"`
 	At    time.Time     `json:"at"`
 }
@@ -202,9 +203,6 @@ const (
 
 func key(user, id string) string { return user + "/" + id }
 
-// ErrChanged says that somebody else changed an endpoint at the same time.
-var ErrChanged = models.ErrConflict
-
 // List returns at most limit endpoints of a user, or with an empty user of all, whose IDs come after one.
 func List(ctx context.Context, store models.DocumentStore, user, after string, limit int) ([]Endpoint, error) {
 	from := after
@@ -221,8 +219,8 @@ func List(ctx context.Context, store models.DocumentStore, user, after string, l
 			break
 		}
 		var e Endpoint
-		if err := json.Unmarshal(docs[i].Value, &e); err != nil {
-			return nil, fmt.Errorf("endpoint %s: %w: %w", docs[i].Key, models.ErrDamaged, err)
+		if err := docs[i].Decode(&e); err != nil {
+			return nil, err
 		}
 		out = append(out, e)
 	}
@@ -232,22 +230,33 @@ func List(ctx context.Context, store models.DocumentStore, user, after string, l
 // Key returns where an endpoint is in the list of all.
 func (e *Endpoint) Key() string { return key(e.User, e.ID) }
 
-// Get returns an endpoint and its version. Errors: models.ErrNotFound.
-func Get(ctx context.Context, store models.DocumentStore, user, id string) (e Endpoint, version int, err error) {
-	d, err := store.Document(ctx, owner, kind, key(user, id))
-	if err != nil {
-		return e, 0, err
-	}
-	return e, d.Version, json.Unmarshal(d.Value, &e)
+// Get returns an endpoint. Errors: models.ErrNotFound.
+func Get(ctx context.Context, store models.DocumentStore, user, id string) (Endpoint, error) {
+	e, _, err := models.ReadDocument[Endpoint](ctx, store, owner, kind, key(user, id))
+	return e, err
 }
 
-// Put stores an endpoint. version is the one that is stored now; 0: none is. Errors: ErrChanged.
-func Put(ctx context.Context, store models.DocumentStore, e *Endpoint, version int) error {
-	raw, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	return store.PutDocument(ctx, owner, kind, models.Document{Key: e.Key(), Version: version + 1, Value: raw})
+// Create stores a new endpoint.
+func Create(ctx context.Context, store models.DocumentStore, e *Endpoint) error {
+	_, _, err := models.ChangeDocument(ctx, store, owner, kind, e.Key(), func(v *Endpoint, _ int) error {
+		*v = *e
+		return nil
+	})
+	return err
+}
+
+// Change changes an endpoint by f, again if another caller changed it meanwhile, and returns it. Errors: those of
+// f, models.ErrNotFound.
+func Change(
+	ctx context.Context, store models.DocumentStore, user, id string, f func(e *Endpoint) error,
+) (Endpoint, error) {
+	e, _, err := models.ChangeDocument(ctx, store, owner, kind, key(user, id), func(e *Endpoint, version int) error {
+		if version == 0 {
+			return models.ErrNotFound
+		}
+		return f(e)
+	})
+	return e, err
 }
 
 // Remove removes an endpoint and its state.
@@ -260,14 +269,11 @@ func Remove(ctx context.Context, store models.DocumentStore, user, id string) er
 
 // StateOf returns the state of an endpoint and its version. An endpoint that is new has none.
 func StateOf(ctx context.Context, store models.DocumentStore, e *Endpoint) (s State, version int, err error) {
-	d, err := store.Document(ctx, owner, stateKind, e.Key())
+	s, version, err = models.ReadDocument[State](ctx, store, owner, stateKind, e.Key())
 	if errors.Is(err, models.ErrNotFound) {
-		return State{}, 0, nil
+		err = nil
 	}
-	if err != nil {
-		return s, 0, err
-	}
-	return s, d.Version, json.Unmarshal(d.Value, &s)
+	return s, version, err
 }
 
 // TakeOver takes over what was changed in an endpoint.
@@ -284,7 +290,7 @@ func (s *State) TakeOver(e *Endpoint) {
 	}
 }
 
-// PutState stores the state of an endpoint. version is the one that is stored now. Errors: ErrChanged.
+// PutState stores the state of an endpoint. version is the one that is stored now. Errors: models.ErrConflict.
 func PutState(ctx context.Context, store models.DocumentStore, e *Endpoint, s *State, version int) error {
 	raw, err := json.Marshal(s)
 	if err != nil {

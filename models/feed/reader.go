@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ type Position struct {
 	// Complete is a time: no update before it follows. Zero: nothing is known.
 	Complete time.Time
 }
+
+// Compare compares two positions in the order of the feed.
+func (p Position) Compare(o Position) int { return cmp.Or(p.Entry-o.Entry, p.Skip-o.Skip) }
 
 // follows reports whether the position can be behind the entry that has its number. It is true
 // for another entry.

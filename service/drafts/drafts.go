@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,9 +31,6 @@ const (
 	draftKind = "draft"
 	indexKey  = "all"
 )
-
-// attempts is how often a change is tried that others race for.
-const attempts = 20
 
 const maxTitle = 200 // bytes of a title in the index
 
@@ -68,25 +64,19 @@ func New(store models.DocumentStore) *Library { return &Library{store: store} }
 
 // List returns the drafts of a user, the one that was saved last first.
 func (l *Library) List(ctx context.Context, user string) ([]Info, error) {
-	list, _, err := l.index(ctx, user)
+	list, err := l.index(ctx, user)
 	slices.SortFunc(list, func(a, b Info) int { return cmp.Or(b.Saved.Compare(a.Saved), strings.Compare(a.ID, b.ID)) })
 	return list, err
 }
 
 // Get returns a draft. Its error is a problem: NotFound if there is none.
-func (l *Library) Get(ctx context.Context, user, id string) (d Draft, err error) {
-	doc, err := l.store.Document(ctx, user, draftKind, id)
-	if err == nil {
-		err = decode(doc.Value, &d)
-	}
+func (l *Library) Get(ctx context.Context, user, id string) (Draft, error) {
+	d, version, err := models.ReadDocument[Draft](ctx, l.store, user, draftKind, id)
 	if errors.Is(err, models.ErrNotFound) {
 		return d, problem.NotYours("draft")
 	}
-	if err != nil {
-		return d, problem.FromStore("read draft", err)
-	}
-	d.ID, d.Version = id, doc.Version
-	return d, nil
+	d.ID, d.Version = id, version
+	return d, problem.FromStore("read draft", err)
 }
 
 // Save stores a draft and returns it with its new version and the time. Version is the one that
@@ -105,31 +95,18 @@ func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error)
 	if !validID.MatchString(d.ID) {
 		return d, problem.NotYours("draft")
 	}
-	for range attempts {
-		there, err := l.Get(ctx, user, d.ID)
+	_, d.Version, err = models.ChangeDocument(ctx, l.store, user, draftKind, d.ID, func(there *Draft, version int) error {
 		switch {
-		case isNotFound(err) && d.Version == 0:
-			there = Draft{}
-		case err != nil:
-			return d, err
-		case there.Version != d.Version && there.Editor != d.Editor:
-			return d, problem.New(problem.Conflict, "draft_changed", "This draft was changed on another page.")
+		case version == 0 && d.Version > 0:
+			return problem.NotYours("draft")
+		case version != d.Version && there.Editor != d.Editor:
+			return problem.New(problem.Conflict, "draft_changed", "This draft was changed on another page.")
 		}
+		*there = d
 		// The index has the draft first, so that no draft is stored that no list has.
-		if err := l.note(ctx, user, d, len(raw)); err != nil {
-			return d, err
-		}
-		doc := models.Document{Key: d.ID, Version: there.Version + 1, Value: raw}
-		err = l.store.PutDocument(ctx, user, draftKind, doc)
-		if err == nil {
-			d.Version = doc.Version
-			return d, nil
-		}
-		if !errors.Is(err, models.ErrConflict) {
-			return d, problem.FromStore("put draft", err)
-		}
-	}
-	return d, busy()
+		return l.note(ctx, user, d, len(raw))
+	})
+	return d, problem.FromStore("save draft", err)
 }
 
 // NewID returns the ID of a new draft.
@@ -189,7 +166,7 @@ func (l *Library) Delete(ctx context.Context, user, id string) error {
 
 // Erase removes the lines with an address from the recipients of a user's drafts.
 func (l *Library) Erase(ctx context.Context, user, address string) error {
-	list, _, err := l.index(ctx, user)
+	list, err := l.index(ctx, user)
 	if err != nil {
 		return err
 	}
@@ -202,89 +179,36 @@ func (l *Library) Erase(ctx context.Context, user, address string) error {
 }
 
 func (l *Library) eraseFrom(ctx context.Context, user, id, address string) error {
-	for range attempts {
-		d, err := l.Get(ctx, user, id)
-		if isNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		found := false
+	_, _, err := models.ChangeDocument(ctx, l.store, user, draftKind, id, func(d *Draft, _ int) error {
 		for _, field := range addressFields {
 			lines := strings.Split(d.Fields[field], "\n")
 			kept := slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 				return strings.Contains(strings.ToLower(line), address)
 			})
 			if len(kept) < len(lines) {
-				d.Fields[field], found = strings.Join(kept, "\n"), true
+				d.Fields[field] = strings.Join(kept, "\n")
+				d.Editor = "" // an open page does not write the address back
 			}
 		}
-		if !found {
-			return nil
-		}
-		d.Editor = "" // an open page does not write the address back
-		raw, err := json.Marshal(d)
-		if err == nil {
-			err = l.store.PutDocument(ctx, user, draftKind, models.Document{Key: id, Version: d.Version + 1, Value: raw})
-		}
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, models.ErrConflict) {
-			return problem.FromStore("erase an address from a draft", err)
-		}
-	}
-	return busy()
+		return nil
+	})
+	return problem.FromStore("erase an address from a draft", err)
 }
 
-// index reads the index of a user and the number of its changes.
-func (l *Library) index(ctx context.Context, user string) (list []Info, version int, err error) {
-	d, err := l.store.Document(ctx, user, indexKind, indexKey)
+// index reads the index of a user.
+func (l *Library) index(ctx context.Context, user string) ([]Info, error) {
+	list, _, err := models.ReadDocument[[]Info](ctx, l.store, user, indexKind, indexKey)
 	if errors.Is(err, models.ErrNotFound) {
-		return nil, 0, nil
+		return nil, nil
 	}
-	if err == nil {
-		err = decode(d.Value, &list)
-	}
-	if err != nil {
-		return nil, 0, problem.FromStore("read drafts", err)
-	}
-	return list, d.Version, nil
+	return list, problem.FromStore("read drafts", err)
 }
 
 // change changes the index of a user by compare-and-set.
 func (l *Library) change(ctx context.Context, user string, do func([]Info) ([]Info, error)) error {
-	for range attempts {
-		list, version, err := l.index(ctx, user)
-		if err == nil {
-			list, err = do(list)
-		}
-		if err != nil {
-			return err
-		}
-		raw, err := json.Marshal(list)
-		if err == nil {
-			err = l.store.PutDocument(ctx, user, indexKind, models.Document{Key: indexKey, Version: version + 1, Value: raw})
-		}
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, models.ErrConflict) {
-			return problem.FromStore("change drafts", err)
-		}
-	}
-	return busy()
-}
-
-func busy() error {
-	return problem.New(problem.Unavailable, "draft_busy", "Others change the draft now. Repeat the request.").After(1)
-}
-
-// decode reads a stored value.
-func decode(raw []byte, out any) error {
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("%w: %w", models.ErrDamaged, err)
-	}
-	return nil
+	_, _, err := models.ChangeDocument(ctx, l.store, user, indexKind, indexKey, func(list *[]Info, _ int) (err error) {
+		*list, err = do(*list)
+		return err
+	})
+	return problem.FromStore("change drafts", err)
 }

@@ -97,7 +97,7 @@ func TestDraftLimits(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range MaxDrafts + 5 {
 		wg.Go(func() {
-			for code := "draft_busy"; code == "draft_busy"; {
+			for code := "changed_meanwhile"; code == "changed_meanwhile"; {
 				_, err := l.Save(ctx, "ada", Draft{ID: NewID(), Fields: fields("subject", fmt.Sprint(i))})
 				code = codeOf(err)
 			}

@@ -26,7 +26,6 @@ const (
 	maxList        = 20 // types, tags, categories, header fields
 	maxHeader      = 2000
 	oldSecret      = 24 * time.Hour // how long a secret is valid after its rotation
-	races          = 20             // of a change that others may race for
 )
 
 // Store is the part of models.Store that Endpoints need.
@@ -104,7 +103,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, 
 		Secrets: []endpoint.Secret{endpoint.NewSecret()}, Generation: 1, Replay: &head,
 	}
 	n.apply(&e)
-	if err := endpoint.Put(ctx, s.store, &e, 0); err != nil {
+	if err := endpoint.Create(ctx, s.store, &e); err != nil {
 		return View{}, problem.FromStore("store endpoint", err)
 	}
 	v, err := s.view(ctx, &e)
@@ -141,46 +140,30 @@ func (s *Endpoints) List(ctx context.Context, user string) ([]View, error) {
 
 // Get returns an endpoint of a user.
 func (s *Endpoints) Get(ctx context.Context, user, id string) (View, error) {
-	e, _, err := s.get(ctx, user, id)
+	e, err := s.get(ctx, user, id)
 	if err != nil {
 		return View{}, err
 	}
 	return s.view(ctx, &e)
 }
 
-func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint, int, error) {
-	e, version, err := endpoint.Get(ctx, s.store, user, id)
+func (s *Endpoints) get(ctx context.Context, user, id string) (endpoint.Endpoint, error) {
+	e, err := endpoint.Get(ctx, s.store, user, id)
 	if errors.Is(err, models.ErrNotFound) {
-		return e, 0, problem.New(problem.NotFound, "not_found", "There is no such endpoint.")
+		return e, problem.NotYours("endpoint")
 	}
-	if err != nil {
-		return e, 0, problem.FromStore("read endpoint", err)
-	}
-	return e, version, nil
+	return e, problem.FromStore("read endpoint", err)
 }
 
-// change changes an endpoint by f, again if somebody else changes it at the same time.
+// change changes an endpoint by f.
 func (s *Endpoints) change(
 	ctx context.Context, user, id string, f func(e *endpoint.Endpoint) error,
 ) (endpoint.Endpoint, error) {
-	for range races {
-		e, version, err := s.get(ctx, user, id)
-		if err != nil {
-			return e, err
-		}
-		if err := f(&e); err != nil {
-			return e, err
-		}
-		err = endpoint.Put(ctx, s.store, &e, version)
-		if err == nil {
-			return e, nil
-		}
-		if !errors.Is(err, endpoint.ErrChanged) {
-			return e, problem.FromStore("store endpoint", err)
-		}
+	e, err := endpoint.Change(ctx, s.store, user, id, f)
+	if errors.Is(err, models.ErrNotFound) {
+		return e, problem.NotYours("endpoint")
 	}
-	return endpoint.Endpoint{}, problem.New(problem.Conflict, "changed_meanwhile",
-		"The endpoint is being changed by others. Repeat the request.").After(1)
+	return e, problem.FromStore("change endpoint", err)
 }
 
 // Update replaces the settings of an endpoint.
@@ -282,7 +265,7 @@ type TestResult struct {
 
 // Test makes a post of the type test, which is not repeated.
 func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, error) {
-	e, _, err := s.get(ctx, user, id)
+	e, err := s.get(ctx, user, id)
 	if err != nil {
 		return TestResult{}, err
 	}
@@ -303,7 +286,7 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 
 // Attempts returns the newest attempts to post to an endpoint, newest first.
 func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.Attempt, error) {
-	e, _, err := s.get(ctx, user, id)
+	e, err := s.get(ctx, user, id)
 	if err != nil {
 		return nil, err
 	}

@@ -108,9 +108,13 @@ func (e *Error) Because(cause error) *Error {
 	return e
 }
 
-// FromStore returns the Error for an error of the store. doing says what failed, for
-// the log.
+// FromStore returns the Error for an error of the store; nil and what is an Error already stay as
+// they are. doing says what failed, for the log.
 func FromStore(doing string, err error) error {
+	var e *Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
 	cause := fmt.Errorf("%s: %w", doing, err)
 	switch {
 	case errors.Is(err, models.ErrNotFound):
@@ -119,6 +123,9 @@ func FromStore(doing string, err error) error {
 		return New(Unavailable, "stored_by_newer_version",
 			"A newer version of Safedelivr stored the data, and this server has not been upgraded. Repeat the request.",
 		).After(5).Because(cause)
+	case errors.Is(err, models.ErrConflict):
+		return New(Unavailable, "changed_meanwhile",
+			"Others change the same thing all the time. Repeat the request.").After(1).Because(cause)
 	case errors.Is(err, models.ErrDamaged):
 		return New(Internal, "stored_value_damaged",
 			"The stored data cannot be read, and a retry does not help. Report the request ID to the operator.",

@@ -33,7 +33,7 @@ const (
 	maxVersions = 1000 // of a template
 	maxPage     = 500
 	defaultPage = 50
-	attempts    = 20  // of a change that others may race for
+	attempts    = 20  // to find a free number
 	compiled    = 200 // compiled versions that are cached
 )
 
@@ -201,20 +201,10 @@ func (l *Library) putVersion(ctx context.Context, user, name string, n int, raw 
 		}
 		n++
 	}
-	return 0, busy()
+	return 0, problem.FromStore("put template version", models.ErrConflict)
 }
 
 func versionKey(name string, n int) string { return fmt.Sprintf("%s/%08d", name, n) }
-
-func busy() error {
-	return problem.New(
-		problem.Unavailable,
-		"template_busy",
-		"Others change the template now. Repeat the request.",
-	).After(
-		1,
-	)
-}
 
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 
@@ -223,33 +213,26 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 func (l *Library) change(
 	ctx context.Context, user, name string, create bool, do func(*head) error,
 ) (Info, error) {
-	for range attempts {
-		h, number, err := l.head(ctx, user, name)
-		if create && isNotFound(err) {
-			h, err = head{ID: models.NewUserID(), Created: now()}, nil
-		}
-		if err != nil {
-			return Info{}, err
+	if !validName(name) {
+		return Info{}, problem.NotYours("template")
+	}
+	h, _, err := models.ChangeDocument(ctx, l.store, user, headKind, name, func(h *head, version int) error {
+		switch {
+		case version == 0 && !create:
+			return problem.NotYours("template")
+		case version == 0:
+			h.ID, h.Created = models.NewUserID(), now()
 		}
 		before, _ := json.Marshal(h) // a head can always be encoded
-		if err := do(&h); err != nil {
-			return Info{}, err
+		if err := do(h); err != nil {
+			return err
 		}
-		after, _ := json.Marshal(h)
-		if string(before) == string(after) {
-			return h.info(name), nil
+		if after, _ := json.Marshal(h); string(before) != string(after) {
+			h.Updated = now()
 		}
-		h.Updated = now()
-		after, _ = json.Marshal(h)
-		err = l.store.PutDocument(ctx, user, headKind, models.Document{Key: name, Version: number + 1, Value: after})
-		if err == nil {
-			return h.info(name), nil
-		}
-		if !errors.Is(err, models.ErrConflict) {
-			return Info{}, problem.FromStore("change template", err)
-		}
-	}
-	return Info{}, busy()
+		return nil
+	})
+	return h.info(name), problem.FromStore("change template", err)
 }
 
 func isNotFound(err error) bool {
@@ -262,25 +245,11 @@ func (l *Library) head(ctx context.Context, user, name string) (h head, number i
 	if !validName(name) {
 		return h, 0, problem.NotYours("template")
 	}
-	d, err := l.store.Document(ctx, user, headKind, name)
+	h, number, err = models.ReadDocument[head](ctx, l.store, user, headKind, name)
 	if errors.Is(err, models.ErrNotFound) {
 		return h, 0, problem.NotYours("template")
 	}
-	if err == nil {
-		err = decode(d.Value, &h)
-	}
-	if err != nil {
-		return h, 0, problem.FromStore("read template", err)
-	}
-	return h, d.Version, nil
-}
-
-// decode reads a stored value.
-func decode(raw []byte, out any) error {
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("%w: %w", models.ErrDamaged, err)
-	}
-	return nil
+	return h, number, problem.FromStore("read template", err)
 }
 
 // Get returns a version of a template: number, or with 0 the published one, or else the
@@ -299,14 +268,8 @@ func (l *Library) Get(ctx context.Context, user, name string, number int) (Templ
 }
 
 func (l *Library) source(ctx context.Context, user, name string, number int) (src Source, err error) {
-	d, err := l.store.Document(ctx, user, versionKind, versionKey(name, number))
-	if err == nil {
-		err = decode(d.Value, &src)
-	}
-	if err != nil {
-		return src, problem.FromStore("read template version", err)
-	}
-	return src, nil
+	src, _, err = models.ReadDocument[Source](ctx, l.store, user, versionKind, versionKey(name, number))
+	return src, problem.FromStore("read template version", err)
 }
 
 // List returns at most limit templates of a user, by name, and the cursor of the next page,
@@ -328,7 +291,7 @@ func (l *Library) List(ctx context.Context, user string, limit int, cursor strin
 	out := make([]Info, 0, len(ds))
 	for i := range ds {
 		var h head
-		if err := decode(ds[i].Value, &h); err != nil {
+		if err := ds[i].Decode(&h); err != nil {
 			return nil, "", problem.FromStore("list templates", err)
 		}
 		out = append(out, h.info(ds[i].Key))

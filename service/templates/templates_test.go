@@ -125,7 +125,7 @@ func TestRace(t *testing.T) {
 			defer mu.Unlock()
 			if err == nil {
 				numbers[v.Version] = subject
-			} else if code(t, err) != "template_busy" {
+			} else if code(t, err) != "changed_meanwhile" {
 				t.Error(err)
 			}
 		})
