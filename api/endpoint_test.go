@@ -80,13 +80,13 @@ func TestEndpointSecret(t *testing.T) {
 	}
 	rotated := f.do(http.MethodPost, path+"/rotate", "", nil).object(t)
 	require.NotEqual(t, v.Secret, rotated["secret"])
-	e, _, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2)
 	require.Equal(t, v.Secret, e.Secrets[1].String())
 	require.WithinDuration(t, time.Now().Add(24*time.Hour), e.Secrets[1].Until, time.Minute)
 	f.do(http.MethodPost, path+"/rotate", "", nil)
-	e, _, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	e, err = endpoint.Get(t.Context(), f.store, f.user, v.ID)
 	require.NoError(t, err)
 	require.Len(t, e.Secrets, 2, "the oldest has ended")
 }

@@ -28,10 +28,10 @@ func endpointRig(t *testing.T, status int) (f *rig, app string) {
 // attempted stores attempts to post to an endpoint, as a worker does.
 func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 	f.Helper()
-	e, _, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
+	e, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
-		Retries: []endpoint.Retry{{Count: 1}}}
+		Retries: []endpoint.Retry{{}}}
 	require.NoError(f, endpoint.PutState(f.Context(), f.store, &e, &s, 0))
 }
 

@@ -43,7 +43,7 @@ type Config struct {
 	Worker string
 	Client *outbound.Client
 	Delays []time.Duration // before the retries of a post; default Delays
-	// Disabled reports whether a user is disabled: then nothing is posted. nil: nobody is.
+	// Disabled reports whether a user is disabled: then nothing is posted. nil: no user is.
 	Disabled func(user string) bool
 	Logger   *slog.Logger
 }
@@ -105,7 +105,7 @@ func (p *Poster) Run(ctx context.Context) {
 	}
 }
 
-// startAll starts the work on all endpoints on which nobody works.
+// startAll starts the work on all endpoints that this process does not work on yet.
 func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 	for after := ""; ; {
 		page, err := endpoint.List(ctx, p.store, "", after, pageRows)
@@ -162,7 +162,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if held, err = p.store.Lease(ctx, name, p.cfg.Worker, leased); err != nil || !held {
 			return err
 		}
-		now, version, err := endpoint.Get(ctx, p.store, e.User, e.ID)
+		now, err := endpoint.Get(ctx, p.store, e.User, e.ID)
 		if errors.Is(err, models.ErrNotFound) {
 			return nil
 		}
@@ -172,7 +172,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if now.Disabled != nil || p.cfg.Disabled(now.User) {
 			return nil
 		}
-		r := round{p: p, e: &now, version: version}
+		r := round{p: p, e: &now}
 		next, err := r.run(ctx)
 		if err != nil {
 			return err

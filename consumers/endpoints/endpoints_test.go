@@ -32,7 +32,7 @@ type fixture struct {
 	user  string
 	head  int
 
-	disabled atomic.Bool // the user
+	disabled atomic.Value // ID of a user
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -84,7 +84,7 @@ func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoi
 	r.mu.Lock()
 	r.secret = e.Secrets[0].String()
 	r.mu.Unlock()
-	require.NoError(f.t, endpoint.Put(f.t.Context(), f.store, e, 0))
+	require.NoError(f.t, endpoint.Create(f.t.Context(), f.store, e))
 	return e
 }
 
@@ -96,7 +96,7 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	p := New(Config{
 		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
-		Disabled: func(string) bool { return f.disabled.Load() },
+		Disabled: func(user string) bool { return f.disabled.Load() == user },
 	}, f.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -104,6 +104,13 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	f.t.Cleanup(stop)
 	return stop
+}
+
+// change changes an endpoint.
+func (f *fixture) change(e *endpoint.Endpoint, do func(e *endpoint.Endpoint)) {
+	f.t.Helper()
+	_, err := endpoint.Change(f.t.Context(), f.store, f.user, e.ID, func(e *endpoint.Endpoint) error { do(e); return nil })
+	require.NoError(f.t, err)
 }
 
 func (f *fixture) state(e *endpoint.Endpoint) endpoint.State {
@@ -281,11 +288,10 @@ func TestFailingEndpointGetsFewPosts(t *testing.T) {
 	f.eventually(func() bool { return len(up.accepted()) == 500 && len(f.state(e).Retries) == atOnce })
 	require.Len(t, down.got(), atOnce)
 	back.Store(true)
-	now, version, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
-	require.NoError(t, err)
-	now.Replay = nil
-	now.Generation++ // its user enables it again, so that retries are made at once
-	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
+	f.change(e, func(e *endpoint.Endpoint) { // its user enables it again, so that retries are made at once
+		e.Replay = nil
+		e.Generation++
+	})
 	f.eventually(func() bool { return len(down.accepted()) == 500 })
 }
 
@@ -313,40 +319,77 @@ func TestGone(t *testing.T) {
 	b := f.batch(2, nil)
 	f.tell(b, 1, models.Success, 1)
 	f.run("w")
-	disabled := func() (endpoint.Endpoint, int) {
-		e, version, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+	disabled := func() *endpoint.Disabled {
+		e, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
 		require.NoError(t, err)
-		return e, version
+		return e.Disabled
 	}
-	f.eventually(func() bool { e, _ := disabled(); return e.Disabled != nil })
+	f.eventually(func() bool { return disabled() != nil })
 	f.tell(b, 1, models.Success, 2)
-	now, version := disabled()
-	require.Contains(t, now.Disabled.Why, "410")
-	now.Disabled, now.Replay = nil, nil
-	now.Generation++
-	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
+	require.Contains(t, disabled().Why, "410")
+	f.change(e, func(e *endpoint.Endpoint) {
+		e.Disabled, e.Replay = nil, nil
+		e.Generation++
+	})
 	f.eventually(func() bool { return len(r.accepted()) == 2 })
-
-	now, version = disabled()
-	now.Replay = &feed.Position{}
-	now.Generation++
-	require.NoError(t, endpoint.Put(t.Context(), f.store, &now, version))
+	f.change(e, func(e *endpoint.Endpoint) {
+		e.Replay = &feed.Position{}
+		e.Generation++
+	})
 	f.eventually(func() bool { return len(r.accepted()) == 4 })
 }
 
-// TestDisabledUser: nothing is posted for a user who is disabled, and all that was told meanwhile when that is over.
+// TestChangedWhileRetrying: what failed is posted, although its user has asked for other updates and other posts meanwhile.
+func TestChangedWhileRetrying(t *testing.T) {
+	t.Parallel()
+	for _, batch := range []bool{false, true} {
+		f := newFixture(t)
+		r := newReceiver(t, status(http.StatusInternalServerError, 1))
+		e := f.endpoint(r, func(e *endpoint.Endpoint) {
+			e.Batch, e.Ordered, e.Types = batch, true, []endpoint.Type{endpoint.Failed}
+		})
+		b := f.batch(6, nil)
+		f.tell(b, 1, models.Success, 1, 2)
+		f.tell(b, 1, models.Failed, 3, 4)
+		f.tell(b, 1, models.Success, 5)
+		f.tell(b, 1, models.Failed, 6)
+		f.run("w", time.Hour)
+		f.eventually(func() bool { return len(f.state(e).Retries) == 1 })
+		f.change(e, func(e *endpoint.Endpoint) {
+			e.Batch, e.Types, e.Replay = !batch, nil, nil
+			e.Generation++
+		})
+		got := map[models.ID]bool{}
+		f.eventually(func() bool {
+			for _, u := range r.accepted() {
+				got[u.Log] = true
+			}
+			return got[b.Log(3)] && got[b.Log(4)] && got[b.Log(6)]
+		})
+	}
+}
+
+// TestDisabledUser: nothing is posted for a user who is disabled, while others get their posts, and all that was told
+// meanwhile when that is over.
 func TestDisabledUser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	r := newReceiver(t, nil)
+	r, other := newReceiver(t, nil), newReceiver(t, nil)
 	f.endpoint(r, nil)
-	b := f.batch(2, nil)
+	b := f.batch(1, nil)
 	f.tell(b, 1, models.Success, 1)
-	f.disabled.Store(true)
+	f.disabled.Store(f.user)
+	// Endpoints are looked through in the order of their users.
+	f.user, f.head = f.user+"0", 0
+	f.endpoint(other, nil)
+	b = f.batch(3, nil)
 	f.run("w")
-	time.Sleep(2 * poll) // there is nothing to wait for
+	for n := range 3 {
+		f.tell(b, 1, models.Success, n+1)
+		f.eventually(func() bool { return len(other.accepted()) == n+1 })
+	}
 	require.Empty(t, r.got())
-	f.disabled.Store(false)
+	f.disabled.Store("")
 	f.eventually(func() bool { return len(r.accepted()) == 1 })
 }
 

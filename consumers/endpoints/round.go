@@ -22,17 +22,17 @@ import (
 
 // A round makes the posts to an endpoint that are due, and stores how far it came.
 type round struct {
-	p       *Poster
-	e       *endpoint.Endpoint
-	version int // of e
-	state   endpoint.State
-	until   time.Time // no post begins after it
+	p     *Poster
+	e     *endpoint.Endpoint
+	state endpoint.State
+	until time.Time // no post begins after it
 }
 
 // post is a post that is to be made.
 type post struct {
 	from    feed.Position
 	updates []feed.Update
+	batch   bool
 	body    []byte
 	tried   int
 }
@@ -66,7 +66,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	if tried > 0 || r.state.Next != before || version == 0 {
-		// What was posted is posted again if this fails.
+		// If this fails, all of the round is posted again.
 		if err := endpoint.PutState(context.WithoutCancel(ctx), r.p.store, r.e, &r.state, version); err != nil {
 			return next, err
 		}
@@ -102,7 +102,7 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	var due []endpoint.Retry
 	kept := make([]endpoint.Retry, 0, len(r.state.Retries))
 	most := atOnce
-	if r.state.Failures >= maxFailures {
+	if r.e.Ordered || r.state.Failures >= maxFailures {
 		most = 1
 	}
 	for _, t := range r.state.Retries {
@@ -117,19 +117,18 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	}
 	posts := make([]post, 0, len(due))
 	for _, t := range due {
-		page, err := r.read(ctx, t.From, t.Count)
-		if errors.Is(err, feed.ErrExpired) || err == nil && len(page.Updates) == 0 {
+		p, rest, err := r.again(ctx, &t)
+		if err != nil {
+			return 0, err
+		}
+		if rest != nil {
+			kept = append(kept, *rest)
+		}
+		if p == nil {
 			r.state.GivenUp++ // its updates are not kept any more, or not wanted
 			continue
 		}
-		if err != nil {
-			return 0, err
-		}
-		body, n, err := r.p.body(ctx, r.e, page.Updates)
-		if err != nil {
-			return 0, err
-		}
-		posts = append(posts, post{t.From, page.Updates[:n], body, t.Tried})
+		posts = append(posts, *p)
 	}
 	results, err := r.send(ctx, posts)
 	if err != nil {
@@ -140,6 +139,36 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 		r.note(&posts[i], &results[i])
 	}
 	return len(due), nil
+}
+
+// again returns a post for a retry; nil: there is nothing to post. What the user wants may have changed since. If it is
+// more than one post, rest is a retry of what follows.
+func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *endpoint.Retry, err error) {
+	limit := 1
+	if t.Batch {
+		limit = endpoint.MaxBatch
+	}
+	page, err := r.read(ctx, t.From, limit)
+	if errors.Is(err, feed.ErrExpired) {
+		return nil, nil, nil
+	}
+	n := 0
+	for n < len(page.Updates) && page.Updates[n].Next.Compare(t.To) <= 0 {
+		n++
+	}
+	if err != nil || n == 0 {
+		return nil, nil, err
+	}
+	posts, err := r.p.compose(ctx, t.Batch, t.From, page.Updates[:n])
+	if err != nil {
+		return nil, nil, err
+	}
+	p = &posts[0]
+	p.tried = t.Tried
+	if end := p.end(); end.Compare(t.To) < 0 {
+		rest = &endpoint.Retry{From: end, To: t.To, Batch: t.Batch, Tried: t.Tried, At: t.At}
+	}
+	return p, rest, nil
 }
 
 // postNew posts updates that were not posted before, and reports whether there are more.
@@ -157,33 +186,33 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	posts, from, left := []post(nil), r.state.Next, page.Updates
-	for len(left) > 0 && (len(posts) == 0 || !r.e.Batch) {
-		body, n, err := r.p.body(ctx, r.e, left)
+	for left := page.Updates; len(left) > 0; {
+		posts, err := r.p.compose(ctx, r.e.Batch, r.state.Next, left)
 		if err != nil {
 			return false, err
 		}
-		posts = append(posts, post{from: from, updates: left[:n], body: body})
-		from, left = left[n-1].Next, left[n:]
-	}
-	results, err := r.send(ctx, posts)
-	if err != nil {
-		return false, err
-	}
-	for i := range posts {
-		if results[i].at.IsZero() { // the round was over
-			r.state.Next = posts[i].from
+		results, err := r.send(ctx, posts)
+		if err != nil {
+			return false, err
+		}
+		for i := range posts {
+			if results[i].at.IsZero() { // the round is over
+				return true, nil
+			}
+			r.note(&posts[i], &results[i])
+			r.state.Next = posts[i].end()
+			left = left[len(posts[i].updates):]
+		}
+		if len(left) > 0 && r.free() <= 0 {
 			return true, nil
 		}
-		r.note(&posts[i], &results[i])
-	}
-	if len(left) > 0 {
-		r.state.Next = from
-		return true, nil
 	}
 	r.state.Next = page.Next
 	return page.More, nil
 }
+
+// end returns the position behind the updates of a post.
+func (p *post) end() feed.Position { return p.updates[len(p.updates)-1].Next }
 
 // read returns the updates after a position that the endpoint wants.
 func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.Page, error) {
@@ -254,7 +283,7 @@ func (r *round) note(p *post, res *result) {
 	if res.err != nil {
 		a.Answer = models.Clip(res.err.Error())
 	}
-	if len(p.updates) == 1 {
+	if !p.batch {
 		a.Type, a.Log = endpoint.TypeOf(p.updates[0].State), p.updates[0].Log.String()
 	}
 	s.Attempts = append([]endpoint.Attempt{a}, s.Attempts[:min(len(s.Attempts), maxAttempts-1)]...)
@@ -275,7 +304,7 @@ func (r *round) note(p *post, res *result) {
 	delay := max(delays[p.tried], res.answer.RetryAfter)
 	delay += time.Duration(rand.Int64N(int64(delay)/10 + 1)) //nolint:gosec // spread, no secret
 	s.Retries = append(s.Retries, endpoint.Retry{
-		From: p.from, Count: len(p.updates), Tried: p.tried + 1, At: res.at.Add(delay).UTC(),
+		From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, At: res.at.Add(delay).UTC(),
 	})
 }
 
@@ -290,48 +319,69 @@ func (r *round) disable(ctx context.Context) error {
 	default:
 		return nil
 	}
-	r.e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 	r.p.log.Warn("endpoint disabled", "endpoint", r.e.ID, "user_id", r.e.User, "why", why)
-	err := endpoint.Put(ctx, r.p.store, r.e, r.version)
-	if errors.Is(err, endpoint.ErrChanged) {
-		return nil // the next round decides
+	_, err := endpoint.Change(ctx, r.p.store, r.e.User, r.e.ID, func(e *endpoint.Endpoint) error {
+		if e.Generation == r.e.Generation && e.Disabled == nil { // otherwise its user has changed it meanwhile
+			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
+		}
+		return nil
+	})
+	if errors.Is(err, models.ErrNotFound) {
+		return nil // it was removed
 	}
 	return err
 }
 
-// body returns the body of a post, and how many of the updates it has: one, or in a batch as many as
-// maxBody has room for.
-func (p *Poster) body(
-	ctx context.Context,
-	e *endpoint.Endpoint,
-	updates []feed.Update,
-) (body []byte, n int, err error) {
-	if !e.Batch {
-		updates = updates[:1]
+// compose returns the posts of updates: some single ones, or a batch of as many as maxBody has room for.
+func (p *Poster) compose(ctx context.Context, batch bool, from feed.Position, updates []feed.Update) ([]post, error) {
+	if !batch {
+		updates = updates[:min(len(updates), describedAtOnce)]
+		messages, err := p.messages(ctx, updates)
+		posts := make([]post, len(messages))
+		for i := range posts {
+			posts[i] = post{from: from, updates: updates[i : i+1], body: messages[i]}
+			from = updates[i].Next
+		}
+		return posts, err
 	}
-	var messages []json.RawMessage
-	size, at := 0, time.Time{}
+	var all []json.RawMessage
+	size := 0
 	for some := range slices.Chunk(updates, describedAtOnce) {
-		told, err := p.tell.Describe(ctx, some)
+		messages, err := p.messages(ctx, some)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		for i := range told {
-			u := &told[i]
-			raw, err := json.Marshal(&endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u})
-			if err != nil {
-				return nil, 0, err
+		for _, m := range messages {
+			if size += len(m); size > maxBody && len(all) > 0 {
+				return batchOf(from, updates[:len(all)], all)
 			}
-			if size += len(raw); size > maxBody && len(messages) > 0 {
-				body, err = json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: at, Data: messages})
-				return body, len(messages), err
-			}
-			messages, at = append(messages, raw), u.At
+			all = append(all, m)
 		}
 	}
-	if !e.Batch {
-		return messages[0], 1, nil
+	return batchOf(from, updates, all)
+}
+
+// batchOf returns one post of updates.
+func batchOf(from feed.Position, updates []feed.Update, messages []json.RawMessage) ([]post, error) {
+	body, err := json.Marshal(&endpoint.Message{
+		Type: endpoint.Batch, Timestamp: updates[len(updates)-1].At, Data: messages,
+	})
+	return []post{{from: from, updates: updates, batch: true, body: body}}, err
+}
+
+// messages returns the messages of updates.
+func (p *Poster) messages(ctx context.Context, updates []feed.Update) ([]json.RawMessage, error) {
+	told, err := p.tell.Describe(ctx, updates)
+	if err != nil {
+		return nil, err
 	}
-	body, err = json.Marshal(&endpoint.Message{Type: endpoint.Batch, Timestamp: at, Data: messages})
-	return body, len(messages), err
+	out := make([]json.RawMessage, len(told))
+	for i := range told {
+		u := &told[i]
+		out[i], err = json.Marshal(&endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
