@@ -405,6 +405,7 @@ func TestInvalidSchedule(t *testing.T) {
 		`{"send_window": {"from": "09:00", "to": "09:00", "time_zone": "UTC"}}`: "/send_window/to invalid_value",
 		`{` + nine + `, "weekdays": ["mon"]}}`:                                  "/send_window/weekdays invalid_value",
 		`{` + nine + `, "weekdays": "monday"}}`:                                 "/send_window/weekdays wrong_type",
+		`{` + nine + `, "to": "18:00"}}`:                                        "/send_window/to repeated",
 		`{` + nine + `, "hours": 3}}`:                                           "/send_window/hours unknown_field",
 	} {
 		p := f.post(batchOf(t, body)).problem(t)

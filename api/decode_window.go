@@ -18,9 +18,14 @@ func (d *decoder) jsonWindow(raw []byte) {
 	into := map[string]any{
 		"from": &w.From, "to": &w.To, "time_zone": &w.Zone, "weekdays": &w.Weekdays, "strict": &w.Strict,
 	}
+	seen := map[string]bool{}
 	eachMember(raw, func(name string, value []byte) {
 		here := at + service.Pointer(name)
+		again := seen[name]
+		seen[name] = true
 		switch field, ok := into[name]; {
+		case again:
+			d.Wrong(here, "repeated", "%s is repeated.", name)
 		case !ok:
 			d.Wrong(here, "unknown_field", "A send window has the fields from, to, weekdays, time_zone and strict.")
 		case !validText(value):

@@ -79,58 +79,44 @@ func (s *Server) endpointAttempts(c *gin.Context) {
 	answer(s, c, gin.H{"attempts": list}, err)
 }
 
-// commandEndpoint returns the handler of a command about an endpoint. fields are those of its body.
-func commandEndpoint[T any](
-	s *Server, do func(ctx context.Context, user, id string, body *endpointCommand) (T, error), fields ...string,
-) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		var body endpointCommand
-		into := map[string]any{}
-		for _, name := range fields {
-			into[name] = map[string]any{"from": &body.From, "why": &body.Why}[name]
-		}
-		giveCommand(s, c, into, func(r service.Repeat) (T, bool, error) {
-			return service.Once(c.Request.Context(), s.svc, caller(c), r, func(ctx context.Context) (T, error) {
-				return do(ctx, caller(c).User, c.Param("id"), &body)
-			})
-		}, nil)
-	}
+// endpointCommand gives a command about an endpoint. fields are those of its body.
+func endpointCommand[T any](
+	s *Server, c *gin.Context, fields map[string]any, do func(ctx context.Context, user, id string) (T, error),
+) {
+	giveCommand(s, c, fields, func(r service.Repeat) (T, bool, error) {
+		who := caller(c)
+		return service.Once(c.Request.Context(), s.svc, who, r, func(ctx context.Context) (T, error) {
+			return do(ctx, who.User, c.Param("id"))
+		})
+	}, nil)
 }
 
-// endpointCommand is the body of a command about an endpoint.
-type endpointCommand struct {
-	From time.Time
-	Why  string
+// rotateEndpoint is POST /v1/endpoints/{id}/rotate.
+func (s *Server) rotateEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Rotate) }
+
+// enableEndpoint is POST /v1/endpoints/{id}/enable.
+func (s *Server) enableEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Enable) }
+
+// testEndpoint is POST /v1/endpoints/{id}/test.
+func (s *Server) testEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Test) }
+
+// disableEndpoint is POST /v1/endpoints/{id}/disable.
+func (s *Server) disableEndpoint(c *gin.Context) {
+	var why string
+	endpointCommand(s, c, map[string]any{"why": &why},
+		func(ctx context.Context, user, id string) (endpoints.View, error) {
+			if err := service.CheckWhy(why); err != nil {
+				return endpoints.View{}, err
+			}
+			return s.svc.Endpoints().Disable(ctx, user, id, why)
+		})
 }
 
-// endpointRoutes registers the routes of endpoints.
-func (s *Server) endpointRoutes(read, send *gin.RouterGroup) {
-	type view = endpoints.View
-	e := s.svc.Endpoints()
-	read.GET("/endpoints", s.listEndpoints)
-	read.GET("/endpoints/:id", s.getEndpoint)
-	read.GET("/endpoints/:id/attempts", s.endpointAttempts)
-	send.POST("/endpoints", s.createEndpoint)
-	send.PUT("/endpoints/:id", s.updateEndpoint)
-	send.DELETE("/endpoints/:id", s.removeEndpoint)
-	send.POST("/endpoints/:id/rotate", commandEndpoint(s,
-		func(ctx context.Context, user, id string, _ *endpointCommand) (view, error) {
-			return e.Rotate(ctx, user, id)
-		}))
-	send.POST("/endpoints/:id/enable", commandEndpoint(s,
-		func(ctx context.Context, user, id string, _ *endpointCommand) (view, error) {
-			return e.Enable(ctx, user, id)
-		}))
-	send.POST("/endpoints/:id/disable", commandEndpoint(s,
-		func(ctx context.Context, user, id string, b *endpointCommand) (view, error) {
-			return e.Disable(ctx, user, id, b.Why)
-		}, "why"))
-	send.POST("/endpoints/:id/replay", commandEndpoint(s,
-		func(ctx context.Context, user, id string, b *endpointCommand) (view, error) {
-			return e.Replay(ctx, user, id, b.From)
-		}, "from"))
-	send.POST("/endpoints/:id/test", commandEndpoint(s,
-		func(ctx context.Context, user, id string, _ *endpointCommand) (endpoints.TestResult, error) {
-			return e.Test(ctx, user, id)
-		}))
+// replayEndpoint is POST /v1/endpoints/{id}/replay.
+func (s *Server) replayEndpoint(c *gin.Context) {
+	var from time.Time
+	endpointCommand(s, c, map[string]any{"from": &from},
+		func(ctx context.Context, user, id string) (endpoints.View, error) {
+			return s.svc.Endpoints().Replay(ctx, user, id, from)
+		})
 }

@@ -37,6 +37,8 @@ func (c *contract) checkEndpoints() {
 	c.check("PUT", path, js, `{"url": ""}`, 422)
 	c.check("POST", path+"/rotate", js, "", 200)
 	c.check("POST", path+"/disable", js, `{"why": "no more"}`, 200)
+	c.check("POST", path+"/disable", js, `{"why": "`+strings.Repeat("y", 501)+`"}`, 422)
+	c.check("POST", path+"/disable", js, `{"why": "two\nlines"}`, 422)
 	c.check("POST", path+"/enable", js, "", 200)
 	c.check("POST", path+"/replay", js, `{"from": "2026-01-01T00:00:00Z"}`, 200)
 	c.check("POST", path+"/replay", js, `{"from": "2999-01-01T00:00:00Z"}`, 422)

@@ -49,7 +49,7 @@ func TestPermissive(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	body := `{"from": "shop@example.com", "subject": "Hello {{first}}", "text": "t", "to": [
-		{"email": "nobody", "vars": {"first": "A"}},
+		{"email": "invalid", "vars": {"first": "A"}},
 		{"email": "ann@example.com", "vars": {"first": "Ann"}},
 		{"email": "lou@example.com"},
 		7,
@@ -112,7 +112,7 @@ func TestPermissive(t *testing.T) {
 	// An erasure reaches the list and the answers to repeats; a removal removes both.
 	raw, err := f.store.Piece(t.Context(), a.ID, models.RejectedPieces, 0)
 	require.NoError(t, err)
-	require.Contains(t, string(raw), "nobody")
+	require.Contains(t, string(raw), "invalid")
 	require.NoError(t, f.store.Redact(t.Context(), a.ID))
 	require.Equal(t, "content_removed", func() string {
 		r := f.get(batchPath(a.ID) + "/rejected")
@@ -180,7 +180,7 @@ func TestPermissiveFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fields := []string{"from", "shop@example.com", "subject", "Hello {{Home_town}}", "text", "t"}
-	table := "E-Mail;Home town;Vorname\r\n\"nobody\";\"A\r\nB\"\r\nann@example.com;Ann\r\nbob@example.com;\"B\r\nC\"\r\n" +
+	table := "E-Mail;Home town;Vorname\r\n\"invalid\";\"A\r\nB\"\r\nann@example.com;Ann\r\nbob@example.com;\"B\r\nC\"\r\n" +
 		"sam@example.com;\xff\r\neve@example.com\r\nmax@example.com;M;\"a\nb\"\r\n"
 	r := f.form("?mode=permissive", "people.csv", table, fields...)
 	a, _, to := f.accepted(r)
@@ -255,7 +255,7 @@ func TestPermissiveMemory(t *testing.T) {
 		for i := range n {
 			switch i % 20 {
 			case 3:
-				fmt.Fprintf(&rows, "nobody%d,x\n", i)
+				fmt.Fprintf(&rows, "invalid%d,x\n", i)
 			case 13:
 				fmt.Fprintf(&rows, "user%d@example.com\n", i)
 			default:

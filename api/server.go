@@ -71,6 +71,14 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	send.POST("/templates/:name/publish", s.publishTemplate)
 	send.POST("/templates/:name/archive", s.archiveTemplate)
 	send.POST("/preview", s.preview)
+	send.POST("/endpoints", s.createEndpoint)
+	send.PUT("/endpoints/:id", s.updateEndpoint)
+	send.DELETE("/endpoints/:id", s.removeEndpoint)
+	send.POST("/endpoints/:id/rotate", s.rotateEndpoint)
+	send.POST("/endpoints/:id/enable", s.enableEndpoint)
+	send.POST("/endpoints/:id/disable", s.disableEndpoint)
+	send.POST("/endpoints/:id/replay", s.replayEndpoint)
+	send.POST("/endpoints/:id/test", s.testEndpoint)
 
 	read := v1.Group("", s.needs(models.ScopeRead))
 	read.GET("/batches", s.listBatches)
@@ -87,13 +95,14 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/templates/:name", s.getTemplate)
 	read.GET("/templates/:name/versions", s.templateVersions)
 	read.GET("/updates", s.listUpdates)
+	read.GET("/endpoints", s.listEndpoints)
+	read.GET("/endpoints/:id", s.getEndpoint)
+	read.GET("/endpoints/:id/attempts", s.endpointAttempts)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)
 	read.GET("/providers", s.listProviders)
 	read.GET("/providers/history", s.history)
-
-	s.endpointRoutes(read, send)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))

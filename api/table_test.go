@@ -64,7 +64,7 @@ func TestMistakesInFiles(t *testing.T) {
 	for _, c := range []struct{ name, content, want string }{
 		{"a.csv", "name,first\nAnn,A\n", "/to invalid_csv"},
 		{"a.csv", "", "/to invalid_csv"},
-		{"a.csv", "email,first\nann@example.com,A\nnobody,B\n", "/to/1 invalid_address"},
+		{"a.csv", "email,first\nann@example.com,A\ninvalid,B\n", "/to/1 invalid_address"},
 		{"a.csv", "email,first\nann@example.com,\xff\n", "/to/0 invalid_text"},
 		{"a.csv", "email" + strings.Repeat(",a", 600) + "\n", "/to invalid_csv"},
 		{"a.csv", "email,first\nann@example.com,\"" + strings.Repeat("x", 2<<20), "/to invalid_csv"},

@@ -108,7 +108,7 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 	if err := who.operates(); err != nil {
 		return false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return false, err
 	}
 	found := false
@@ -162,7 +162,7 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 	if err := who.operates(); err != nil {
 		return LiftResult{}, false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return LiftResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (LiftResult, error) {

@@ -16,8 +16,8 @@ import (
 // maxWhy is the number of characters of the longest reason of a command.
 const maxWhy = 500
 
-// checkWhy returns an error if the reason of a command is not valid.
-func checkWhy(why string) error {
+// CheckWhy returns an error if the reason of a command is not valid.
+func CheckWhy(why string) error {
 	var f Form
 	wrongWhy(&f, why)
 	return f.Err()
@@ -55,7 +55,7 @@ func (s *Service) appendCommand(
 	c *models.Command,
 	wanted func(*control.Rules) bool,
 ) (bool, error) {
-	if err := checkWhy(c.Why); err != nil {
+	if err := CheckWhy(c.Why); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)

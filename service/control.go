@@ -42,7 +42,7 @@ func (s *Service) ControlBatch(
 	batch, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, older bool) (BatchControlResult, error) {
@@ -66,7 +66,7 @@ func (s *Service) DryRunBatch(
 	do models.CommandKind,
 	batch, why string,
 ) (BatchControlResult, error) {
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, err := s.controllableBatch(ctx, who, batch)
@@ -95,7 +95,7 @@ func (s *Service) ReleaseLog(
 	log, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
@@ -113,7 +113,7 @@ func (s *Service) ReleaseLog(
 
 // DryRunLog returns what ReleaseLog would do. It writes nothing.
 func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, id, err := s.controllableLog(ctx, who, log)

@@ -331,7 +331,7 @@ func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why str
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second. Revoking a revoked key changes nothing.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) error {
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return err
 	}
 	keys, err := s.store.Keys(ctx, who.User)

@@ -134,7 +134,7 @@ func (s *Service) commandProvider(
 	if err := who.operates(); err != nil {
 		return ControlResult{}, false, err
 	}
-	if err := checkWhy(c.Why); err != nil {
+	if err := CheckWhy(c.Why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {

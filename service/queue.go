@@ -178,7 +178,7 @@ func (s *Service) unpark(
 	if err := who.operates(); err != nil {
 		return false, false, err
 	}
-	if err := checkWhy(c.Why); err != nil {
+	if err := CheckWhy(c.Why); err != nil {
 		return false, false, err
 	}
 	type done struct{ Changed bool }

@@ -123,7 +123,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 	if err := s.takeCommand(run.who, "selected"); err != nil {
 		return ReleaseResult{}, err
 	}
-	if err := checkWhy(run.Why); err != nil {
+	if err := CheckWhy(run.Why); err != nil {
 		return ReleaseResult{}, err
 	}
 	commands := map[models.ID]*models.Command{} // by chunk, or by batch

@@ -119,7 +119,7 @@ func (s *Service) Suppress(
 func (s *Service) SuppressSelected(
 	ctx context.Context, who Caller, ids []models.ID, origin models.SuppressionOrigin, why string,
 ) error {
-	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), CheckWhy(why)); err != nil {
 		return err
 	}
 	if len(ids) > maxSelected {
@@ -366,7 +366,7 @@ func (s *Service) entriesOf(ctx context.Context, who Caller, email string) (stri
 func (s *Service) Unsuppress(
 	ctx context.Context, who Caller, email string, f SuppressionFilter, why string,
 ) (changed bool, err error) {
-	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), CheckWhy(why)); err != nil {
 		return false, err
 	}
 	list, entries, err := s.entriesOf(ctx, who, email)

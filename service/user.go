@@ -205,7 +205,7 @@ func (s *Service) mayControl(ctx context.Context, who Caller, user, why string) 
 			return err
 		}
 	}
-	return checkWhy(why)
+	return CheckWhy(why)
 }
 
 // isSelf returns nil if name is the ID or the name of a caller who may send.
@@ -252,7 +252,7 @@ func (s *Service) SwitchUser(
 	if err := who.operates(); err != nil {
 		return ControlResult{}, false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := CheckWhy(why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
