@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -220,50 +221,55 @@ func TestOtherFeed(t *testing.T) {
 	require.Len(t, p.Updates, 2+1)
 }
 
-// counting counts the reads of feeds.
-type counting struct {
-	models.Store
-	reads atomic.Int64
+// growing is a feed whose entries are only numbers. It counts how often it is read.
+type growing struct {
+	models.FeedStore
+	head, reads atomic.Int64
 }
 
-func (s *counting) Feed(ctx context.Context, user string, after, limit int) ([]models.FeedEntry, error) {
+func (s *growing) Feed(_ context.Context, _ string, after, _ int) ([]models.FeedEntry, error) {
 	s.reads.Add(1)
-	return s.Store.Feed(ctx, user, after, limit)
+	if int64(after) >= s.head.Load() {
+		return nil, nil
+	}
+	return []models.FeedEntry{{Number: after + 1}}, nil
 }
 
 // TestTails: many who wait for a feed cost as many reads as one, and none when they have left.
 func TestTails(t *testing.T) {
 	t.Parallel()
-	s, user := &counting{Store: sqlitetest.Open(t)}, models.NewUserID()
-	tails := NewTails(s)
-	ctx, leave := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	var woken, left atomic.Int64
-	wait := func(after int) {
-		for range 200 {
-			group.Go(func() {
-				if tails.Wait(ctx, user, after) == nil {
-					woken.Add(1)
-				} else {
-					left.Add(1)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		s := &growing{}
+		tails := NewTails(s)
+		ctx, leave := context.WithCancel(t.Context())
+		var woken, left atomic.Int64
+		wait := func(after int) {
+			for range 200 {
+				go func() {
+					if tails.Wait(ctx, "u", after) == nil {
+						woken.Add(1)
+					} else {
+						left.Add(1)
+					}
+				}()
+			}
 		}
-	}
-	wait(0)
-	time.Sleep(3 * tailPoll)
-	require.Less(t, s.reads.Load(), int64(20))
-	require.Zero(t, woken.Load())
-	w := NewWriter(s)
-	require.NoError(t, w.Tell(t.Context(), user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
-	require.Eventually(t, func() bool { return woken.Load() == 200 }, 10*time.Second, time.Millisecond)
-	wait(1)
-	time.Sleep(tailPoll)
-	leave()
-	group.Wait()
-	require.EqualValues(t, 200, left.Load())
-	reads := s.reads.Load()
-	time.Sleep(2 * tailPoll)
-	require.LessOrEqual(t, s.reads.Load(), reads+1)
-	require.NoError(t, tails.Wait(t.Context(), user, 0), "an entry that is there needs no wait")
+		wait(0)
+		time.Sleep(10*tailPoll + tailPoll/2)
+		require.EqualValues(t, 11, s.reads.Load())
+		require.Zero(t, woken.Load())
+		s.head.Store(1)
+		time.Sleep(tailPoll)
+		synctest.Wait()
+		require.EqualValues(t, 200, woken.Load())
+		wait(1)
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		require.EqualValues(t, 200, left.Load())
+		reads := s.reads.Load()
+		time.Sleep(10 * tailPoll)
+		require.Equal(t, reads, s.reads.Load())
+		require.NoError(t, tails.Wait(t.Context(), "u", 0), "an entry that is there needs no wait")
+	})
 }

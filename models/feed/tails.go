@@ -12,7 +12,7 @@ import (
 const tailPoll = 250 * time.Millisecond
 
 // Tails lets callers wait for new entries. However many wait for a feed, it is read once per
-// tailPoll; a feed for which nobody waits is not read. A process has one.
+// tailPoll; a feed without a waiting caller is not read. A process has one.
 type Tails struct {
 	store models.FeedStore
 
@@ -51,7 +51,7 @@ func (t *Tails) Wait(ctx context.Context, user string, after int) error {
 	}
 }
 
-// enter returns the tail of a user, which it starts if nobody waits for it.
+// enter returns the tail of a user, which it starts for the first caller.
 func (t *Tails) enter(user string, after int) *tail {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,7 +66,7 @@ func (t *Tails) enter(user string, after int) *tail {
 	return v
 }
 
-// leave ends a wait, and the tail if nobody else waits for it.
+// leave ends a wait, and with the last one the tail.
 func (t *Tails) leave(user string, v *tail) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -124,7 +124,7 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.known {
-		if err := w.catchUp(ctx, user, s); err != nil {
+		if err := w.readNew(ctx, user, s); err != nil {
 			return err
 		}
 	}
@@ -139,7 +139,7 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 		}
 		switch {
 		case errors.Is(err, models.ErrExists): // what another process told meanwhile changes the difference
-			if err := w.catchUp(ctx, user, s); err != nil {
+			if err := w.readNew(ctx, user, s); err != nil {
 				return err
 			}
 			continue
@@ -199,8 +199,8 @@ func (w *Writer) apply(s *state, d *draft) {
 	s.recent = append(s.recent, &recent{entry: d.entry, told: d.told, since: w.now()})
 }
 
-// catchUp reads the entries after the head; at first, those of which told rows may be missing.
-func (w *Writer) catchUp(ctx context.Context, user string, s *state) error {
+// readNew reads the entries after the head; at first, those of which told rows may be missing.
+func (w *Writer) readNew(ctx context.Context, user string, s *state) error {
 	if !s.known {
 		head, err := w.store.FeedHead(ctx, user)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
