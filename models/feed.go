@@ -163,7 +163,7 @@ func (v *View) plain() bool {
 
 // News returns what is to be told of a view after t. It reports false if nothing is: t is of
 // the same view or a newer one, or the view is plain. A newer view without updates is told, too,
-// so that nobody can tell an older one after it.
+// so that an older one cannot be told after it.
 func (t *Told) News(v *FeedView) (c FeedChunk, ok bool) {
 	if v.Version <= t.Version || v.plain {
 		return c, false

@@ -71,7 +71,7 @@ var Margins = [...]Margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.
 const AnyTime = time.Hour
 
 // MayLeave returns when the mail of a batch may be handed over, now at the earliest. It does not
-// look at the expiry of the batch, which may be earlier. Mail that was released by hand does not
+// look at the expiry of the batch, which may be earlier. Mail that was released manually does not
 // wait for a window.
 func (b *Batch) MayLeave(now time.Time, released bool) time.Time {
 	t := LaterOf(now, b.DeliverAt)

@@ -218,16 +218,16 @@ func TestSend(t *testing.T) {
 	require.Contains(t, attached, `attachment: "Rechnung März.pdf"; type: application/pdf; bytes: 6`)
 	require.Contains(t, attached, `attachment: "safedelivr.yaml"`)
 	people := filepath.Join(folder, "people.csv")
-	require.NoError(t, os.WriteFile(people, []byte("Work mail,Town\nann@example.com,Wien\nnobody,Graz\n"), 0o600))
+	require.NoError(t, os.WriteFile(people, []byte("Work mail,Town\nann@example.com,Wien\ninvalid,Graz\n"), 0o600))
 	rows := []string{"send", "-c", file, "--from", "shop@example.com", "--subject", "From {{city}}", "--file", people,
 		"--column", "Work mail=email", "--column", "Town=city"}
 	_, errs = typed(t, 1, "", rows...)
-	require.Contains(t, errs, `--file: recipient 2: "nobody" is not an email`)
+	require.Contains(t, errs, `--file: recipient 2: "invalid" is not an email`)
 	out, _ = typed(t, 0, "", append(rows, "--permissive")...)
 	require.Contains(
 		t,
 		out,
-		"accepted for 1 recipient\n1 recipient left out:\n  row 3, Work mail: \"nobody\" is not an email",
+		"accepted for 1 recipient\n1 recipient left out:\n  row 3, Work mail: \"invalid\" is not an email",
 	)
 	left, _ := typed(t, 0, "", "batch", "rejected", strings.Fields(out)[1], "-c", file)
 	require.Regexp(t, `^index,row,column,pointer,code,detail\n1,3,Work mail,/to/1,invalid_address,`, left)
