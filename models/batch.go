@@ -158,7 +158,7 @@ type Batch struct {
 	Suppressed       int             `json:"suppressed,omitempty"` // recipients that were suppressed at acceptance
 	Rejected         int             `json:"rejected,omitempty"`   // recipients of the request that were left out
 	Chunks           int             `json:"chunks"`
-	Sizes            []int           `json:"sizes,omitempty"`       // recipients of each chunk; empty: 1,000 but in the last
+	Sizes            []int           `json:"sizes,omitempty"`       // of the chunks; empty: 1,000 but in the last
 	DeliverAt        time.Time       `json:"deliver_at,omitzero"`   // nothing is handed over earlier
 	Window           *SendWindow     `json:"send_window,omitempty"` // nil: mail may leave at any time
 	ExpiresAt        time.Time       `json:"expires_at"`            // nothing is handed over later

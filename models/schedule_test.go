@@ -31,23 +31,68 @@ func window(t *testing.T, text string) *SendWindow {
 func TestWindowOpens(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ window, zone, now, want string }{
-		"inside":               {`{"from": "09:00", "to": "17:00"}`, "Europe/Vienna", "2026-06-01 12:00", "2026-06-01 12:00"},
-		"before":               {`{"from": "09:00", "to": "17:00"}`, "Europe/Vienna", "2026-06-01 08:59", "2026-06-01 09:00"},
-		"after":                {`{"from": "09:00", "to": "17:00"}`, "Europe/Vienna", "2026-06-01 17:00", "2026-06-02 09:00"},
-		"weekend":              {`{"from": "09:00", "to": "17:00", "weekdays": ["monday", "friday"]}`, "Europe/Vienna", "2026-06-05 17:00", "2026-06-08 09:00"},
-		"over midnight":        {`{"from": "22:00", "to": "02:00"}`, "Europe/Vienna", "2026-06-01 01:59", "2026-06-01 01:59"},
-		"night of Friday":      {`{"from": "22:00", "to": "02:00", "weekdays": ["friday"]}`, "Europe/Vienna", "2026-06-06 01:00", "2026-06-06 01:00"},
-		"night after Saturday": {`{"from": "22:00", "to": "02:00", "weekdays": ["friday"]}`, "Europe/Vienna", "2026-06-07 01:00", "2026-06-12 22:00"},
-		"all day":              {`{"from": "00:00", "to": "24:00", "weekdays": ["sunday"]}`, "Europe/Vienna", "2026-06-06 12:00", "2026-06-07 00:00"},
+		"inside": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Europe/Vienna", "2026-06-01 12:00", "2026-06-01 12:00",
+		},
+		"before": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Europe/Vienna", "2026-06-01 08:59", "2026-06-01 09:00",
+		},
+		"after": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Europe/Vienna", "2026-06-01 17:00", "2026-06-02 09:00",
+		},
+		"weekend": {
+			`{"from": "09:00", "to": "17:00", "weekdays": ["monday", "friday"]}`,
+			"Europe/Vienna", "2026-06-05 17:00", "2026-06-08 09:00",
+		},
+		"over midnight": {
+			`{"from": "22:00", "to": "02:00"}`,
+			"Europe/Vienna", "2026-06-01 01:59", "2026-06-01 01:59",
+		},
+		"night of Friday": {
+			`{"from": "22:00", "to": "02:00", "weekdays": ["friday"]}`,
+			"Europe/Vienna", "2026-06-06 01:00", "2026-06-06 01:00",
+		},
+		"night after Saturday": {
+			`{"from": "22:00", "to": "02:00", "weekdays": ["friday"]}`,
+			"Europe/Vienna", "2026-06-07 01:00", "2026-06-12 22:00",
+		},
+		"all day": {
+			`{"from": "00:00", "to": "24:00", "weekdays": ["sunday"]}`,
+			"Europe/Vienna", "2026-06-06 12:00", "2026-06-07 00:00",
+		},
 		// On 2026-03-29 the clock in Vienna goes from 02:00 to 03:00, on 2026-10-25 from 03:00 to 02:00.
-		"spring, next morning":   {`{"from": "09:00", "to": "17:00"}`, "Europe/Vienna", "2026-03-28 18:00", "2026-03-29 09:00"},
-		"spring, hour skipped":   {`{"from": "02:30", "to": "04:00"}`, "Europe/Vienna", "2026-03-29 01:00", "2026-03-29 03:00"},
-		"spring, window skipped": {`{"from": "02:15", "to": "02:45"}`, "Europe/Vienna", "2026-03-29 01:00", "2026-03-30 02:15"},
-		"autumn, next morning":   {`{"from": "09:00", "to": "17:00"}`, "Europe/Vienna", "2026-10-24 18:00", "2026-10-25 09:00"},
+		"spring, next morning": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Europe/Vienna", "2026-03-28 18:00", "2026-03-29 09:00",
+		},
+		"spring, hour skipped": {
+			`{"from": "02:30", "to": "04:00"}`,
+			"Europe/Vienna", "2026-03-29 01:00", "2026-03-29 03:00",
+		},
+		"spring, window skipped": {
+			`{"from": "02:15", "to": "02:45"}`,
+			"Europe/Vienna", "2026-03-29 01:00", "2026-03-30 02:15",
+		},
+		"autumn, next morning": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Europe/Vienna", "2026-10-24 18:00", "2026-10-25 09:00",
+		},
 		// In Lord Howe it is half an hour: on 2026-10-04 from 02:00 to 02:30, on 2026-04-05 from 02:00 to 01:30.
-		"Lord Howe, spring":   {`{"from": "02:10", "to": "03:00"}`, "Australia/Lord_Howe", "2026-10-04 01:00", "2026-10-04 02:30"},
-		"Lord Howe, next day": {`{"from": "09:00", "to": "17:00"}`, "Australia/Lord_Howe", "2026-04-04 20:00", "2026-04-05 09:00"},
-		"Nepal":               {`{"from": "09:00", "to": "17:00"}`, "Asia/Kathmandu", "2026-04-04 20:00", "2026-04-05 09:00"},
+		"Lord Howe, spring": {
+			`{"from": "02:10", "to": "03:00"}`,
+			"Australia/Lord_Howe", "2026-10-04 01:00", "2026-10-04 02:30",
+		},
+		"Lord Howe, next day": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Australia/Lord_Howe", "2026-04-04 20:00", "2026-04-05 09:00",
+		},
+		"Nepal": {
+			`{"from": "09:00", "to": "17:00"}`,
+			"Asia/Kathmandu", "2026-04-04 20:00", "2026-04-05 09:00",
+		},
 	} {
 		w := window(t, c.window)
 		w.Zone, w.Strict = c.zone, true

@@ -43,10 +43,12 @@ func (c *cli) sendCommand() *cobra.Command {
 		Use:   "send --from ADDRESS --to ADDRESS --subject TEXT",
 		Short: "Send a message, wait for what becomes of it, and show its story",
 		Args:  takes(0, 0),
-		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it,
-and show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a recipient
-failed. With --file the recipients are the rows of a CSV file, whose columns are variables like {{city}}; send does not wait
-for them then. A row with a mistake refuses the message, or with --permissive is left out and printed. The message is sent by the running server: without one it is stored, and sent when the server starts.`,
+		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it, and
+show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a
+recipient failed. With --file the recipients are the rows of a CSV file, whose columns are variables like
+{{city}}; send does not wait for them then. A row with a mistake refuses the message, or with --permissive is
+left out and printed. The message is sent by the running server: without one it is stored, and sent when the
+server starts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.from == "" || len(o.to) == 0 && o.file == "" || o.subject == "" {
 				return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +

@@ -337,8 +337,8 @@ func (n *Settings) apply(e *endpoint.Endpoint) {
 // reserved are header fields that belong to a post.
 var reserved = map[string]bool{
 	"Content-Type": true, "Content-Length": true, "Host": true, "User-Agent": true, "Connection": true,
-	"Transfer-Encoding": true,
-	"Webhook-Id":        true, "Webhook-Timestamp": true, "Webhook-Signature": true, "Trailer": true, "Te": true, "Upgrade": true,
+	"Transfer-Encoding": true, "Trailer": true, "Te": true, "Upgrade": true,
+	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
 // check returns the mistakes in the settings.
