@@ -114,11 +114,6 @@ func NewID() string { return models.NewUserID() }
 
 var validID = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
-func isNotFound(err error) bool {
-	var e *problem.Error
-	return errors.As(err, &e) && e.Kind == problem.NotFound
-}
-
 // note writes a draft into the index.
 func (l *Library) note(ctx context.Context, user string, d Draft, size int) error {
 	title := d.Fields["subject"]
