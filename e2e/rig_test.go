@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -256,11 +257,24 @@ func (r *rig) done(id models.ID) client.Batch {
 	for b = r.batch(id); b.State != client.BatchDone; b = r.batch(id) {
 		if time.Now().After(end) {
 			stats := [2]simulator.Stats{r.sim.Stats("sg"), r.sim.Stats("mg")}
-			require.FailNow(r.t, "the batch does not end", "%+v\n%+v", b.Counts, stats)
+			require.FailNow(r.t, "the batch does not end", "%+v\n%+v\n%s", b.Counts, stats, r.oneQueued(id))
 		}
 		time.Sleep(50 * time.Millisecond) // between requests
 	}
 	return b
+}
+
+// oneQueued returns the log of a recipient whose mail is still queued.
+func (r *rig) oneQueued(id models.ID) string {
+	r.t.Helper()
+	for _, l := range r.logs(id, client.Queued) {
+		whole, err := r.client.Log(context.Background(), l.ID)
+		require.NoError(r.t, err)
+		text, err := json.MarshalIndent(whole, "", "  ")
+		require.NoError(r.t, err)
+		return string(text)
+	}
+	return "none is queued"
 }
 
 // logs returns the logs of a batch in a state, or all of them.
