@@ -21,6 +21,7 @@ const (
 	maxLimit     = 1000
 	maxConds     = 160
 	timeFormat   = "2006-01-02T15:04:05Z"
+	createdAt    = "sg_message_id_created_at"
 )
 
 // serveLogs answers the Email Logs API: POST /v3/logs and GET /v3/logs/{sg_message_id}.
@@ -125,15 +126,18 @@ func (g *SendGrid) listMessages(w http.ResponseWriter, r *http.Request, now time
 		return
 	}
 	list := []map[string]any{}
-	for _, l := range slices.Backward(g.messages(now, func(*message.Batch) bool { return true })) {
+	for _, l := range slices.Backward(g.messages(now, query.matchTime)) {
 		for c := range l.Copies() {
-			_, status := l.of(c)
-			if len(list) == in.Limit || status == "" {
+			if len(list) == in.Limit {
+				break
+			}
+			if !query.match("to_email", string(c.Addr)) {
 				continue
 			}
+			_, status := l.of(c)
 			m := g.head(l.Batch, c, status)
-			m["sg_message_id_created_at"] = l.Accepted().UTC().Format(timeFormat)
-			if query.match(m, l.Head.Tags) {
+			if status != "" && query.matchAll(m, l.Head.Tags) {
+				m[createdAt] = created(l.Batch)
 				list = append(list, m)
 			}
 		}
@@ -223,13 +227,13 @@ var (
 
 // operators holds the operators of each field.
 var operators = map[string]string{
-	"sg_message_id":            "=",
-	"subject":                  "=",
-	"to_email":                 "=",
-	"status":                   "IN",
-	"reason":                   "=",
-	"categories":               "IN",
-	"sg_message_id_created_at": "> < >= <=",
+	"sg_message_id": "=",
+	"subject":       "=",
+	"to_email":      "=",
+	"status":        "IN",
+	"reason":        "=",
+	"categories":    "IN",
+	createdAt:       "> < >= <=",
 }
 
 // parseQuery reads conditions that are combined with AND.
@@ -254,23 +258,42 @@ func parseQuery(s string) (list logQuery, err error) {
 	return list, nil
 }
 
-// match reports whether a message meets all conditions. Times are compared as text.
-func (q logQuery) match(m map[string]any, tags []string) bool {
+// matchAll reports whether a message meets all conditions but those of its time.
+func (q logQuery) matchAll(m map[string]any, tags []string) bool {
 	return !slices.ContainsFunc(q, func(c condition) bool {
+		switch c.field {
+		case createdAt:
+			return false
+		case "categories":
+			return !slices.ContainsFunc(tags, c.holds)
+		}
 		have, _ := m[c.field].(string)
-		switch c.operator {
-		case ">":
-			return have <= c.values[0]
-		case "<":
-			return have >= c.values[0]
-		case ">=":
-			return have < c.values[0]
-		case "<=":
-			return have > c.values[0]
-		}
-		if c.field == "categories" {
-			return !slices.ContainsFunc(tags, func(t string) bool { return slices.Contains(c.values, t) })
-		}
-		return !slices.Contains(c.values, have)
+		return !c.holds(have)
 	})
 }
+
+// matchTime reports whether the messages of a batch meet the conditions of their time.
+func (q logQuery) matchTime(b *message.Batch) bool { return q.match(createdAt, created(b)) }
+
+// match reports whether the value of a field meets all conditions of that field.
+func (q logQuery) match(field, value string) bool {
+	return !slices.ContainsFunc(q, func(c condition) bool { return c.field == field && !c.holds(value) })
+}
+
+// holds reports whether a value meets the condition. Times are compared as text.
+func (c *condition) holds(have string) bool {
+	switch c.operator {
+	case ">":
+		return have > c.values[0]
+	case "<":
+		return have < c.values[0]
+	case ">=":
+		return have >= c.values[0]
+	case "<=":
+		return have <= c.values[0]
+	}
+	return slices.Contains(c.values, have)
+}
+
+// created returns when the messages of a batch were accepted.
+func created(b *message.Batch) string { return b.Accepted().UTC().Format(timeFormat) }
