@@ -22,11 +22,14 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestKilledDuringABatch kills the process while it sends 100,000 mails and starts it again: each must have exactly one
+// TestKilledDuringABatch kills the process while it sends many mails and starts it again: each must have exactly one
 // copy, or say that its outcome is unknown.
 func TestKilledDuringABatch(t *testing.T) {
+	n := 30_000
+	if testkit.Long() {
+		n = 100_000
+	}
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 100_000
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
 			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=300",
 			"SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1") // it posts its events one by one
@@ -332,6 +335,7 @@ func TestProviderWithoutWebhookKey(t *testing.T) {
 // TestRolesApart runs the API, the webhook receiver and two workers in processes of their own, and kills one worker
 // while mail is being sent.
 func TestRolesApart(t *testing.T) {
+	t.Parallel()
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
 		const n = 20_000

@@ -63,6 +63,7 @@ func nextVersion(t *testing.T) string {
 // TestRollingUpgrade replaces an API and a worker by those of the next version while mail is being sent. For a while
 // both versions work on one store and one broker.
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
 		const n = 4_000
@@ -102,6 +103,7 @@ func TestRollingUpgrade(t *testing.T) {
 // TestUpgradeInPlace ends a process with an embedded store while mail is being sent, and starts the next version on its
 // folder. The old version, started again by mistake, must send nothing of what it cannot read, and leave it as it is.
 func TestUpgradeInPlace(t *testing.T) {
+	t.Parallel()
 	const n = 4_000
 	r := newRig(t, testkit.Embedded(), simulator.Options{Latency: 100 * time.Millisecond},
 		"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")

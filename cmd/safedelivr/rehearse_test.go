@@ -19,31 +19,35 @@ import (
 // behind.
 func TestRehearse(t *testing.T) {
 	t.Setenv(childMark, "1") // the servers are this program
-	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		env := b.Env(t)
-		t.Setenv("TMPDIR", t.TempDir())
-		var out, said strings.Builder
-		args := []string{"rehearse", "--json", "--seed", "7", "--recipients", "400",
-			"--only", "provider-down", "--only", "store-gone"}
-		code := run(context.Background(), args, streams{out: &out, err: &said}, env)
-		require.Zero(t, code, "%s%s", out.String(), said.String())
-		require.Contains(t, said.String(), "SendGrid answers 503")
-		var r drill.Report
-		require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
-		require.True(t, r.Good)
-		require.EqualValues(t, 7, r.Seed)
-		require.Len(t, r.Results, 2)
-		down := r.Results[0]
-		require.Equal(t, "provider-down", down.Name)
-		require.GreaterOrEqual(t, down.Accepted, 400)
-		require.Equal(t, down.Accepted, down.Delivered+down.Failed+down.Held)
-		require.Positive(t, down.FirstMail)
-		require.Positive(t, down.Normal)
-		require.Equal(t, b.Real, r.Results[1].NA == "", "the embedded store cannot be gone")
-		left, err := os.ReadDir(os.TempDir())
-		require.NoError(t, err)
-		require.Empty(t, left)
-	})
+	for _, b := range testkit.Backends() {
+		t.Run(b.Name, func(t *testing.T) { rehearse(t, b) })
+	}
+}
+
+func rehearse(t *testing.T, b testkit.Backend) {
+	env := b.Env(t)
+	t.Setenv("TMPDIR", t.TempDir())
+	var out, said strings.Builder
+	args := []string{"rehearse", "--json", "--seed", "7", "--recipients", "400",
+		"--only", "provider-down", "--only", "store-gone"}
+	code := run(context.Background(), args, streams{out: &out, err: &said}, env)
+	require.Zero(t, code, "%s%s", out.String(), said.String())
+	require.Contains(t, said.String(), "SendGrid answers 503")
+	var r drill.Report
+	require.NoError(t, json.Unmarshal([]byte(out.String()), &r))
+	require.True(t, r.Good)
+	require.EqualValues(t, 7, r.Seed)
+	require.Len(t, r.Results, 2)
+	down := r.Results[0]
+	require.Equal(t, "provider-down", down.Name)
+	require.GreaterOrEqual(t, down.Accepted, 400)
+	require.Equal(t, down.Accepted, down.Delivered+down.Failed+down.Held)
+	require.Positive(t, down.FirstMail)
+	require.Positive(t, down.Normal)
+	require.Equal(t, b.Real, r.Results[1].NA == "", "the embedded store cannot be gone")
+	left, err := os.ReadDir(os.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // TestRehearseInterrupted requires that an interrupted drill ends soon with an error and also removes everything.

@@ -58,11 +58,17 @@ func Servers() Backend {
 	}}
 }
 
-// OnBackends runs a test on every backend, one after the other: they share the processors.
+// Backends returns all backends.
+func Backends() []Backend { return []Backend{Embedded(), Servers()} }
+
+// OnBackends runs a test on all backends at the same time.
 func OnBackends(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
-	for _, b := range []Backend{Embedded(), Servers()} {
-		t.Run(b.Name, func(t *testing.T) { f(t, b) })
+	for _, b := range Backends() {
+		t.Run(b.Name, func(t *testing.T) {
+			t.Parallel()
+			f(t, b)
+		})
 	}
 }
 
