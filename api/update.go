@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
@@ -32,6 +33,11 @@ func (s *Server) listUpdates(c *gin.Context) {
 		State:  models.State(c.Query("state")),
 		Limit:  page(c).Limit,
 		Waits:  func() { idle(c) },
+	}
+	if text := c.Query("events"); text != "" {
+		for t := range strings.SplitSeq(text, ",") {
+			q.Events = append(q.Events, feed.Type(t))
+		}
 	}
 	if text := c.Query("wait"); text != "" {
 		var err error

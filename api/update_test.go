@@ -123,6 +123,66 @@ func TestUpdates(t *testing.T) {
 	require.Equal(t, http.StatusOK, f.get("/v1/updates", "Authorization", "Bearer "+f.foreign).Status)
 }
 
+// TestUpdateEvents: events come only if they are asked for, once, and the numbers of changes do not depend on them.
+func TestUpdateEvents(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 2)
+	ctx := f.Context()
+	all := models.SetTo(2)
+	require.NoError(t, f.store.Append(ctx, f.batch, models.Entry{
+		Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now().UTC(), Provider: "sg", Recipients: all,
+	}))
+	happen := func(kind models.EventKind, reason models.Reason) {
+		t.Helper()
+		e := models.Event{
+			ID: models.NewUserID(), Recipient: 1, Attempt: 1, Provider: "sg", Kind: kind, Reason: reason, At: time.Now().UTC(),
+		}
+		require.NoError(t, f.store.PutFacts(ctx, models.ChunkFact{Chunk: f.batch, Fact: models.Fact{
+			Key: models.EventsKey(models.NewInboxID(time.Now())), Events: []models.Event{e},
+		}}))
+		entries, facts, err := f.store.Record(ctx, f.batch)
+		require.NoError(t, err)
+		view := models.Resolve(2, entries, facts).ForFeed()
+		require.NoError(t, f.Tell(ctx, f.user, []feed.Chunk{{ID: f.batch, View: view}}))
+	}
+	happen(models.Deferred, models.MailboxFull)
+	require.Empty(t, f.read("").Updates)
+	happen(models.Opened, "")
+	happen(models.Opened, "")
+	happen(models.Clicked, "")
+	f.end(f.batch, 2, 2)
+	p := f.read("")
+	require.Equal(t, []int{1, 2}, recipients(p.Updates))
+	for _, u := range p.Updates {
+		require.Equal(t, 1, u.Number)
+		require.Empty(t, u.Event)
+	}
+	type told struct {
+		models.State
+		models.EventKind
+		models.Reason
+		number int
+	}
+	var got []told
+	for cursor := ""; len(got) < 5; {
+		p = f.read("events=all&limit=1&cursor=%s", cursor)
+		u := p.Updates[0]
+		got, cursor = append(got, told{u.State, u.Event, u.Reason, u.Number}), p.Next
+	}
+	require.Equal(t, []told{
+		{"", models.Deferred, models.MailboxFull, 1},
+		{models.Success, "", models.Implied, 1},
+		{"", models.Opened, "", 2},
+		{"", models.Clicked, "", 3},
+		{models.Failed, "", models.Expired, 1},
+	}, got)
+	require.Len(t, f.read("events=log.clicked,log.failed").Updates, 2)
+	require.Empty(t, f.read("events=log.clicked&state=failed").Updates)
+	r := f.get("/v1/updates?events=log.opened,opened")
+	require.Equal(t, http.StatusBadRequest, r.Status)
+	require.Contains(t, string(r.Body), `"/events"`)
+}
+
 // TestUpdateFilters selects updates by batch, tag and state.
 func TestUpdateFilters(t *testing.T) {
 	t.Parallel()

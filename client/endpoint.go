@@ -10,7 +10,7 @@ type EndpointSettings struct {
 	// URL is the address to which updates are posted.
 	URL         string `json:"url"`
 	Description string `json:"description,omitempty"`
-	// Events are log.delivered, log.failed, log.cancelled and log.queued; the default is all.
+	// Events are types of updates; the default is all changes of the state.
 	Events []string `json:"events,omitempty"`
 	// Tags and Categories select mail that has one of them; the default is all mail.
 	Tags       []string `json:"tags,omitempty"`

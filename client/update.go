@@ -6,17 +6,37 @@ import (
 	"iter"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
-// Update is a change of the state, the reason or the provider of a log.
+// The types of updates: changes of the state of a log, and events.
+const (
+	LogDelivered    = "log.delivered"
+	LogFailed       = "log.failed"
+	LogCancelled    = "log.cancelled"
+	LogQueued       = "log.queued"
+	LogDeferred     = "log.deferred"
+	LogBounced      = "log.bounced"
+	LogComplained   = "log.complained"
+	LogUnsubscribed = "log.unsubscribed"
+	LogOpened       = "log.opened"
+	LogClicked      = "log.clicked"
+	// AllTypes stands for all of them.
+	AllTypes = "all"
+)
+
+// Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
+// provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log, and Number that of the update: the updates of a log are 1, 2, 3, ….
+	// Log is the ID of the log, and Number that of the update: the changes of a log are 1, 2, 3, …, and so are its events.
 	Log    string `json:"log"`
 	Number int    `json:"number"`
 	// Batch is the ID of the log's batch.
-	Batch    string    `json:"batch"`
-	State    State     `json:"state"`
+	Batch string `json:"batch"`
+	// State is empty if the update is an event, and Event is empty if it is a change.
+	State    State     `json:"state,omitempty"`
+	Event    string    `json:"event,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Provider string    `json:"provider,omitempty"`
 	At       time.Time `json:"at"`
@@ -38,6 +58,8 @@ type UpdateOptions struct {
 	Batch string
 	Tag   string
 	State State
+	// Events are types; the default is all changes of the state.
+	Events []string
 	// Wait is how long each request waits for an update, up to a minute. Zero: it does not wait.
 	Wait time.Duration
 }
@@ -50,6 +72,7 @@ func (o *UpdateOptions) query() url.Values {
 		"batch":  o.Batch,
 		"tag":    o.Tag,
 		"state":  string(o.State),
+		"events": strings.Join(o.Events, ","),
 	})
 	if o.Wait > 0 {
 		query.Set("wait", o.Wait.String())

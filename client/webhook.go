@@ -29,9 +29,10 @@ func NewWebhook(secret string) (*Webhook, error) {
 	return &Webhook{key: key}, nil
 }
 
-// Event is what a post tells. A post may have many. An update that is told again has the same Log and Number.
+// Event is what a post tells. A post may have many. An update that is told again has the same Log, Event and
+// Number.
 type Event struct {
-	// Type is log.delivered, log.failed, log.cancelled, log.queued or test; a test has no Update.
+	// Type is that of the update, or test; a test has no Update.
 	Type      string    `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Update    Update    `json:"data"`

@@ -158,6 +158,10 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 				m.delivered[log]++
 			}
 			m.outbox = append(m.outbox, modelEvent{name, models.ParsedEvent{Log: log, Event: ev}})
+			if ev.Kind == models.Delivered && log.Recipient()%2 == 0 {
+				ev.ID, ev.Kind = ev.ID+" opened", models.Opened
+				m.outbox = append(m.outbox, modelEvent{name, models.ParsedEvent{Log: log, Event: ev}})
+			}
 		}
 	}
 	doubt := func() {

@@ -269,26 +269,35 @@ func (m *promises) finish(t *rapid.T) {
 // fed compares the feed of updates with a recount of all logs, and says how they differ; "" if
 // they do not. A chunk is marked a moment after its facts were stored; after a kill, by the agenda.
 func (m *promises) fed(t *rapid.T) (wrong string) {
-	newest := map[models.ID]feed.Update{}
+	told, seen := map[models.ID]models.Told{}, map[string]bool{}
+	n, at := 0, time.Time{}
 	for p, more := feed.Begin, true; more; {
 		page, err := feed.Read(context.Background(), m.store, m.user, feed.Query{After: p, Limit: 7})
 		must(t, err)
 		for _, u := range page.Updates {
-			if before := newest[u.Log]; u.Number != before.Number+1 || u.At.Before(before.At) {
-				t.Fatalf("update %d of %s follows update %d", u.Number, u.Log, before.Number)
+			key := fmt.Sprint(u.Log, u.Event != "")
+			hole := u.Number > 1 && !seen[fmt.Sprint(key, u.Number-1)]
+			if hole || seen[fmt.Sprint(key, u.Number)] || u.At.Before(at) {
+				t.Fatalf("update %d of %s follows another one, or is older than the one before", u.Number, u.Log)
 			}
-			newest[u.Log] = u
+			at = u.At
+			once := fmt.Sprint(u.Log, u.Event, u.Provider)
+			if u.Event != "" && seen[once] {
+				t.Fatalf("%s is told twice", once)
+			}
+			seen[fmt.Sprint(key, u.Number)], seen[once] = true, true
+			n++
+			c := told[u.Log.ChunkID()]
+			c.Apply(n, &models.FeedChunk{Changes: []models.FeedChange{{State: u.State, Event: u.Event, Reason: u.Reason,
+				Provider: u.Provider, Number: u.Number, Recipients: models.SetOf(u.Log.Recipient())}}})
+			told[u.Log.ChunkID()] = c
 		}
 		p, more = page.Next, page.More
 	}
 	for _, b := range m.batches {
-		v := m.view(t, b)
-		for r := 1; r <= b.Recipients; r++ {
-			u, s := newest[b.ID.Log(r)], v.Status(r)
-			if u.State != s.State || u.Reason != s.Reason || u.Provider != s.Provider {
-				return fmt.Sprintf("the feed says that %s is %s %s through %s, and a recount %s %s through %s, kills %d",
-					b.ID.Log(r), u.State, u.Reason, u.Provider, s.State, s.Reason, s.Provider, m.kills)
-			}
+		c, v := told[b.ID], m.view(t, b).ForFeed()
+		if !c.Agrees(&v) {
+			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.ID, v, m.kills)
 		}
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models/endpoint"
+	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
@@ -16,8 +17,8 @@ import (
 type endpointsView struct {
 	List   []endpoints.View
 	New    endpoints.Settings // as it was entered
-	Chosen map[endpoint.Type]bool
-	Types  []endpoint.Type
+	Chosen map[updates.Type]bool
+	Types  []updates.Type
 	Wrong  map[string]string
 	Again  bool   // the form was submitted before, and its endpoint exists
 	Once   string // of the form: submitting it twice creates one endpoint
@@ -42,7 +43,7 @@ func (d *Dashboard) showEndpoints(
 	if view.List, err = d.service.Endpoints().List(r.Context(), v.User); err != nil {
 		return err
 	}
-	view.Types, view.Once, view.Chosen = endpoint.Types, newSecret(), map[endpoint.Type]bool{}
+	view.Types, view.Once, view.Chosen = updates.Types, newSecret(), map[updates.Type]bool{}
 	for _, t := range view.New.Events {
 		view.Chosen[t] = true
 	}
@@ -65,7 +66,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Ordered:     r.PostForm.Get("ordered") != "",
 	}
 	for _, t := range r.PostForm["event"] {
-		n.Events = append(n.Events, endpoint.Type(t))
+		n.Events = append(n.Events, updates.Type(t))
 	}
 	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err

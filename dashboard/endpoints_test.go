@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models/endpoint"
+	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -64,7 +65,7 @@ func TestEndpointPages(t *testing.T) {
 
 	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
-	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: endpoint.Failed,
+	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
 		Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
 	shown := b.get(page).text
 	require.Contains(t, shown, "Its posts fail since")

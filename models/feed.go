@@ -8,8 +8,8 @@ import (
 
 // FeedEntry is an entry of a user's feed of updates: numbers 1, 2, 3, …. It is appended by
 // compare-and-set on its number and never changes. An update says that state, reason or
-// provider of a log are not those of the log's update before. Every log begins as queued,
-// which is no update.
+// provider of a log are not those of the log's update before, or that an event about it is
+// known. Every log begins as queued, which is no update.
 type FeedEntry struct {
 	Number int
 	Token  Token     // names the append, to resolve an unknown outcome
@@ -32,18 +32,43 @@ type FeedChunk struct {
 	Changes []FeedChange // of different recipients; none: nothing but the version is new
 }
 
-// FeedChange is the same update of some recipients of a chunk.
+// FeedChange is the same update of some recipients of a chunk: a change of the state, or an
+// event.
 type FeedChange struct {
-	State      State
+	State      State     // empty: an event
+	Event      EventKind // empty: a change of the state
 	Reason     Reason
 	Provider   string
-	Number     int // of the update: the updates of a log are 1, 2, 3, …
+	Number     int // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	Recipients Set
 }
 
-// same reports whether two changes lead to the same state.
+// FeedEvent is an event of some recipients of a chunk. A log has it once, however often it
+// was reported.
+type FeedEvent struct {
+	Kind       EventKind
+	Provider   string
+	Recipients Set
+}
+
+// FeedEvents lists the kinds of event that a feed tells.
+var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
+
+// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that
+// a provider gave up are Bounced.
+func (k EventKind) inFeed() EventKind {
+	switch {
+	case k.Failure():
+		return Bounced
+	case slices.Contains(FeedEvents, k):
+		return k
+	}
+	return ""
+}
+
+// same reports whether two changes say the same.
 func (c *FeedChange) same(o *FeedChange) bool {
-	return c.State == o.State && c.Reason == o.Reason && c.Provider == o.Provider
+	return c.State == o.State && c.Event == o.Event && c.Reason == o.Reason && c.Provider == o.Provider
 }
 
 // addChange adds a change to others. It shares the place of one that differs only in the
@@ -61,13 +86,13 @@ func addChange(all []FeedChange, c *FeedChange) []FeedChange {
 	return append(all, *c)
 }
 
-// Told is what the entries of a feed have told of a chunk: the newest update of each log that
-// has one.
+// Told is what the entries of a feed have told of a chunk.
 type Told struct {
 	Chunk   ID
-	Entry   int   // number of the newest entry about the chunk; 0: there is none
-	Version int64 // of that entry
-	Changes []FeedChange
+	Entry   int          // number of the newest entry about the chunk; 0: there is none
+	Version int64        // of that entry
+	Changes []FeedChange // the newest change of the state of each log that has one
+	Events  []FeedEvent
 }
 
 // Apply adds what an entry has told. It changes nothing if a newer entry was added before.
@@ -77,16 +102,34 @@ func (t *Told) Apply(entry int, c *FeedChunk) {
 	}
 	t.Entry, t.Version = entry, c.Version
 	changes := slices.Clone(t.Changes)
+	t.Events = slices.Clone(t.Events)
 	for i := range c.Changes {
+		if c.Changes[i].Event != "" {
+			t.addEvent(&c.Changes[i])
+			continue
+		}
 		for k := range changes {
 			changes[k].Recipients = changes[k].Recipients.Minus(c.Changes[i].Recipients)
 		}
 	}
 	changes = slices.DeleteFunc(changes, func(c FeedChange) bool { return c.Recipients.Empty() })
 	for i := range c.Changes {
-		changes = addChange(changes, &c.Changes[i])
+		if c.Changes[i].Event == "" {
+			changes = addChange(changes, &c.Changes[i])
+		}
 	}
 	t.Changes = changes
+}
+
+// addEvent adds an event that an entry has told.
+func (t *Told) addEvent(c *FeedChange) {
+	for i := range t.Events {
+		if e := &t.Events[i]; e.Kind == c.Event && e.Provider == c.Provider {
+			e.Recipients = e.Recipients.Or(c.Recipients)
+			return
+		}
+	}
+	t.Events = append(t.Events, FeedEvent{Kind: c.Event, Provider: c.Provider, Recipients: c.Recipients})
 }
 
 // FeedView is what a feed tells of a View.
@@ -94,16 +137,17 @@ type FeedView struct {
 	Version int64
 	logs    []FeedChange // of all logs that are not queued
 	queued  Set
+	events  []FeedChange
 	plain   bool
 }
 
-// Plain reports whether no log was ever anything but queued: there is nothing to tell, whatever
-// was told before.
+// Plain reports whether no log was ever anything but queued and none has an event: there is
+// nothing to tell, whatever was told before.
 func (f *FeedView) Plain() bool { return f.plain }
 
 // ForFeed returns what a feed tells of the view.
 func (v *View) ForFeed() FeedView {
-	f := FeedView{Version: v.Version, plain: v.plain()}
+	f := FeedView{Version: v.Version, events: v.events, plain: len(v.events) == 0 && v.plain()}
 	var last *Standing
 	at := -1 // index in logs of the last standing; -1: it is queued
 	for i := range v.Logs {
@@ -133,6 +177,33 @@ func (f *FeedView) index(s *Standing) int {
 	}
 	f.logs = append(f.logs, c)
 	return len(f.logs) - 1
+}
+
+// note notes an event for the feed. The reason of a log's first one of a kind and provider
+// counts.
+func (v *View) note(e *Event) {
+	kind := e.Kind.inFeed()
+	if kind == "" {
+		return
+	}
+	at := -1
+	for i := range v.events {
+		c := &v.events[i]
+		if c.Event != kind || c.Provider != e.Provider {
+			continue
+		}
+		if c.Recipients.Has(e.Recipient) {
+			return
+		}
+		if c.Reason == e.Reason {
+			at = i
+		}
+	}
+	if at < 0 {
+		at = len(v.events)
+		v.events = append(v.events, FeedChange{Event: kind, Reason: e.Reason, Provider: e.Provider})
+	}
+	v.events[at].Recipients.Add(e.Recipient)
 }
 
 // plain reports whether all logs are queued, whatever entries and facts of the view are left
@@ -168,12 +239,52 @@ func (t *Told) News(v *FeedView) (c FeedChunk, ok bool) {
 	if v.Version <= t.Version || v.plain {
 		return c, false
 	}
-	c = FeedChunk{Chunk: t.Chunk, Version: v.Version}
+	return t.news(v), true
+}
+
+// Agrees reports whether what was told is the view, whatever the versions.
+func (t *Told) Agrees(v *FeedView) bool { return len(t.news(v).Changes) == 0 }
+
+// news returns what is to be told of a view after t.
+func (t *Told) news(v *FeedView) FeedChunk {
+	c := FeedChunk{Chunk: t.Chunk, Version: v.Version}
 	for i := range v.logs {
 		t.differ(&v.logs[i], &c)
 	}
 	t.differ(&FeedChange{State: Queued, Recipients: v.queued}, &c)
-	return c, true
+	t.happened(v.events, &c)
+	return c
+}
+
+// happened adds to c the events that are not told.
+func (t *Told) happened(events []FeedChange, c *FeedChunk) {
+	numbers := map[int]int{} // of the newest event of a log
+	for i := range events {
+		next := events[i]
+		for k := range t.Events {
+			if e := &t.Events[k]; e.Kind == next.Event && e.Provider == next.Provider {
+				next.Recipients = next.Recipients.Minus(e.Recipients)
+			}
+		}
+		for r := range next.Recipients.All() {
+			if numbers[r] == 0 {
+				numbers[r] = t.eventsOf(r)
+			}
+			numbers[r]++
+			next.Number, next.Recipients = numbers[r], SetOf(r)
+			c.Changes = addChange(c.Changes, &next)
+		}
+	}
+}
+
+// eventsOf returns how many events of a recipient were told.
+func (t *Told) eventsOf(r int) (n int) {
+	for i := range t.Events {
+		if t.Events[i].Recipients.Has(r) {
+			n++
+		}
+	}
+	return n
 }
 
 // differ adds to c the recipients of a state that are not known to be in it.

@@ -37,6 +37,7 @@ func TestPlainWasAlwaysQueued(t *testing.T) {
 		for _, s := range append(states(Resolve(h.size, entries, facts)), states(full)...) {
 			require.Equal(t, Queued, s)
 		}
+		require.Empty(t, Resolve(h.size, entries, facts).ForFeed().events)
 	})
 	require.NotZero(t, plain)
 }
@@ -48,7 +49,7 @@ func TestNewsLeadToView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
 		told := Told{Chunk: NewBatchID(t0)}
-		numbers := make([]int, h.size+1)
+		numbers, events := make([]int, h.size+1), make([]int, h.size+1)
 		for n := range len(h.entries) + len(h.facts) {
 			v := Resolve(h.size, h.entries[:min(n, len(h.entries))], h.facts[:max(0, n-len(h.entries))])
 			view := v.ForFeed()
@@ -57,9 +58,13 @@ func TestNewsLeadToView(t *testing.T) {
 				continue
 			}
 			for _, c := range news.Changes {
+				n := numbers
+				if c.Event != "" {
+					n = events
+				}
 				for r := range c.Recipients.All() {
-					numbers[r]++
-					require.Equal(t, numbers[r], c.Number)
+					n[r]++
+					require.Equal(t, n[r], c.Number)
 				}
 			}
 			told.Apply(n+1, &news)

@@ -36,8 +36,8 @@ func Resolve(size int, entries []Entry, facts []Fact) *View {
 	}
 	var made pool[Try]
 	for _, e := range distinctEvents(facts) {
-		if a, ok := byNumber[e.Attempt]; ok {
-			v.attempts[a].event(e, &made)
+		if a, ok := byNumber[e.Attempt]; ok && v.attempts[a].event(e, &made) {
+			v.note(e)
 		}
 	}
 	v.settleAll()
@@ -167,11 +167,11 @@ func (t *Try) answered(o *Outcome, p *Part) *Try {
 	return t
 }
 
-// event applies one event to the attempt.
-func (a *attempted) event(ev *Event, made *pool[Try]) {
+// event applies one event to the attempt. It reports false if the event is not about it.
+func (a *attempted) event(ev *Event, made *pool[Try]) bool {
 	t := a.of(ev.Recipient)
 	if t == nil || ev.Provider != a.entry.Provider || !ev.Kind.Valid() {
-		return
+		return false
 	}
 	if !a.own.Has(ev.Recipient) {
 		shared := t
@@ -180,6 +180,12 @@ func (a *attempted) event(ev *Event, made *pool[Try]) {
 		a.tries[ev.Recipient-a.first] = t
 		a.own.Add(ev.Recipient)
 	}
+	t.event(ev)
+	return true
+}
+
+// event applies one event to the try.
+func (t *Try) event(ev *Event) {
 	t.OptedOut = t.OptedOut || ev.Kind.OptsOut()
 	switch {
 	case ev.Kind.Failure():

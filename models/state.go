@@ -101,8 +101,9 @@ type View struct {
 	Version int64    // number of entries and facts, plus their version floors
 	Logs    []Status // Logs[i] is recipient i+1
 
-	attempts []attempted // ascending
-	reparsed bool        // some webhooks were parsed again
+	attempts []attempted  // ascending
+	events   []FeedChange // those that a feed tells, without numbers
+	reparsed bool         // some webhooks were parsed again
 }
 
 // attempted has the tries of one attempt by recipient.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
@@ -17,6 +19,7 @@ import (
 // updatesFlags are the flags of updates.
 type updatesFlags struct {
 	user, from, state string
+	events            []string
 	follow, json      bool
 	query             updates.Query
 }
@@ -27,8 +30,8 @@ func (c *cli) updatesCommand() *cobra.Command {
 		Use:   "updates",
 		Short: "What became of the mail of a user, oldest first",
 		Args:  takes(0, 0),
-		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log. With --follow
-new ones are printed as they come. With --json each line is an update as GET /v1/updates has it.`,
+		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
+also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed as they come. With --json each line is an update as GET /v1/updates has it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				return c.updates(ctx, svc, &o)
@@ -43,6 +46,7 @@ new ones are printed as they come. With --json each line is an update as GET /v1
 	f.StringVar(&o.query.Batch, "batch", "", "only those of this batch")
 	f.StringVar(&o.query.Tag, "tag", "", "only those of batches with this tag")
 	f.StringVar(&o.state, "state", "", "only those to this state: queued, success, failed or cancelled")
+	f.StringSliceVar(&o.events, "events", nil, "only these: "+feed.TypeNames+" (default: all changes of the state)")
 	return cmd
 }
 
@@ -53,6 +57,9 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	}
 	q := o.query
 	q.State, q.Limit = models.State(o.state), updates.MaxLimit
+	for _, e := range o.events {
+		q.Events = append(q.Events, feed.Type(e))
+	}
 	if o.from != "" {
 		if q.From, err = time.Parse(time.RFC3339, o.from); err != nil {
 			return errors.New("--from: a time like 2026-01-31T12:00:00Z")
@@ -72,7 +79,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 			if o.json {
 				err = enc.Encode(v)
 			} else {
-				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-9s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, v.State,
+				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, cmp.Or(string(v.State), string(v.Event)),
 					words(v.Provider, string(v.Reason)))
 			}
 			if err != nil {

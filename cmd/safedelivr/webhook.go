@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
@@ -87,7 +87,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.URL, n.Headers = args[0], map[string]string{}
 			for _, e := range events {
-				n.Events = append(n.Events, endpoint.Type(e))
+				n.Events = append(n.Events, feed.Type(e))
 			}
 			for _, h := range headers {
 				name, value, ok := strings.Cut(h, ":")
@@ -110,7 +110,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 		&events,
 		"events",
 		nil,
-		"only these: log.delivered, log.failed, log.cancelled, log.queued (default: all)",
+		"only these: "+feed.TypeNames+" (default: all changes of the state)",
 	)
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")

@@ -62,12 +62,16 @@ func (f *fixture) batch(n int, change func(*models.Batch)) models.ID {
 // tell appends the same update of some recipients of a batch to the feed.
 func (f *fixture) tell(batch models.ID, number int, s models.State, recipients ...int) {
 	f.t.Helper()
+	f.happen(batch, models.FeedChange{State: s, Provider: "sg", Number: number, Recipients: models.SetOf(recipients...)})
+}
+
+// happen appends an update of a batch to the feed.
+func (f *fixture) happen(batch models.ID, c models.FeedChange) {
+	f.t.Helper()
 	f.head++
 	require.NoError(f.t, f.store.AppendFeed(f.t.Context(), f.user, models.FeedEntry{
 		Number: f.head, Token: models.NewToken(), At: time.Now().UTC().Truncate(time.Microsecond),
-		Chunks: []models.FeedChunk{{Chunk: batch, Version: int64(f.head), Changes: []models.FeedChange{
-			{State: s, Provider: "sg", Number: number, Recipients: models.SetOf(recipients...)},
-		}}},
+		Chunks: []models.FeedChunk{{Chunk: batch, Version: int64(f.head), Changes: []models.FeedChange{c}}},
 	}))
 }
 
@@ -135,7 +139,7 @@ func TestUpdatesArePosted(t *testing.T) {
 	receipt := f.batch(1, func(b *models.Batch) { b.Category = "receipt" })
 	e := f.endpoint(all, func(e *endpoint.Endpoint) { e.Headers = map[string]string{"Authorization": "Bearer x"} })
 	f.endpoint(some, func(e *endpoint.Endpoint) {
-		e.Types, e.Categories = []endpoint.Type{endpoint.Failed}, []string{"receipt"}
+		e.Types, e.Categories = []feed.Type{feed.Failed}, []string{"receipt"}
 	})
 	f.tell(news, 1, models.Success, 1, 2)
 	f.run("w")
@@ -150,14 +154,45 @@ func TestUpdatesArePosted(t *testing.T) {
 		first = all.got()[1]
 	}
 	require.Equal(t, "Bearer x", first.header.Get("Authorization"))
-	require.Equal(t, []endpoint.Type{endpoint.Delivered}, first.types)
+	require.Equal(t, []feed.Type{feed.Delivered}, first.types)
 	require.Equal(t, feed.Described{
 		Log: news.Log(1), Number: 1, Batch: news, State: models.Success, Provider: "sg",
 		At: first.updates[0].At, Metadata: map[string]string{"run": "7", "customer": "1"}, Tags: []string{"a"},
 	}, first.updates[0])
-	require.Equal(t, []endpoint.Type{endpoint.Failed}, some.got()[0].types)
+	require.Equal(t, []feed.Type{feed.Failed}, some.got()[0].types)
 	require.Equal(t, 2, some.accepted()[0].Number)
 	f.eventually(func() bool { return f.state(e).Posted == 5 })
+}
+
+// TestEventsArePosted: an endpoint gets events only if it asks for them. Each post has an ID of its own, although an
+// event and a change may have the same number.
+func TestEventsArePosted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	changes, opens, all := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
+	f.endpoint(changes, nil)
+	f.endpoint(opens, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Opened} })
+	f.endpoint(all, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
+	b := f.batch(1, nil)
+	f.tell(b, 1, models.Success, 1)
+	for n, kind := range []models.EventKind{models.Opened, models.Clicked} {
+		f.happen(b, models.FeedChange{Event: kind, Provider: "sg", Number: n + 1, Recipients: models.SetOf(1)})
+	}
+	f.tell(b, 2, models.Failed, 1)
+	f.run("w")
+	f.eventually(func() bool {
+		return len(changes.accepted()) == 2 && len(opens.accepted()) == 1 && len(all.accepted()) == 4
+	})
+	require.Equal(t, []feed.Type{feed.Opened}, opens.got()[0].types)
+	opened := opens.accepted()[0]
+	require.Equal(t, models.Opened, opened.Event)
+	require.Empty(t, opened.State)
+	require.Equal(t, "1", opened.Metadata["customer"])
+	ids := map[string]bool{}
+	for _, p := range all.got() {
+		ids[p.id] = true
+	}
+	require.Len(t, ids, 4)
 }
 
 // TestBatchesOfUpdates: an endpoint may get up to a thousand updates in one post.
@@ -346,7 +381,7 @@ func TestChangedWhileRetrying(t *testing.T) {
 		f := newFixture(t)
 		r := newReceiver(t, status(http.StatusInternalServerError, 1))
 		e := f.endpoint(r, func(e *endpoint.Endpoint) {
-			e.Batch, e.Ordered, e.Types = batch, true, []endpoint.Type{endpoint.Failed}
+			e.Batch, e.Ordered, e.Types = batch, true, []feed.Type{feed.Failed}
 		})
 		b := f.batch(6, nil)
 		f.tell(b, 1, models.Success, 1, 2)

@@ -10,14 +10,13 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // received is a post that a receiver got.
 type received struct {
 	id      string
-	types   []endpoint.Type
+	types   []feed.Type
 	updates []feed.Described
 	header  http.Header
 	status  int // that was answered
@@ -72,14 +71,14 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		err = verifier.Verify(body, req.Header)
 	}
 	var m struct {
-		Type endpoint.Type
+		Type feed.Type
 		Data json.RawMessage
 	}
 	if err == nil {
 		err = json.Unmarshal(body, &m)
 	}
 	p := received{id: req.Header.Get("webhook-id"), header: req.Header}
-	add := func(kind endpoint.Type, raw json.RawMessage) {
+	add := func(kind feed.Type, raw json.RawMessage) {
 		var v feed.Described
 		if err == nil {
 			err = json.Unmarshal(raw, &v)
@@ -88,7 +87,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	if m.Type == "batch" {
 		var all []struct {
-			Type endpoint.Type
+			Type feed.Type
 			Data json.RawMessage
 		}
 		err = json.Unmarshal(m.Data, &all)

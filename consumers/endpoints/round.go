@@ -220,8 +220,12 @@ func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.
 		After: after,
 		Limit: limit,
 		Match: func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
+			t := feed.TypeOf(c.State, c.Event)
+			if !feed.Wanted(r.e.Types, t) {
+				return false, nil
+			}
 			b, err := r.p.tell.Batch(ctx, chunk.Batch())
-			return err == nil && r.e.Wants(c.State, &b), err
+			return err == nil && r.e.Wants(t, &b), err
 		},
 	})
 }
@@ -269,7 +273,7 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 // id returns the ID of a post, which is the same each time.
 func (r *round) id(p *post) string {
 	first := &p.updates[0]
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", r.e.ID, first.Log, first.Number, len(p.updates)))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", r.e.ID, first.Log, first.Event, first.Number, len(p.updates)))
 	return "msg_" + hex.EncodeToString(sum[:16])
 }
 
@@ -284,7 +288,8 @@ func (r *round) note(p *post, res *result) {
 		a.Answer = models.Clip(res.err.Error())
 	}
 	if !p.batch {
-		a.Type, a.Log = endpoint.TypeOf(p.updates[0].State), p.updates[0].Log.String()
+		u := &p.updates[0]
+		a.Type, a.Log = feed.TypeOf(u.State, u.Event), u.Log.String()
 	}
 	s.Attempts = append([]endpoint.Attempt{a}, s.Attempts[:min(len(s.Attempts), maxAttempts-1)]...)
 	if res.ok() {
@@ -378,7 +383,7 @@ func (p *Poster) messages(ctx context.Context, updates []feed.Update) ([]json.Ra
 	out := make([]json.RawMessage, len(told))
 	for i := range told {
 		u := &told[i]
-		out[i], err = json.Marshal(&endpoint.Message{Type: endpoint.TypeOf(u.State), Timestamp: u.At, Data: u})
+		out[i], err = json.Marshal(&endpoint.Message{Type: feed.TypeOf(u.State, u.Event), Timestamp: u.At, Data: u})
 		if err != nil {
 			return nil, err
 		}

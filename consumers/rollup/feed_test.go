@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -196,8 +198,8 @@ func (m *feedModel) happening(t *rapid.T) happening {
 	default:
 		m.posts++
 		ev := models.Event{ID: fmt.Sprint(m.posts), Recipient: r, Attempt: attempt, Provider: provider, At: time.Now().UTC()}
-		ev.Kind = rapid.SampledFrom([]models.EventKind{models.Delivered, models.Bounced, models.Opened,
-			models.Complained, models.Processed}).Draw(t, "event")
+		ev.Kind = rapid.SampledFrom([]models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Opened,
+			models.Clicked, models.Deferred, models.Complained, models.Processed}).Draw(t, "event")
 		if ev.Kind == models.Bounced {
 			ev.Reason = rapid.SampledFrom([]models.Reason{models.MailboxInvalid, models.PolicyReputation}).Draw(t, "reason")
 		}
@@ -256,15 +258,32 @@ func (m *feedModel) disturb(t *rapid.T) {
 	s.mu.Unlock()
 }
 
+// event is an event of a log, as a feed tells it.
+type event struct {
+	log      models.ID
+	kind     models.EventKind
+	provider string
+}
+
 // updates reads a feed to its end, and checks that it has no gap and no repeat. It returns the
-// newest update of each log.
-func updates(t require.TestingT, store models.FeedStore, user string) map[models.ID]feed.Update {
-	newest := map[models.ID]feed.Update{}
+// newest change of each log, and the events.
+func updates(t require.TestingT, store models.FeedStore, user string) (map[models.ID]feed.Update, map[event]bool) {
+	newest, events, numbers := map[models.ID]feed.Update{}, map[event]bool{}, map[models.ID]int{}
 	var at time.Time
 	for p := feed.Begin; ; {
 		page, err := feed.Read(context.Background(), store, user, feed.Query{After: p, Limit: 3})
 		require.NoError(t, err)
 		for _, u := range page.Updates {
+			require.False(t, u.At.Before(at), "times ascend")
+			at = u.At
+			if u.Event != "" {
+				numbers[u.Log]++
+				require.Equal(t, numbers[u.Log], u.Number, "numbers of events without a hole")
+				ev := event{u.Log, u.Event, u.Provider}
+				require.False(t, events[ev], "%v is told twice", ev)
+				events[ev] = true
+				continue
+			}
 			before, ok := newest[u.Log]
 			require.Equal(t, before.Number+1, u.Number, "numbers without a hole")
 			if !ok {
@@ -272,25 +291,46 @@ func updates(t require.TestingT, store models.FeedStore, user string) map[models
 			}
 			require.False(t, before.State == u.State && before.Reason == u.Reason && before.Provider == u.Provider,
 				"an update of %s changes nothing", u.Log)
-			require.False(t, u.At.Before(at), "times ascend")
-			newest[u.Log], at = u, u.At
+			newest[u.Log] = u
 		}
 		p = page.Next
 		if !page.More {
-			return newest
+			return newest, events
 		}
 	}
+}
+
+// eventsOf returns the events that the feed has to tell of a chunk. It counts them one by one.
+func eventsOf(chunk models.ID, entries []models.Entry, facts []models.Fact) map[event]bool {
+	out := map[event]bool{}
+	for _, e := range models.Events(facts) {
+		made := slices.ContainsFunc(entries, func(a models.Entry) bool {
+			return a.Kind == models.Attempt && a.Number == e.Attempt && a.Provider == e.Provider && a.Recipients.Has(e.Recipient)
+		})
+		kind := e.Kind
+		if kind == models.Blocked {
+			kind = models.Bounced
+		}
+		if made && slices.Contains(models.FeedEvents, kind) {
+			out[event{chunk.Log(e.Recipient), kind, e.Provider}] = true
+		}
+	}
+	return out
 }
 
 // recount compares the feeds with the logs.
 func (m *feedModel) recount(t require.TestingT) {
 	told := map[string]map[models.ID]feed.Update{}
+	events, counted := map[event]bool{}, map[event]bool{}
 	for _, user := range m.users {
-		told[user] = updates(t, m.store, user)
+		var some map[event]bool
+		told[user], some = updates(t, m.store, user)
+		maps.Copy(events, some)
 	}
 	for _, b := range m.batches {
 		entries, facts, err := m.store.Record(context.Background(), b.ID)
 		require.NoError(t, err)
+		maps.Copy(counted, eventsOf(b.ID, entries, facts))
 		v := models.Resolve(b.Recipients, entries, facts)
 		for r := 1; r <= b.Recipients; r++ {
 			u, ok := told[b.User][b.ID.Log(r)]
@@ -302,11 +342,12 @@ func (m *feedModel) recount(t require.TestingT) {
 				[3]string{string(u.State), string(u.Reason), u.Provider}, "recipient %d of %s", r, b.ID)
 		}
 	}
+	require.Equal(t, counted, events)
 }
 
 // TestFeedIsRecount: whatever happens to mail, and wherever one of two workers is killed or
-// frozen, the feed has each update once, and its newest updates are what a recount of the logs
-// gives.
+// frozen, the feed has each update once, its newest updates are what a recount of the logs gives,
+// and its events are those of the logs.
 func TestFeedIsRecount(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
@@ -381,7 +422,8 @@ func TestUnreadableFeedHoldsUpNoOther(t *testing.T) {
 			}
 			return n
 		}
-		require.Len(t, updates(t, f.store, user), good.Recipients)
+		told, _ := updates(t, f.store, user)
+		require.Len(t, told, good.Recipients)
 		if errors.Is(failure, models.ErrDamaged) {
 			require.EqualValues(t, 2, shown())
 			require.Zero(t, f.Pending())
@@ -393,7 +435,8 @@ func TestUnreadableFeedHoldsUpNoOther(t *testing.T) {
 		store.err = nil
 		require.NoError(t, f.Flush(t.Context()))
 		require.EqualValues(t, 2, shown())
-		require.Len(t, updates(t, f.store, store.user), 2)
+		told, _ = updates(t, f.store, store.user)
+		require.Len(t, told, 2)
 		require.Zero(t, f.Lag(time.Now()))
 	}
 }

@@ -368,6 +368,7 @@ func encodeChanges(cs []models.FeedChange, w *binaryWriter) {
 	for i := range cs {
 		c := &cs[i]
 		w.word(string(c.State))
+		w.word(string(c.Event))
 		w.word(string(c.Reason))
 		w.word(c.Provider)
 		w.int(int64(c.Number))
@@ -377,11 +378,30 @@ func encodeChanges(cs []models.FeedChange, w *binaryWriter) {
 
 func decodeChanges(r *binaryReader) (cs []models.FeedChange) {
 	for range r.count() {
-		c := models.FeedChange{State: models.State(r.word()), Reason: models.Reason(r.word()), Provider: r.word()}
+		c := models.FeedChange{State: models.State(r.word()), Event: models.EventKind(r.word())}
+		c.Reason, c.Provider = models.Reason(r.word()), r.word()
 		c.Number, c.Recipients = r.int(), r.set()
 		cs = append(cs, c)
 	}
 	return cs
+}
+
+func encodeFeedEvents(es []models.FeedEvent, w *binaryWriter) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(es)))
+	for i := range es {
+		w.word(string(es[i].Kind))
+		w.word(es[i].Provider)
+		w.set(es[i].Recipients)
+	}
+}
+
+func decodeFeedEvents(r *binaryReader) (es []models.FeedEvent) {
+	for range r.count() {
+		e := models.FeedEvent{Kind: models.EventKind(r.word()), Provider: r.word()}
+		e.Recipients = r.set()
+		es = append(es, e)
+	}
+	return es
 }
 
 func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {

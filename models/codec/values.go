@@ -3,6 +3,7 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -118,7 +119,7 @@ func DecodeFeedEntry(number int, token, raw []byte) (models.FeedEntry, error) {
 	e.Number = number
 	copy(e.Token[:], token)
 	for i := 0; i < len(e.Chunks) && err == nil; i++ {
-		err = knownStates(e.Chunks[i].Changes)
+		err = knownChanges(e.Chunks[i].Changes)
 	}
 	return e, err
 }
@@ -129,6 +130,7 @@ func EncodeTold(t *models.Told) []byte {
 		w.int(int64(t.Entry))
 		w.int(t.Version)
 		encodeChanges(t.Changes, w)
+		encodeFeedEvents(t.Events, w)
 	})
 }
 
@@ -137,20 +139,22 @@ func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
 	t, err := unpackBinary(raw, func(t *models.Told, r *binaryReader) {
 		t.Entry, t.Version = r.int(), r.int64()
 		t.Changes = decodeChanges(r)
+		t.Events = decodeFeedEvents(r)
 	})
 	t.Chunk = chunk
 	if err == nil {
-		err = knownStates(t.Changes)
+		err = knownChanges(t.Changes)
 	}
 	return t, err
 }
 
-// knownStates returns an error if this version of the program does not know the state of a
-// change.
-func knownStates(cs []models.FeedChange) error {
+// knownChanges returns an error if this version of the program does not know the state or the
+// event of a change.
+func knownChanges(cs []models.FeedChange) error {
 	for i := range cs {
-		if !cs[i].State.Valid() {
-			return fmt.Errorf("%w: update to %q", models.ErrNewer, cs[i].State)
+		c := &cs[i]
+		if event := slices.Contains(models.FeedEvents, c.Event); !event && (c.Event != "" || !c.State.Valid()) {
+			return fmt.Errorf("%w: update to %q%q", models.ErrNewer, c.State, c.Event)
 		}
 	}
 	return nil

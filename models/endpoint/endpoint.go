@@ -21,51 +21,11 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// Type is what happened to a log.
-type Type string
-
-// The types.
+// The types of posts that are not about one update.
 const (
-	Delivered Type = "log.delivered"
-	Failed    Type = "log.failed"
-	Cancelled Type = "log.cancelled"
-	Queued    Type = "log.queued" // it was final before
-	Batch     Type = "batch"      // of several updates, each with its type
-	Test      Type = "test"
+	Batch feed.Type = "batch" // of several updates, each with its type
+	Test  feed.Type = "test"
 )
-
-// Types lists the types that an endpoint may choose.
-var Types = []Type{Delivered, Failed, Cancelled, Queued}
-
-// Words says what happened, for people.
-func (t Type) Words() string {
-	switch t {
-	case Delivered:
-		return "delivered"
-	case Failed:
-		return "failed"
-	case Cancelled:
-		return "cancelled"
-	case Queued:
-		return "sent again"
-	case Batch, Test:
-	}
-	return string(t)
-}
-
-// TypeOf returns the type of an update that leads to a state.
-func TypeOf(s models.State) Type {
-	switch s {
-	case models.Success:
-		return Delivered
-	case models.Failed:
-		return Failed
-	case models.Cancelled:
-		return Cancelled
-	case models.Queued:
-	}
-	return Queued
-}
 
 // MaxBatch is how many updates a post has at most.
 const MaxBatch = 1000
@@ -76,7 +36,7 @@ type Endpoint struct {
 	User        string            `json:"user"`
 	URL         string            `json:"url"`
 	Description string            `json:"description,omitempty"`
-	Types       []Type            `json:"types,omitempty"`      // empty: all
+	Types       []feed.Type       `json:"types,omitempty"`      // empty: all changes of the state
 	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch,omitempty"`      // up to MaxBatch updates in a post
@@ -142,14 +102,14 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 
 // Message is the body of a post, as Standard Webhooks describes it.
 type Message struct {
-	Type      Type      `json:"type"`
+	Type      feed.Type `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Data      any       `json:"data"`
 }
 
-// Wants reports whether updates to a state of the mail of a batch are posted.
-func (e *Endpoint) Wants(s models.State, b *feed.Batch) bool {
-	if len(e.Types) > 0 && !slices.Contains(e.Types, TypeOf(s)) {
+// Wants reports whether updates of a type about the mail of a batch are posted.
+func (e *Endpoint) Wants(t feed.Type, b *feed.Batch) bool {
+	if !feed.Wanted(e.Types, t) {
 		return false
 	}
 	if len(e.Categories) > 0 && !slices.Contains(e.Categories, b.Category) {
@@ -185,7 +145,7 @@ type Attempt struct {
 	At      time.Time `json:"at"`
 	Post    string    `json:"post"` // its ID
 	Updates int       `json:"updates"`
-	Type    Type      `json:"type,omitempty"` // of a single update
+	Type    feed.Type `json:"type,omitempty"` // of a single update
 	Log     string    `json:"log,omitempty"`
 	Tried   int       `json:"tried"` // how often before
 	Status  int       `json:"http_status,omitempty"`

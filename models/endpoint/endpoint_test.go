@@ -7,7 +7,6 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
@@ -47,13 +46,16 @@ func TestWants(t *testing.T) {
 		want bool
 	}{
 		{Endpoint{}, true},
-		{Endpoint{Types: []Type{Failed}}, true},
-		{Endpoint{Types: []Type{Delivered, Queued}}, false},
+		{Endpoint{Types: []feed.Type{feed.Failed}}, true},
+		{Endpoint{Types: []feed.Type{feed.Delivered, feed.Queued}}, false},
+		{Endpoint{Types: []feed.Type{feed.All}}, true},
 		{Endpoint{Tags: []string{"b", "c"}}, true},
 		{Endpoint{Tags: []string{"c"}}, false},
 		{Endpoint{Categories: []string{"news"}}, true},
 		{Endpoint{Categories: []string{"receipt"}, Tags: []string{"a"}}, false},
 	} {
-		require.Equal(t, c.want, c.e.Wants(models.Failed, b), "%+v", c.e)
+		require.Equal(t, c.want, c.e.Wants(feed.Failed, b), "%+v", c.e)
 	}
+	require.False(t, (&Endpoint{}).Wants(feed.Opened, b), "an event has to be asked for")
+	require.True(t, (&Endpoint{Types: []feed.Type{feed.Opened}}).Wants(feed.Opened, b))
 }

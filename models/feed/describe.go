@@ -14,13 +14,14 @@ import (
 
 // Described is an update as users see it, with what they gave along with the mail.
 type Described struct {
-	Log      models.ID     `json:"log"`
-	Number   int           `json:"number"` // the updates of a log are 1, 2, 3, …
-	Batch    models.ID     `json:"batch"`
-	State    models.State  `json:"state"`
-	Reason   models.Reason `json:"reason,omitempty"`
-	Provider string        `json:"provider,omitempty"`
-	At       time.Time     `json:"at"`
+	Log      models.ID        `json:"log"`
+	Number   int              `json:"number"` // the changes of the state of a log are 1, 2, 3, …, and so are its events
+	Batch    models.ID        `json:"batch"`
+	State    models.State     `json:"state,omitempty"` // there is none if it is an event
+	Event    models.EventKind `json:"event,omitempty"`
+	Reason   models.Reason    `json:"reason,omitempty"`
+	Provider string           `json:"provider,omitempty"`
+	At       time.Time        `json:"at"`
 
 	// Metadata is that of the recipient and, for other keys, of the batch. It is there as long
 	// as their content is kept, and so are the tags.
@@ -99,6 +100,7 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 			Number:   u.Number,
 			Batch:    chunk.Batch(),
 			State:    u.State,
+			Event:    u.Event,
 			Reason:   u.Reason,
 			Provider: u.Provider,
 			At:       u.At,

@@ -36,11 +36,12 @@ func (p *Position) follows(e *models.FeedEntry) bool {
 // Begin is the position before the first entry that is kept.
 var Begin = Position{Entry: -1}
 
-// Update is one update of a log.
+// Update is one update of a log: a change of its state, or an event.
 type Update struct {
 	Log      models.ID
-	Number   int // the updates of a log are 1, 2, 3, …
-	State    models.State
+	Number   int              // the changes of the state of a log are 1, 2, 3, …, and so are its events
+	State    models.State     // empty: an event
+	Event    models.EventKind // empty: a change of the state
 	Reason   models.Reason
 	Provider string
 	At       time.Time // when it was written to the feed; updates are in this order
@@ -152,6 +153,7 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 					Log:      c.Chunk.Log(r),
 					Number:   change.Number,
 					State:    change.State,
+					Event:    change.Event,
 					Reason:   change.Reason,
 					Provider: change.Provider,
 					At:       e.At,

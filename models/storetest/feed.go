@@ -32,6 +32,7 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 			{State: models.Success, Provider: "sg", Number: 1, Recipients: models.SetTo(900)},
 			{State: models.Failed, Reason: models.MailboxInvalid, Provider: "mg", Number: n, Recipients: models.SetOf(1000)},
 			{State: models.Queued, Number: 3, Recipients: models.SetOf(950, 952)},
+			{Event: models.Bounced, Reason: models.MailboxFull, Provider: "sg", Number: 2, Recipients: models.SetOf(7)},
 		}})
 	}
 	return e
@@ -40,7 +41,9 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 // told returns what an entry has told of a chunk.
 func told(chunk models.ID, entry int) models.Told {
 	e := feedEntry(entry, chunk)
-	return models.Told{Chunk: chunk, Entry: entry, Version: e.Chunks[0].Version, Changes: e.Chunks[0].Changes}
+	t := models.Told{Chunk: chunk}
+	t.Apply(entry, &e.Chunks[0])
+	return t
 }
 
 // readFeed reads a feed from its begin in pages of a size.

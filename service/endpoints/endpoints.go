@@ -47,7 +47,7 @@ func New(store Store, client *outbound.Client) *Endpoints { return &Endpoints{st
 type Settings struct {
 	URL         string            `json:"url"`
 	Description string            `json:"description,omitempty"`
-	Events      []endpoint.Type   `json:"events,omitempty"`     // empty: all
+	Events      []feed.Type       `json:"events,omitempty"`     // empty: all changes of the state
 	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch"`
@@ -353,8 +353,8 @@ func (n *Settings) check() error {
 		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)
 	}
 	for i, t := range n.Events {
-		if !slices.Contains(endpoint.Types, t) {
-			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has names of %s.", names())
+		if !t.Known() {
+			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.TypeNames)
 			break
 		}
 	}
@@ -380,14 +380,6 @@ func (n *Settings) check() error {
 		}
 	}
 	return f.Err()
-}
-
-func names() string {
-	words := make([]string, len(endpoint.Types))
-	for i, t := range endpoint.Types {
-		words[i] = string(t)
-	}
-	return strings.Join(words, ", ")
 }
 
 // token reports whether s is a token of RFC 9110, 5.6.2.

@@ -46,6 +46,7 @@ type Query struct {
 	Batch    string        // only updates of this batch
 	Tag      string        // only updates of batches with this tag
 	State    models.State  // only updates to this state
+	Events   []feed.Type   // only updates of these types; empty: all changes of the state
 	Limit    int           // 0: the default; negative: not a number
 
 	// Waits is called once before the read waits; it may be nil.
@@ -133,6 +134,12 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 	if q.State != "" && !q.State.Valid() {
 		bad("state", "state must be queued, success, failed or cancelled.")
 	}
+	for _, t := range q.Events {
+		if !t.Known() {
+			bad("events", "events has the names %s, separated by commas.", feed.TypeNames)
+			break
+		}
+	}
 	var id models.ID
 	if q.Batch != "" {
 		var err error
@@ -141,7 +148,8 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 		}
 	}
 	fq.Match = func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
-		if q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {
+		wanted := feed.Wanted(q.Events, feed.TypeOf(c.State, c.Event))
+		if !wanted || q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {
 			return false, nil
 		}
 		if q.Tag == "" {

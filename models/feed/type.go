@@ -1,0 +1,98 @@
+package feed
+
+import (
+	"slices"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// Type is what an update tells of a log.
+type Type string
+
+// The types: changes of the state of a log, and events.
+const (
+	Delivered    Type = "log.delivered"
+	Failed       Type = "log.failed"
+	Cancelled    Type = "log.cancelled"
+	Queued       Type = "log.queued" // it was final before
+	Deferred     Type = "log.deferred"
+	Bounced      Type = "log.bounced"
+	Complained   Type = "log.complained"
+	Unsubscribed Type = "log.unsubscribed"
+	Opened       Type = "log.opened"
+	Clicked      Type = "log.clicked"
+)
+
+// All stands for all types, also for those that are added later.
+const All Type = "all"
+
+// Types lists the types, those of changes first.
+var Types = []Type{
+	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked,
+}
+
+// Event reports whether t is an event, and no change of the state.
+func (t Type) Event() bool { return slices.Index(Types, t) > slices.Index(Types, Queued) }
+
+// Words says what happened, for people.
+func (t Type) Words() string {
+	switch t {
+	case Delivered:
+		return "delivered"
+	case Failed:
+		return "failed"
+	case Cancelled:
+		return "cancelled"
+	case Queued:
+		return "sent again"
+	case Deferred:
+		return "deferred"
+	case Bounced:
+		return "bounced"
+	case Complained:
+		return "complaint"
+	case Unsubscribed:
+		return "unsubscribed"
+	case Opened:
+		return "opened"
+	case Clicked:
+		return "clicked"
+	case All:
+		return "everything"
+	}
+	return string(t)
+}
+
+// TypeOf returns the type of an update to a state, or if there is none, of an event.
+func TypeOf(s models.State, event models.EventKind) Type {
+	switch s {
+	case models.Success:
+		return Delivered
+	case models.Failed:
+		return Failed
+	case models.Cancelled:
+		return Cancelled
+	case models.Queued:
+		return Queued
+	}
+	return Type("log." + event)
+}
+
+// Wanted reports whether a list of types has t. An empty list has all changes of the state.
+func Wanted(types []Type, t Type) bool {
+	if len(types) == 0 {
+		return !t.Event()
+	}
+	return slices.Contains(types, t) || slices.Contains(types, All)
+}
+
+// TypeNames are the words that a list of types may have, for people.
+var TypeNames = func() (names string) {
+	for _, t := range Types {
+		names += string(t) + ", "
+	}
+	return names + string(All)
+}()
+
+// Known reports whether t may be in a list of types.
+func (t Type) Known() bool { return t == All || slices.Contains(Types, t) }
