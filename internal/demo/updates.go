@@ -16,14 +16,18 @@ const postWait = 30 * time.Second
 func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Counts) error {
 	told := map[receiver.Update]client.State{}
 	newest := map[string]client.Update{}
-	for u, err := range d.client.Updates(client.UpdateOptions{Batch: d.batch.String()}).All(ctx) {
+	options := client.UpdateOptions{Batch: d.batch.String(), Events: []string{client.AllTypes}}
+	for u, err := range d.client.Updates(options).All(ctx) {
 		if err != nil {
 			return err
+		}
+		told[receiver.Update{Log: u.Log, Event: u.Event, Number: u.Number}] = u.State
+		if u.Event != "" {
+			continue
 		}
 		if u.Number != newest[u.Log].Number+1 {
 			s.wrong("update %d of %s follows number %d", u.Number, u.Log, newest[u.Log].Number)
 		}
-		told[receiver.Update{Log: u.Log, Number: u.Number}] = u.State
 		newest[u.Log] = u
 	}
 	states := map[client.State]int64{}

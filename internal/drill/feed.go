@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,16 +13,25 @@ import (
 
 // told is an update, as far as it is compared.
 type told struct {
-	log    string
-	number int
-	state  client.State
-	reason string
-	at     time.Time
+	log      string
+	number   int
+	state    client.State
+	event    string
+	provider string // of an event
+	reason   string
+	at       time.Time
 }
 
 func toldOf(u *client.Update) told {
-	return told{log: u.Log, number: u.Number, state: u.State, reason: u.Reason, at: u.At}
+	t := told{log: u.Log, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
+	if u.Event != "" {
+		t.provider = u.Provider
+	}
+	return t
 }
+
+// everything asks for all types of updates.
+var everything = client.UpdateOptions{Events: []string{client.AllTypes}}
 
 // follower reads the feed of updates while things break.
 type follower struct {
@@ -34,7 +44,9 @@ type follower struct {
 func (d *drill) follow(ctx context.Context) *follower {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &follower{cancel: cancel, done: make(chan struct{})}
-	updates := d.client.Updates(client.UpdateOptions{Wait: 5 * time.Second, PageSize: 200})
+	o := everything
+	o.Wait, o.PageSize = 5*time.Second, 200
+	updates := d.client.Updates(o)
 	go func() {
 		defer close(f.done)
 		for ctx.Err() == nil {
@@ -55,28 +67,41 @@ func (d *drill) follow(ctx context.Context) *follower {
 
 // countFeed reads the feed of updates to its end, and compares it with the logs and with what the follower has read.
 func (d *drill) countFeed(ctx context.Context) error {
-	updates := d.client.Updates(client.UpdateOptions{})
+	updates := d.client.Updates(everything)
 	var all []told
-	newest := map[string]told{}
+	newest, events := map[string]told{}, map[string][]told{}
 	why := ""
-	err := poll(ctx, 30*time.Second, "the feed agrees with the logs", func() (bool, error) {
+	err := poll(ctx, 30*time.Second, "the feed agrees with the logs", func() (_ bool, err error) {
 		for u, err := range updates.All(ctx) {
 			if err != nil {
 				return false, err
 			}
-			if why := follows(newest[u.Log], &u); why != "" {
+			before := newest[u.Log]
+			if happened := events[u.Log]; u.Event != "" {
+				before = told{}
+				if len(happened) > 0 {
+					before = happened[len(happened)-1]
+				}
+				events[u.Log] = append(happened, toldOf(&u))
+			} else {
+				newest[u.Log] = toldOf(&u)
+			}
+			if why := follows(before, &u); why != "" {
 				d.res.wrong("update %d of log %s %s", u.Number, u.Log, why)
 			}
-			newest[u.Log] = toldOf(&u)
 			all = append(all, toldOf(&u))
 		}
 		why = ""
-		for _, l := range d.logged {
-			if why = d.differs(ctx, &l, newest[l.log]); why != "" {
+		for i, l := range d.logged {
+			why = d.differs(ctx, &l, newest[l.log])
+			if why == "" && i%20 == 0 {
+				why, err = d.otherEvents(ctx, l.log, events[l.log])
+			}
+			if why != "" || err != nil {
 				break
 			}
 		}
-		return why == "", nil
+		return why == "", err
 	})
 	if why != "" && ctx.Err() == nil {
 		d.res.wrong("the feed of updates: %s", why)
@@ -100,7 +125,7 @@ func (d *drill) countFeed(ctx context.Context) error {
 func (d *drill) countPosts(ctx context.Context, all []told) error {
 	states := map[receiver.Update]client.State{}
 	for _, u := range all {
-		states[receiver.Update{Log: u.log, Number: u.number}] = u.state
+		states[receiver.Update{Log: u.log, Event: u.event, Number: u.number}] = u.state
 	}
 	err := d.until(ctx, "every update is posted", func() bool { return d.receiver.Missing(states) == 0 })
 	n := d.receiver.Counts()
@@ -142,6 +167,34 @@ func (d *drill) differs(ctx context.Context, l *told, newest told) string {
 		newest.state, newest.reason)
 }
 
+// otherEvents says how the events of a log in the feed differ from those in its timeline; "" if they do not.
+func (d *drill) otherEvents(ctx context.Context, log string, happened []told) (string, error) {
+	story, err := d.timeline(ctx, log)
+	if err != nil {
+		return "", err
+	}
+	counted := map[[2]string]int{}
+	for _, m := range story {
+		if m.What != "event" {
+			continue
+		}
+		switch m.Event {
+		case "bounced", "dropped", "blocked", "rejected":
+			counted[[2]string{"bounced", m.Provider}] = 1
+		case "deferred", "complained", "unsubscribed", "opened", "clicked":
+			counted[[2]string{m.Event, m.Provider}] = 1
+		}
+	}
+	inFeed := map[[2]string]int{}
+	for _, t := range happened {
+		inFeed[[2]string{t.event, t.provider}]++
+	}
+	if !maps.Equal(counted, inFeed) {
+		return fmt.Sprintf("log %s has the events %v, and its updates are %v", log, counted, inFeed), nil
+	}
+	return "", nil
+}
+
 // countRanges reads the feed in ranges of time that touch.
 func (d *drill) countRanges(ctx context.Context, all []told) error {
 	if len(all) == 0 {
@@ -150,7 +203,9 @@ func (d *drill) countRanges(ctx context.Context, all []told) error {
 	var read []told
 	from := time.Time{}
 	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
-		part := d.client.Updates(client.UpdateOptions{From: from, To: to})
+		o := everything
+		o.From, o.To = from, to
+		part := d.client.Updates(o)
 		for u, err := range part.All(ctx) {
 			if err != nil {
 				return err

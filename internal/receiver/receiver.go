@@ -19,6 +19,7 @@ const Network = "127.0.0.0/8"
 // Update names an update.
 type Update struct {
 	Log    string
+	Event  string
 	Number int
 }
 
@@ -51,7 +52,7 @@ func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
 		defer close(r.done)
 		_ = r.server.Serve(l) // until Close
 	}()
-	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Batch: true})
+	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Events: []string{client.AllTypes}, Batch: true})
 	if err == nil {
 		r.hook, err = client.NewWebhook(e.Secret)
 	}
@@ -105,7 +106,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.posts++
 	for i := range events {
 		u := &events[i].Update
-		r.got[Update{u.Log, u.Number}] = u.State
+		r.got[Update{u.Log, u.Event, u.Number}] = u.State
 	}
 }
 
@@ -124,7 +125,7 @@ func (r *Receiver) Missing(told map[Update]client.State) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for u, state := range told {
-		if r.got[u] != state {
+		if got, ok := r.got[u]; !ok || got != state {
 			n++
 		}
 	}
