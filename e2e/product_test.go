@@ -338,7 +338,7 @@ func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
-		const n = 20_000
+		const n = 6_000
 		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond},
 			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=200",
 			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2")
