@@ -151,6 +151,7 @@ type Batch struct {
 	// PassUnsubscribes lets the mail reach recipients who unsubscribed from its category.
 	PassUnsubscribes bool            `json:"pass_unsubscribes,omitempty"`
 	Unsubscribe      *Unsubscription `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe
+	Groups           []Group         `json:"groups,omitempty"`      // in which the sums count it
 	Lane             Lane            `json:"lane"`
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`

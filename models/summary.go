@@ -29,7 +29,12 @@ type Summary struct {
 	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
 
 	Reasons   map[Reason]int64          `json:"re,omitempty"` // of failed logs
+	Events    map[EventKind]int64       `json:"e,omitempty"`  // logs with an event of a kind that feeds tell
 	Providers map[string]ProviderCounts `json:"a,omitempty"`
+
+	In         []Group            `json:"in,omitempty"` // of a chunk: the groups of its batch
+	Groups     map[Group]*Summary `json:"g,omitempty"`  // of a span: sums of the logs that are in a group
+	MoreGroups bool               `json:"mg,omitempty"` // there are more groups
 }
 
 // ProviderCounts has the counts of logs at one provider, by their newest try there.
@@ -72,6 +77,12 @@ func (s *Summary) Unknown() (n int64) {
 func (s *Summary) Add(o *Summary) {
 	s.Version += o.Version
 	s.Repairs += o.Repairs
+	s.addCounts(o)
+	s.addGroups(o)
+}
+
+// addCounts adds the counts of all logs of o to s.
+func (s *Summary) addCounts(o *Summary) {
 	s.Accepted += o.Accepted
 	s.Queued += o.Queued
 	s.Success += o.Success
@@ -88,6 +99,12 @@ func (s *Summary) Add(o *Summary) {
 			s.Reasons = map[Reason]int64{}
 		}
 		s.Reasons[k] += n
+	}
+	for k, n := range o.Events {
+		if s.Events == nil {
+			s.Events = map[EventKind]int64{}
+		}
+		s.Events[k] += n
 	}
 	for k, n := range o.Providers {
 		if s.Providers == nil {
@@ -141,7 +158,22 @@ func (v *View) Summary() Summary {
 		}
 		v.countProviders(i+1, &s)
 	}
+	v.countEvents(&s)
 	return s
+}
+
+// countEvents counts the logs that have an event of each kind.
+func (v *View) countEvents(s *Summary) {
+	who := map[EventKind]Set{}
+	for i := range v.events {
+		who[v.events[i].Event] = who[v.events[i].Event].Or(v.events[i].Recipients)
+	}
+	for kind, recipients := range who {
+		if s.Events == nil {
+			s.Events = map[EventKind]int64{}
+		}
+		s.Events[kind] = int64(recipients.Len())
+	}
 }
 
 // countProviders adds the newest try of recipient r at each provider.

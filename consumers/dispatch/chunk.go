@@ -37,6 +37,13 @@ func (d *Dispatcher) resolve(c *Chunk) {
 	}
 }
 
+// Summary returns the counts of the chunk.
+func (c *Chunk) Summary() models.Summary {
+	s := c.View.Summary()
+	s.In = c.Batch.Groups
+	return s
+}
+
 // message returns m with the chunk's id and lane filled in.
 func (c *Chunk) message(m models.Message) models.Message {
 	if m.ID.IsZero() {

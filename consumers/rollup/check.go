@@ -207,7 +207,7 @@ func (c *check) recountChunks(ctx context.Context, b *models.Batch) ([]recounted
 			k, err := c.s.dispatch.Load(ctx, b.ID.Chunk(n))
 			switch {
 			case err == nil:
-				out[n].sum = k.View.Summary()
+				out[n].sum = k.Summary()
 				out[n].recipients, err = c.checkRecipients(ctx, k)
 			case errors.Is(err, models.ErrDamaged):
 				out[n].unreadable, err = err, nil
@@ -248,7 +248,7 @@ func (c *check) compare(
 // count as queued.
 func unstored(b *models.Batch, n int) models.Summary {
 	size := int64(b.ChunkSize(n))
-	return models.Summary{Accepted: size, Queued: size, Untried: size}
+	return models.Summary{Accepted: size, Queued: size, Untried: size, In: b.Groups}
 }
 
 // checkRecipients reads the recipients of a chunk and returns what is wrong with them. It
@@ -276,7 +276,7 @@ func (c *check) differs(ctx context.Context, b *models.Batch, n int) (models.Sum
 		if err != nil {
 			return models.Summary{}, err
 		}
-		counted := k.View.Summary()
+		counted := k.Summary()
 		shown, err := c.shown(ctx, b, n)
 		if err != nil || same(&shown, &counted) && !ahead(&shown, &counted) {
 			return counted, err

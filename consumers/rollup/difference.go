@@ -3,6 +3,7 @@ package rollup
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -52,6 +53,15 @@ func (d *Difference) describe(s *models.Summary) string {
 	if !maps.Equal(d.Shown.Providers, d.Counted.Providers) {
 		text += fmt.Sprintf(", providers %+v", s.Providers)
 	}
+	if !maps.Equal(d.Shown.Events, d.Counted.Events) {
+		text += fmt.Sprintf(", events %v", s.Events)
+	}
+	if !sameGroups(&d.Shown, &d.Counted) {
+		text += ", in groups"
+		for _, g := range slices.SortedFunc(maps.Keys(s.Groups), models.Group.Compare) {
+			text += fmt.Sprintf(" %s:%s %d", g.Kind, g.Name, s.Groups[g].Accepted)
+		}
+	}
 	return text
 }
 
@@ -71,5 +81,12 @@ func same(a, b *models.Summary) bool {
 		a.MayDouble == b.MayDouble &&
 		a.Doubled == b.Doubled &&
 		maps.Equal(a.Reasons, b.Reasons) &&
-		maps.Equal(a.Providers, b.Providers)
+		maps.Equal(a.Events, b.Events) &&
+		maps.Equal(a.Providers, b.Providers) &&
+		sameGroups(a, b)
+}
+
+// sameGroups reports whether two sums have the same groups with the same sums.
+func sameGroups(a, b *models.Summary) bool {
+	return a.MoreGroups == b.MoreGroups && slices.Equal(a.In, b.In) && maps.EqualFunc(a.Groups, b.Groups, same)
 }

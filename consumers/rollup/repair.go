@@ -35,7 +35,7 @@ func (c *check) repairChunk(
 			return models.Summary{}, err
 		}
 	}
-	counted := k.View.Summary()
+	counted := k.Summary()
 	repaired := counted
 	if wrong.FullVersion() >= repaired.FullVersion() {
 		repaired.Version, repaired.Repairs = wrong.Version, wrong.Repairs+1

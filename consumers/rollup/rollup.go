@@ -43,9 +43,10 @@ type Rollup struct {
 // mark says that the summary of a chunk has to be renewed.
 type mark struct {
 	user  string
-	since time.Time // when the chunk was marked first
-	then  []func()  // called after the summary was stored
-	empty int       // size of a chunk without entries and facts; 0: the chunk has to be counted
+	since time.Time      // when the chunk was marked first
+	then  []func()       // called after the summary was stored
+	empty int            // size of a chunk without entries and facts; 0: the chunk has to be counted
+	in    []models.Group // of that chunk
 }
 
 // counted is a chunk that was counted.
@@ -136,7 +137,7 @@ func (s *Rollup) MarkChunk(c *dispatch.Chunk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.marked[c.ID] == nil {
-		s.marked[c.ID] = &mark{user: c.Batch.User, since: time.Now(), empty: c.Size}
+		s.marked[c.ID] = &mark{user: c.Batch.User, since: time.Now(), empty: c.Size, in: c.Batch.Groups}
 	}
 }
 
@@ -244,15 +245,18 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 	out := make([]counted, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.atOnce())
-	add := func(user string, chunk models.ID, v *models.View) {
-		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: v.Summary()}, v.ForFeed()}
+	add := func(user string, chunk models.ID, sum models.Summary, v *models.View) {
+		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: sum}, v.ForFeed()}
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, c)
 	}
 	for id, m := range work {
 		if m.empty > 0 {
-			add(m.user, id, models.Resolve(m.empty, nil, nil))
+			v := models.Resolve(m.empty, nil, nil)
+			sum := v.Summary()
+			sum.In = m.in
+			add(m.user, id, sum, v)
 			continue
 		}
 		g.Go(func() error {
@@ -261,7 +265,7 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 				_, err = s.dispatch.SkipCorrupt(id, err)
 				return err
 			}
-			add(m.user, id, c.View)
+			add(m.user, id, c.Summary(), c.View)
 			return nil
 		})
 	}

@@ -72,6 +72,7 @@ func (b *Builder) batch() models.Batch {
 	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
 	b.setSchedule(&batch)
+	batch.Groups = models.GroupsOf(&batch)
 	return batch
 }
 

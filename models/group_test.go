@@ -1,0 +1,67 @@
+package models
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGroupsOf(t *testing.T) {
+	b := Batch{
+		Category: "news",
+		Template: &TemplateUse{Name: "weekly", Version: 3},
+		Content:  Content{From: Address{Email: "a@example.com"}, Tags: []string{"b", "a:c"}},
+	}
+	want := []Group{{ByCategory, "news"}, {BySender, "example.com"}, {ByTemplate, "weekly"}, {ByTag, "b"}, {ByTag, "a:c"}}
+	require.Equal(t, want, GroupsOf(&b))
+	for _, g := range want {
+		text, err := json.Marshal(map[Group]int{g: 1})
+		require.NoError(t, err)
+		var back map[Group]int
+		require.NoError(t, json.Unmarshal(text, &back))
+		require.Equal(t, map[Group]int{g: 1}, back)
+	}
+}
+
+// TestGroupsInAnyOrder adds chunks of more groups than are kept, in different orders and by
+// different sums between: what is kept must be complete and the same.
+func TestGroupsInAnyOrder(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	chunks := make([]Summary, 300)
+	counts := map[Group]int64{}
+	for i := range chunks {
+		c := &chunks[i]
+		c.Accepted, c.Success = 2, 1
+		c.Events = map[EventKind]int64{Opened: 1}
+		for _, n := range rnd.Perm(2 * MaxGroups)[:5] {
+			g := Group{ByTag, fmt.Sprintf("tag%03d", n)}
+			c.In = append(c.In, g)
+			counts[g] += 2
+		}
+	}
+	var want Summary
+	for i := range chunks {
+		want.Add(&chunks[i])
+	}
+	require.Len(t, want.Groups, MaxGroups)
+	require.True(t, want.MoreGroups)
+	for g, sum := range want.Groups {
+		require.Equal(t, counts[g], sum.Accepted, g.Name)
+		require.Equal(t, counts[g]/2, sum.Events[Opened], g.Name)
+		require.Less(t, g.Name, fmt.Sprintf("tag%03d", MaxGroups))
+	}
+	for range 20 {
+		var parts [7]Summary
+		for _, i := range rnd.Perm(len(chunks)) {
+			parts[rnd.IntN(len(parts))].Add(&chunks[i])
+		}
+		var got Summary
+		for _, i := range rnd.Perm(len(parts)) {
+			got.Add(&parts[i])
+		}
+		require.Equal(t, want, got)
+	}
+}
