@@ -176,7 +176,7 @@ func TestStats(t *testing.T) {
 	for _, empty := range []int{0, 2} {
 		require.Equal(
 			t,
-			service.Counts{Reasons: map[models.Reason]int64{}, Providers: map[string]service.ProviderCounts{}},
+			service.CountsOf(&models.Summary{}),
 			s.Days[empty].Counts,
 		)
 	}

@@ -2,10 +2,16 @@ package api
 
 import (
 	"github.com/gin-gonic/gin"
+
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // stats is GET /v1/stats.
 func (s *Server) stats(c *gin.Context) {
-	v, err := s.svc.Stats(c.Request.Context(), caller(c), c.Query("from"), c.Query("to"))
+	v, err := s.svc.Stats(c.Request.Context(), caller(c), service.StatsQuery{
+		From: c.Query("from"),
+		To:   c.Query("to"),
+		By:   c.Query("by"),
+	})
 	answer(s, c, v, err)
 }

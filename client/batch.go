@@ -220,9 +220,22 @@ type Counts struct {
 	// PossibleDuplicates counts recipients that were sent to again while an outcome was unknown.
 	PossibleDuplicates int64 `json:"possible_duplicates"`
 	// Doubled counts recipients that are known to have received the mail more than once.
-	Doubled       int64                     `json:"doubled"`
-	FailedReasons map[string]int64          `json:"failed_reasons"`
-	Providers     map[string]ProviderCounts `json:"providers"`
+	Doubled       int64            `json:"doubled"`
+	FailedReasons map[string]int64 `json:"failed_reasons"`
+	// Events counts recipients about whom a provider reported an event of a kind.
+	Events    EventCounts               `json:"events"`
+	Providers map[string]ProviderCounts `json:"providers"`
+}
+
+// EventCounts are numbers of recipients with an event of a kind. A recipient may have bounced at one provider and got
+// the mail from another.
+type EventCounts struct {
+	Deferred     int64 `json:"deferred"`
+	Bounced      int64 `json:"bounced"`
+	Complained   int64 `json:"complained"`
+	Unsubscribed int64 `json:"unsubscribed"`
+	Opened       int64 `json:"opened"`
+	Clicked      int64 `json:"clicked"`
 }
 
 // ProviderCounts are numbers of recipients at one provider.

@@ -16,6 +16,36 @@ type Stats struct {
 	TimeZone string      `json:"time_zone"`
 	Days     []DayCounts `json:"days"`
 	Totals   Counts      `json:"totals"`
+	// Groups are the counts of all days by what StatsBy named, most mail first.
+	Groups []GroupCounts `json:"groups,omitempty"`
+	// MoreGroups reports that there are groups that are not counted apart.
+	MoreGroups bool `json:"more_groups,omitempty"`
+}
+
+// GroupCounts are the counts of mail with the same category, sender, template or tag.
+type GroupCounts struct {
+	Name string `json:"name"`
+	Counts
+	Rates Rates `json:"rates"`
+}
+
+// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as success or failed, the others
+// of what was delivered.
+type Rates struct {
+	Delivered    float64 `json:"delivered"`
+	Bounced      float64 `json:"bounced"`
+	Complained   float64 `json:"complained"`
+	Unsubscribed float64 `json:"unsubscribed"`
+	Opened       float64 `json:"opened"`
+	Clicked      float64 `json:"clicked"`
+}
+
+// StatsQuery says which stats are wanted.
+type StatsQuery struct {
+	// From and To are days, both included. A zero To is today, and a zero From is 29 days before To.
+	From, To time.Time
+	// By is category, sender, template or tag: what to count apart.
+	By string
 }
 
 // DayCounts are the counts of one day.
@@ -24,14 +54,16 @@ type DayCounts struct {
 	Counts
 }
 
-// Stats returns the caller's sums from one day to another, both included and at most 400. A zero to is today, and a
-// zero from is 29 days before to.
-func (c *Client) Stats(ctx context.Context, from, to time.Time, options ...CallOption) (Stats, error) {
+// Stats returns the caller's sums of at most 400 days.
+func (c *Client) Stats(ctx context.Context, q StatsQuery, options ...CallOption) (Stats, error) {
 	query := url.Values{}
-	for name, day := range map[string]time.Time{"from": from, "to": to} {
+	for name, day := range map[string]time.Time{"from": q.From, "to": q.To} {
 		if !day.IsZero() {
 			query.Set(name, day.UTC().Format(time.DateOnly))
 		}
+	}
+	if q.By != "" {
+		query.Set("by", q.By)
 	}
 	var out Stats
 	return out, c.get(ctx, route("stats"), query, &out, options)

@@ -81,12 +81,10 @@ func (d *Dashboard) readProviders(
 		return nil, err
 	}
 	today := time.Now().UTC()
-	stats, err := d.service.Stats(
-		ctx,
-		who,
-		today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly),
-		today.Format(time.DateOnly),
-	)
+	stats, err := d.service.Stats(ctx, who, service.StatsQuery{
+		From: today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly),
+		To:   today.Format(time.DateOnly),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -345,7 +345,7 @@ func (r *rig) statsAgree(ids ...models.ID) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		want = r.recount(ids)
 		for range 30 {
-			stats, err := r.client.Stats(context.Background(), time.Time{}, time.Time{})
+			stats, err := r.client.Stats(context.Background(), client.StatsQuery{})
 			require.NoError(r.t, err)
 			if got = stats.Totals; sameStates(&got, &want) {
 				return

@@ -404,10 +404,10 @@ func TestListsOfOthers(t *testing.T) {
 		require.ErrorContains(t, err, "operate")
 		_, err = f.Service.Batches(t.Context(), who, Page{})
 		require.ErrorContains(t, err, "operate")
-		_, err = f.Stats(t.Context(), who, "", "")
+		_, err = f.Stats(t.Context(), who, StatsQuery{})
 		require.ErrorContains(t, err, "operate")
 	}
-	stats, err := f.Stats(t.Context(), Caller{Operator: true, Everyone: true}, "", "")
+	stats, err := f.Stats(t.Context(), Caller{Operator: true, Everyone: true}, StatsQuery{})
 	require.NoError(t, err)
 	require.EqualValues(t, len(f.logs), stats.Totals.Accepted)
 }

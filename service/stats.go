@@ -1,10 +1,12 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +28,24 @@ type Counts struct {
 	MayDouble   int64                     `json:"possible_duplicates"`
 	Doubled     int64                     `json:"doubled"`
 	Reasons     map[models.Reason]int64   `json:"failed_reasons"`
+	Events      EventCounts               `json:"events"`
 	Providers   map[string]ProviderCounts `json:"providers"`
+}
+
+// Ended returns the number of logs that are success or failed.
+func (c Counts) Ended() int64 { return c.Success + c.Failed }
+
+// Bounced returns the number of logs that failed because the mailbox does not exist.
+func (c Counts) Bounced() int64 { return c.Reasons[models.MailboxInvalid] }
+
+// EventCounts counts the logs about which a provider reported an event of a kind.
+type EventCounts struct {
+	Deferred     int64 `json:"deferred"`
+	Bounced      int64 `json:"bounced"`
+	Complained   int64 `json:"complained"`
+	Unsubscribed int64 `json:"unsubscribed"`
+	Opened       int64 `json:"opened"`
+	Clicked      int64 `json:"clicked"`
 }
 
 // ProviderCounts counts the results of logs at one provider.
@@ -56,6 +75,14 @@ func CountsOf(s *models.Summary) Counts {
 		Providers:   map[string]ProviderCounts{},
 	}
 	maps.Copy(out.Reasons, s.Reasons)
+	out.Events = EventCounts{
+		Deferred:     s.Events[models.Deferred],
+		Bounced:      s.Events[models.Bounced],
+		Complained:   s.Events[models.Complained],
+		Unsubscribed: s.Events[models.Unsubscribed],
+		Opened:       s.Events[models.Opened],
+		Clicked:      s.Events[models.Clicked],
+	}
 	for k, v := range s.Providers {
 		out.Providers[k] = ProviderCounts(v)
 	}
@@ -75,20 +102,61 @@ type Stats struct {
 	TimeZone string      `json:"time_zone"`
 	Days     []DayCounts `json:"days"`
 	Totals   Counts      `json:"totals"`
+	// Groups has the counts by what was asked for, most mail first.
+	Groups []GroupCounts `json:"groups,omitempty"`
+	// MoreGroups reports that there are groups that are not counted apart.
+	MoreGroups bool `json:"more_groups,omitempty"`
 }
+
+// GroupCounts holds the counts of the mail with the same tag, category, template or sender.
+type GroupCounts struct {
+	Name string `json:"name"`
+	Counts
+	Rates Rates `json:"rates"`
+}
+
+// Rates are shares of mail. A share of nothing is 0.
+type Rates struct {
+	Delivered    float64 `json:"delivered"`  // of what ended as success or failed
+	Bounced      float64 `json:"bounced"`    // of the same: the address does not exist
+	Complained   float64 `json:"complained"` // of what was delivered, like all below
+	Unsubscribed float64 `json:"unsubscribed"`
+	Opened       float64 `json:"opened"`
+	Clicked      float64 `json:"clicked"`
+}
+
+// RatesOf returns the rates of some counts.
+func RatesOf(c *Counts) Rates {
+	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
+	return Rates{
+		Delivered:    share(c.Success, c.Ended()),
+		Bounced:      share(c.Bounced(), c.Ended()),
+		Complained:   share(c.Events.Complained, c.Success),
+		Unsubscribed: share(c.Events.Unsubscribed, c.Success),
+		Opened:       share(c.Events.Opened, c.Success),
+		Clicked:      share(c.Events.Clicked, c.Success),
+	}
+}
+
+// StatsQuery says which counts are wanted: of the days from From to To, both included. An empty
+// To means today, and an empty From means 29 days before To. By, if not empty, names a kind of
+// group.
+type StatsQuery struct{ From, To, By string }
 
 // maxDays is the number of days that one request may cover.
 const maxDays = 400
 
-// Stats returns the counts of the caller's mail, or of everybody's if the caller wants that,
-// for the days from from to to, both included. An empty
-// to means today, and an empty from means 29 days before to.
-func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats, error) {
+// Stats returns the counts of the caller's mail, or of everybody's if the caller wants that.
+func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Stats, error) {
 	var q query
-	last := q.day("to", to, time.Now().UTC().Truncate(24*time.Hour))
-	first := q.day("from", from, last.AddDate(0, 0, -29))
+	last := q.day("to", wanted.To, time.Now().UTC().Truncate(24*time.Hour))
+	first := q.day("from", wanted.From, last.AddDate(0, 0, -29))
 	if q.Found() == 0 && (last.Before(first) || last.Sub(first) >= maxDays*24*time.Hour) {
 		q.bad("from", "from must not be after to, and the range may have at most %d days.", maxDays)
+	}
+	by := models.GroupKind(wanted.By)
+	if by != "" && !by.Valid() {
+		q.bad("by", "by must be category, sender, template or tag.")
 	}
 	if err := q.err(); err != nil {
 		return Stats{}, err
@@ -120,7 +188,36 @@ func (s *Service) Stats(ctx context.Context, who Caller, from, to string) (Stats
 		}
 		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
 	}
+	if by != "" {
+		out.group(byDay, by)
+	}
 	return out, nil
+}
+
+// group sets the groups of a kind.
+func (s *Stats) group(byDay map[string]*models.Summary, by models.GroupKind) {
+	sums := map[string]*models.Summary{}
+	for _, day := range byDay {
+		s.MoreGroups = s.MoreGroups || day.MoreGroups
+		for g, sum := range day.Groups {
+			if g.Kind != by {
+				continue
+			}
+			if sums[g.Name] == nil {
+				sums[g.Name] = &models.Summary{}
+			}
+			sums[g.Name].Add(sum)
+		}
+	}
+	s.Groups = []GroupCounts{}
+	for name, sum := range sums {
+		g := GroupCounts{Name: name, Counts: CountsOf(sum)}
+		g.Rates = RatesOf(&g.Counts)
+		s.Groups = append(s.Groups, g)
+	}
+	slices.SortFunc(s.Groups, func(a, b GroupCounts) int {
+		return cmp.Or(cmp.Compare(b.Accepted, a.Accepted), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // days returns the sums of some users' days from first to last, by date.

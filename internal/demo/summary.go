@@ -133,7 +133,7 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 		}
 	}
 	day := d.batch.Time()
-	stats, err := d.client.Stats(ctx, day, day)
+	stats, err := d.client.Stats(ctx, client.StatsQuery{From: day, To: day})
 	if err != nil {
 		return err
 	}
