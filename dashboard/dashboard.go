@@ -251,6 +251,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /endpoints":                   d.addEndpoint,
 		"GET /endpoints/{id}":               d.endpoint,
 		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
+		"GET /statistics":                   d.statistics,
 		"GET /suppressions":                 d.suppressions,
 		"POST /suppressions":                d.addSuppression,
 		"GET /suppressions/{email}/remove":  d.askSuppression,

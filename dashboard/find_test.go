@@ -26,6 +26,7 @@ func (f *rig) summed(id models.ID) {
 	entries, facts, err := f.store.Record(ctx, id)
 	require.NoError(f, err)
 	sum := models.Resolve(b.Recipients, entries, facts).Summary()
+	sum.In = b.Groups
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: sum}))
 	for _, l := range models.Levels {
 		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, id.Time()))

@@ -1,10 +1,12 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -67,7 +69,7 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 }
 
 func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*overviewView, error) {
-	stats, err := d.service.Stats(ctx, who, "", "")
+	stats, err := d.service.Stats(ctx, who, service.StatsQuery{})
 	if err != nil {
 		return nil, err
 	}
@@ -242,4 +244,37 @@ func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
 		}
 	}
 	return most, n
+}
+
+// statisticsView is the page of sums by tag, category, template or sender.
+type statisticsView struct {
+	service.Stats
+	By    models.GroupKind
+	Tabs  []tab
+	Chart chart
+	Error string // why the range of days cannot be used
+}
+
+// statistics is GET /statistics.
+func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	query := r.URL.Query()
+	view := statisticsView{By: models.GroupKind(cmp.Or(query.Get("by"), string(models.ByTag)))}
+	wanted := service.StatsQuery{From: query.Get("from"), To: query.Get("to"), By: string(view.By)}
+	status := http.StatusOK
+	var err error
+	view.Stats, err = d.service.Stats(r.Context(), v.caller(), wanted)
+	if wrong, ok := errors.AsType[*service.Error](err); ok && len(wrong.Fields) > 0 {
+		status, view.Error, view.By = http.StatusBadRequest, sentence(wrong.Fields[0].Detail), models.ByTag
+		view.Stats, err = d.service.Stats(r.Context(), v.caller(), service.StatsQuery{By: string(view.By)})
+	}
+	if err != nil {
+		return err
+	}
+	for _, kind := range models.GroupKinds {
+		to := "/statistics?" + url.Values{"by": {string(kind)}, "from": {view.From}, "to": {view.To}}.Encode()
+		view.Tabs = append(view.Tabs, tab{Text: kind.Words(), To: to, Here: kind == view.By})
+	}
+	view.Chart = daysChart(view.Days)
+	d.render(w, r, v, status, "statistics", page{Title: "Statistics", Active: "statistics", Charts: true, Data: view})
+	return nil
 }

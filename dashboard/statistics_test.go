@@ -1,0 +1,59 @@
+package dashboard
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestStatisticsPage shows mail by tag and by the sender's domain, with its rates, and says what is wrong with a range.
+func TestStatisticsPage(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/statistics").text, "No mail of these days has one.")
+
+	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
+	defer in.Close()
+	for name, value := range map[string]string{"from": "shop@example.com", "subject": "s", "text": "t"} {
+		in.SetText(name, value)
+	}
+	in.SetList("tags", slices.All([]string{"march", "vip"}))
+	for _, email := range []string{"ann@example.org", "bob@example.org", "eve@example.org"} {
+		require.NoError(t, in.Add(&service.Recipient{Email: email}))
+	}
+	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
+	require.NoError(t, err)
+	at := time.Now()
+	entry := models.Entry{Kind: models.Attempt, Number: 1, Provider: "sg", Recipients: models.SetTo(3)}
+	entry.Token, entry.At = models.NewToken(), at
+	require.NoError(t, f.store.Append(t.Context(), a.ID, entry))
+	for r, kind := range map[int]models.EventKind{1: models.Delivered, 2: models.Opened, 3: models.Bounced} {
+		e := models.Event{ID: string(kind), Attempt: 1, Provider: "sg", Recipient: r, Kind: kind, At: at}
+		if kind == models.Bounced {
+			e.Reason = models.MailboxInvalid
+		}
+		fact := models.Fact{Key: models.EventsKey(models.NewBatchID(at)), Events: []models.Event{e}}
+		require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: a.ID, Fact: fact}))
+	}
+	f.summed(a.ID)
+
+	page := b.get("/statistics").text
+	require.Contains(t, page, `<a href="/logs?tag=vip&amp;from=`)
+	require.Contains(t, page, `<span data-share>66.7 %</span>`, "delivered")
+	require.Contains(t, page, `<span data-share>33.3 %</span>`, "bounced")
+	require.Contains(t, page, `<span data-share>50 %</span>`, "opened")
+	page = b.get("/statistics?by=sender").text
+	require.Contains(t, page, `<th scope="row">example.com</th>`)
+	require.NotContains(t, page, "march")
+
+	bad := b.get("/statistics?from=2020-01-02&to=2020-01-01")
+	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
+	require.Contains(t, bad.text, "From must not be after to")
+}
