@@ -214,15 +214,15 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 
 // compareDays waits until the user's days agree with the logs.
 func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
-	var got client.Counts
+	var got client.Stats
 	tomorrow := time.Now().AddDate(0, 0, 1) // for a clock that is ahead
-	err := poll(ctx, 30*time.Second, "days agree with logs", func() (bool, error) {
-		stats, err := d.client.Stats(ctx, time.Time{}, tomorrow)
-		got = stats.Totals
-		return err == nil && sameEnds(&got, want) && balanced(&got), err
+	err := poll(ctx, 30*time.Second, "days agree with logs", func() (_ bool, err error) {
+		got, err = d.client.Stats(ctx, client.StatsQuery{To: tomorrow, By: "tag"})
+		return err == nil && sameEnds(&got.Totals, want) && balanced(&got.Totals) &&
+			len(got.Groups) == 1 && sameEnds(&got.Groups[0].Counts, want), err
 	})
 	if err != nil && ctx.Err() == nil {
-		d.res.wrong("the days show %+v, and the logs %+v", got, *want)
+		d.res.wrong("the days show %+v, with a tag of all mail %+v, and the logs %+v", got.Totals, got.Groups, *want)
 		return nil
 	}
 	return err

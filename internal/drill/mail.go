@@ -116,9 +116,13 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Subject:   "This is a drill",
 		Text:      "Nothing to do.",
 		To:        to,
+		Tags:      []string{drillTag},
 		Providers: d.prefer,
 	}
 }
+
+// drillTag is a tag of all mail of a drill.
+const drillTag = "drill"
 
 // sendBackground posts small batches until there is enough mail. It finishes the batch that it is posting.
 func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) error {
