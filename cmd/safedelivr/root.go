@@ -87,7 +87,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.templateCommand(), c.webhookCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
-		c.suppressionCommand(), c.updatesCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
+		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
 	root.SetHelpCommandGroupID("run")
