@@ -87,6 +87,7 @@ var allowed = map[string][]string{
 	},
 	"consumers/evidence":  {"models", "models/telemetry", "consumers/dispatch", "consumers/policy", "consumers/provider"},
 	"consumers/rollup":    {"internal/priority", "models", "models/feed", "models/telemetry", "consumers/dispatch"},
+	"consumers/guard":     {"models", "models/control"},
 	"consumers/retention": {"models", "models/control", "models/feed", "models/telemetry"},
 	"consumers/endpoints": {"internal/outbound", "models", "models/endpoint", "models/feed"},
 	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},

@@ -141,8 +141,8 @@ type Batch struct {
 	// User is the id of the batch's user if that is not the caller.
 	User  string     `json:"user,omitempty"`
 	State BatchState `json:"state"`
-	// Stopped reports whether nothing more is sent until the batch is resumed. StoppedBy is a user's id, or "cli:" and a
-	// name, and StoppedWhy the reason that was given.
+	// Stopped reports whether nothing more is sent until the batch is resumed. StoppedBy is a user's id, "safedelivr" if
+	// too much of it bounced, or "cli:" and a name, and StoppedWhy the reason that was given.
 	Stopped    bool      `json:"stopped,omitempty"`
 	StoppedBy  string    `json:"stopped_by,omitempty"`
 	StoppedAt  time.Time `json:"stopped_at,omitzero"`

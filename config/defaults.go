@@ -38,6 +38,7 @@ func Defaults() Config {
 			AttachmentMemory:   256 << 20,
 			Body:               1 << 30,
 			Retries:            10,
+			Bounces:            5,
 			UrgentUpTo:         100,
 			Connections:        4096,
 			AddressConnections: 1024,

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
+	"github.com/safedelivr/safedelivr/consumers/guard"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
@@ -46,6 +47,7 @@ type Config struct {
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	KeepLogs       time.Duration // how long everything else about a batch is kept, and commands
 	KeepUpdates    time.Duration // how long the entries of the feeds of updates are kept
+	Bounces        float64       // percent of a batch's ended recipients that may bounce before it is stopped; 0: any
 	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored
@@ -263,6 +265,11 @@ func (c *Config) rollup() rollup.Config {
 		Sole:        c.Sole,
 		Logger:      c.Logger,
 	}
+}
+
+// guard returns the configuration of the guard.
+func (c *Config) guard() guard.Config {
+	return guard.Config{Bounces: c.Bounces, Keep: c.KeepLogs, Logger: c.Logger}
 }
 
 // retention returns the configuration of the retention.

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/endpoints"
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
+	"github.com/safedelivr/safedelivr/consumers/guard"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
@@ -113,6 +114,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Observer:     seen,
 	})
 	e.rollup = rollup.New(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
+	e.rollup.OnCounted(guard.New(cfg.guard(), e.store, e.follower).Counted)
 	e.evidence = evidence.New(cfg.evidence(), evidence.Deps{
 		Store:     e.store,
 		Policy:    decisions,

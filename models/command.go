@@ -74,6 +74,9 @@ func (a CommandKind) Withholds() bool {
 	return false
 }
 
+// BySafedelivr is the name of the service in Command.By: a worker gave the command.
+const BySafedelivr = "safedelivr"
+
 // Command is one entry of the command log, which only grows: numbers 1, 2, 3, ….
 // An entry is appended by compare-and-set on its number and never changes. The
 // command log is also the audit trail.
@@ -81,7 +84,7 @@ type Command struct {
 	Number int         `json:"n"`
 	Token  Token       `json:"t"` // names the append, to resolve an unknown outcome
 	At     time.Time   `json:"at"`
-	By     string      `json:"by"`            // a user's ID, or "cli:" and a user name of the system
+	By     string      `json:"by"`            // a user's ID, "cli:" and a user name of the system, or BySafedelivr
 	Why    string      `json:"why,omitempty"` // the reason that was given
 	Kind   CommandKind `json:"do"`
 

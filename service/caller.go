@@ -49,7 +49,7 @@ func (c Caller) operates() error { return c.Need(models.ScopeOperate) }
 // mayRelease reports whether the caller may end a stop or a pause of an owner's mail that
 // by gave. An operator may end any; the owner only those that no operator gave.
 func (c Caller) mayRelease(by, owner string) bool {
-	return by == "" || by == owner || c.May(models.ScopeOperate)
+	return by == "" || by == owner || by == models.BySafedelivr || c.May(models.ScopeOperate)
 }
 
 // MayResume reports whether a caller who may control a batch may resume it. Only an

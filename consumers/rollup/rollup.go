@@ -33,6 +33,7 @@ type Rollup struct {
 	dispatch *dispatch.Dispatcher
 	feed     *feed.Writer
 	onRound  func(*Round)
+	counted  func(context.Context, []models.ChunkSummary)
 
 	mu     sync.Mutex
 	marked map[models.ID]*mark
@@ -112,6 +113,9 @@ func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) 
 		marked:   map[models.ID]*mark{},
 	}
 }
+
+// OnCounted has f called with the summaries that were stored, before Run.
+func (s *Rollup) OnCounted(f func(context.Context, []models.ChunkSummary)) { s.counted = f }
 
 // Mark implements dispatch.SummaryMarks.
 func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
@@ -321,6 +325,9 @@ func (s *Rollup) write(ctx context.Context, chunks []counted) error {
 		if err := s.store.PutSummaries(ctx, some...); err != nil {
 			return err
 		}
+	}
+	if s.counted != nil {
+		s.counted(ctx, sums)
 	}
 	for _, level := range models.Levels {
 		spans := map[models.Span]bool{}

@@ -1,0 +1,100 @@
+package guard_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/guard"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/sqlite"
+)
+
+// fixture is a guard that allows 5 percent, with a store and its commands.
+type fixture struct {
+	*testing.T
+	store    *sqlite.Store
+	follower *control.Follower
+	guard    *guard.Guard
+	user     string
+	batch    models.ID
+}
+
+func newFixture(t *testing.T, allowed float64) *fixture {
+	t.Helper()
+	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	f := &fixture{T: t, store: s, follower: control.NewFollower(s), user: models.NewUserID()}
+	f.batch = models.NewBatchID(time.Now())
+	cfg := guard.Config{Bounces: allowed, Keep: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+	f.guard = guard.New(cfg, s, f.follower)
+	return f
+}
+
+// counted stores the summary of a chunk of 1,000 recipients and shows it to the guard.
+func (f *fixture) counted(chunk int, success, bounced int64) {
+	f.Helper()
+	s := models.Summary{Version: success + bounced + 1, Accepted: 1000, Success: success, Failed: bounced + 1,
+		Reasons: map[models.Reason]int64{models.MailboxInvalid: bounced, models.RateLimited: 1}}
+	s.Queued = s.Accepted - s.Success - s.Failed
+	sum := models.ChunkSummary{User: f.user, Chunk: f.batch.Chunk(chunk), Summary: s}
+	require.NoError(f, f.store.PutSummaries(f.Context(), sum))
+	f.guard.Counted(f.Context(), []models.ChunkSummary{sum})
+}
+
+// stop returns the command that stopped the batch, or nil.
+func (f *fixture) stop() *models.Command {
+	f.Helper()
+	require.NoError(f, f.follower.Sync(f.Context()))
+	stop, _ := f.follower.Rules().Stops(f.batch)
+	return stop
+}
+
+func TestStopsOnce(t *testing.T) {
+	f := newFixture(t, 5)
+	f.counted(0, 300, 10)
+	require.Nil(t, f.stop(), "3 percent bounced")
+	f.counted(1, 30, 20)
+	require.NotNil(t, f.stop(), "30 of 362 bounced")
+	require.Equal(t, models.BySafedelivr, f.stop().By)
+	require.Equal(t, "30 of 362 recipients do not exist, which is more than 5 %", f.stop().Why)
+
+	resume := models.Command{Kind: models.ResumeBatch, Batch: f.batch, By: f.user}
+	_, err := f.follower.Append(t.Context(), &resume, nil)
+	require.NoError(t, err)
+	f.counted(2, 30, 100)
+	require.Nil(t, f.stop(), "it was resumed, and stopped again")
+}
+
+func TestDoesNotStop(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed          float64
+		success, bounced int64
+	}{
+		"few have ended":      {5, 10, 80},
+		"few have bounced":    {5, 950, 40},
+		"nothing can be held": {5, 900, 99},
+		"any share is fine":   {0, 100, 100},
+		"at the limit":        {50, 99, 100}, // one more failed otherwise
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, c.allowed)
+			f.counted(0, c.success, c.bounced)
+			require.Nil(t, f.stop())
+		})
+	}
+}
+
+func TestCancelledIsNotStopped(t *testing.T) {
+	f := newFixture(t, 5)
+	cancelled := models.Command{Kind: models.CancelBatch, Batch: f.batch, By: f.user}
+	_, err := f.follower.Append(context.Background(), &cancelled, nil)
+	require.NoError(t, err)
+	f.counted(0, 100, 100)
+	require.Nil(t, f.stop())
+}
