@@ -179,6 +179,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"recipients": "/logs?state=failed",
 		"search":     "/search?q=user1",
 		"overview":   "/",
+		"statistics": "/statistics?by=sender",
 		"batches":    "/batches",
 		"batch":      "/batches/" + p.batch,
 		"log":        "/logs/" + logOf(p.batch),
