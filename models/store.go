@@ -352,6 +352,16 @@ type DocumentStore interface {
 	Documents(ctx context.Context, owner, kind, after string, limit int) ([]Document, error)
 	// DeleteDocument removes a document of any version. If there is none, it does nothing.
 	DeleteDocument(ctx context.Context, owner, kind, key string) error
+
+	// PutDocuments stores documents of one owner and kind with different keys, each for itself as
+	// PutDocument does. It returns the indexes of those that were not stored because of another
+	// version, in any order. After an error any of them may be stored; a repeat finds out.
+	PutDocuments(ctx context.Context, owner, kind string, ds []Document) (conflicts []int, err error)
+	// DocumentsOf returns the documents with these keys that exist, in any order.
+	DocumentsOf(ctx context.Context, owner, kind string, keys []string) ([]Document, error)
+	// RemoveDocuments removes those of the documents that still have their version. The values
+	// do not count.
+	RemoveDocuments(ctx context.Context, owner, kind string, ds []Document) error
 }
 
 // Valid reports whether a store can hold d.

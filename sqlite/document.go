@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -67,6 +68,70 @@ func (s *Store) DeleteDocument(ctx context.Context, owner, kind, key string) err
 	})
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind, key, err)
+	}
+	return nil
+}
+
+// PutDocuments implements models.Store.
+func (s *Store) PutDocuments(ctx context.Context, owner, kind string, ds []models.Document) ([]int, error) {
+	var conflicts []int
+	size := 0
+	for i := range ds {
+		if !ds[i].Valid() {
+			return nil, fmt.Errorf("put %s %s: %w", kind, ds[i].Key, models.ErrInvalid)
+		}
+		size += len(ds[i].Key) + len(ds[i].Value)
+	}
+	err := s.decide(ctx, size, func(c *conn) error {
+		conflicts = nil
+		for i := range ds {
+			err := putDocument(c, owner, kind, ds[i])
+			if errors.Is(err, models.ErrConflict) {
+				conflicts = append(conflicts, i)
+			} else if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("put %d %s: %w", len(ds), kind, err)
+	}
+	return conflicts, nil
+}
+
+// DocumentsOf implements models.Store.
+func (s *Store) DocumentsOf(ctx context.Context, owner, kind string, keys []string) (ds []models.Document, err error) {
+	err = s.read(ctx, func(c *conn) error {
+		for _, key := range keys {
+			some, err := documentsOf(c, `SELECT key, version, value FROM documents WHERE owner = ? AND kind = ? AND key = ?`,
+				owner, kind, key)
+			if err != nil {
+				return err
+			}
+			ds = append(ds, some...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read %d %s: %w", len(keys), kind, err)
+	}
+	return ds, nil
+}
+
+// RemoveDocuments implements models.Store.
+func (s *Store) RemoveDocuments(ctx context.Context, owner, kind string, ds []models.Document) error {
+	err := s.decide(ctx, 100*len(ds), func(c *conn) error {
+		for i := range ds {
+			if _, err := c.exec(`DELETE FROM documents WHERE owner = ? AND kind = ? AND key = ? AND version = ?`,
+				owner, kind, ds[i].Key, ds[i].Version); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove %d %s: %w", len(ds), kind, err)
 	}
 	return nil
 }

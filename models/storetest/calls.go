@@ -127,6 +127,17 @@ func calls() []call {
 		{"DeleteDocument", func(ctx context.Context, s models.Store) error {
 			return s.DeleteDocument(ctx, u.ID, "call", "k")
 		}},
+		{"PutDocuments", func(ctx context.Context, s models.Store) error {
+			_, err := s.PutDocuments(ctx, u.ID, "call", []models.Document{{Key: "m", Version: 1}})
+			return err
+		}},
+		{"DocumentsOf", func(ctx context.Context, s models.Store) error {
+			_, err := s.DocumentsOf(ctx, u.ID, "call", []string{"m"})
+			return err
+		}},
+		{"RemoveDocuments", func(ctx context.Context, s models.Store) error {
+			return s.RemoveDocuments(ctx, u.ID, "call", []models.Document{{Key: "m", Version: 1}})
+		}},
 		{"AppendFeed", func(ctx context.Context, s models.Store) error {
 			return s.AppendFeed(ctx, u.ID, feedEntry(1, b.ID))
 		}},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,8 @@ func documentCases() []testCase {
 		{"Document/Race", testDocumentRace},
 		{"Document/List", testDocumentList},
 		{"Document/Large", testDocumentLarge},
+		{"Document/Many", testDocuments},
+		{"Document/ManyRace", testDocumentsRace},
 	}
 }
 
@@ -123,4 +126,90 @@ func testDocumentLarge(t *testing.T, s models.Store) {
 	require.True(t, bytes.Equal(d.Value, got.Value))
 	d.Key, d.Value = "too large", append(d.Value, 'x')
 	require.ErrorIs(t, s.PutDocument(ctx, owner, "large", d), models.ErrInvalid)
+}
+
+// testDocuments: many documents are stored, read and removed at once, each by its own version.
+func testDocuments(t *testing.T, s models.Store) {
+	ctx, owner := t.Context(), models.NewUserID()
+	const n = 250
+	var keys []string
+	ds := make([]models.Document, n)
+	for i := range ds {
+		ds[i] = models.Document{Key: fmt.Sprintf("k%03d", i), Version: 1, Value: fmt.Append(nil, i)}
+		keys = append(keys, ds[i].Key)
+	}
+	stored := func() map[string]models.Document {
+		t.Helper()
+		found, err := s.DocumentsOf(ctx, owner, "many", append([]string{"none"}, keys...))
+		require.NoError(t, err)
+		out := map[string]models.Document{}
+		for _, d := range found {
+			out[d.Key] = d
+		}
+		require.Len(t, out, len(found))
+		return out
+	}
+	require.Empty(t, stored())
+	require.NoError(t, s.PutDocument(ctx, owner, "many", models.Document{Key: "k007", Version: 1, Value: []byte("other")}))
+	for range 2 { // a repeat succeeds
+		lost, err := s.PutDocuments(ctx, owner, "many", ds)
+		require.NoError(t, err)
+		require.Equal(t, []int{7}, lost)
+		got := stored()
+		require.Len(t, got, n)
+		require.Equal(t, []byte("other"), got["k007"].Value)
+		require.Equal(t, ds[249], got["k249"])
+	}
+	next := []models.Document{{Key: "k001", Version: 2, Value: []byte("new")}, {Key: "k002", Version: 3}, {Key: "k300", Version: 1}}
+	lost, err := s.PutDocuments(ctx, owner, "many", next)
+	require.NoError(t, err)
+	require.Equal(t, []int{1}, lost)
+	require.Equal(t, next[0], stored()["k001"])
+	_, err = s.PutDocuments(ctx, owner, "many", []models.Document{{Key: "k400", Version: 1}, {Key: "", Version: 1}})
+	require.ErrorIs(t, err, models.ErrInvalid)
+	lost, err = s.PutDocuments(ctx, owner, "many", nil)
+	require.NoError(t, err)
+	require.Empty(t, lost)
+
+	require.NoError(t, s.RemoveDocuments(ctx, owner, "many", ds), "those of version 1")
+	require.Equal(t, map[string]models.Document{"k001": next[0]}, stored())
+	require.NoError(t, s.RemoveDocuments(ctx, owner, "many", next[:1]))
+	require.Empty(t, stored())
+}
+
+// testDocumentsRace: of several callers that write the same documents, each is written by one.
+func testDocumentsRace(t *testing.T, s models.Store) {
+	owner, ctx := models.NewUserID(), t.Context()
+	const callers, n = 4, 30
+	won := make([][]int, callers)
+	errs := together(callers, func(i int) error {
+		return settled(ctx, func() error {
+			ds := make([]models.Document, n)
+			for k := range ds {
+				ds[k] = models.Document{Key: fmt.Sprint("k", (k+10*i)%40), Version: 1, Value: fmt.Append(nil, i)}
+			}
+			lost, err := s.PutDocuments(ctx, owner, "race", ds)
+			won[i] = nil
+			for k := range ds {
+				if !slices.Contains(lost, k) {
+					won[i] = append(won[i], (k+10*i)%40)
+				}
+			}
+			return err
+		})
+	})
+	by := map[int]int{}
+	for i, err := range errs {
+		require.NoError(t, err)
+		for _, k := range won[i] {
+			require.NotContains(t, by, k, "stored by two callers")
+			by[k] = i
+		}
+	}
+	require.Len(t, by, 40)
+	for k, i := range by {
+		d, err := s.Document(ctx, owner, "race", fmt.Sprint("k", k))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Append(nil, i), d.Value)
+	}
 }
