@@ -78,6 +78,25 @@ func (c *contract) checkDamaged(b *models.Batch) {
 	)
 }
 
+func init() { openapi3filter.RegisterBodyDecoder(ndjson, openapi3filter.FileBodyDecoder) }
+
+// checkMessages changes messages by ids.
+func (c *contract) checkMessages() {
+	c.Helper()
+	const js = "application/json"
+	one := record("new", "a/b", "s", "ann@example.com", `, "vars": {"n": 1}, "metadata": {"k": "v"}, "tags": ["x"]`)
+	for _, query := range []string{"", "?mode=strict"} {
+		c.check("PUT", "/v1/messages"+query, js, "["+one+`, {"id": "x", "action": "cancel"}]`, 200)
+	}
+	c.check("PUT", "/v1/messages", ndjson, one+"\n"+one, 200)
+	c.check("PUT", "/v1/messages", js, `{}`, 422)
+	c.check("PUT", "/v1/messages", js, `[`, 400)
+	c.check("PUT", "/v1/messages", "text/csv", "id", 415)
+	c.check("PUT", "/v1/messages", js, "["+strings.Repeat("7,", maxRecords)+"7]", 413)
+	c.check("GET", "/v1/messages/a%2Fb", "", "", 200)
+	c.check("GET", "/v1/messages/none", "", "", 404)
+}
+
 // checkControl gives all commands.
 func (c *contract) checkControl(b *models.Batch) {
 	c.Helper()
@@ -308,6 +327,7 @@ func TestContract(t *testing.T) {
 	}
 	c.checkTemplates()
 	c.checkEndpoints()
+	c.checkMessages()
 	c.checkControl(b)
 	c.checkDamaged(b)
 	f.store.failing("PutBatch", func(int) error { return models.ErrOutcomeUnknown })

@@ -2,19 +2,26 @@ package api
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/changes"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -102,6 +109,11 @@ func messageKey(raw []byte) string {
 			members[name] = b.Bytes()
 		}
 	})
+	return hashMembers(members)
+}
+
+// hashMembers returns a hash of the members of an object.
+func hashMembers(members map[string][]byte) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		_, _ = fmt.Fprintf(h, "%q %d %s\n", name, len(members[name]), members[name]) // a hash never fails
@@ -133,4 +145,216 @@ func (s *Server) createMessages(c *gin.Context, d *decoder, repeat service.Repea
 	}
 	markReplay(c, replayed)
 	c.JSON(http.StatusAccepted, v)
+}
+
+// maxRecords is the number of records that a request may have.
+const maxRecords = 100_000
+
+// putMessages is PUT /v1/messages.
+func (s *Server) putMessages(c *gin.Context) {
+	strict := c.Query("mode") == "strict"
+	if _, err := permissiveMode(c); err != nil {
+		s.fail(c, err)
+		return
+	}
+	kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type"))
+	e := c.GetHeader("Content-Encoding")
+	switch {
+	case err != nil, kind != "application/json" && kind != ndjson, e != "" && !strings.EqualFold(e, "identity"):
+		s.fail(c, service.Fail(service.Unsupported, "wrong_type",
+			"The Content-Type must be application/json or %s, without a Content-Encoding.", ndjson))
+	case c.Request.ContentLength > s.cfg.MaxBody:
+		s.fail(c, bodyTooLarge(s.cfg.MaxBody))
+	default:
+		body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
+		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict})
+		answer(s, c, gin.H{"results": v}, err)
+	}
+}
+
+// Records are those of a request or a file.
+type Records struct {
+	Body   io.Reader // JSON: a list
+	Lines  bool      // it has a record in each line instead
+	Strict bool      // change nothing if a record is rejected
+}
+
+// PutMessages carries out records about messages, and returns what became of each.
+func PutMessages(
+	ctx context.Context, svc *service.Service, who service.Caller, in Records,
+) ([]changes.Result, error) {
+	b := svc.NewIntake(ctx, who)
+	defer b.Close()
+	rs := b.NewRecords()
+	defer rs.Close()
+	if err := readRecords(b, rs, in); err != nil {
+		return nil, err
+	}
+	return svc.PutMessages(ctx, who, rs, in.Strict, service.RecordReader{Read: readRecord, Fill: fillRecords})
+}
+
+// readRecords reads all records, so that nothing is carried out of a request that cannot be read.
+func readRecords(b *intake.Builder, rs *intake.Records, in Records) error {
+	defer b.Pause()
+	j := &jsonReader{body: b.Body(io.NopCloser(in.Body)), position: func(at int64) int64 { return at }}
+	j.Decoder = json.NewDecoder(j)
+	if !in.Lines {
+		j.allow(maxBetween, valueTooLarge(""))
+		if t, err := j.Token(); err != nil {
+			return j.jsonError(err)
+		} else if t != json.Delim('[') {
+			b.Mistakes.Wrong("", "wrong_type", "The request must be a list of records.")
+			return b.Err()
+		}
+	}
+	for j.more(maxBetween+maxEscape*b.ContentLeft(), b.ContentTooLarge()) {
+		var raw json.RawMessage
+		if err := j.Decode(&raw); err != nil {
+			return j.jsonError(err)
+		}
+		if rs.Count() == maxRecords {
+			return service.Fail(service.TooLarge, "too_many_messages", "A request may have at most %d records.", maxRecords)
+		}
+		if err := rs.Add(raw); err != nil {
+			return err
+		}
+	}
+	if !in.Lines {
+		if _, err := j.Token(); err != nil {
+			return j.jsonError(err)
+		}
+	}
+	j.allow(maxBetween, valueTooLarge(""))
+	if _, err := j.Token(); !errors.Is(err, io.EOF) {
+		return j.jsonError(cmp.Or(err, errors.New("there is data after the end of the list")))
+	}
+	return nil
+}
+
+// ofRecipient reports whether a member of a record is about the recipient. The others are those of a batch.
+func ofRecipient(name string) bool {
+	return name == "to" || name == "name" || name == "vars" || name == "metadata"
+}
+
+// noOption are members of a batch that a record does not have.
+var noOption = []string{"attachments", intake.AllowDuplicates, "messages"}
+
+// readRecord decodes a record. What it says of the message is checked when the message is to be sent.
+func readRecord(raw []byte) *changes.Record {
+	r := &changes.Record{Raw: raw, Action: changes.New}
+	wrong := func(pointer, code, detail string) {
+		if r.Wrong == nil {
+			r.Wrong = &service.FieldError{Pointer: pointer, Code: code, Detail: detail}
+		}
+	}
+	if raw[0] != '{' {
+		wrong("", "wrong_type", "A record must be an object.")
+		return r
+	}
+	if !validText(raw) {
+		wrong("", "invalid_text", "The record is not valid Unicode text.")
+		return r
+	}
+	all, options := map[string][]byte{}, map[string][]byte{}
+	eachMember(raw, func(name string, value []byte) {
+		_, again := all[name]
+		switch text := value[0] == '"'; {
+		case again:
+			wrong(service.Pointer(name), "repeated", service.Quote(name)+" is repeated.")
+		case name == "id" && text:
+			r.ID = unquote(value)
+		case name == "action" && text:
+			r.Action = changes.Action(unquote(value))
+		case name == "id", name == "action":
+			wrong("/"+name, "wrong_type", name+" must be a string.")
+		case slices.Contains(noOption, name):
+			wrong(service.Pointer(name), "unknown_field", "A record has no field with this name.")
+		}
+		all[name] = nil
+		if name == "id" || name == "action" {
+			return
+		}
+		if all[name] = canonical(value); !ofRecipient(name) {
+			options[name] = all[name]
+		}
+	})
+	if _, given := all["id"]; !given {
+		wrong("/id", "required", "Add an id.")
+	} else if err := clientid.Check(r.ID); err != nil {
+		wrong("/id", "invalid_value", "The id is not valid: "+err.Error()+".")
+	}
+	if !r.Action.Valid() && r.Wrong == nil {
+		r.Wrong = &service.FieldError{
+			Pointer: "/action", Code: "invalid_action", Detail: "action must be new, update or cancel.",
+		}
+	}
+	delete(all, "id")
+	delete(all, "action")
+	r.Hash, r.Group = hashMembers(all)[:32], hashMembers(options)
+	return r
+}
+
+// canonical returns a JSON value without differences in spelling.
+func canonical(raw []byte) []byte {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return raw // it is nested too deeply
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+// fillRecords fills a builder with the content of the first record and the recipients of all.
+func fillRecords(b *intake.Builder, rs []*changes.Record) error {
+	d := newDecoder(b)
+	var err error
+	eachMember(rs[0].Raw, func(name string, value []byte) {
+		if name == "id" || name == "action" || ofRecipient(name) || err != nil {
+			return
+		}
+		j := &jsonReader{body: bytes.NewReader(value), position: func(at int64) int64 { return at }}
+		j.Decoder = json.NewDecoder(j)
+		err = d.readMember(j, name)
+	})
+	for i := 0; i < len(rs) && err == nil; i++ {
+		err = d.addRecord(rs[i])
+	}
+	return err
+}
+
+// addRecord adds the recipient of a record.
+func (d *decoder) addRecord(rec *changes.Record) error {
+	here := "/to/" + strconv.Itoa(d.Count())
+	r := intake.Recipient{ClientID: rec.ID}
+	before, given := d.Found(), false
+	eachMember(rec.Raw, func(name string, value []byte) {
+		at := here + service.Pointer(name)
+		switch {
+		case !ofRecipient(name):
+		case value[0] == 'n' && name != "to": // null counts as absent
+		case name == "vars" && value[0] == '{':
+			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
+		case name == "metadata" && value[0] == '{':
+			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
+		case name == "vars", name == "metadata":
+			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
+		case value[0] != '"':
+			given = given || name == "to"
+			d.Wrong(here, "wrong_type", "%s must be a string.", name)
+		case name == "to":
+			r.Email, given = unquote(value), true
+		default:
+			r.Name = unquote(value)
+		}
+	})
+	if !given {
+		d.Wrong(here, "required", "Add the address of the recipient.")
+	}
+	r.Flawed = d.Found() > before
+	return d.Add(&r)
 }

@@ -230,7 +230,8 @@ func TestGeneratedRequests(t *testing.T) {
 				require.NoError(t, f.broker.Purge(t.Context()))
 				ids["parked"] = f.park().ID
 			}
-			ids["suppressions"] = "s@x.example"
+			f.changed(record("new", "m", "s", "ann@example.com"))
+			ids["suppressions"], ids["messages"] = "s@x.example", "m"
 			f.removeEndpoints()
 			ids["endpoints"] = f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID
 			r := f.do("POST", "/v1/suppressions", "application/json", strings.NewReader(`{"email": "s@x.example"}`))
@@ -280,7 +281,8 @@ func (f *fixture) try(g *generator, router routers.Router, method, path string, 
 			IncludeResponseStatus: true,
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
-	if r.Status < 300 && body != "" {
+	partly := op.OperationID == "putMessages" && bytes.Contains(r.Body, []byte(`"rejected"`))
+	if r.Status < 300 && body != "" && !partly {
 		require.NoError(f, openapi3filter.ValidateRequest(f.Context(), in), "accepted, but not described: %s", said)
 	}
 	require.NoError(f, openapi3filter.ValidateResponse(f.Context(), &openapi3filter.ResponseValidationInput{

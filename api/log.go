@@ -68,3 +68,9 @@ func (s *Server) getLog(c *gin.Context) {
 	v, err := s.svc.Log(c.Request.Context(), caller(c), c.Param("id"))
 	answer(s, c, v, err)
 }
+
+// getMessage is GET /v1/messages/{id}.
+func (s *Server) getMessage(c *gin.Context) {
+	v, err := s.svc.Message(c.Request.Context(), caller(c), c.Param("id"))
+	answer(s, c, v, err)
+}

@@ -43,6 +43,7 @@ var parameters = map[string][]string{
 	"DELETE /v1/users/:id/keys/:key":   {"why"},
 
 	"POST /v1/batches":             {"dry_run", "mode"},
+	"PUT /v1/messages":             {"mode"},
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},
 	"POST /v1/batches/:id/cancel":  {"dry_run"},

@@ -36,6 +36,7 @@ func TestScopes(t *testing.T) {
 	b := f.four()
 	send := []string{
 		"POST /v1/batches",
+		"PUT /v1/messages",
 		"POST /v1/suppressions",
 		"POST /v1/suppressions/import",
 		"DELETE /v1/suppressions/x@example.com",
@@ -66,6 +67,7 @@ func TestScopes(t *testing.T) {
 		"GET /v1/batches/%s/logs",
 		"GET /v1/batches/%s/rejected",
 		"GET /v1/batches/%s/rejected.csv",
+		"GET /v1/messages/x",
 		"GET /v1/updates",
 		"GET /v1/endpoints",
 		"GET /v1/endpoints/x",

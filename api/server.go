@@ -42,6 +42,7 @@ func New(svc *service.Service, cfg Config) *Server {
 	g := gin.New()
 	g.HandleMethodNotAllowed = true
 	g.RedirectTrailingSlash = false
+	g.UseRawPath = true // ids of messages may have slashes, which are escaped
 	g.Use(s.identify, s.recovered)
 	g.NoRoute(func(c *gin.Context) {
 		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path. See /v1/openapi.yaml."))
@@ -63,6 +64,7 @@ func New(svc *service.Service, cfg Config) *Server {
 func (s *Server) routes(v1 *gin.RouterGroup) {
 	send := v1.Group("", s.needs(models.ScopeSend))
 	send.POST("/batches", s.createBatch)
+	send.PUT("/messages", s.putMessages)
 	send.POST("/suppressions", s.addSuppression)
 	send.POST("/suppressions/import", s.importSuppressions)
 	send.DELETE("/suppressions/:email", s.removeSuppressions)
@@ -86,6 +88,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/batches/:id/logs", s.listLogs)
 	read.GET("/batches/:id/rejected", s.listRejected)
 	read.GET("/batches/:id/rejected.csv", s.exportRejected)
+	read.GET("/messages/:id", s.getMessage)
 	read.GET("/logs", s.findLogs)
 	read.GET("/logs/:id", s.getLog)
 	read.GET("/suppressions", s.listSuppressions)

@@ -90,6 +90,9 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"MessageResults":     client.MessageResults{},
 		"MessageBatch":       client.MessageBatch{},
 		"MessagesPlan":       client.MessagesPlan{},
+		"ChangeResult":       client.ChangeResult{},
+		"Message":            client.Message{},
+		"MessageVersion":     client.MessageVersion{},
 		"Rejected":           client.Rejected{},
 		"Rejection":          client.Rejection{},
 		"Release":            client.Release{},
@@ -115,8 +118,11 @@ func TestFieldsMatchDescription(t *testing.T) {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
 	}
+	change := properties(schemas["MessageChange"].Value)
+	delete(change, "body") // another name of html
+	require.Equal(t, change, members(reflect.TypeFor[client.MessageChange]()))
 	batch := properties(schemas["NewBatch"].Value)
-	delete(batch, "body") // another name of html
+	delete(batch, "body")
 	require.Equal(t, batch, members(reflect.TypeFor[client.NewBatch]()))
 	provider := schemas["Provider"].Value.Properties
 	require.Equal(t, properties(provider["health"].Value), members(reflect.TypeFor[client.Health]()))
@@ -148,6 +154,10 @@ var lists = map[string]string{
 	"listSuppressions": "suppressions",
 	"listTemplates":    "templates",
 	"templateVersions": "versions",
+}
+
+func init() {
+	openapi3filter.RegisterBodyDecoder("application/x-ndjson", openapi3filter.FileBodyDecoder)
 }
 
 func newRecorder(t *testing.T) (*recorder, *client.Client) {
@@ -212,6 +222,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	several := []client.NewBatch{batch, batch}
 	require.NoError(t, err(c.CreateMessages(ctx, several, client.IdempotencyKey("k"), client.Permissive())))
 	require.NoError(t, err(c.PlanMessages(ctx, several)))
+	require.NoError(t, err(c.PutMessages(ctx, slices.Values([]client.MessageChange{{ID: "a"}}), client.Strict())))
+	require.NoError(t, err(c.Message(ctx, "a/b c")))
 	for _, err := range c.Rejected(ctx, "id", client.ListOptions{}) {
 		require.NoError(t, err)
 	}

@@ -53,6 +53,8 @@ type Log struct {
 	Timeline []Moment  `json:"timeline,omitempty"`
 	// Metadata is that of the recipient.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// MessageID is your id of the message, if you gave it one.
+	MessageID string `json:"message_id,omitempty"`
 	// LeftOut has what providers that were tried could not carry of the message.
 	LeftOut []LeftOut `json:"left_out,omitempty"`
 }

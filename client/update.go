@@ -32,6 +32,8 @@ type Update struct {
 	// Log is the ID of the log, and Number that of the update: the changes of a log are 1, 2, 3, …, and so are its events.
 	Log    string `json:"log"`
 	Number int    `json:"number"`
+	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.
+	ID string `json:"id,omitempty"`
 	// Batch is the ID of the log's batch.
 	Batch string `json:"batch"`
 	// State is empty if the update is an event, and Event is empty if it is a change.

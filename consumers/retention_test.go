@@ -1,12 +1,15 @@
 package consumers
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/clientid"
 )
 
 // TestRetention: the content and the addresses of an old batch are removed, and its states are
@@ -61,6 +64,64 @@ func TestRetention(t *testing.T) {
 	r.announce(old[0])
 	require.Eventually(t, func() bool { return r.idle() }, patience, 5*time.Millisecond)
 	require.Equal(t, calls, p.count())
+}
+
+// TestRetentionOfClientIDs: the ids of messages go with the logs of their last version, also those of recipients that
+// were erased before. Their digests are kept as long as the logs.
+func TestRetentionOfClientIDs(t *testing.T) {
+	t.Parallel()
+	p := newScripted("sg", always(models.Accepted))
+	cfg := fast()
+	cfg.FinalEventWait, cfg.KeepLogs = time.Hour, 200*24*time.Hour
+	r := newRig(t, cfg, nil, p)
+	ctx := t.Context()
+	r.known()
+	ids := []string{"a", "b", "c"}
+	b := r.batch(3, true, func(b *models.Batch, rs []models.Recipient) {
+		b.ClientIDs = true
+		for i := range rs {
+			rs[i].ClientID = ids[i]
+		}
+	})
+	require.EqualValues(t, 3, r.done(b).Summary().Success)
+	messages := func(want ...string) {
+		t.Helper()
+		there, err := clientid.Read(ctx, r.store, r.user, ids)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(there)))
+	}
+	rows := map[string]clientid.Message{}
+	for i, id := range ids {
+		var m clientid.Message
+		rows[id] = m.Add(clientid.Version{Log: b.ID.Log(i + 1), Hash: "h"})
+	}
+	_, err := clientid.Put(ctx, r.store, r.user, rows)
+	require.NoError(t, err)
+	there, err := clientid.Read(ctx, r.store, r.user, []string{"c"})
+	require.NoError(t, err)
+	newer := there["c"]
+	newer = newer.Add(clientid.Version{Log: models.NewBatchID(time.Now()).Log(1), Hash: "h"})
+	lost, err := clientid.Put(ctx, r.store, r.user, map[string]clientid.Message{"c": newer})
+	require.NoError(t, err)
+	require.Empty(t, lost)
+
+	rs, err := r.store.Recipients(ctx, b.ID)
+	require.NoError(t, err)
+	require.NoError(t, clientid.Remember(ctx, r.store, b.ID, rs[:1])) // an erasure notes it before
+	_, err = r.store.Erase(ctx, b.ID, rs[0].Email)
+	require.NoError(t, err)
+	messages("a", "b", "c")
+	require.NoError(t, r.engine.Purge(ctx, time.Now().Add(91*24*time.Hour)))
+	_, err = r.store.Recipients(ctx, b.ID)
+	require.ErrorIs(t, err, models.ErrNotFound)
+	messages("a", "b", "c")
+	require.NoError(t, r.engine.Purge(ctx, time.Now().Add(300*24*time.Hour)))
+	_, err = r.store.Batch(ctx, b.ID)
+	require.ErrorIs(t, err, models.ErrNotFound)
+	messages("c") // it has a newer version
+	left, err := r.store.Documents(ctx, b.ID.String(), "message-keys", "", 10)
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 // TestPurgeOfUnfinishedBatch: the content of an old batch that is unfinished is removed later, even

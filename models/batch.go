@@ -163,6 +163,7 @@ type Batch struct {
 	DeliverAt        time.Time       `json:"deliver_at,omitzero"`   // nothing is handed over earlier
 	Window           *SendWindow     `json:"send_window,omitempty"` // nil: mail may leave at any time
 	ExpiresAt        time.Time       `json:"expires_at"`            // nothing is handed over later
+	ClientIDs        bool            `json:"client_ids,omitempty"`  // its recipients have a ClientID
 	Redacted         bool            `json:"redacted,omitempty"`    // content and recipients were removed by retention
 	Damaged          bool            `json:"-"`                     // the batch cannot be read; only ID and User are set
 }
@@ -230,7 +231,8 @@ type Recipient struct {
 	Email    string            `json:"email"`
 	Name     string            `json:"name,omitempty"`
 	Vars     map[string]string `json:"vars,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"` // the sender's own, told with the log
+	Metadata map[string]string `json:"metadata,omitempty"`  // the sender's own, told with the log
+	ClientID string            `json:"client_id,omitempty"` // of the message, if its sender gave it one
 }
 
 // Chunk is up to 1,000 recipients (or MaxChunkBytes) of a batch that are stored,
@@ -246,7 +248,7 @@ const MaxChunkBytes = 1 << 20
 
 // Size estimates the bytes of r in a chunk.
 func (r *Recipient) Size() int {
-	n := len(r.Email) + len(r.Name) + 8
+	n := len(r.Email) + len(r.Name) + len(r.ClientID) + 8
 	for _, values := range []map[string]string{r.Vars, r.Metadata} {
 		for k, v := range values {
 			n += len(k) + len(v) + 4

@@ -49,6 +49,10 @@ type Entry struct {
 // ReleasedManually is why the attempt after a release is made.
 const ReleasedManually = "released manually"
 
+// Replaced is the detail of the cancellation of a log whose message its sender has changed. Another log
+// follows it.
+const Replaced = "replaced by an update of the message"
+
 // Token is a random name of one append.
 type Token [16]byte
 

@@ -117,7 +117,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.passesUnsubscribes(&b)
-		giveBack, err := s.takeQuota(ctx, who, &b)
+		giveBack, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
 		if err != nil {
 			return Accepted{}, err
 		}

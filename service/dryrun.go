@@ -289,3 +289,67 @@ func (s *Service) providerOf(name string) models.Provider {
 	}
 	return models.Provider{}
 }
+
+// MessagesPlan is what would happen to the messages of a request.
+type MessagesPlan struct {
+	DryRun bool `json:"dry_run"` // true
+	MessageResults
+	Batches []MessageBatch `json:"batches"`
+}
+
+// MessageBatch is a batch that messages would become.
+type MessageBatch struct {
+	Messages []int  `json:"messages"` // their indexes
+	Plan     DryRun `json:"plan"`
+}
+
+// TryMessages is TryBatch for several messages.
+func (s *Service) TryMessages(ctx context.Context, who Caller, ms []Message, permissive bool) (MessagesPlan, error) {
+	now := time.Now()
+	all, err := s.checkMessages(ctx, who, ms)
+	if err == nil {
+		err = s.allowMessages(ctx, who, all, now)
+	}
+	if err == nil {
+		err = refusal(all, permissive)
+	}
+	if err != nil {
+		return MessagesPlan{}, err
+	}
+	w, err := s.waiting(ctx)
+	if err != nil {
+		return MessagesPlan{}, err
+	}
+	out := MessagesPlan{DryRun: true, Batches: []MessageBatch{}}
+	out.Results = make([]MessageResult, len(all))
+	for _, group := range groupsOf(all) {
+		var b MessageBatch
+		var ins []*intake.Builder
+		var batch models.Batch
+		for _, m := range group {
+			if m.wrong != nil {
+				out.Rejected++
+				out.Results[m.index] = m.reject(nil)
+				out.Results[m.index].Detail = fieldOf(m.wrong).Detail
+				continue
+			}
+			if len(ins) == 0 {
+				batch = m.batch
+			}
+			out.Accepted++
+			out.Results[m.index] = MessageResult{Index: m.index, Status: MessageAccepted}
+			ins, b.Messages = append(ins, m.in), append(b.Messages, m.index)
+		}
+		if len(ins) == 0 {
+			continue
+		}
+		if err := ins[0].Join(&batch, ins[1:]); err != nil {
+			return MessagesPlan{}, err
+		}
+		if b.Plan, err = s.plan(ctx, who, w, ins[0], batch, now); err != nil {
+			return MessagesPlan{}, err
+		}
+		out.Batches = append(out.Batches, b)
+	}
+	return out, nil
+}

@@ -90,18 +90,17 @@ func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err er
 	return end, limitError(err)
 }
 
-// takeQuota takes a batch from the quotas of its user. If the batch is not stored after
-// all, giveBack returns it.
-func (s *Service) takeQuota(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+// takeQuota takes batches with recipients from the quotas of the caller. If they are not stored after
+// all, giveBack returns them.
+func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches int64) (giveBack func(), err error) {
 	subjects, err := s.subjects(ctx, who)
 	if err != nil {
 		return nil, err
 	}
-	n := int64(b.Recipients)
 	giveBack, err = s.quotas.Take(ctx, subjects, []quota.Amount{
-		{Limit: models.RecipientsPerHour, N: n},
-		{Limit: models.RecipientsPerDay, N: n},
-		{Limit: models.BatchesPerDay, N: 1},
+		{Limit: models.RecipientsPerHour, N: recipients},
+		{Limit: models.RecipientsPerDay, N: recipients},
+		{Limit: models.BatchesPerDay, N: batches},
 	})
 	return giveBack, limitError(err)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -30,7 +31,8 @@ type LogView struct {
 	Copies      int             `json:"copies"`          // known deliveries
 	Waits       *models.Wait    `json:"waits,omitempty"` // what it waits for; nil if it has ended
 
-	Metadata map[string]string `json:"metadata,omitempty"` // of the recipient
+	Metadata  map[string]string `json:"metadata,omitempty"`   // of the recipient
+	MessageID string            `json:"message_id,omitempty"` // the sender's own, if it gave one
 }
 
 // viewLog returns a log of a batch as it is shown. wait is what it waits for, or nil.
@@ -53,6 +55,7 @@ func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View,
 		Copies:      st.Copies,
 		Waits:       wait,
 		Metadata:    r.Metadata,
+		MessageID:   r.ClientID,
 	}
 	for _, t := range v.Tries(id.Recipient()) {
 		out.Providers[t.Provider] = out.Providers[t.Provider] || t.Verdict == models.VerdictDelivered
@@ -408,4 +411,49 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		m.Requests = append(m.Requests, shown)
 	}
 	return m, nil
+}
+
+// MessageView is a message that its sender gave an id.
+type MessageView struct {
+	ID      string           `json:"id"`
+	Log     LogStory         `json:"log"`     // as it is now
+	History []MessageVersion `json:"history"` // all versions that are kept, oldest first
+}
+
+// MessageVersion is a version of a message.
+type MessageVersion struct {
+	Log    models.ID     `json:"log"`
+	Batch  models.ID     `json:"batch"`
+	At     time.Time     `json:"at"` // when it was accepted
+	State  models.State  `json:"state"`
+	Reason models.Reason `json:"reason,omitempty"`
+	Detail string        `json:"detail,omitempty"`
+}
+
+// Message returns the message with an id of the caller.
+func (s *Service) Message(ctx context.Context, who Caller, id string) (out MessageView, err error) {
+	there, err := clientid.Read(ctx, s.store, who.User, []string{id})
+	if err != nil {
+		return out, storeError("read message", err)
+	}
+	out.ID = id
+	for _, v := range there[id].Versions {
+		c, err := s.Stories(ctx, who, v.Log)
+		var e *Error
+		if errors.As(err, &e) && e.Kind == NotFound {
+			continue // it was never stored, or is not kept any more
+		}
+		if err == nil {
+			out.Log, err = c.Log(v.Log)
+		}
+		if err != nil {
+			return out, err
+		}
+		l := &out.Log
+		out.History = append(out.History, MessageVersion{v.Log, l.BatchID, l.CreatedAt, l.State, l.Reason, l.Detail})
+	}
+	if len(out.History) == 0 {
+		return out, notFound("message")
+	}
+	return out, nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/changes"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -356,66 +357,88 @@ func (s *Service) logsByAddress(
 	return logs, nil
 }
 
-// MessagesPlan is what would happen to the messages of a request.
-type MessagesPlan struct {
-	DryRun bool `json:"dry_run"` // true
-	MessageResults
-	Batches []MessageBatch `json:"batches"`
+// PutMessages carries out records about messages: read decodes a record, and fill fills a builder with the content of
+// the first of some records and the recipients of all. After an error a part of them may be carried out. A repeat of
+// the request does the rest and changes nothing else.
+func (s *Service) PutMessages(
+	ctx context.Context, who Caller, rs *intake.Records, strict bool, r RecordReader,
+) ([]changes.Result, error) {
+	if err := s.checkDisk(); err != nil {
+		return nil, err
+	}
+	c := changes.Changes{
+		Store:  s.store,
+		Sender: &messageSender{s, who, time.Now()},
+		User:   who.User,
+		Strict: strict,
+		Wait:   s.cfg.MessageWait,
+		Read:   r.Read,
+
+		MaxRecipients: s.cfg.MaxRecipients,
+		Begin: func(rs []*changes.Record) (*intake.Builder, error) {
+			b := s.NewIntake(ctx, who)
+			b.Permit()
+			b.AllowDuplicates = true // messages with different ids are different messages
+			err := r.Fill(b, rs)
+			if err != nil {
+				b.Close()
+			}
+			return b, err
+		},
+	}
+	out, err := c.Do(ctx, rs)
+	var e *Error
+	if errors.As(err, &e) && e.Code == "store_unavailable" {
+		e.Detail = "The store cannot be reached. A part of the records may be carried out; repeat the request to do the rest."
+	}
+	return out, err
 }
 
-// MessageBatch is a batch that messages would become.
-type MessageBatch struct {
-	Messages []int  `json:"messages"` // their indexes
-	Plan     DryRun `json:"plan"`
+// RecordReader reads the records of a request.
+type RecordReader struct {
+	Read func(raw []byte) *changes.Record
+	Fill func(b *intake.Builder, rs []*changes.Record) error
 }
 
-// TryMessages is TryBatch for several messages.
-func (s *Service) TryMessages(ctx context.Context, who Caller, ms []Message, permissive bool) (MessagesPlan, error) {
-	now := time.Now()
-	all, err := s.checkMessages(ctx, who, ms)
-	if err == nil {
-		err = s.allowMessages(ctx, who, all, now)
+// messageSender implements changes.Sender for a request.
+type messageSender struct {
+	svc *Service
+	who Caller
+	at  time.Time // of the request
+}
+
+// Check implements changes.Sender.
+func (m *messageSender) Check(ctx context.Context, in *intake.Builder) (models.Batch, error) {
+	if err := m.svc.useTemplate(ctx, m.who, in); err != nil {
+		return models.Batch{}, err
 	}
-	if err == nil {
-		err = refusal(all, permissive)
+	b, err := in.Check()
+	if err = cmp.Or(ctx.Err(), err); err == nil {
+		err = m.svc.allowed(ctx, m.who, in, &b, m.at)
 	}
-	if err != nil {
-		return MessagesPlan{}, err
+	b.PassUnsubscribes = m.who.passesUnsubscribes(&b)
+	return b, err
+}
+
+// Take implements changes.Sender.
+func (m *messageSender) Take(ctx context.Context, recipients, batches int) (giveBack func(), err error) {
+	return m.svc.takeQuota(ctx, m.who, int64(recipients), int64(batches))
+}
+
+// Send implements changes.Sender.
+func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error) {
+	err = m.svc.storeBatch(ctx, b, in)
+	switch {
+	case errors.Is(err, models.ErrNotFound):
+		return true, nil
+	case err != nil:
+		return false, storeError("store messages", err)
 	}
-	w, err := s.waiting(ctx)
-	if err != nil {
-		return MessagesPlan{}, err
-	}
-	out := MessagesPlan{DryRun: true, Batches: []MessageBatch{}}
-	out.Results = make([]MessageResult, len(all))
-	for _, group := range groupsOf(all) {
-		var b MessageBatch
-		var ins []*intake.Builder
-		var batch models.Batch
-		for _, m := range group {
-			if m.wrong != nil {
-				out.Rejected++
-				out.Results[m.index] = m.reject(nil)
-				out.Results[m.index].Detail = fieldOf(m.wrong).Detail
-				continue
-			}
-			if len(ins) == 0 {
-				batch = m.batch
-			}
-			out.Accepted++
-			out.Results[m.index] = MessageResult{Index: m.index, Status: MessageAccepted}
-			ins, b.Messages = append(ins, m.in), append(b.Messages, m.index)
-		}
-		if len(ins) == 0 {
-			continue
-		}
-		if err := ins[0].Join(&batch, ins[1:]); err != nil {
-			return MessagesPlan{}, err
-		}
-		if b.Plan, err = s.plan(ctx, who, w, ins[0], batch, now); err != nil {
-			return MessagesPlan{}, err
-		}
-		out.Batches = append(out.Batches, b)
-	}
-	return out, nil
+	m.svc.accepted(b)
+	return false, nil
+}
+
+// Changed implements changes.Sender.
+func (m *messageSender) Changed(chunk models.ID, lane models.Lane) {
+	m.svc.announce[lane].AddChunk(chunk, lane)
 }

@@ -45,6 +45,7 @@ type Config struct {
 	Recheck         time.Duration    // time until the agenda first checks a batch; default 1 minute
 	IntakeTime      time.Duration    // how long a batch may take to store; default 10 minutes
 	RetryTime       time.Duration    // how long a write with an unknown outcome is retried; default 30 seconds
+	MessageWait     time.Duration    // how long a cut-off request for messages is waited for; default 2 seconds
 	UrgentUpTo      int              // batches of at most this many recipients are urgent by default; default 100
 	IdempotencyTime time.Duration    // how long idempotency keys are kept; default 24 hours
 	InboxKeep       time.Duration    // how long webhook posts are kept; default 7 days
@@ -91,6 +92,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryTime <= 0 {
 		c.RetryTime = 30 * time.Second
+	}
+	if c.MessageWait <= 0 {
+		c.MessageWait = 2 * time.Second
 	}
 	if c.UrgentUpTo <= 0 {
 		c.UrgentUpTo = 100

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -45,6 +46,9 @@ func (r *Retention) purgeLogs(ctx context.Context, user string, day time.Time) (
 					return n, err
 				}
 				dropped = of
+			}
+			if err := clientid.Forget(ctx, r.store, user, id); err != nil {
+				return n, err
 			}
 			if err := r.store.Purge(ctx, user, id); err != nil {
 				return n, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
@@ -34,12 +35,14 @@ type Config struct {
 // Store is the part of models.Store that the purge needs.
 type Store interface {
 	models.FeedStore
+	models.DocumentStore
 	Users(ctx context.Context) ([]models.User, error)
 	Keys(ctx context.Context, user string) ([]models.Key, error)
 	RemoveKey(ctx context.Context, user, key string) error
 	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
 	Redact(ctx context.Context, batch models.ID) error
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
+	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
 	BatchIDs(ctx context.Context, user string, before models.ID, limit int) ([]models.ID, error)
 	Purge(ctx context.Context, user string, batch models.ID) error
 	DropSums(ctx context.Context, user string, t time.Time) error
@@ -165,7 +168,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 			if b.Redacted {
 				continue
 			}
-			if err := r.store.Redact(ctx, b.ID); err != nil && !errors.Is(err, models.ErrNotFound) {
+			if err := r.redact(ctx, b); err != nil && !errors.Is(err, models.ErrNotFound) {
 				return n, err
 			}
 			n++
@@ -179,6 +182,20 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 		failed = append(failed, r.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
 	}
 	return n, errors.Join(failed...)
+}
+
+// redact removes the content and the recipients of a batch.
+func (r *Retention) redact(ctx context.Context, b *models.Batch) error {
+	for n := 0; b.ClientIDs && n < b.Chunks; n++ {
+		rs, err := r.store.Recipients(ctx, b.ID.Chunk(n))
+		if err == nil {
+			err = clientid.Remember(ctx, r.store, b.ID.Chunk(n), rs)
+		}
+		if err != nil && !errors.Is(err, models.ErrNotFound) { // an earlier run has removed them
+			return err
+		}
+	}
+	return r.store.Redact(ctx, b.ID)
 }
 
 // lastPurged returns the batch with which the last complete run for a user began; zero: there

@@ -15,7 +15,11 @@ func TestRecipientsRoundTrip(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		one := rapid.Custom(func(t *rapid.T) models.Recipient {
-			r := models.Recipient{Email: rapid.String().Draw(t, "email"), Name: rapid.String().Draw(t, "name")}
+			r := models.Recipient{
+				Email:    rapid.String().Draw(t, "email"),
+				Name:     rapid.String().Draw(t, "name"),
+				ClientID: rapid.String().Draw(t, "client id"),
+			}
 			if vars := rapid.MapOfN(rapid.String(), rapid.String(), 0, 5).Draw(t, "vars"); len(vars) > 0 {
 				r.Vars = vars
 			}

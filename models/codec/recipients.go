@@ -26,7 +26,8 @@ func AppendRecipient(b []byte, r *models.Recipient) []byte {
 	b = appendText(b, r.Email)
 	b = appendText(b, r.Name)
 	b = appendTexts(b, r.Vars)
-	return appendTexts(b, r.Metadata)
+	b = appendTexts(b, r.Metadata)
+	return appendText(b, r.ClientID)
 }
 
 func appendTexts(b []byte, texts map[string]string) []byte {
@@ -90,7 +91,7 @@ type textDecoder struct {
 }
 
 func (d *textDecoder) recipient() models.Recipient {
-	return models.Recipient{Email: d.text(), Name: d.text(), Vars: d.texts(), Metadata: d.texts()}
+	return models.Recipient{Email: d.text(), Name: d.text(), Vars: d.texts(), Metadata: d.texts(), ClientID: d.text()}
 }
 
 // texts reads a map, which is nil if it is empty.

@@ -15,7 +15,8 @@ import (
 // Described is an update as users see it, with what they gave along with the mail.
 type Described struct {
 	Log      models.ID        `json:"log"`
-	Number   int              `json:"number"` // the changes of the state of a log are 1, 2, 3, …, and so are its events
+	ID       string           `json:"id,omitempty"` // of the message, if its sender gave it one; kept with the content
+	Number   int              `json:"number"`       // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	Batch    models.ID        `json:"batch"`
 	State    models.State     `json:"state,omitempty"` // there is none if it is an event
 	Event    models.EventKind `json:"event,omitempty"`
@@ -107,8 +108,13 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 			Metadata: b.Metadata,
 			Tags:     b.Tags,
 		}
-		if n := u.Log.Recipient(); n <= len(recipients) && len(recipients[n-1].Metadata) > 0 {
-			out[i].Metadata = merged(b.Metadata, recipients[n-1].Metadata)
+		n := u.Log.Recipient()
+		if n > len(recipients) {
+			continue
+		}
+		r := &recipients[n-1]
+		if out[i].ID = r.ClientID; len(r.Metadata) > 0 {
+			out[i].Metadata = merged(b.Metadata, r.Metadata)
 		}
 	}
 	return nil

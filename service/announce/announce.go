@@ -50,13 +50,21 @@ func New(b Broker, log *slog.Logger) *Announcer {
 // rest.
 func (a *Announcer) Add(batch models.ID, chunks int, lane models.Lane) {
 	for n := range chunks {
-		select {
-		case a.queue <- models.Message{Kind: models.BatchMessage, ID: batch.Chunk(n), Lane: lane}:
-		default:
+		if !a.AddChunk(batch.Chunk(n), lane) {
 			a.log.Warn("queue of announcements is full; the agenda announces the rest of the batch",
 				"batch_id", batch.String(), "chunk", n)
 			return
 		}
+	}
+}
+
+// AddChunk queues a message for a chunk, unless the queue is full.
+func (a *Announcer) AddChunk(chunk models.ID, lane models.Lane) bool {
+	select {
+	case a.queue <- models.Message{Kind: models.BatchMessage, ID: chunk, Lane: lane}:
+		return true
+	default:
+		return false
 	}
 }
 

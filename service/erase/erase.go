@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/clientid"
 )
 
 // Store is the part of models.Store that an erasure needs.
 type Store interface {
+	models.DocumentStore
 	Users(ctx context.Context) ([]models.User, error)
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
 	Batches(ctx context.Context, user string, before models.ID, limit int) ([]models.Batch, error)
@@ -227,6 +229,12 @@ func (r *run) chunks(ctx context.Context, b *models.Batch) (more bool, err error
 func (r *run) erase(ctx context.Context, b *models.Batch, chunk models.ID) error {
 	rs, err := r.Store.Recipients(ctx, chunk)
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return err
+	}
+	old := slices.DeleteFunc(slices.Clone(rs), func(to models.Recipient) bool {
+		return !strings.EqualFold(to.Email, r.Address)
+	})
+	if err := clientid.Remember(ctx, r.Store, chunk, old); err != nil {
 		return err
 	}
 	found := models.EraseRecipients(rs, r.Address)

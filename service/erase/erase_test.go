@@ -32,7 +32,7 @@ func TestErasure(t *testing.T) {
 			for k := 1; k >= 0; k-- {
 				c := models.Chunk{ID: b.ID.Chunk(k), Recipients: []models.Recipient{
 					{Email: fmt.Sprint("other", k, "@x.test"), Name: "Other"},
-					{Email: "Ann@x.test", Name: "Ann", Vars: map[string]string{"city": "Łódź"}}}}
+					{Email: "Ann@x.test", Name: "Ann", Vars: map[string]string{"city": "Łódź"}, ClientID: "ann-1"}}}
 				if k == 1 {
 					require.NoError(t, store.PutChunk(ctx, c))
 				} else {
@@ -77,6 +77,10 @@ func TestErasure(t *testing.T) {
 		rs, err := store.Recipients(ctx, id)
 		require.NoError(t, err)
 		require.Equal(t, models.Recipient{}, rs[1])
+		noted, err := store.Documents(ctx, id.Batch().String(), "message-keys", "", 10)
+		require.NoError(t, err)
+		require.Len(t, noted, 2, "so that the purge of the logs finds the message")
+		require.NotContains(t, string(noted[0].Value), "ann")
 		require.Equal(t, "Other", rs[0].Name)
 		_, facts, err := store.Record(ctx, id)
 		require.NoError(t, err)

@@ -215,6 +215,7 @@ type Recipient struct {
 	Vars        map[string]string
 	JSON        []string // names of variables whose value is JSON that is not a string
 	Metadata    map[string]string
+	ClientID    string // of the message
 	Pointer     string // JSON pointer of the address, relative to the recipient
 	Flawed      bool   // the caller has reported mistakes in it
 }
@@ -260,7 +261,7 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Flawed || b.Found() > before {
 		return b.checkRejected()
 	}
-	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata}
+	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata, ClientID: r.ClientID}
 	return spoolError(b.spool.add(place{index: at, row: b.row, json: r.JSON}, &to))
 }
 
