@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/csv"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/changes"
 )
 
 func (c *cli) batchCommand() *cobra.Command {
@@ -334,4 +338,93 @@ func orUnknown(n *int) string {
 		return "unknown"
 	}
 	return fmt.Sprint(*n)
+}
+
+func (c *cli) messageCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "message", Short: "Messages by ids that their sender chose"}
+	var user string
+	cmd.PersistentFlags().StringVar(
+		&user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
+	cmd.AddCommand(c.putMessages(&user), c.showMessage(&user))
+	return cmd
+}
+
+// asUser calls do with the service and a caller who sends as a user.
+func (c *cli) asUser(
+	cmd *cobra.Command, user string, do func(ctx context.Context, svc *service.Service, who service.Caller) error,
+) error {
+	return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+		u, err := c.sendingUser(ctx, svc, user)
+		if err != nil {
+			return err
+		}
+		who := c.operator()
+		who.User = u.ID
+		return explain(do(ctx, svc, who))
+	})
+}
+
+func (c *cli) putMessages(user *string) *cobra.Command {
+	var strict bool
+	put := &cobra.Command{
+		Use:   "put FILE",
+		Short: "Create, change and cancel messages as a file says",
+		Long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that ends
+in .json. It may be repeated: the same file again changes nothing. What becomes of each record is printed. The exit
+code is 1 if one is rejected.`,
+		Args: takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := os.Open(c.path(args[0]))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = file.Close() }() // it was only read
+			return c.asUser(cmd, *user, func(ctx context.Context, svc *service.Service, who service.Caller) error {
+				results, err := api.PutMessages(ctx, svc, who, api.Records{
+					Body:   file,
+					Lines:  !strings.EqualFold(filepath.Ext(args[0]), ".json"),
+					Strict: strict,
+				})
+				if err != nil {
+					return err
+				}
+				rejected := false
+				for _, r := range results {
+					rejected = rejected || r.Status == changes.Rejected
+					log := ""
+					if !r.Log.IsZero() {
+						log = r.Log.String()
+					}
+					fmt.Fprintln(c.out, words(r.ID, string(r.Status), log, r.Code, r.Pointer, r.Detail))
+				}
+				if rejected {
+					return exitCode(1)
+				}
+				return nil
+			})
+		},
+	}
+	put.Flags().BoolVar(&strict, "strict", false, "change nothing if a record is rejected")
+	return put
+}
+
+func (c *cli) showMessage(user *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show the versions of a message, and the story of the present one",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.asUser(cmd, *user, func(ctx context.Context, svc *service.Service, who service.Caller) error {
+				m, err := svc.Message(ctx, who, args[0])
+				if err != nil {
+					return orMissing(err, "message", args[0])
+				}
+				for _, v := range m.History {
+					fmt.Fprintln(c.out, words(v.At.Format(time.RFC3339), v.Log.String(), string(v.State), string(v.Reason), v.Detail))
+				}
+				printStory(c.out, &m.Log)
+				return nil
+			})
+		},
+	}
 }

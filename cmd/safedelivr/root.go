@@ -85,7 +85,8 @@ func (c *cli) addCommands(root *cobra.Command) {
 	}
 	add("run", "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
-	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.templateCommand(), c.webhookCommand())
+	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
+		c.webhookCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
@@ -109,7 +110,7 @@ func (c *cli) path(name string) string {
 // handedOver are the commands that another process may hand over to the server.
 func handedOver() app.Commands {
 	return app.Commands{
-		Names: []string{"user", "key", "login", "send", "batch", "log", "release", "provider", "block", "suppression",
+		Names: []string{"user", "key", "login", "send", "batch", "log", "message", "release", "provider", "block", "suppression",
 			"template", "queues", "parked", "workers", "audit", "check", "replay", "hold", "erase", "names"},
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -70,4 +72,29 @@ func TestUpdatesCommand(t *testing.T) {
 	require.Eventually(t, shows(second.Log(1)), 10*time.Second, time.Millisecond)
 	stop()
 	require.Zero(t, <-ended, e.String())
+}
+
+// TestMessageCommands creates and cancels messages as a file says, and shows one.
+func TestMessageCommands(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	file := filepath.Join(t.TempDir(), "messages")
+	record := `{"id": "a", "from": "shop@example.com", "to": "ann@example.com", "subject": "Hi", "text": "t"}`
+	require.NoError(t, os.WriteFile(file, []byte(record+"\n"), 0o600))
+	for _, status := range []string{"accepted", "unchanged"} {
+		out, _ := d.run("message put --user ada " + file)
+		require.Regexp(t, `^a  `+status+`  \S{36}\n$`, out)
+	}
+	list := file + ".json"
+	require.NoError(t, os.WriteFile(list, []byte(`[{"id": "a", "action": "cancel"}, {"id": "b", "action": "cancel"}]`), 0o600))
+	fails := func(args, want string) {
+		var o, e lines
+		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields("message put " + args + list), server: d.server}
+		require.Equal(t, 1, c.run(t.Context()), e.String())
+		require.Regexp(t, want, o.String())
+	}
+	fails("--strict ", `(?s)^a  rejected  other_rejected .*b  rejected  not_found`)
+	fails("", `(?s)^a  cancelled .*b  rejected  not_found`)
+	out, _ := d.run("message show a")
+	require.Regexp(t, `(?s)cancelled  cancelled  the sender has cancelled the message\nann@example.com  cancelled`, out)
 }
