@@ -150,6 +150,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Worker:   cfg.Worker + "/" + cfg.life,
 		Client:   cfg.EndpointClient,
 		Disabled: func(user string) bool { return e.follower.Rules().Disabled(user) != nil },
+		Posted:   func(c endpoints.Class) { e.metrics.posts.WithLabelValues(string(c)).Inc() },
 		Logger:   cfg.Logger,
 	}, e.store)
 }

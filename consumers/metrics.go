@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
+	"github.com/safedelivr/safedelivr/consumers/endpoints"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
@@ -25,6 +26,7 @@ type metrics struct {
 	changes    *prometheus.CounterVec   // state, reason
 	events     *prometheus.CounterVec   // provider, event
 	refused    *prometheus.CounterVec   // provider, why
+	posts      *prometheus.CounterVec   // class
 	doubles    prometheus.Counter
 
 	doubled, difference prometheus.Gauge
@@ -90,6 +92,8 @@ func newMetrics(ps *provider.Set) *metrics {
 			"event",
 		),
 		refused: counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
+		posts: counter("endpoint_posts_total", "Posts of updates to the endpoints of users, by the class of their answer.",
+			"class"),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "safedelivr",
 			Name:      "possible_duplicates_total",
@@ -120,13 +124,16 @@ func newMetrics(ps *provider.Set) *metrics {
 		}
 	}
 	m.changes.WithLabelValues(string(models.Success), "")
+	for _, class := range endpoints.Classes {
+		m.posts.WithLabelValues(string(class))
+	}
 	return m
 }
 
 // register registers the metrics, and s for those that are read on request.
 func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
-	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.doubles,
-		m.unknown, m.doubled, m.difference, s)
+	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.posts,
+		m.doubles, m.unknown, m.doubled, m.difference, s)
 }
 
 // observer counts calls and events in the metrics, the history and the flows.
@@ -282,6 +289,13 @@ var (
 		nil,
 		nil,
 	)
+	postDesc = prometheus.NewDesc(
+		"safedelivr_endpoint_lag_seconds",
+		"Age of the oldest update that this worker has to post to an endpoint whose newest post was accepted (active) or "+
+			"was not (failing).",
+		[]string{"state"},
+		nil,
+	)
 )
 
 // Describe implements prometheus.Collector.
@@ -289,7 +303,7 @@ func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		depthDesc, oldDesc, stateDesc, refuseDesc,
 		limitDesc, shareDesc, callsDesc, mineDesc,
-		workDesc, inboxDesc, lateDesc, feedDesc,
+		workDesc, inboxDesc, lateDesc, feedDesc, postDesc,
 	} {
 		ch <- d
 	}
@@ -344,6 +358,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	put(inboxDesc, inbox.Seconds())
 	put(lateDesc, agenda.Seconds())
 	put(feedDesc, e.rollup.Lag(time.Now()).Seconds())
+	active, failing := e.endpoints.Lags(time.Now())
+	put(postDesc, active.Seconds(), "active")
+	put(postDesc, failing.Seconds(), "failing")
 }
 
 // watched sets the gauges to the results of the newest round of checks.

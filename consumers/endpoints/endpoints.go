@@ -45,7 +45,9 @@ type Config struct {
 	Delays []time.Duration // before the retries of a post; default Delays
 	// Disabled reports whether a user is disabled: then nothing is posted. nil: no user is.
 	Disabled func(user string) bool
-	Logger   *slog.Logger
+	// Posted is called after each post; nil: nothing is.
+	Posted func(Class)
+	Logger *slog.Logger
 }
 
 // Store is the part of models.Store that a Poster needs.
@@ -67,8 +69,9 @@ type Poster struct {
 
 	tell *feed.Describer
 
-	mu      sync.Mutex
-	running map[string]bool // by key of the endpoint
+	mu       sync.Mutex
+	running  map[string]bool    // by key of the endpoint
+	backlogs map[string]backlog // of those that this process posts to
 }
 
 // New returns a Poster.
@@ -79,13 +82,17 @@ func New(cfg Config, store Store) *Poster {
 	if cfg.Disabled == nil {
 		cfg.Disabled = func(string) bool { return false }
 	}
+	if cfg.Posted == nil {
+		cfg.Posted = func(Class) {}
+	}
 	return &Poster{
-		cfg:     cfg,
-		log:     cfg.Logger,
-		store:   store,
-		tails:   feed.NewTails(store),
-		tell:    feed.NewDescriber(store),
-		running: map[string]bool{},
+		cfg:      cfg,
+		log:      cfg.Logger,
+		store:    store,
+		tails:    feed.NewTails(store),
+		tell:     feed.NewDescriber(store),
+		running:  map[string]bool{},
+		backlogs: map[string]backlog{},
 	}
 }
 
@@ -107,6 +114,7 @@ func (p *Poster) Run(ctx context.Context) {
 
 // startAll starts the work on all endpoints that this process does not work on yet.
 func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
+	listed := map[string]bool{} // those that are posted to
 	for after := ""; ; {
 		page, err := endpoint.List(ctx, p.store, "", after, pageRows)
 		if err != nil {
@@ -114,7 +122,10 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		for i := range page {
 			e := &page[i]
-			if after = e.Key(); e.Disabled == nil && !p.cfg.Disabled(e.User) && p.begin(after) {
+			if after = e.Key(); e.Disabled != nil || p.cfg.Disabled(e.User) {
+				continue
+			}
+			if listed[after] = true; p.begin(after) {
 				all.Go(func() {
 					defer p.end(e.Key())
 					if err := p.work(ctx, e); err != nil && ctx.Err() == nil {
@@ -124,6 +135,7 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 			}
 		}
 		if len(page) < pageRows {
+			p.keepBacklogs(listed)
 			return nil
 		}
 	}
@@ -160,6 +172,9 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 	for ctx.Err() == nil {
 		var err error
 		if held, err = p.store.Lease(ctx, name, p.cfg.Worker, leased); err != nil || !held {
+			if err == nil {
+				p.dropBacklog(e.Key())
+			}
 			return err
 		}
 		now, err := endpoint.Get(ctx, p.store, e.User, e.ID)

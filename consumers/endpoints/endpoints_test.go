@@ -33,6 +33,14 @@ type fixture struct {
 	head  int
 
 	disabled atomic.Value // ID of a user
+	poster   *Poster      // the newest
+	posts    sync.Map     // Class -> *atomic.Int64
+}
+
+// count returns how many posts of a class were made.
+func (f *fixture) count(c Class) int64 {
+	n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
+	return n.(*atomic.Int64).Load()
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -101,7 +109,12 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 	p := New(Config{
 		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
 		Disabled: func(user string) bool { return f.disabled.Load() == user },
+		Posted: func(c Class) {
+			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
+			n.(*atomic.Int64).Add(1)
+		},
 	}, f.store)
+	f.poster = p
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); p.Run(ctx) }()

@@ -26,6 +26,7 @@ type round struct {
 	e     *endpoint.Endpoint
 	state endpoint.State
 	until time.Time // no post begins after it
+	waits time.Time // when the first new update was written that waits; zero: none does
 }
 
 // post is a post that is to be made.
@@ -65,6 +66,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 			return next, err
 		}
 	}
+	r.p.noteBacklog(r.e.Key(), r.backlog(r.waits))
 	if tried > 0 || r.state.Next != before || version == 0 {
 		// If this fails, all of the round is posted again.
 		if err := endpoint.PutState(context.WithoutCancel(ctx), r.p.store, r.e, &r.state, version); err != nil {
@@ -166,7 +168,7 @@ func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *en
 	p = &posts[0]
 	p.tried = t.Tried
 	if end := p.end(); end.Compare(t.To) < 0 {
-		rest = &endpoint.Retry{From: end, To: t.To, Batch: t.Batch, Tried: t.Tried, At: t.At}
+		rest = &endpoint.Retry{From: end, To: t.To, Batch: t.Batch, Tried: t.Tried, Since: t.Since, At: t.At}
 	}
 	return p, rest, nil
 }
@@ -197,6 +199,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 		}
 		for i := range posts {
 			if results[i].at.IsZero() { // the round is over
+				r.waits = left[0].At
 				return true, nil
 			}
 			r.note(&posts[i], &results[i])
@@ -204,10 +207,13 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 			left = left[len(posts[i].updates):]
 		}
 		if len(left) > 0 && r.free() <= 0 {
+			r.waits = left[0].At
 			return true, nil
 		}
 	}
-	r.state.Next = page.Next
+	if r.state.Next = page.Next; page.More {
+		r.waits = page.Next.Complete
+	}
 	return page.More, nil
 }
 
@@ -279,6 +285,7 @@ func (r *round) id(p *post) string {
 
 // note records what became of a post.
 func (r *round) note(p *post, res *result) {
+	r.p.cfg.Posted(res.class())
 	s := &r.state
 	a := endpoint.Attempt{
 		At: res.at.UTC(), Post: r.id(p), Updates: len(p.updates), Tried: p.tried,
@@ -309,7 +316,8 @@ func (r *round) note(p *post, res *result) {
 	delay := max(delays[p.tried], res.answer.RetryAfter)
 	delay += time.Duration(rand.Int64N(int64(delay)/10 + 1)) //nolint:gosec // spread, no secret
 	s.Retries = append(s.Retries, endpoint.Retry{
-		From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, At: res.at.Add(delay).UTC(),
+		From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, Since: p.updates[0].At,
+		At: res.at.Add(delay).UTC(),
 	})
 }
 

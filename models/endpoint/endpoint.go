@@ -137,6 +137,7 @@ type Retry struct {
 	To    feed.Position `json:"to"`   // behind its last update
 	Batch bool          `json:"batch,omitempty"`
 	Tried int           `json:"tried"`
+	Since time.Time     `json:"since"` // when its first update was written
 	At    time.Time     `json:"at"`
 }
 
