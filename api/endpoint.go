@@ -35,7 +35,9 @@ func (s *Server) createEndpoint(c *gin.Context) {
 	}
 	who := caller(c)
 	v, replayed, err := service.Once(c.Request.Context(), s.svc, who, repeat,
-		func(ctx context.Context) (endpoints.View, error) { return s.svc.Endpoints().Create(ctx, who.User, n) })
+		func(ctx context.Context) (endpoints.View, error) {
+			return s.svc.Endpoints(who).Create(ctx, who.User, n)
+		})
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -47,13 +49,13 @@ func (s *Server) createEndpoint(c *gin.Context) {
 
 // listEndpoints is GET /v1/endpoints.
 func (s *Server) listEndpoints(c *gin.Context) {
-	list, err := s.svc.Endpoints().List(c.Request.Context(), caller(c).User)
+	list, err := s.svc.Endpoints(caller(c)).List(c.Request.Context(), caller(c).User)
 	answer(s, c, gin.H{"endpoints": list}, err)
 }
 
 // getEndpoint is GET /v1/endpoints/{id}.
 func (s *Server) getEndpoint(c *gin.Context) {
-	v, err := s.svc.Endpoints().Get(c.Request.Context(), caller(c).User, c.Param("id"))
+	v, err := s.svc.Endpoints(caller(c)).Get(c.Request.Context(), caller(c).User, c.Param("id"))
 	answer(s, c, v, err)
 }
 
@@ -64,18 +66,18 @@ func (s *Server) updateEndpoint(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	v, err := s.svc.Endpoints().Update(c.Request.Context(), caller(c).User, c.Param("id"), n)
+	v, err := s.svc.Endpoints(caller(c)).Update(c.Request.Context(), caller(c).User, c.Param("id"), n)
 	answer(s, c, v, err)
 }
 
 // removeEndpoint is DELETE /v1/endpoints/{id}.
 func (s *Server) removeEndpoint(c *gin.Context) {
-	s.empty(c, s.svc.Endpoints().Remove(c.Request.Context(), caller(c).User, c.Param("id")))
+	s.empty(c, s.svc.Endpoints(caller(c)).Remove(c.Request.Context(), caller(c).User, c.Param("id")))
 }
 
 // endpointAttempts is GET /v1/endpoints/{id}/attempts.
 func (s *Server) endpointAttempts(c *gin.Context) {
-	list, err := s.svc.Endpoints().Attempts(c.Request.Context(), caller(c).User, c.Param("id"))
+	list, err := s.svc.Endpoints(caller(c)).Attempts(c.Request.Context(), caller(c).User, c.Param("id"))
 	answer(s, c, gin.H{"attempts": list}, err)
 }
 
@@ -92,13 +94,19 @@ func endpointCommand[T any](
 }
 
 // rotateEndpoint is POST /v1/endpoints/{id}/rotate.
-func (s *Server) rotateEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Rotate) }
+func (s *Server) rotateEndpoint(c *gin.Context) {
+	endpointCommand(s, c, nil, s.svc.Endpoints(caller(c)).Rotate)
+}
 
 // enableEndpoint is POST /v1/endpoints/{id}/enable.
-func (s *Server) enableEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Enable) }
+func (s *Server) enableEndpoint(c *gin.Context) {
+	endpointCommand(s, c, nil, s.svc.Endpoints(caller(c)).Enable)
+}
 
 // testEndpoint is POST /v1/endpoints/{id}/test.
-func (s *Server) testEndpoint(c *gin.Context) { endpointCommand(s, c, nil, s.svc.Endpoints().Test) }
+func (s *Server) testEndpoint(c *gin.Context) {
+	endpointCommand(s, c, nil, s.svc.Endpoints(caller(c)).Test)
+}
 
 // disableEndpoint is POST /v1/endpoints/{id}/disable.
 func (s *Server) disableEndpoint(c *gin.Context) {
@@ -108,7 +116,7 @@ func (s *Server) disableEndpoint(c *gin.Context) {
 			if err := service.CheckWhy(why); err != nil {
 				return endpoints.View{}, err
 			}
-			return s.svc.Endpoints().Disable(ctx, user, id, why)
+			return s.svc.Endpoints(caller(c)).Disable(ctx, user, id, why)
 		})
 }
 
@@ -117,6 +125,6 @@ func (s *Server) replayEndpoint(c *gin.Context) {
 	var from time.Time
 	endpointCommand(s, c, map[string]any{"from": &from},
 		func(ctx context.Context, user, id string) (endpoints.View, error) {
-			return s.svc.Endpoints().Replay(ctx, user, id, from)
+			return s.svc.Endpoints(caller(c)).Replay(ctx, user, id, from)
 		})
 }

@@ -93,6 +93,34 @@ func TestEndpointSecret(t *testing.T) {
 	require.Len(t, e.Secrets, 2, "the oldest has ended")
 }
 
+// TestEndpointAudit: each change of an endpoint is in the audit trail once, and what changes nothing is not.
+func TestEndpointAudit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	path := "/v1/endpoints/" + f.endpoint(`{"url": "https://example.com/x", "events": ["all"]}`).ID
+	send := func(method, path, body string, want int) {
+		t.Helper()
+		r := f.do(method, path, "application/json", strings.NewReader(body))
+		require.Equal(t, want, r.Status, "%s", r.Body)
+	}
+	send("PUT", path, `{"url": "https://example.com/y"}`, 200)
+	send("PUT", path, `{"url": ""}`, 422)
+	send("POST", path+"/rotate", "", 200)
+	send("POST", path+"/disable", `{"why": "no more"}`, 200)
+	send("POST", path+"/disable", `{"why": "still"}`, 200)
+	send("POST", path+"/enable", "", 200)
+	send("POST", path+"/replay", `{"from": "2026-01-01T00:00:00Z"}`, 200)
+	send("POST", "/v1/endpoints/none/rotate", "", 404)
+	send("DELETE", path, "", 204)
+	send("DELETE", path, "", 204)
+	require.Equal(t, []string{"endpoint.create", "endpoint.change", "endpoint.rotate", "endpoint.disable no more",
+		"endpoint.enable", "endpoint.replay", "endpoint.remove"}, f.commands())
+	commands, err := f.store.Commands(t.Context(), 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, []string{f.user, f.user, strings.TrimPrefix(path, "/v1/endpoints/")},
+		[]string{commands[0].By, commands[0].User, commands[0].Subject})
+}
+
 // TestEndpointMistakes: each mistake in an endpoint is told with its place.
 func TestEndpointMistakes(t *testing.T) {
 	t.Parallel()

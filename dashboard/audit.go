@@ -122,6 +122,14 @@ var commandWords = map[models.CommandKind]string{
 	models.Discarded:       "discarded a parked message",
 
 	models.RemovedSuppression: "removed an address from a suppression list",
+
+	models.CreatedEndpoint:  "added an endpoint",
+	models.ChangedEndpoint:  "changed an endpoint",
+	models.RemovedEndpoint:  "removed an endpoint",
+	models.EnabledEndpoint:  "enabled an endpoint",
+	models.DisabledEndpoint: "disabled an endpoint",
+	models.RotatedEndpoint:  "gave an endpoint a new secret",
+	models.ReplayedEndpoint: "had updates posted to an endpoint again",
 }
 
 func auditRowOf(e *service.AuditEntry, who string) auditRow {

@@ -40,7 +40,7 @@ func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *vis
 func (d *Dashboard) showEndpoints(
 	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *endpointsView,
 ) (err error) {
-	if view.List, err = d.service.Endpoints().List(r.Context(), v.User); err != nil {
+	if view.List, err = d.service.Endpoints(v.caller()).List(r.Context(), v.User); err != nil {
 		return err
 	}
 	view.Types, view.Once, view.Chosen = updates.Types, newSecret(), map[updates.Type]bool{}
@@ -73,7 +73,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	} else if again {
 		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
-	made, err := d.service.Endpoints().Create(r.Context(), v.User, n)
+	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), v.User, n)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
 		view := &endpointsView{New: n, Wrong: wrongFields(refused)}
@@ -95,7 +95,7 @@ func words(text string) []string {
 
 // endpoint is GET /endpoints/{id}.
 func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	e, err := d.service.Endpoints().Get(r.Context(), v.User, r.PathValue("id"))
+	e, err := d.service.Endpoints(v.caller()).Get(r.Context(), v.User, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ var endpointDone = map[string]string{
 }
 
 func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) (err error) {
-	if view.Attempts, err = d.service.Endpoints().Attempts(r.Context(), v.User, view.ID); err != nil {
+	if view.Attempts, err = d.service.Endpoints(v.caller()).Attempts(r.Context(), v.User, view.ID); err != nil {
 		return err
 	}
 	d.render(w, r, v, http.StatusOK, "endpoint", page{Title: view.URL, Active: "endpoints", Data: view})
@@ -119,7 +119,7 @@ func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visi
 
 // controlEndpoint is POST /endpoints/{id}/{do}.
 func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	ctx, e, id, do := r.Context(), d.service.Endpoints(), r.PathValue("id"), r.PathValue("do")
+	ctx, e, id, do := r.Context(), d.service.Endpoints(v.caller()), r.PathValue("id"), r.PathValue("do")
 	switch do {
 	case "test":
 		result, err := e.Test(ctx, v.User, id)

@@ -57,7 +57,7 @@ func TestEndpointPages(t *testing.T) {
 	again := b.post("/endpoints", form).text
 	require.Contains(t, again, "This endpoint exists already.")
 	require.NotContains(t, again, "whsec_")
-	list, err := f.service.Endpoints().List(t.Context(), LocalUser().ID)
+	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), LocalUser().ID)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	page := "/endpoints/" + list[0].ID
@@ -78,4 +78,9 @@ func TestEndpointPages(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.post(page+"/explode", nil).StatusCode)
 	require.Contains(t, b.post(page+"/remove", nil).text, "No endpoint yet.")
 	require.Equal(t, http.StatusNotFound, b.get(page).StatusCode)
+	audit := b.get("/operations/audit").text
+	for _, words := range []string{"added an endpoint", "gave an endpoint a new secret", "disabled an endpoint",
+		"enabled an endpoint", "had updates posted to an endpoint again", "removed an endpoint"} {
+		require.Regexp(t, words+`(?s).{0,300}`+list[0].ID, audit)
+	}
 }

@@ -49,6 +49,14 @@ const (
 	Discarded  CommandKind = "parked.discard"
 
 	RemovedSuppression CommandKind = "suppression.remove" // Subject has the hash of the address
+
+	CreatedEndpoint  CommandKind = "endpoint.create" // Subject of these has the ID of the endpoint
+	ChangedEndpoint  CommandKind = "endpoint.change"
+	RemovedEndpoint  CommandKind = "endpoint.remove"
+	EnabledEndpoint  CommandKind = "endpoint.enable"
+	DisabledEndpoint CommandKind = "endpoint.disable"
+	RotatedEndpoint  CommandKind = "endpoint.rotate"
+	ReplayedEndpoint CommandKind = "endpoint.replay"
 )
 
 // Known reports whether this version of the program knows the kind. It must not ignore a
@@ -59,7 +67,8 @@ func (a CommandKind) Known() bool {
 		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
-		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression:
+		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, CreatedEndpoint, ChangedEndpoint, RemovedEndpoint,
+		EnabledEndpoint, DisabledEndpoint, RotatedEndpoint, ReplayedEndpoint:
 		return true
 	}
 	return false

@@ -81,6 +81,15 @@ func (s *Service) appendCommand(
 	}
 }
 
+// record adds what was done to the audit trail. If it cannot, what was done stands, and the log of
+// the process has it.
+func (s *Service) record(ctx context.Context, who Caller, c *models.Command) {
+	if _, err := s.appendCommand(context.WithoutCancel(ctx), who, c, nil); err != nil {
+		s.log.Error("command missing from the audit trail",
+			"command", string(c.Kind), "by", who.by(), "user_id", c.User, "subject", c.Subject, "err", err)
+	}
+}
+
 // awaitPropagation returns when every worker knows all commands of the command log. A
 // command that was already in effect may be a moment old, too.
 func (s *Service) awaitPropagation(ctx context.Context) {

@@ -160,7 +160,7 @@ func (s *Service) CreateKey(
 	if err := s.store.CreateKey(ctx, key); err != nil {
 		return models.Key{}, "", storeError("create key", err)
 	}
-	s.recordKeyCommand(ctx, who, models.CreatedKey, &key, "")
+	s.record(ctx, who, &models.Command{Kind: models.CreatedKey, User: key.User, Subject: key.ID})
 	return key, secret, nil
 }
 
@@ -348,17 +348,8 @@ func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) err
 	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
 		return storeError("revoke key", err)
 	}
-	s.recordKeyCommand(ctx, who, models.RevokedKey, &models.Key{ID: id, User: who.User}, why)
+	s.record(ctx, who, &models.Command{Kind: models.RevokedKey, User: who.User, Subject: id, Why: why})
 	return nil
-}
-
-// recordKeyCommand adds an entry about a key to the audit trail.
-func (s *Service) recordKeyCommand(ctx context.Context, who Caller, do models.CommandKind, k *models.Key, why string) {
-	command := models.Command{Kind: do, User: k.User, Subject: k.ID, Why: why}
-	if _, err := s.appendCommand(ctx, who, &command, nil); err != nil {
-		s.log.Error("command missing from the audit trail",
-			"command", string(do), "by", who.by(), "user_id", k.User, "err", err)
-	}
 }
 
 // The last use of a key is a value of its own: recording it never writes the key, so it

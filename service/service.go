@@ -335,8 +335,10 @@ func (s *Service) Drafts() *drafts.Library { return s.drafts }
 // Updates returns the feeds of updates of all users.
 func (s *Service) Updates() *updates.Reader { return s.updates }
 
-// Endpoints returns the endpoints of all users.
-func (s *Service) Endpoints() *endpoints.Endpoints { return s.endpoints }
+// Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
+func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
+	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
+}
 
 // Once calls do for a change by the caller, and gives repeats of the request its result.
 func Once[T any](

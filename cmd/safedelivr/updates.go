@@ -31,7 +31,8 @@ func (c *cli) updatesCommand() *cobra.Command {
 		Short: "What became of the mail of a user, oldest first",
 		Args:  takes(0, 0),
 		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
-also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed as they come. With --json each line is an update as GET /v1/updates has it.`,
+also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
+as they come. With --json each line is an update as GET /v1/updates has it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				return c.updates(ctx, svc, &o)
@@ -79,7 +80,8 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 			if o.json {
 				err = enc.Encode(v)
 			} else {
-				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, cmp.Or(string(v.State), string(v.Event)),
+				what := cmp.Or(string(v.State), string(v.Event))
+				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, what,
 					words(v.Provider, string(v.Reason)))
 			}
 			if err != nil {

@@ -53,7 +53,7 @@ func (c *cli) withUser(
 		if err != nil {
 			return err
 		}
-		return f(ctx, svc.Endpoints(), user.ID)
+		return f(ctx, svc.Endpoints(c.operator()), user.ID)
 	})
 }
 
@@ -68,7 +68,7 @@ func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := svc.Endpoints().List(ctx, user.ID)
+		list, err := svc.Endpoints(c.operator()).List(ctx, user.ID)
 		for i := range list {
 			e := &list[i]
 			row(e.ID, e.URL, string(e.State), e.Posted, e.Retrying, e.GivenUp, e.Why)

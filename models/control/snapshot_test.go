@@ -18,7 +18,7 @@ func TestSnapshot(t *testing.T) {
 		models.ReleaseBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits,
 		models.DisableUser, models.EnableUser, models.EndSessions, models.ProviderOffline, models.ProviderDrain,
 		models.ProviderOnline, models.ProviderProbe, models.AddBlock, models.RemoveBlock, models.HoldOld,
-		models.LiftHolds, models.CreatedKey, models.Requeued, models.EraseAddress}
+		models.LiftHolds, models.CreatedKey, models.Requeued, models.EraseAddress, models.CreatedEndpoint}
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	batches := []models.ID{models.NewBatchID(at), models.NewBatchID(at.Add(time.Hour))}
 	rapid.Check(t, func(t *rapid.T) {

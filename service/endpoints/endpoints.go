@@ -38,10 +38,23 @@ type Store interface {
 type Endpoints struct {
 	store  Store
 	client *outbound.Client
+	record func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
 }
 
 // New returns the endpoints of a store. Test posts are made by client.
-func New(store Store, client *outbound.Client) *Endpoints { return &Endpoints{store, client} }
+func New(store Store, client *outbound.Client) *Endpoints {
+	return &Endpoints{store: store, client: client, record: func(context.Context, *models.Command) {}}
+}
+
+// RecordedBy returns the endpoints with a function that adds what is done to the audit trail.
+func (s *Endpoints) RecordedBy(record func(ctx context.Context, c *models.Command)) *Endpoints {
+	return &Endpoints{store: s.store, client: s.client, record: record}
+}
+
+// done adds what was done to an endpoint to the audit trail.
+func (s *Endpoints) done(ctx context.Context, kind models.CommandKind, e *endpoint.Endpoint, why string) {
+	s.record(ctx, &models.Command{Kind: kind, User: e.User, Subject: e.ID, Why: why})
+}
 
 // Settings are what a user may choose.
 type Settings struct {
@@ -106,6 +119,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, 
 	if err := endpoint.Create(ctx, s.store, &e); err != nil {
 		return View{}, problem.FromStore("store endpoint", err)
 	}
+	s.done(ctx, models.CreatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
 	v.Secret = e.Secrets[0].String()
 	return v, err
@@ -175,14 +189,23 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (Vi
 	if err != nil {
 		return View{}, err
 	}
+	s.done(ctx, models.ChangedEndpoint, &e, "")
 	return s.view(ctx, &e)
 }
 
 // Remove removes an endpoint. Removing one that does not exist does nothing.
 func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
-	if err := endpoint.Remove(ctx, s.store, user, id); err != nil {
+	e, err := endpoint.Get(ctx, s.store, user, id)
+	if errors.Is(err, models.ErrNotFound) {
+		return nil
+	}
+	if err == nil {
+		err = endpoint.Remove(ctx, s.store, user, id)
+	}
+	if err != nil {
 		return problem.FromStore("remove endpoint", err)
 	}
+	s.done(ctx, models.RemovedEndpoint, &e, "")
 	return nil
 }
 
@@ -198,6 +221,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 	if err != nil {
 		return View{}, err
 	}
+	s.done(ctx, models.RotatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
 	v.Secret = secret.String()
 	return v, err
@@ -239,19 +263,28 @@ func (s *Endpoints) restart(ctx context.Context, user, id string, from *feed.Pos
 	if err != nil {
 		return View{}, err
 	}
+	kind := models.EnabledEndpoint
+	if from != nil {
+		kind = models.ReplayedEndpoint
+	}
+	s.done(ctx, kind, &e, "")
 	return s.view(ctx, &e)
 }
 
 // Disable ends the posts to an endpoint until it is enabled.
 func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (View, error) {
+	changed := false
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
-		if e.Disabled == nil {
+		if changed = e.Disabled == nil; changed {
 			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		}
 		return nil
 	})
 	if err != nil {
 		return View{}, err
+	}
+	if changed {
+		s.done(ctx, models.DisabledEndpoint, &e, why)
 	}
 	return s.view(ctx, &e)
 }

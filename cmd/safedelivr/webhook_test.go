@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// TestWebhookCommands adds, changes and removes an endpoint. The audit trail has each step, with who took it.
+func TestWebhookCommands(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	out, _ := d.run("webhook add https://example.com/hook --user ada --events log.opened,log.failed --batch")
+	require.Regexp(t, `(?m)^secret, shown only now: whsec_\S+$`, out)
+	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
+	e, err := endpoint.Get(t.Context(), d.store, "aaaa", id)
+	require.NoError(t, err)
+	require.Equal(t, []feed.Type{feed.Opened, feed.Failed}, e.Types)
+	for _, do := range []string{"rotate", "disable", "disable", "enable", "replay", "remove"} {
+		d.run("webhook " + do + " --user ada " + id)
+	}
+	commands, err := d.store.Commands(t.Context(), 0, 100)
+	require.NoError(t, err)
+	var done []string
+	for _, c := range commands {
+		require.Equal(t, []string{"cli:zoe", "aaaa", id}, []string{c.By, c.User, c.Subject})
+		done = append(done, string(c.Kind))
+	}
+	require.Equal(t, []string{"endpoint.create", "endpoint.rotate", "endpoint.disable", "endpoint.enable",
+		"endpoint.replay", "endpoint.remove"}, done)
+}
