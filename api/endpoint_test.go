@@ -4,18 +4,22 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
@@ -153,6 +157,14 @@ func TestEndpointMistakes(t *testing.T) {
 // is allowed.
 func TestEndpointTestPost(t *testing.T) {
 	t.Parallel()
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	require.NoError(t, err)
+	posts := doc.Webhooks
+	want := []string{"batch", "test"}
+	for _, kind := range feed.Types {
+		want = append(want, string(kind))
+	}
+	require.ElementsMatch(t, want, slices.Collect(maps.Keys(posts)), "each type of post is described")
 	bodies := make(chan error, 1)
 	var secret string
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -162,6 +174,13 @@ func TestEndpointTestPost(t *testing.T) {
 			if v, err = standardwebhooks.NewWebhook(secret); err == nil {
 				err = v.Verify(body, r.Header)
 			}
+		}
+		var post any
+		if err == nil {
+			err = json.Unmarshal(body, &post)
+		}
+		if err == nil {
+			err = posts["test"].Post.RequestBody.Value.Content["application/json"].Schema.Value.VisitJSON(post)
 		}
 		bodies <- err
 		w.WriteHeader(http.StatusTeapot)

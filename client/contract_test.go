@@ -72,6 +72,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Counts":             client.Counts{},
 		"DryRun":             client.Plan{},
 		"FieldError":         client.FieldError{},
+		"UpdatePost":         client.Event{},
 		"History":            client.History{},
 		"HistoryCounts":      client.HistoryCounts{},
 		"Hold":               client.RestoreHold{},

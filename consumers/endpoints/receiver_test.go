@@ -2,12 +2,14 @@ package endpoints
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -77,6 +79,9 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err == nil {
 		err = json.Unmarshal(body, &m)
 	}
+	if err == nil {
+		err = described(m.Type, body)
+	}
 	p := received{id: req.Header.Get("webhook-id"), header: req.Header}
 	add := func(kind feed.Type, raw json.RawMessage) {
 		var v feed.Described
@@ -111,6 +116,28 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.posts[n-1].status = rec.status
 	r.mu.Unlock()
+}
+
+// description is that of the API.
+var description = sync.OnceValues(func() (*openapi3.T, error) {
+	return openapi3.NewLoader().LoadFromFile("../../api/openapi.yaml")
+})
+
+// described returns an error if a post is not as the description of the API says.
+func described(kind feed.Type, body []byte) error {
+	doc, err := description()
+	if err != nil {
+		return err
+	}
+	hook := doc.Webhooks[string(kind)]
+	if hook == nil {
+		return fmt.Errorf("posts of type %s are not described", kind)
+	}
+	var v any
+	if err := json.Unmarshal(body, &v); err != nil {
+		return err
+	}
+	return hook.Post.RequestBody.Value.Content["application/json"].Schema.Value.VisitJSON(v)
 }
 
 // got returns the posts so far.
