@@ -148,8 +148,13 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 		for _, f := range facts {
 			require.NoError(t, store.PutFacts(ctx, models.ChunkFact{Chunk: c.ID, Fact: f}))
 		}
-		sum := models.Resolve(all.Len(), []models.Entry{entry}, facts).Summary()
-		require.NoError(t, store.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: sum}))
+		v := models.Resolve(all.Len(), []models.Entry{entry}, facts)
+		require.NoError(t, store.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: v.Summary()}))
+		view, told := v.ForFeed(), models.Told{Chunk: c.ID}
+		news, ok := told.News(&view)
+		require.True(t, ok)
+		told.Apply(1, &news)
+		require.NoError(t, store.PutTold(ctx, told))
 	}
 	for _, level := range models.Levels {
 		_, err := store.RollUp(ctx, models.SpanOf(user, level, at))

@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -37,11 +38,14 @@ type check struct {
 	o          CheckOptions
 	out        telemetry.Recount
 	recipients bool // recipients are read, too
+	feed       *feed.Writer
+	unfed      map[string]bool // users whose feed cannot be read
 }
 
 // Check recounts every chunk from its recipients, ledger and facts, every batch from its
 // chunks, and every day of a user from its batches. It compares the results with the
-// stored sums and reports each difference.
+// stored sums, and the chunks with what the feeds of updates have told of them, and reports
+// each difference.
 func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = priority.WithLow(ctx)
 	if o.Found == nil {
@@ -56,7 +60,7 @@ func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, 
 	if o.To.IsZero() {
 		o.To = time.Now().Add(time.Hour)
 	}
-	c := &check{s: s, o: o, recipients: true}
+	c := &check{s: s, o: o, recipients: true, feed: feed.NewWriter(s.store), unfed: map[string]bool{}}
 	users, err := s.store.Users(ctx)
 	if err != nil {
 		return c.out, err
@@ -153,6 +157,7 @@ func (c *check) counted(ctx context.Context, user string, d *dayCount) error {
 // recounted is the recount of one chunk.
 type recounted struct {
 	sum        models.Summary
+	view       models.FeedView
 	unreadable error // why the chunk cannot be read
 	recipients error // what is wrong with its recipients
 }
@@ -182,6 +187,9 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (total models.Summar
 		}
 		total.Add(&sum)
 	}
+	if err := c.fed(ctx, b, chunks); err != nil {
+		return models.Summary{}, err
+	}
 	c.out.Batches++
 	c.out.Chunks += b.Chunks
 	c.out.Recipients += int64(b.Recipients)
@@ -207,7 +215,7 @@ func (c *check) recountChunks(ctx context.Context, b *models.Batch) ([]recounted
 			k, err := c.s.dispatch.Load(ctx, b.ID.Chunk(n))
 			switch {
 			case err == nil:
-				out[n].sum = k.Summary()
+				out[n].sum, out[n].view = k.Summary(), k.View.ForFeed()
 				out[n].recipients, err = c.checkRecipients(ctx, k)
 			case errors.Is(err, models.ErrDamaged):
 				out[n].unreadable, err = err, nil

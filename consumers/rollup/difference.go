@@ -11,12 +11,12 @@ import (
 // Difference is a stored sum that differs from its recount, or a record that cannot be
 // read.
 type Difference struct {
-	What    string         `json:"what"` // chunk, batch, recipients, or the level of a sum
+	What    string         `json:"what"` // chunk, batch, recipients, feed, or the level of a sum
 	User    string         `json:"user"`
 	ID      string         `json:"id"` // of the chunk or batch; the begin of a sum's span
 	Shown   models.Summary `json:"shown"`
 	Counted models.Summary `json:"counted"`
-	Damaged string         `json:"damaged,omitempty"` // why a record cannot be read; then nothing was counted
+	Damaged string         `json:"damaged,omitempty"` // why a record or a feed is wrong; then nothing was counted
 }
 
 // String returns the difference as one line of text.

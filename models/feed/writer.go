@@ -155,6 +155,21 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 	return w.settle(ctx, s)
 }
 
+// Told returns what the feed of a user has told of chunks.
+func (w *Writer) Told(ctx context.Context, user string, ids ...models.ID) (map[models.ID]models.Told, error) {
+	s := w.state(user)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := w.readNew(ctx, user, s); err != nil {
+		return nil, err
+	}
+	chunks := make([]Chunk, len(ids))
+	for i := range ids {
+		chunks[i].ID = ids[i]
+	}
+	return w.load(ctx, s, chunks)
+}
+
 // draft is an entry that is not appended yet.
 type draft struct {
 	entry  models.FeedEntry
