@@ -258,6 +258,9 @@ func (t *Told) news(v *FeedView) FeedChunk {
 
 // happened adds to c the events that are not told.
 func (t *Told) happened(events []FeedChange, c *FeedChunk) {
+	if len(events) == 0 {
+		return
+	}
 	numbers := map[int]int{} // of the newest event of a log
 	for i := range events {
 		next := events[i]
