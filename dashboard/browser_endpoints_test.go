@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models/endpoint"
+	updates "github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // TestBrowserEndpoints adds an endpoint, tests it, and removes it after the question; it looks at the pages.
@@ -21,19 +23,23 @@ func TestBrowserEndpoints(t *testing.T) {
 	b.lookAround("endpoints-none", "")
 	b.fill("url", app+"/hooks/mail")
 	b.fill("description", "shop, production")
+	for _, t := range []updates.Type{updates.Opened, updates.Bounced} {
+		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=event][value='` + string(t) + `']"))`)
+	}
 	b.press("Add")
 	b.sees("Copy it now")
+	b.sees("bounced, opened")
 	b.lookAround("endpoint-new", "")
 	b.press("Send a test post")
 	b.sees("The test post was accepted: 204")
 
-	list, err := f.service.Endpoints().List(t.Context(), LocalUser().ID)
+	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), LocalUser().ID)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	now := time.Now()
 	f.attempted(
 		list[0].ID,
-		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: endpoint.Failed, Tried: 2,
+		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: updates.Failed, Tried: 2,
 			Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "upstream connect error", Took: 31},
 		endpoint.Attempt{
 			At:      now.Add(-time.Minute),
@@ -43,7 +49,7 @@ func TestBrowserEndpoints(t *testing.T) {
 			Took:    12,
 		},
 		endpoint.Attempt{At: now.Add(-time.Hour), Post: "msg_e123456789abcdef0123456789abcdef", Updates: 1,
-			Type: endpoint.Delivered, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"},
+			Type: updates.Opened, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"},
 	)
 	b.lookAround("endpoint", "/endpoints/"+list[0].ID)
 	b.lookAround("endpoints", "/endpoints")
