@@ -152,6 +152,7 @@ type Batch struct {
 	PassUnsubscribes bool            `json:"pass_unsubscribes,omitempty"`
 	Unsubscribe      *Unsubscription `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe
 	Groups           []Group         `json:"groups,omitempty"`      // in which the sums count it
+	Envelope         *Envelope       `json:"envelope,omitempty"`    // nil: each recipient has a mail of its own
 	Lane             Lane            `json:"lane"`
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`

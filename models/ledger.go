@@ -38,6 +38,7 @@ type Entry struct {
 	Retry     int       `json:"rt,omitempty"`
 	Split     int       `json:"sp,omitempty"` // > 0: made to find a bad recipient; not a retry
 	MayDouble bool      `json:"md,omitempty"` // the outcome of an earlier attempt was unknown
+	Together  bool      `json:"tg,omitempty"` // one mail to all recipients
 	Because   string    `json:"why,omitempty"`
 
 	// Of an ending, a cancellation or a release. A release has MayDouble, too.

@@ -28,9 +28,14 @@ func Passed(t time.Time) bool {
 
 // CallRecipient is a recipient and the ID of its log.
 type CallRecipient struct {
-	Log ID
+	Log  ID
+	Role Role // in one mail to all recipients of the call; empty: each has a mail of its own
 	Recipient
 }
+
+// Together reports whether the call has one mail to all its recipients. The first one is then in
+// To, and has the values of the placeholders.
+func (c *Call) Together() bool { return len(c.Recipients) > 0 && c.Recipients[0].Role != "" }
 
 // Numbers returns the numbers of the recipients in their chunk.
 func (c *Call) Numbers() Set {
@@ -50,6 +55,7 @@ type Capabilities struct {
 	InlineNames bool  // names of inline files that are not their content IDs; otherwise these are the names
 	Size        int64 // bytes of a message with its attachments; 0: no limit is known
 	Base64      bool  // attachments count for Size as base64
+	Copies      bool  // one mail to several recipients, with Cc and Bcc
 }
 
 // LeftOut says what of a message a provider leaves out, or "".
@@ -94,7 +100,8 @@ type Adapter interface {
 	// recipient in exactly one part. If the call cannot be expressed, it sends
 	// nothing (RejectedHereClass or RejectedRequest). If no answer came, the result
 	// is Unknown if the whole request was sent, else Unavailable. Send returns soon
-	// after ctx ends. Recipients do not see each other. Send does not panic on any
+	// after ctx ends. Recipients do not see each other, but for those in To and Cc of one mail
+	// to all. Such a mail goes to all of its recipients or to none. Send does not panic on any
 	// answer. Texts have no addresses.
 	Send(ctx context.Context, c *Call) []Part
 
@@ -169,8 +176,9 @@ type Parsed struct {
 // ParsedEvent is an event and its log. The caller sets Event.Recipient and
 // Event.Provider.
 type ParsedEvent struct {
-	Log   ID
-	Event Event
+	Log     ID     // of one mail to several recipients: that of the first
+	Address string // of the recipient; empty: not known
+	Event   Event
 }
 
 // UnnamedEvent is an event that does not name its log, and what the provider says instead.
@@ -224,4 +232,20 @@ type Provider struct {
 	// EvidenceWindow is how long an unknown outcome waits for evidence; 0: the
 	// engine's default.
 	EvidenceWindow time.Duration
+}
+
+// Refuses says why the provider cannot carry the message of a batch, or "". An envelope is one
+// call, so that its addresses must fit into a call, and into the rate of a second.
+func (p *Provider) Refuses(b *Batch) string {
+	if b.Envelope != nil {
+		switch n := b.Recipients; {
+		case !p.Carries.Copies:
+			return "it takes no cc and bcc"
+		case p.ChunkLimit > 0 && p.ChunkLimit < n:
+			return fmt.Sprintf("the message has %d addresses: a call has at most %d", n, p.ChunkLimit)
+		case p.Rate > 0 && p.Rate < float64(n):
+			return fmt.Sprintf("the message has %d addresses: its rate is %g a second", n, p.Rate)
+		}
+	}
+	return p.Carries.Refuses(&b.Content)
 }

@@ -49,6 +49,7 @@ const (
 	BlockedByRule  Reason = "blocked"
 	Erased         Reason = "erased"
 	Suppressed     Reason = "suppressed"
+	ToFailed       Reason = "to_failed"
 )
 
 var reasonWords = map[Reason]string{
@@ -86,6 +87,7 @@ var reasonWords = map[Reason]string{
 	BlockedByRule:         "stopped by a block rule",
 	Erased:                "the address was erased before the message was sent",
 	Suppressed:            "the address is on a suppression list",
+	ToFailed:              "the mail was not sent to the address in to, so that cc and bcc got no copy",
 }
 
 // Words returns the reason as a sentence fragment for people.

@@ -210,7 +210,7 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.set(e.Recipients)
 	w.word(e.Provider)
 	w.word(e.Worker)
-	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble)
+	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together)
 	if !e.StartBy.IsZero() {
 		w.time(e.StartBy)
 	}
@@ -245,7 +245,7 @@ func decodeEntryFields(e *models.Entry, r *binaryReader) {
 	if marks&2 != 0 {
 		e.CallEnds = r.time()
 	}
-	e.MayDouble = marks&4 != 0
+	e.MayDouble, e.Together = marks&4 != 0, marks&8 != 0
 	e.Retry, e.Split = r.int(), r.int()
 	e.Because = r.text()
 	e.Reason = models.Reason(r.word())
