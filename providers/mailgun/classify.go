@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers/internal/message"
 	"github.com/safedelivr/safedelivr/providers/internal/parse"
 	"github.com/safedelivr/safedelivr/providers/internal/transport"
 )
@@ -29,6 +30,9 @@ var classes = map[int]models.Class{
 	http.StatusServiceUnavailable:    models.Unavailable,
 }
 
+// badAddress matches the refusal of an address, which names only the parameter that it is in.
+var badAddress = regexp.MustCompile(`(?i)(?:^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`)
+
 // refusals maps the texts of 400 and 403. The first entry that matches counts. A 400
 // without an entry refuses the message itself.
 var refusals = []struct {
@@ -39,7 +43,7 @@ var refusals = []struct {
 	{403, regexp.MustCompile(`(?i)large batches`), models.RejectedHereClass},
 	{403, regexp.MustCompile(``), models.AccountClass},
 	{400, regexp.MustCompile(`(?i)is not allowed to send`), models.AccountClass},
-	{400, regexp.MustCompile(`(?i)(^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`), models.Split},
+	{400, badAddress, models.Split},
 	{400, regexp.MustCompile(`(?i)send options|limited to|too many recipients|header name|too large|exceeds`),
 		models.RejectedHereClass},
 }
@@ -121,6 +125,8 @@ func refused(c *models.Call, status int, said, text string, structured bool) []m
 			return whole(c, r.class, "", status, text)
 		case len(c.Recipients) == 1:
 			return whole(c, models.RejectedRecipient, models.MailboxInvalid, status, text)
+		case c.Together():
+			return badMail(c, status, said, text)
 		}
 		return whole(c, models.Split, models.InvalidRequest, status, text)
 	}
@@ -130,6 +136,28 @@ func refused(c *models.Call, status int, said, text string, structured bool) []m
 		return whole(c, models.RejectedHereClass, "", status, text)
 	}
 	return whole(c, models.RejectedRequest, models.InvalidRequest, status, text)
+}
+
+// badMail reads the refusal of an address of one mail to several. If the parameter has one address,
+// that is refused, and the others are tried again. A mail is not divided to find an address.
+func badMail(c *models.Call, status int, said, text string) []models.Part {
+	role := models.Role(strings.ToLower(badAddress.FindStringSubmatch(said)[1]))
+	var bad models.Set
+	for i := range c.Recipients {
+		if c.Recipients[i].Role == role {
+			bad.Add(c.Recipients[i].Log.Recipient())
+		}
+	}
+	if bad.Len() != 1 {
+		return whole(c, models.RejectedHereClass, models.RejectedHere, status, text)
+	}
+	return message.Without(c.Numbers(), models.Part{
+		Class:      models.RejectedRecipient,
+		Recipients: bad,
+		Reason:     models.MailboxInvalid,
+		Status:     status,
+		Text:       text,
+	})
 }
 
 // answerText returns the text of an answer and whether it has the form of the API.

@@ -114,9 +114,10 @@ func (e *event) normalise(sig signature) (models.ParsedEvent, string) {
 	if !ok {
 		at = log.Time() // never later than the event
 	}
-	ev := e.translate(kind, at, string(vars.Log), string(vars.Attempt))
+	address := string(e.Recipient)
+	ev := e.translate(kind, at, string(vars.Log), string(vars.Attempt), strings.ToLower(address))
 	ev.Attempt = attempt
-	return models.ParsedEvent{Log: log, Event: ev}, ""
+	return models.ParsedEvent{Log: log, Address: address, Event: ev}, ""
 }
 
 // unnamed translates an event whose user-variables Mailgun did not send or lost. ok is false

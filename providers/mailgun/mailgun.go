@@ -143,7 +143,7 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 
 // Carries returns what every provider of this kind carries.
 func Carries() models.Capabilities {
-	return models.Capabilities{Tags: maxTags, Attachments: true, Inline: true, Size: maxMessage}
+	return models.Capabilities{Tags: maxTags, Attachments: true, Inline: true, Size: maxMessage, Copies: true}
 }
 
 // MaxRecipients implements models.Adapter.

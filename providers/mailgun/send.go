@@ -61,6 +61,9 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	if !message.ASCII(c.Content.From.Email) {
 		return nil, message.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
 	}
+	if c.Together() {
+		return composeTogether(c)
+	}
 	escaped := false
 	f := message.Fill(c.Content, func(_ int, v message.Var) string {
 		return "%recipient." + key(v) + "%"
@@ -70,20 +73,28 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	if f.HTML != "" {
 		m.SetHTML(f.HTML)
 	}
-	options := len("v:") + len(logKey) + len("%recipient."+logKey+"%") + len("v:") + len(attemptKey) + 8
-	if options += setOptions(m, c.Content, &escaped); options > maxOptions {
-		return nil, message.Refuse(all, models.TooLarge,
-			"the options of the message are longer than the 16 kB that Mailgun takes")
+	personal := message.Personal(c.Content.Headers)
+	value := func(i int) string {
+		if personal { // it differs from recipient to recipient
+			return "%recipient." + headerKey(i) + "%"
+		}
+		text, _ := message.Header(&c.Content.Headers[i], nil)
+		return literal(message.SubjectForm, text, &escaped)
 	}
-	// These cannot fail, because both values are strings.
-	_ = m.AddVariable(logKey, "%recipient."+logKey+"%")
-	_ = m.AddVariable(attemptKey, strconv.Itoa(c.Attempt))
+	if refused := setOptions(m, c, "%recipient."+logKey+"%", value); refused != nil {
+		return nil, refused
+	}
 	return m, addRecipients(m, c, all, f, escaped)
 }
 
-// setOptions sets what is in the content besides sender, subject and bodies, and returns its
-// size at Mailgun. Header fields that differ from recipient to recipient become variables.
-func setOptions(m *sdk.Message, c *models.Content, escaped *bool) (size int) {
+// setOptions sets what is in the call besides sender, subject, bodies and recipients. log is what
+// comes back with the events, and value returns the value of a header field by its index.
+func setOptions(m *sdk.Message, call *models.Call, log string, value func(i int) string) (refused []models.Part) {
+	c := call.Content
+	size := len("v:") + len(logKey) + len(log) + len("v:") + len(attemptKey) + 8
+	// These cannot fail, because both values are strings.
+	_ = m.AddVariable(logKey, log)
+	_ = m.AddVariable(attemptKey, strconv.Itoa(call.Attempt))
 	header := func(name, value string) {
 		m.AddHeader(name, value)
 		size += len("h:") + len(name) + len(value)
@@ -95,15 +106,8 @@ func setOptions(m *sdk.Message, c *models.Content, escaped *bool) (size int) {
 	if len(reply) > 0 {
 		header("Reply-To", strings.Join(reply, ", "))
 	}
-	personal := message.Personal(c.Headers)
 	for i := range c.Headers {
-		h := &c.Headers[i]
-		if personal {
-			header(h.Name, "%recipient."+headerKey(i)+"%")
-			continue
-		}
-		value, _ := message.Header(h, nil)
-		header(h.Name, literal(message.SubjectForm, value, escaped))
+		header(c.Headers[i].Name, value(i))
 	}
 	for _, tag := range message.Tags(c, maxTags) {
 		_ = m.AddTag(tag) // it fails only for too many
@@ -111,7 +115,11 @@ func setOptions(m *sdk.Message, c *models.Content, escaped *bool) (size int) {
 	}
 	m.SetTrackingClicks(c.TrackClicks)
 	m.SetTrackingOpens(c.TrackOpens)
-	return size + len("o:tracking-clicks") + len("o:tracking-opens") + 2*len("yes")
+	if size += len("o:tracking-clicks") + len("o:tracking-opens") + 2*len("yes"); size > maxOptions {
+		return message.Refuse(call.Numbers(), models.TooLarge,
+			"the options of the message are longer than the 16 kB that Mailgun takes")
+	}
+	return nil
 }
 
 // headerKey is the name of the recipient variable that is the value of header field i.

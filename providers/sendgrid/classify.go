@@ -43,6 +43,7 @@ type apiError struct {
 var (
 	onePersonalization = regexp.MustCompile(`^personalizations\.(\d{1,4})(?:\.|$)`)
 	ofAddress          = regexp.MustCompile(`^personalizations\.\d{1,4}\.(?:to|cc|bcc)(?:\.|$)`)
+	oneOfMail          = regexp.MustCompile(`^personalizations\.0\.(to|cc|bcc)\.(\d{1,4})(?:\.|$)`)
 	notVerified        = regexp.MustCompile(`(?i)verified sender identity`)
 	badAddress         = regexp.MustCompile(`(?i)valid (e-?mail|address)|e-?mail address|address is (in|not )valid`)
 )
@@ -103,6 +104,9 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", 400, text)
 	}
+	if c.Together() {
+		return badMail(c, errs, text)
+	}
 	var address, other models.Set
 	unnamed := false
 	for _, e := range errs {
@@ -151,6 +155,52 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 		return whole(c, models.RejectedRecipient, models.MailboxInvalid, 400, text)
 	}
 	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
+}
+
+// badMail reads a 400 to one mail to several recipients. Errors that name addresses are about
+// these, and the others are tried again. A mail is not divided to find an address that is not named.
+func badMail(c *models.Call, errs []apiError, text string) []models.Part {
+	var address models.Set
+	here := false
+	for _, e := range errs {
+		field := string(e.Field)
+		if m := oneOfMail.FindStringSubmatch(field); m != nil {
+			i, _ := strconv.Atoi(m[2])
+			if r := nth(c, models.Role(m[1]), i); r != nil {
+				address.Add(r.Log.Recipient())
+				continue
+			}
+		}
+		here = here || strings.HasPrefix(field, "personalizations") || badAddress.MatchString(string(e.Message)) &&
+			field == ""
+	}
+	switch {
+	case !address.Empty():
+		return message.Without(c.Numbers(), models.Part{
+			Class:      models.RejectedRecipient,
+			Recipients: address,
+			Reason:     models.MailboxInvalid,
+			Status:     400,
+			Text:       text,
+		})
+	case here:
+		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
+	}
+	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
+}
+
+// nth returns the recipient of a call that is number i, from 0, of those with a role, or nil.
+func nth(c *models.Call, role models.Role, i int) *models.CallRecipient {
+	for k := range c.Recipients {
+		if c.Recipients[k].Role != role {
+			continue
+		}
+		if i == 0 {
+			return &c.Recipients[k]
+		}
+		i--
+	}
+	return nil
 }
 
 // whole returns one part with all recipients of the call.

@@ -175,7 +175,7 @@ func (e *event) normalise() (models.ParsedEvent, string) {
 	if ev.At.IsZero() {
 		ev.At = log.Time() // never later than the event
 	}
-	return models.ParsedEvent{Log: log, Event: ev}, ""
+	return models.ParsedEvent{Log: log, Address: string(e.Email), Event: ev}, ""
 }
 
 // unnamed translates an event without our custom arguments. ok is false if e has them, or
@@ -212,7 +212,7 @@ func (e *event) translate(kind models.EventKind) models.Event {
 		At:   at,
 	}
 	if ev.ID == "" || len(ev.ID) > 100 {
-		mail := []string{string(e.Log), string(e.SDAttempt)}
+		mail := []string{string(e.Log), string(e.SDAttempt), strings.ToLower(string(e.Email))}
 		if e.Log == "" {
 			mail = []string{e.requestID(), strings.ToLower(string(e.Email))}
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 // Send implements models.Adapter with one request that has a personalization for each
-// recipient. It ends with ctx or after the provider's time-out.
+// mail. It ends with ctx or after the provider's time-out.
 func (p *Adapter) Send(ctx context.Context, c *models.Call) []models.Part {
 	if len(c.Recipients) == 0 {
 		return nil
@@ -129,7 +129,7 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// personalize adds a personalization for each recipient to the JSON object head.
+// personalize adds a personalization for each mail to the JSON object head.
 func personalize(
 	head []byte, c *models.Call, all models.Set, prefix string, vars []message.Var,
 ) ([]byte, []models.Part) {
@@ -148,18 +148,22 @@ func personalize(
 	personal := message.Personal(c.Content.Headers)
 	var tooLong, lacking models.Set
 	var lacks string
-	for i := range c.Recipients {
-		r := &c.Recipients[i]
+	mails := c.Recipients
+	if c.Together() {
+		mails = mails[:1]
+	}
+	for i := range mails {
+		r := &mails[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"to":[{"email":`...)
-		b = appendString(b, r.Email)
-		if n := name(r.Name); n != "" {
-			b = append(b, `,"name":`...)
-			b = appendString(b, n)
+		b = append(b, `{"to":[`...)
+		b = append(appendPerson(b, r), ']')
+		if c.Together() {
+			b = appendCopies(b, c, models.CC)
+			b = appendCopies(b, c, models.BCC)
 		}
-		b = append(b, `}],"custom_args":{"`+logKey+`":"`...)
+		b = append(b, `,"custom_args":{"`+logKey+`":"`...)
 		b = append(b, r.Log.String()...)
 		b = append(b, `"}`...)
 		if personal {
@@ -185,16 +189,48 @@ func personalize(
 	}
 	switch {
 	case !lacking.Empty():
-		return nil, message.Missing(all, lacking, lacks)
+		return nil, message.Together(c, message.Missing(all, lacking, lacks))
 	case !tooLong.Empty():
-		return nil, message.Without(all, models.Part{
+		return nil, message.Together(c, message.Without(all, models.Part{
 			Class:      models.RejectedHereClass,
 			Recipients: tooLong,
 			Reason:     models.TooLarge,
 			Text:       "the recipient's values are longer than the 10,000 bytes that SendGrid takes",
-		})
+		}))
 	}
 	return append(b, ']', '}'), nil
+}
+
+// appendPerson appends the mailbox of a recipient.
+func appendPerson(b []byte, r *models.CallRecipient) []byte {
+	b = append(b, `{"email":`...)
+	b = appendString(b, r.Email)
+	if n := name(r.Name); n != "" {
+		b = append(b, `,"name":`...)
+		b = appendString(b, n)
+	}
+	return append(b, '}')
+}
+
+// appendCopies appends the recipients of a call with a role, if there are any.
+func appendCopies(b []byte, c *models.Call, role models.Role) []byte {
+	first := true
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		switch {
+		case r.Role != role:
+			continue
+		case first:
+			b = append(b, `,"`+string(role)+`":[`...)
+		default:
+			b = append(b, ',')
+		}
+		b, first = appendPerson(b, r), false
+	}
+	if !first {
+		b = append(b, ']')
+	}
+	return b
 }
 
 // appendFiles appends the attachments. The base64 is written where it stays: in the SDK's type it

@@ -114,6 +114,7 @@ func Carries() models.Capabilities {
 		InlineNames: true,
 		Size:        maxBody,
 		Base64:      true,
+		Copies:      true,
 	}
 }
 

@@ -23,6 +23,8 @@ func Check(c *models.Call, limit int) []models.Part {
 		return here("a log is named twice in the call, or an id is not that of a log")
 	case len(c.Files) != len(c.Content.Attachments):
 		return here("%d of %d attachments are in the call", len(c.Files), len(c.Content.Attachments))
+	case !sameMail(c):
+		return here("a call has one mail with exactly one recipient in To, or a mail for each")
 	case c.Attempt < 1:
 		return here("the call has no attempt number")
 	case !Mailbox(from):
@@ -54,6 +56,28 @@ func Check(c *models.Call, limit int) []models.Part {
 		})
 	}
 	return nil
+}
+
+// sameMail reports whether the first recipient of a call is the only one in To and all have a role,
+// or none has.
+func sameMail(c *models.Call) bool {
+	for i := range c.Recipients {
+		role := c.Recipients[i].Role
+		if !c.Together() && role != "" || c.Together() && (role == "" || (role == models.To) != (i == 0)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Together returns parts of an answer to a call. If the call has one mail to all, what is wrong with
+// its content is wrong for all.
+func Together(c *models.Call, parts []models.Part) []models.Part {
+	if len(parts) > 1 && c.Together() {
+		parts = parts[:1]
+		parts[0].Recipients = c.Numbers()
+	}
+	return parts
 }
 
 // Refuse returns the parts of a call that this provider cannot take.
