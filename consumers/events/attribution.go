@@ -81,6 +81,7 @@ func (q *Processor) ownEvents(
 	c *chunkEvents,
 	known map[models.Event]bool,
 ) (posts []models.ID, events []models.Event, err error) {
+	var recipients []models.Recipient // read if an event is about one mail to several
 	entries, current, err := q.ledger(ctx, id, false)
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +90,7 @@ func (q *Processor) ownEvents(
 	for _, p := range c.posts {
 		before := len(events)
 		for i := range p.events {
-			ev := &p.events[i]
+			ev := &p.events[i].Event
 			of := attemptOf(entries, ev)
 			if of == nil && !current {
 				if entries, current, err = q.ledger(ctx, id, true); err != nil {
@@ -97,7 +98,15 @@ func (q *Processor) ownEvents(
 				}
 				of = attemptOf(entries, ev)
 			}
-			if of == nil {
+			if of != nil && of.Together && recipients == nil {
+				if recipients, err = q.recipients(ctx, id); err != nil {
+					return nil, nil, err
+				}
+			}
+			if of != nil {
+				ev.Recipient = of.RecipientOf(ev.Recipient, p.events[i].address, recipients)
+			}
+			if of == nil || ev.Recipient == 0 {
 				q.refuse(id, ev)
 				continue
 			}
@@ -121,6 +130,15 @@ func (q *Processor) ownEvents(
 		}
 	}
 	return posts, events, nil
+}
+
+// recipients returns the recipients of a chunk; none if their addresses were removed with the content.
+func (q *Processor) recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error) {
+	rs, err := q.store.Recipients(ctx, chunk)
+	if errors.Is(err, models.ErrNotFound) {
+		return []models.Recipient{}, nil
+	}
+	return rs, err
 }
 
 // maxSkew is how far the clocks of a provider and of workers may differ.
@@ -171,7 +189,7 @@ func attemptOf(entries []models.Entry, ev *models.Event) *models.Entry {
 func (q *Processor) refuseAll(c *chunkEvents, id models.ID) {
 	for _, p := range c.posts {
 		for i := range p.events {
-			q.refuse(id, &p.events[i])
+			q.refuse(id, &p.events[i].Event)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func (s *search) chunk(ctx context.Context, id models.ID, events []*unnamedEvent
 				if en := &entries[k]; u.fits(en, i+1, parts[en.Number]) {
 					ev := u.Event
 					ev.Attempt, ev.Guess = en.Number, u.MessageID == ""
-					u.found = append(u.found, models.ParsedEvent{Log: id.Log(i + 1), Event: ev})
+					u.found = append(u.found, models.ParsedEvent{Log: id.Log(i + 1), Address: u.Address, Event: ev})
 				}
 			}
 		}

@@ -119,7 +119,13 @@ type chunkEvents struct {
 // postEvents holds the events of one entry that name one chunk.
 type postEvents struct {
 	post   models.ID
-	events []models.Event
+	events []addressed
+}
+
+// addressed is an event and the address that it is about, if the provider names it.
+type addressed struct {
+	models.Event
+	address string
 }
 
 // count returns the number of events of a chunk.
@@ -131,7 +137,7 @@ func (c *chunkEvents) count() (n int) {
 }
 
 // of returns the events of an entry, with capacity for n more.
-func (c *chunkEvents) of(post models.ID, n int) *[]models.Event {
+func (c *chunkEvents) of(post models.ID, n int) *[]addressed {
 	i := slices.IndexFunc(c.posts, func(p postEvents) bool { return p.post == post })
 	if i < 0 {
 		i = len(c.posts)
@@ -208,7 +214,7 @@ func (g *eventGroup) add(in *models.Inbox, events []models.ParsedEvent) {
 			ev := events[i].Event
 			ev.Recipient, ev.Provider = events[i].Log.Recipient(), in.Provider
 			ev.Text, ev.ParseRevision = models.Clip(ev.Text), g.parseRevision
-			*list = append(*list, ev)
+			*list = append(*list, addressed{ev, events[i].Address})
 		}
 		events = events[n:]
 	}

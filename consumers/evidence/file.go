@@ -11,6 +11,7 @@ import (
 // foundEvent is an event that a query found.
 type foundEvent struct {
 	recipient, attempt int
+	address            string
 	id                 string
 	body               []byte
 }
@@ -42,7 +43,16 @@ func (l *Lookups) file(ctx context.Context, provider string, byChunk map[models.
 				l.filed.Add(key, true)
 				continue
 			}
-			if ev.recipient > c.Size || !c.MayHave(provider, ev.recipient, ev.attempt) {
+			if ev.recipient > c.Size {
+				continue
+			}
+			if attempt := c.View.Entry(ev.attempt); attempt.Together {
+				if err := l.dispatch.LoadRecipients(ctx, c); err != nil && !errors.Is(err, models.ErrNotFound) {
+					return err
+				}
+				ev.recipient = attempt.RecipientOf(ev.recipient, ev.address, c.Recipients)
+			}
+			if ev.recipient == 0 || !c.MayHave(provider, ev.recipient, ev.attempt) {
 				continue
 			}
 			if _, ok := l.filed.Get(key); ok {

@@ -178,7 +178,13 @@ func (l *Lookups) search(
 			if fact, _ := l.filed.Get(eventKey{provider, ev.ID}); fact {
 				continue
 			}
-			unfiled[log.ChunkID()] = append(unfiled[log.ChunkID()], foundEvent{log.Recipient(), ev.Attempt, ev.ID, body})
+			unfiled[log.ChunkID()] = append(unfiled[log.ChunkID()], foundEvent{
+				recipient: log.Recipient(),
+				attempt:   ev.Attempt,
+				address:   parsed.Events[i].Address,
+				id:        ev.ID,
+				body:      body,
+			})
 			if n++; n >= fileSize {
 				return file()
 			}
