@@ -143,7 +143,7 @@ func startHand(ctx context.Context, name string, board *reportBoard, limit float
 		for ctx.Err() == nil {
 			h.thaw(ctx)
 			n := 1 + rand.N(min(5, h.acc.CallSize(time.Now()))) // small calls, so that the bucket is never full
-			wait := h.acc.Take(models.Bulk, n)
+			wait := h.acc.Take(models.Bulk, provider.Load{Recipients: n})
 			if wait > 0 {
 				time.Sleep(min(wait, 20*time.Millisecond))
 				continue

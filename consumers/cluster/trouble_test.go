@@ -141,18 +141,19 @@ func TestSlowAppendsKeepTheLimit(t *testing.T) {
 				require.NoError(t, err)
 				a := ps.Get("sg")
 				var seen sends
+				load := provider.Load{Recipients: perCall}
 				begun, late := time.Now(), 0
 				ctx, stop := context.WithCancel(t.Context())
 				for range 64 {
 					seen.all.Go(func() {
 						for ctx.Err() == nil {
-							if wait := a.Take(models.Bulk, perCall); wait > 0 {
+							if wait := a.Take(models.Bulk, load); wait > 0 {
 								time.Sleep(wait)
 								continue
 							}
 							began := time.Now()
 							time.Sleep(c.takes(begun, began)) // the append
-							ok := a.Pass(ctx, perCall, began.Add(10*time.Second))
+							ok := a.Pass(ctx, load, began.Add(10*time.Second))
 							seen.mu.Lock()
 							if ok {
 								seen.at, seen.n = append(seen.at, time.Now()), append(seen.n, perCall)

@@ -56,7 +56,11 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	done, ok := j.Provider.Health.Begin(j.Step.SenderDomain, j.Who.Len())
+	n := j.Who.Len()
+	if j.Step.Together { // it counts as the largest call that the provider may get
+		n = min(n, j.Provider.CallSize(time.Now()))
+	}
+	done, ok := j.Provider.Health.Begin(j.Step.SenderDomain, n)
 	if !ok {
 		return errBusy
 	}
@@ -153,13 +157,13 @@ func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Durati
 	case err != nil:
 		return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 	}
-	wait := j.Provider.Take(c.Lane, j.Who.Len())
+	wait := j.Provider.Take(c.Lane, j.load())
 	if wait > 0 && d.idleElsewhere(c, j) {
 		release()
 		return 0, errBusy
 	}
 	if wait > 0 {
-		wait, err = j.Provider.Await(ctx, c.Lane, j.Who.Len())
+		wait, err = j.Provider.Await(ctx, c.Lane, j.load())
 	}
 	if err != nil || wait > 0 {
 		release()
@@ -173,7 +177,7 @@ func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Durati
 func (d *Dispatcher) idleElsewhere(c *Chunk, j *job) bool {
 	return slices.ContainsFunc(
 		d.due(j.Step, time.Now()),
-		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.Who.Len()) },
+		func(a *provider.Provider) bool { return a != j.Provider && a.Idle(c.Lane, j.load()) },
 	)
 }
 
@@ -195,6 +199,7 @@ func (d *Dispatcher) appendAttempt(ctx context.Context, c *Chunk, j *job) (model
 		Retry:      j.Step.Retry,
 		Split:      j.Step.Split,
 		MayDouble:  j.Step.MayDouble,
+		Together:   j.Step.Together,
 		Because:    models.Clip(j.Step.Because),
 	}
 	within, cancel := context.WithTimeout(ctx, d.cfg.StartBy)
@@ -268,14 +273,11 @@ func (d *Dispatcher) call(c *Chunk, j *job, entry models.Entry, began time.Time)
 		Content:    &c.Batch.Content,
 		Files:      j.files,
 		StartBy:    began.Add(d.cfg.StartBy),
-		Recipients: make([]models.CallRecipient, 0, j.Who.Len()),
-	}
-	for r := range j.Who.All() {
-		call.Recipients = append(call.Recipients, c.Batch.ForCall(c.ID.Log(r), c.Recipients[r-1]))
+		Recipients: c.Batch.CallRecipients(c.ID, j.Who, c.Recipients, j.Step.Together),
 	}
 	c.Recipients = nil // the call has what it needs
 	a := j.Provider
-	if !a.Pass(d.hard, j.Who.Len(), call.StartBy) {
+	if !a.Pass(d.hard, j.load(), call.StartBy) {
 		return []models.Part{
 			notCalled(j.Who, "no call was made: the ledger was slow, and the provider's limit allowed no call any more"),
 		}

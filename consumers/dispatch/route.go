@@ -22,6 +22,11 @@ type job struct {
 	found    suppression.Found // what the suppression lists said of Who
 }
 
+// load returns what the call takes of the limits.
+func (j *job) load() provider.Load {
+	return provider.Load{Recipients: j.Who.Len(), Whole: j.Step.Together}
+}
+
 // selectCall returns the next call for this handler; nil: there is none. It requeues
 // every other due step, for another provider's exclusive consumer or with a delay,
 // except those that this handler can do in a later round.
@@ -126,12 +131,12 @@ func (d *Dispatcher) choose(
 			release()
 			return nil, err
 		}
-		who := d.cut(c, st, a)
-		if a.Take(c.Lane, who.Len()) > 0 {
+		j := &job{Provider: a, Who: d.cut(c, st, a), Step: st, release: release}
+		if a.Take(c.Lane, j.load()) > 0 {
 			release()
 			continue
 		}
-		return &job{Provider: a, Who: who, Step: st, release: release}, nil
+		return j, nil
 	}
 	return nil, nil
 }
@@ -173,9 +178,13 @@ func (d *Dispatcher) due(st *policy.Step, now time.Time) (due []*provider.Provid
 }
 
 // cut returns the recipients of a step that go into one call: no more than the provider
-// takes, half of them during the search for a bad recipient, and no address twice.
+// takes, half of them during the search for a bad recipient, and no address twice. One mail
+// to all is not divided.
 func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models.Set {
 	who := st.Recipients
+	if st.Together {
+		return who
+	}
 	if st.Split > 0 && who.Len() > 1 {
 		who, _ = who.Halves()
 	}
@@ -261,7 +270,9 @@ func (d *Dispatcher) preferred(c *Chunk, st *policy.Step, now time.Time, busy, f
 	if len(due) == 0 {
 		return fallback
 	}
-	if i := slices.IndexFunc(due, func(a *provider.Provider) bool { return a.Idle(c.Lane, st.Recipients.Len()) }); i > 0 {
+	if i := slices.IndexFunc(due, func(a *provider.Provider) bool {
+		return a.Idle(c.Lane, provider.Load{Recipients: st.Recipients.Len(), Whole: st.Together})
+	}); i > 0 {
 		return due[i].Name
 	}
 	return due[0].Name

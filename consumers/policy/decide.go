@@ -52,6 +52,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 	var steps []Step
 	byHistory := map[uint64]int{}
 	var blocks []*models.Block
+	e := p.envelope(v, b, cmds)
 	for i := range v.Logs {
 		s := &v.Logs[i]
 		if s.State != models.Queued {
@@ -60,7 +61,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 		r := i + 1
 		h := history(v, r)
 		if len(cmds.Blocks) > 0 {
-			if blocks = cmds.blocksOf(b, r); len(blocks) > 0 {
+			if blocks = e.blocks(cmds.blocksOf(b, r)); len(blocks) > 0 {
 				h = withBlocks(h, blocks)
 			}
 		}
@@ -69,6 +70,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 			k = len(steps)
 			byHistory[h] = k
 			st := p.next(v, b, s, v.Tries(r), &cmds.Rule, now)
+			p.awaitOthers(v, b, r, &st, now)
 			keepTime(b, &st, now)
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
 			cmds.apply(p, &st, blocks, now)
@@ -76,6 +78,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 		}
 		steps[k].Recipients.Add(r)
 	}
+	e.together(v, steps)
 	return steps
 }
 
@@ -198,15 +201,7 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 		}
 	}
 	if s.Accepted != nil { // no further attempt is made, whatever the outcome of the newest
-		until := s.Accepted.At.Add(p.cfg.FinalEventWait)
-		if now.Before(until) {
-			text := "accepted by " + s.Accepted.Provider + "; no final event yet"
-			if s.Accepted.Deferred {
-				text = "accepted by " + s.Accepted.Provider + ", which is still trying to deliver"
-			}
-			return awaiting(models.WaitFinalEvent, s.Accepted.Provider, text, until)
-		}
-		return Step{Do: End, Reason: models.NoFinalEvent}
+		return p.accepted(s.Accepted, now)
 	}
 	switch {
 	case b.OnUnknown != models.Resend:
@@ -215,6 +210,19 @@ func (p *Policy) unsettled(v *models.View, b *models.Batch, s *models.Status, tr
 		return Step{Do: End, Reason: models.OutcomeUnknown, Detail: "the batch expired meanwhile"}
 	}
 	return p.retry(b, s, tries, true)
+}
+
+// accepted returns the next step of a recipient whose mail a provider has accepted.
+func (p *Policy) accepted(t *models.Try, now time.Time) Step {
+	until := t.At.Add(p.cfg.FinalEventWait)
+	switch {
+	case !now.Before(until):
+		return Step{Do: End, Reason: models.NoFinalEvent}
+	case t.Deferred:
+		text := "accepted by " + t.Provider + ", which is still trying to deliver"
+		return awaiting(models.WaitFinalEvent, t.Provider, text, until)
+	}
+	return awaiting(models.WaitFinalEvent, t.Provider, "accepted by "+t.Provider+"; no final event yet", until)
 }
 
 // retry returns a call through another provider, or through the same one later, or an
@@ -289,7 +297,7 @@ func (p *Policy) named(b *models.Batch) []string {
 // a provider that is not configured here.
 func (p *Policy) refuses(name string, b *models.Batch) string {
 	if a := p.providers[name]; a != nil {
-		return a.Carries.Refuses(&b.Content)
+		return a.Refuses(b)
 	}
 	return ""
 }

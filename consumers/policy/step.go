@@ -39,6 +39,7 @@ type Step struct {
 	Released  bool          // released manually: it may have expired
 	Because   string        // why another attempt is made
 	FromEvent bool          // a provider's event, not its answer, caused the call
+	Together  bool          // one mail to all recipients, which is not divided
 
 	// Wait
 	Until time.Time

@@ -40,12 +40,20 @@ func newLimit(l limit) *limit {
 	return &l
 }
 
-// tokens returns how many tokens a call with n recipients takes.
-func (l *limit) tokens(n int) int {
+// Load is what a call takes of the limits. A whole call is not divided, so that it may have more
+// recipients than a worker may save up. It then waits until all is saved up, and what it exceeds is
+// waited for before the next call.
+type Load struct {
+	Recipients int
+	Whole      bool
+}
+
+// tokens returns how many tokens a call takes.
+func (l *limit) tokens(call Load) int {
 	if l.calls {
 		return 1
 	}
-	return n
+	return call.Recipients
 }
 
 // set applies a worker's share for a provider with so many slots. anew drops saved-up
@@ -146,32 +154,32 @@ func (p *Provider) waits(l models.Lane, n int, away time.Time) {
 // ReadyPoll is how often to check while the worker may not use its share.
 const ReadyPoll = 250 * time.Millisecond
 
-// Take takes the tokens for one call of n recipients. If the rates do not allow the call
+// Take takes the tokens for one call. If the rates do not allow the call
 // yet, it takes nothing and returns how long to wait.
-func (p *Provider) Take(l models.Lane, n int) (wait time.Duration) {
+func (p *Provider) Take(l models.Lane, call Load) (wait time.Duration) {
 	if !p.Ready() {
 		return ReadyPoll
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	asks, wait := p.asks(l, n, now)
+	asks, wait := p.asks(l, call, now)
 	if wait == 0 {
 		for _, k := range asks {
-			k.of.ReserveN(now, k.n)
+			k.take(now)
 		}
 	}
 	return wait
 }
 
 // asks returns the tokens that a call needs, and how long it takes until they are there.
-func (p *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait time.Duration) {
+func (p *Provider) asks(l models.Lane, call Load, now time.Time) (asks []ask, wait time.Duration) {
 	other := &p.waiters[1-laneNumber(l)]
 	contended := other.here > 0 || now.Before(other.away)
 	for _, limit := range p.limits {
-		asks = append(asks, ask{limit.whole, limit.tokens(n)})
+		asks = append(asks, ask{limit.whole, limit.tokens(call), call.Whole})
 		if contended { // the lane has a part of its own
-			asks = append(asks, ask{limit.lanes[laneNumber(l)], limit.tokens(n)})
+			asks = append(asks, ask{limit.lanes[laneNumber(l)], limit.tokens(call), call.Whole})
 		}
 	}
 	for _, k := range asks {
@@ -180,14 +188,16 @@ func (p *Provider) asks(l models.Lane, n int, now time.Time) (asks []ask, wait t
 	return asks, wait
 }
 
-// Idle reports whether a call of n recipients, or of as many as the provider takes, could
+// Idle reports whether a call, or one with as many recipients as the provider takes, could
 // begin now while no other call waits.
-func (p *Provider) Idle(l models.Lane, n int) bool {
+func (p *Provider) Idle(l models.Lane, call Load) bool {
 	if !p.Ready() || !p.Slots.idle(l) {
 		return false
 	}
 	now := time.Now()
-	n = min(n, p.CallSize(now))
+	if !call.Whole {
+		call.Recipients = min(call.Recipients, p.CallSize(now))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.waiters {
@@ -195,18 +205,22 @@ func (p *Provider) Idle(l models.Lane, n int) bool {
 			return false
 		}
 	}
-	_, wait := p.asks(l, n, now)
+	_, wait := p.asks(l, call, now)
 	return wait == 0
 }
 
 // ask is what a call needs of a limiter.
 type ask struct {
-	of *rate.Limiter
-	n  int
+	of    *rate.Limiter
+	n     int
+	whole bool // n may exceed what the limiter can hold
 }
 
 // wait returns how long it takes until the limiter has the tokens.
 func (k ask) wait(now time.Time) time.Duration {
+	if k.whole {
+		k.n = min(k.n, max(1, k.of.Burst()))
+	}
 	missing := float64(k.n) - k.of.TokensAt(now)
 	if missing <= 0 {
 		return 0
@@ -217,13 +231,21 @@ func (k ask) wait(now time.Time) time.Duration {
 	return max(1, time.Duration(math.Ceil(missing/float64(k.of.Limit())*float64(time.Second))))
 }
 
+// take takes the tokens.
+func (k ask) take(now time.Time) {
+	for part := 0; k.n > 0; k.n -= part {
+		part = min(k.n, max(1, k.of.Burst()))
+		k.of.ReserveN(now, part)
+	}
+}
+
 // mostWait is how long a handler may block for the rates.
 const mostWait = time.Second
 
-// Await waits for the rates to allow one call of n recipients. If that would take longer
+// Await waits for the rates to allow one call. If that would take longer
 // than mostWait, it returns how long.
-func (p *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Duration, error) {
-	wait := p.Take(l, n)
+func (p *Provider) Await(ctx context.Context, l models.Lane, call Load) (time.Duration, error) {
+	wait := p.Take(l, call)
 	if wait == 0 {
 		return 0, nil
 	}
@@ -241,7 +263,7 @@ func (p *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Durati
 			t.Stop()
 			return 0, fmt.Errorf("%w: stopping", models.ErrUnavailable)
 		}
-		if wait = p.Take(l, n); wait == 0 {
+		if wait = p.Take(l, call); wait == 0 {
 			return 0, nil
 		}
 	}
@@ -250,9 +272,9 @@ func (p *Provider) Await(ctx context.Context, l models.Lane, n int) (time.Durati
 // Pass waits until a call may begin whose tokens were taken before its append, up to
 // startBy. If the store hung, the calls of many appends would otherwise begin at once. If
 // appends take as long as usual, no call waits.
-func (p *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
+func (p *Provider) Pass(ctx context.Context, call Load, startBy time.Time) bool {
 	for {
-		wait := p.passes(n)
+		wait := p.passes(call)
 		if wait == 0 {
 			return true
 		}
@@ -266,7 +288,7 @@ func (p *Provider) Pass(ctx context.Context, n int, startBy time.Time) bool {
 }
 
 // passes takes the tokens of a call, or returns how long to wait for them.
-func (p *Provider) passes(n int) (wait time.Duration) {
+func (p *Provider) passes(call Load) (wait time.Duration) {
 	if len(p.limits) == 0 {
 		return 0
 	}
@@ -278,14 +300,14 @@ func (p *Provider) passes(n int) (wait time.Duration) {
 	now := time.Now()
 	asks := make([]ask, 0, len(p.limits))
 	for _, l := range p.limits {
-		asks = append(asks, ask{l.gate, l.tokens(n)})
+		asks = append(asks, ask{l.gate, l.tokens(call), call.Whole})
 	}
 	for _, k := range asks {
 		wait = max(wait, k.wait(now))
 	}
 	if wait == 0 {
 		for _, k := range asks {
-			k.of.ReserveN(now, k.n)
+			k.take(now)
 		}
 	}
 	return wait

@@ -108,7 +108,7 @@ func TestLanesShareRates(t *testing.T) {
 		var all sync.WaitGroup
 		work := func(l models.Lane, k, n int) {
 			for ctx.Err() == nil {
-				wait, err := acc.Await(ctx, l, n)
+				wait, err := acc.Await(ctx, l, Load{Recipients: n})
 				if err != nil {
 					return
 				}
@@ -174,7 +174,7 @@ func TestStateNamesLimit(t *testing.T) {
 	var wait time.Duration
 	for wait == 0 {
 		var err error
-		wait, err = rated.Await(t.Context(), models.Bulk, 10)
+		wait, err = rated.Await(t.Context(), models.Bulk, Load{Recipients: 10})
 		require.NoError(t, err)
 	}
 	require.Equal(t, telemetry.RateLimit, limit(rated, time.Now()), "a requeued message is expected")
