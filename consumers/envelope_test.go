@@ -1,0 +1,268 @@
+package consumers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// envelope stores a batch with one address in To, two in Cc and one in Bcc.
+func (r *rig) envelope(change func(*models.Batch, []models.Recipient)) *models.Batch {
+	r.t.Helper()
+	return r.batch(4, true, func(b *models.Batch, rs []models.Recipient) {
+		b.Envelope = &models.Envelope{CC: 2, BCC: 1}
+		b.Providers = []string{"sg", "mg"}
+		b.Content.Text = "{{code}} for {{email}}"
+		rs[0].Vars = map[string]string{"code": "A-17"}
+		if change != nil {
+			change(b, rs)
+		}
+	})
+}
+
+// shapes returns the addresses of the calls of a provider, with their roles.
+func (p *scripted) shapes() (out []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.calls {
+		var all []string
+		for i := range c.Recipients {
+			local, _, _ := strings.Cut(c.Recipients[i].Email, "@")
+			all = append(all, strings.TrimSuffix(string(c.Recipients[i].Role)+":"+local, ":"))
+		}
+		out = append(out, strings.Join(all, " "))
+	}
+	return out
+}
+
+const wholeEnvelope = "to:u1 cc:u2 cc:u3 bcc:u4"
+
+// report files an event about an address of the first attempt, with the log of the address in To,
+// as providers do.
+func (r *rig) report(provider string, b *models.Batch, n int, kind models.EventKind, reason models.Reason) {
+	r.t.Helper()
+	body, err := json.Marshal([]models.ParsedEvent{{
+		Log:     b.ID.Log(1),
+		Address: fmt.Sprintf("U%d@x.test", n),
+		Event: models.Event{
+			ID:      fmt.Sprint(provider, n, kind),
+			Attempt: 1,
+			Kind:    kind,
+			Reason:  reason,
+			At:      time.Now(),
+		},
+	}})
+	require.NoError(r.t, err)
+	r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: provider, Posts: []models.Post{{Body: body}}})
+}
+
+// TestEnvelopeMovesAsOne: all addresses are in one call. A provider that refuses it gets none of them, and the next
+// one all.
+func TestEnvelopeMovesAsOne(t *testing.T) {
+	t.Parallel()
+	for _, class := range []models.Class{
+		models.RejectedHereClass, models.Throttled, models.Unavailable, models.AccountClass,
+	} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			sg, mg := newScripted("sg", always(class)), newScripted("mg", always(models.Accepted))
+			r := emptyRig(t, nil, "sg", "mg")
+			r.withEvents(fast(), sg, mg)
+			b := r.envelope(nil)
+			r.taken(b)
+			require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+			for _, shape := range sg.shapes() {
+				require.Equal(t, wholeEnvelope, shape)
+			}
+			mg.mu.Lock()
+			defer mg.mu.Unlock()
+			for i := range mg.calls[0].Recipients { // all read the values of the address in To
+				vars := mg.calls[0].Recipients[i].Vars
+				require.Equal(t, "A-17 u1@x.test", vars["code"]+" "+vars["email"])
+			}
+		})
+	}
+}
+
+// TestBounceOfOneAddress: a bounce that another provider could cure reroutes the one address, and says so. The others
+// have one copy.
+func TestBounceOfOneAddress(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.withEvents(fast(), sg, mg)
+	b := r.envelope(nil)
+	r.taken(b)
+	r.report("sg", b, 3, models.Blocked, models.PolicyReputation)
+	for _, n := range []int{1, 2, 4} {
+		r.report("sg", b, n, models.Delivered, "")
+	}
+	require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+	r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: 2, Kind: models.Delivered, At: time.Now()})
+	v := r.done(b)
+	require.Equal(t, []string{wholeEnvelope}, sg.shapes())
+	require.Equal(t, []string{":u3"}, mg.shapes())
+	require.Equal(t, "A-17", mg.calls[0].Recipients[0].Vars["code"], "the content is the same")
+	for n := 1; n <= 4; n++ {
+		s := v.Status(n)
+		require.Equal(t, models.Success, s.State)
+		require.Equal(t, 1, s.Copies)
+		require.Equal(t, n == 3, s.Attempts == 2)
+	}
+	require.Contains(t, v.Entries[1].Because, "sent to this address alone")
+	require.False(t, v.Entries[1].Together)
+}
+
+// TestEnvelopeWithUnknownOutcome: the outcome is unknown for all addresses. Without evidence they are held, or sent
+// together again if the batch wants that. An event about one address shows that the provider has the mail of all.
+func TestEnvelopeWithUnknownOutcome(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		policy   models.UnknownPolicy
+		evidence bool
+		calls    int // of mg
+		reason   models.Reason
+	}{
+		"held":                  {models.Hold, false, 0, models.OutcomeUnknown},
+		"sent again":            {models.Resend, false, 1, ""},
+		"held with evidence":    {models.Hold, true, 0, models.NoFinalEvent},
+		"not sent, by evidence": {models.Resend, true, 0, models.NoFinalEvent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := fast()
+			cfg.EvidenceWindow, cfg.FinalEventWait = 300*time.Millisecond, time.Second
+			sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
+			r := emptyRig(t, nil, "sg", "mg")
+			b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = c.policy })
+			if c.evidence {
+				cfg.EvidenceWindow = time.Second
+			}
+			r.withEvents(cfg, sg, mg)
+			require.Eventually(t, func() bool { return len(r.view(b).Entries) > 0 }, patience, time.Millisecond)
+			if c.evidence {
+				r.report("sg", b, 2, models.Delivered, "")
+			}
+			if c.calls > 0 {
+				r.taken(b)
+				require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+				return
+			}
+			v := r.done(b)
+			require.Zero(t, mg.count())
+			for n := 1; n <= 4; n++ {
+				if s := v.Status(n); c.evidence && n == 2 {
+					require.Equal(t, models.Success, s.State)
+				} else {
+					require.Equal(t, c.reason, s.Reason, "recipient %d", n)
+				}
+			}
+		})
+	}
+}
+
+// TestAddressOfEnvelopeCannotGetMail: an address that is suppressed, refused or blocked is left out. Without the one in
+// To nobody gets the mail.
+func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
+	t.Parallel()
+	suppress := func(r *rig, n int) {
+		e := models.NewSuppression(fmt.Sprintf("u%d@x.test", n), models.Manual, models.FromAPI, time.Now())
+		require.NoError(r.t, r.engine.suppressions.Add(context.Background(), r.user, e))
+	}
+	block := func(r *rig, n int) {
+		r.order(models.Command{
+			Kind:  models.AddBlock,
+			Block: &models.Block{ID: models.NewUserID(), Domain: fmt.Sprintf("d%d.test", n), Fail: true},
+		})
+	}
+	for name, c := range map[string]struct {
+		before func(r *rig, n int)
+		reason models.Reason
+	}{
+		"suppressed": {suppress, models.Suppressed},
+		"blocked":    {block, models.BlockedByRule},
+		"refused":    {nil, models.MailboxInvalid},
+	} {
+		for n, want := range map[int]string{1: "", 2: "to:u1 cc:u3 bcc:u4", 4: "to:u1 cc:u2 cc:u3"} {
+			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
+				t.Parallel()
+				sg := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
+					all := call.Numbers()
+					if bad := models.SetOf(n); c.before == nil && all.Has(n) {
+						return []models.Part{
+							{Class: models.RejectedRecipient, Recipients: bad, Reason: models.MailboxInvalid},
+							{Class: models.Split, Recipients: all.Minus(bad)},
+						}
+					}
+					return part(models.Accepted, call)
+				})
+				mg := newScripted("mg", always(models.Accepted))
+				r := emptyRig(t, nil, "sg", "mg")
+				r.withEvents(fast(), sg, mg)
+				if c.before != nil {
+					c.before(r, n)
+				}
+				b := r.envelope(func(_ *models.Batch, rs []models.Recipient) {
+					if name == "blocked" {
+						rs[n-1].Email = fmt.Sprintf("u%d@d%d.test", n, n)
+					}
+				})
+				if want == "" {
+					v := r.done(b)
+					for k := 2; k <= 4; k++ {
+						require.Equal(t, models.ToFailed, v.Status(k).Reason)
+					}
+				} else {
+					require.Eventually(t, func() bool { return r.view(b).Taken() }, patience, 5*time.Millisecond)
+					require.Equal(t, want, sg.shapes()[sg.count()-1])
+				}
+				require.Equal(t, c.reason, r.view(b).Status(n).Reason)
+				require.Zero(t, mg.count())
+				for _, shape := range sg.shapes()[:max(0, sg.count()-1)] {
+					require.Equal(t, wholeEnvelope, shape)
+				}
+			})
+		}
+	}
+}
+
+// TestReleaseOfOneAddress: a log of an envelope that is released is sent alone.
+func TestReleaseOfOneAddress(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.EvidenceWindow = 50 * time.Millisecond
+	sg := newScripted("sg", always(models.Unknown))
+	r := emptyRig(t, nil, "sg")
+	r.withEvents(cfg, sg)
+	b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
+	r.done(b)
+	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
+	r.announce(b)
+	require.Eventually(t, func() bool { return sg.count() == 2 }, patience, time.Millisecond)
+	require.Equal(t, []string{wholeEnvelope, ":u2"}, sg.shapes())
+}
+
+// TestEnvelopeIsNotDivided: a provider whose calls have fewer addresses is not used.
+func TestEnvelopeIsNotDivided(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.engine = r.start(fast(), []provider.Spec{
+		{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
+			Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+		{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
+			Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+	})
+	b := r.envelope(nil)
+	r.done(b)
+	require.Zero(t, sg.count())
+	require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+}
