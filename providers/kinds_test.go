@@ -172,8 +172,8 @@ func TestCapabilitiesTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(
 		"# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
-			"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | attachments | inline images |" +
-			" bytes of a message |\n|---|--:|---|---|--:|---|---|---|--:|\n",
+			"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | cc, bcc | attachments |" +
+			" inline images | bytes of a message |\n|---|--:|---|---|--:|---|---|---|---|--:|\n",
 	)
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
@@ -188,10 +188,11 @@ func TestCapabilitiesTable(t *testing.T) {
 		}
 		fmt.Fprintf(
 			&b,
-			"| %s | %d | several | yes, also by recipient | %d | yes | %s | %s | %d%s |\n",
+			"| %s | %d | several | yes, also by recipient | %d | yes | %s | %s | %s | %d%s |\n",
 			k.Title,
 			p.MaxRecipients(),
 			k.Carries.Tags,
+			yes[k.Carries.Copies],
 			yes[k.Carries.Attachments],
 			inline,
 			k.Carries.Size,
