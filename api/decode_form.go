@@ -359,13 +359,21 @@ func (d *decoder) formValue(name, value string) {
 		d.Wrong(service.Pointer(name), "unknown_field", "A form has no field %s. Send the batch as JSON.", name)
 		return
 	}
+	var l listSplitter
+	separates := func(c byte) bool { return c == ',' }
+	if intake.IsMailboxes(name) {
+		separates = l.separates
+	}
 	d.SetList(name, func(yield func(int, string) bool) {
-		n := 0
-		for name := range strings.SplitSeq(value, ",") {
-			if name = strings.TrimSpace(name); name == "" {
+		for n, from, i := 0, 0, 0; i <= len(value); i++ {
+			if i < len(value) && !separates(value[i]) {
 				continue
 			}
-			if !yield(n, name) {
+			element := strings.TrimSpace(value[from:i])
+			if from = i + 1; element == "" {
+				continue
+			}
+			if !yield(n, element) {
 				return
 			}
 			n++

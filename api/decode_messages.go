@@ -100,15 +100,21 @@ func (d *decoder) readMessage(n int, raw []byte) error {
 	return err
 }
 
-// messageKey returns the same for messages that differ only in their recipients, and in spelling.
+// messageKey returns the same for messages that differ only in their recipients, and in spelling. A message with cc or
+// bcc has no others.
 func messageKey(raw []byte) string {
-	members := map[string][]byte{}
+	members, to := map[string][]byte{}, []byte(nil)
 	eachMember(raw, func(name string, value []byte) {
 		var b bytes.Buffer
-		if name != "to" && json.Compact(&b, value) == nil {
+		if name == "to" {
+			to = value
+		} else if json.Compact(&b, value) == nil {
 			members[name] = b.Bytes()
 		}
 	})
+	if members["cc"] != nil || members["bcc"] != nil {
+		members["to"] = to
+	}
 	return hashMembers(members)
 }
 

@@ -46,6 +46,7 @@ var oddTexts = []string{
 // usual has values that fields of a name may have.
 var usual = map[string][]string{
 	"from": {"a@one.example", "Ann <a@one.example>"}, "to": {"x@two.example", "y@two.example"},
+	"cc": {"x@two.example", "Ann <ann@example.com>"}, "bcc": {"y@two.example"},
 	"email": {"x@two.example", "ann@example.com"}, "reply_to": {"a@one.example"},
 	"subject": {"s", "Hello {{name}}"}, "text": {"t"}, "html": {"<p>t</p>"}, "body": {"t"},
 	"expires_at": {"2099-01-01T00:00:00Z"}, "deliver_at": {"2099-01-01T00:00", "2099-01-01T00:00:00Z"},
@@ -281,8 +282,9 @@ func (f *fixture) try(g *generator, router routers.Router, method, path string, 
 			IncludeResponseStatus: true,
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
-	partly := op.OperationID == "putMessages" && bytes.Contains(r.Body, []byte(`"rejected"`))
-	if r.Status < 300 && body != "" && !partly {
+	partly := strings.Contains(target, "mode=permissive") ||
+		op.OperationID == "putMessages" && bytes.Contains(r.Body, []byte(`"rejected"`))
+	if r.Status < 300 && body != "" && !partly { // else it leaves out what is not described
 		require.NoError(f, openapi3filter.ValidateRequest(f.Context(), in), "accepted, but not described: %s", said)
 	}
 	require.NoError(f, openapi3filter.ValidateResponse(f.Context(), &openapi3filter.ResponseValidationInput{

@@ -304,9 +304,9 @@ func TestFormMistakes(t *testing.T) {
 		"name without an end": {body: strings.Repeat("n", 300), status: 400},
 		"twice":               {body: ok + "&to=a@b.de&subject=again", status: 422, want: []string{"/subject repeated"}},
 		"unknown": {
-			body:   ok + "&to=a@b.de&=x&cc=y&flag",
+			body:   ok + "&to=a@b.de&=x&colour=y&flag",
 			status: 422,
-			want:   []string{"/ unknown_field", "/cc unknown_field", "/flag unknown_field"},
+			want:   []string{"/ unknown_field", "/colour unknown_field", "/flag unknown_field"},
 		},
 		"one bad address": {
 			body:   ok + "&to=a@b.de,bad,%22Lee,+Bob%22+<c@d.de>",

@@ -176,7 +176,13 @@ func (s *Service) firstRejected(
 // checkCarried returns an error if none of the providers that a batch may use can carry its
 // message.
 func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
-	if len(b.Content.Attachments) == 0 {
+	at := "/attachments"
+	switch e := b.Envelope; {
+	case e != nil && e.CC > 0:
+		at = "/cc"
+	case e != nil:
+		at = "/bcc"
+	case len(b.Content.Attachments) == 0:
 		return nil
 	}
 	names, refusals := b.Providers, []string{}
@@ -184,13 +190,14 @@ func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
 		names = s.providerNames()
 	}
 	for _, name := range names {
-		refusal := s.providerOf(name).Carries.Refuses(&b.Content)
+		p := s.providerOf(name)
+		refusal := p.Refuses(b)
 		if refusal == "" {
 			return nil
 		}
 		refusals = append(refusals, name+": "+refusal)
 	}
-	in.Wrong("/attachments", "no_provider", "No provider can carry the message. %s.", strings.Join(refusals, "; "))
+	in.Wrong(at, "no_provider", "No provider can carry the message. %s.", strings.Join(refusals, "; "))
 	return in.Err()
 }
 

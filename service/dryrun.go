@@ -152,7 +152,7 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	}
 	for _, name := range names {
 		p := s.providerOf(name)
-		e := RouteProvider{Name: name, Refused: p.Carries.Refuses(&b.Content)}
+		e := RouteProvider{Name: name, Refused: p.Refuses(b)}
 		if e.Refused == "" {
 			e.LeftOut = p.Carries.LeftOut(&b.Content)
 		}

@@ -17,7 +17,8 @@ type LogView struct {
 	ID          models.ID       `json:"id"`
 	Email       string          `json:"email"`
 	Name        string          `json:"name,omitempty"`
-	Subject     string          `json:"subject"` // as the recipient gets it
+	Role        models.Role     `json:"role,omitempty"` // in a mail with cc or bcc
+	Subject     string          `json:"subject"`        // as the recipient gets it
 	State       models.State    `json:"state"`
 	Reason      models.Reason   `json:"reason,omitempty"`
 	ReasonText  string          `json:"reason_text,omitempty"`
@@ -35,14 +36,17 @@ type LogView struct {
 	MessageID string            `json:"message_id,omitempty"` // the sender's own, if it gave one
 }
 
-// viewLog returns a log of a batch as it is shown. wait is what it waits for, or nil.
-func viewLog(b *models.Batch, id models.ID, r *models.Recipient, v *models.View, wait *models.Wait) LogView {
-	st := v.Status(id.Recipient())
+// viewLog returns a log of a batch as it is shown, from the recipients of its chunk. wait is what it
+// waits for, or nil.
+func viewLog(b *models.Batch, id models.ID, rs []models.Recipient, v *models.View, wait *models.Wait) LogView {
+	n := id.Recipient()
+	r, st := &rs[n-1], v.Status(n)
 	out := LogView{
 		ID:          id,
 		Email:       r.Email,
 		Name:        r.Name,
-		Subject:     r.Fill(b.Content.Subject, nil),
+		Role:        b.RoleOf(n),
+		Subject:     b.Values(n, rs).Fill(b.Content.Subject, nil),
 		State:       st.State,
 		Reason:      st.Reason,
 		EndedBy:     st.EndedBy,
@@ -191,7 +195,7 @@ func (s *Service) matching(
 			if waits == nil {
 				waits = w.logs(b, view, recipients)
 			}
-			logs = append(logs, viewLog(b, chunk.Log(r), &recipients[r-1], view, waits[r-1]))
+			logs = append(logs, viewLog(b, chunk.Log(r), recipients, view, waits[r-1]))
 		}
 	}
 	return logs, nil
@@ -300,7 +304,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		if text := p.Carries.LeftOut(&b.Content); text != "" {
 			out.leftOut = append(out.leftOut, LeftOut{p.Name, text})
 		}
-		if why := p.Carries.Refuses(&b.Content); why != "" &&
+		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
 			out.refused = append(out.refused, LeftOut{p.Name, "the whole message, because it cannot carry it: " + why})
 		}
@@ -314,7 +318,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		return LogStory{}, notFound("log")
 	}
 	story := LogStory{
-		LogView:   viewLog(c.batch, log, &c.recipients[log.Recipient()-1], c.view, c.waits[log.Recipient()-1]),
+		LogView:   viewLog(c.batch, log, c.recipients, c.view, c.waits[log.Recipient()-1]),
 		BatchID:   c.batch.ID,
 		User:      c.user,
 		CreatedAt: c.batch.Created(),
@@ -332,6 +336,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 // Mail is the message to one recipient, with its placeholders filled in.
 type Mail struct {
 	From, To            models.Address
+	CC, BCC             []models.Address // BCC is the recipient, if the others do not see it
 	ReplyTo             []models.Address
 	Headers             []models.Header
 	Subject, Text, HTML string
@@ -340,7 +345,7 @@ type Mail struct {
 	Requests            []MailRequest // without the attachments
 }
 
-// MailRequest is the request to a provider with this message alone.
+// MailRequest is the request to a provider with this message and no other.
 type MailRequest struct {
 	Provider string
 	models.Request
@@ -365,7 +370,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 	if n > len(c.recipients) {
 		return Mail{}, notFound("log")
 	}
-	r, content := c.recipients[n-1], c.batch.Content
+	r, content := c.batch.Values(n, c.recipients), c.batch.Content
 	m := Mail{
 		From:    content.From,
 		ReplyTo: content.ReplyTo,
@@ -373,7 +378,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		Subject: r.Fill(content.Subject, nil),
 		Text:    r.Fill(content.Text, nil),
 		HTML:    r.Fill(content.HTML, models.EscapeHTML),
-		Removed: c.batch.Redacted || r.Erased(),
+		Removed: c.batch.Redacted || r.Erased() || c.recipients[n-1].Erased(),
 
 		Attachments: content.Attachments,
 	}
@@ -383,6 +388,15 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 	}
 	if m.Removed {
 		return m, nil
+	}
+	for i := range c.recipients {
+		a := models.Address{Email: c.recipients[i].Email, Name: c.recipients[i].Name}
+		switch role := c.batch.RoleOf(i + 1); {
+		case role == models.CC && a.Email != "":
+			m.CC = append(m.CC, a)
+		case role == models.BCC && i == n-1:
+			m.BCC = append(m.BCC, a)
+		}
 	}
 	attempts := map[string]int{}
 	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
@@ -397,11 +411,12 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		if composer == nil {
 			continue
 		}
+		who, together := c.callOf(n, attempts[name])
 		call := models.Call{
 			Batch:      c.batch.ID,
 			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
 			Content:    &content,
-			Recipients: []models.CallRecipient{c.batch.ForCall(log, r)},
+			Recipients: c.batch.CallRecipients(log.ChunkID(), who, c.recipients, together),
 		}
 		request, refused := composer.Compose(&call)
 		shown := MailRequest{Provider: name, Request: request}
@@ -456,4 +471,17 @@ func (s *Service) Message(ctx context.Context, who Caller, id string) (out Messa
 		return out, notFound("message")
 	}
 	return out, nil
+}
+
+// callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail
+// to all of them; attempt 0: in the next one.
+func (c *Stories) callOf(n, attempt int) (who models.Set, together bool) {
+	gone := models.ErasedRecipients(c.recipients)
+	switch entry := c.view.Entry(attempt); {
+	case entry.Together:
+		return entry.Recipients.Minus(gone), true
+	case c.batch.Envelope != nil && attempt == 0 && !c.view.Taken():
+		return models.SetTo(len(c.recipients)).Minus(gone), true
+	}
+	return models.SetOf(n), false
 }

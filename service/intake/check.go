@@ -36,6 +36,9 @@ func (b *Builder) Check() (models.Batch, error) {
 			return batch, err
 		}
 	}
+	if err := b.addCopies(&batch); err != nil {
+		return batch, err
+	}
 	return batch, b.Err()
 }
 
@@ -43,7 +46,7 @@ func (b *Builder) Check() (models.Batch, error) {
 func (b *Builder) count(batch *models.Batch) {
 	cut := b.spool.cut()
 	batch.Recipients = cut.count
-	batch.Duplicates = b.spool.all.count - cut.count
+	batch.Duplicates = b.spool.all.count - cut.count + b.merged
 	batch.Rejected = b.Rejected()
 	batch.Chunks = len(cut.sizes)
 	batch.Sizes = b.spool.irregular()
@@ -61,6 +64,7 @@ func (b *Builder) batch() models.Batch {
 		b.Wrong("/to", "required", "Add at least one recipient.")
 	}
 	b.setOptions(&batch)
+	b.checkCopies()
 	if b.template != nil {
 		use := b.template.Use
 		batch.Template = &use
@@ -68,7 +72,7 @@ func (b *Builder) batch() models.Batch {
 		b.Wrong("/"+Language, "conflict", "Only a template has languages.")
 	}
 	batch.Providers = b.providerNames()
-	batch.Lane = b.lane(batch.Recipients)
+	batch.Lane = b.lane(batch.Recipients + len(b.copies))
 	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
 	b.setSchedule(&batch)

@@ -14,6 +14,7 @@ func (b *Builder) Join(batch *models.Batch, others []*Builder) error {
 	}
 	old := b.spool
 	b.spool = newSpool(old.dir, b.cfg.Spooling)
+	b.spool.all.whole, b.spool.distinct.whole = old.all.whole, old.distinct.whole
 	defer old.close()
 	number := 0
 	add := b.paced(func(_ place, r models.Recipient) error {

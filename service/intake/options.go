@@ -36,6 +36,8 @@ type options struct {
 	attachments []*Attachment
 	contentIDs  map[string]bool
 	unsubscribe *bool // nil: not set
+	copies      []carbon
+	merged      int // addresses of cc and bcc that were named before
 }
 
 // Flags of a batch, which are false by default.
@@ -56,8 +58,11 @@ func (b *Builder) IsFlag(name string) bool {
 
 // IsList reports whether a batch has a field with this name that is a list of strings.
 func (b *Builder) IsList(name string) bool {
-	return name == "providers" || name == "tags" || name == "reply_to"
+	return name == "providers" || name == "tags" || name == "reply_to" || IsMailboxes(name)
 }
+
+// IsMailboxes reports whether the elements of a list are mailboxes, whose names may have commas.
+func IsMailboxes(name string) bool { return name == string(models.CC) || name == string(models.BCC) }
 
 // IsTexts reports whether a batch has a field with this name that is an object of strings.
 func (b *Builder) IsTexts(name string) bool { return name == "headers" || name == "metadata" }
@@ -83,6 +88,8 @@ func (b *Builder) SetList(name string, elements iter.Seq2[int, string]) {
 	switch name {
 	case "providers":
 		b.setProviders(elements)
+	case string(models.CC), string(models.BCC):
+		b.setCopies(models.Role(name), elements)
 	case "reply_to":
 		for i, text := range elements {
 			if len(b.replyTo) == maxReplyTo {
@@ -236,9 +243,14 @@ func ValidCategory(category string) bool { return category == "" || validTag(cat
 // setUnsubscribe lets the recipients unsubscribe, and adds the header fields of RFC 8058 for
 // it, unless the message has fields of its own.
 func (b *Builder) setUnsubscribe(batch *models.Batch) {
-	on := b.cfg.UnsubscribeURL != "" && batch.Lane == models.Bulk && batch.Category != ""
+	on := b.cfg.UnsubscribeURL != "" && batch.Lane == models.Bulk && batch.Category != "" && len(b.copies) == 0
 	if b.unsubscribe != nil {
 		on = *b.unsubscribe
+	}
+	if on && len(b.copies) > 0 {
+		b.Wrong("/"+Unsubscribe, "conflict",
+			"All addresses of a message with cc or bcc have the same link, which would unsubscribe the one in to.")
+		on = false
 	}
 	if on && b.cfg.UnsubscribeURL == "" {
 		b.Wrong("/"+Unsubscribe, "invalid_value",

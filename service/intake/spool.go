@@ -83,10 +83,12 @@ type cut struct {
 	count int   // recipients
 	sizes []int // recipients of each chunk
 	bytes int   // of the last chunk
+	whole bool  // all are in one chunk, whatever their size
 }
 
 func (c *cut) add(size int) {
-	if n := len(c.sizes); n == 0 || c.sizes[n-1] == models.MaxChunkRecipients || c.bytes+size > models.MaxChunkBytes {
+	n := len(c.sizes)
+	if n == 0 || !c.whole && (c.sizes[n-1] == models.MaxChunkRecipients || c.bytes+size > models.MaxChunkBytes) {
 		c.sizes = append(c.sizes, 0)
 		c.bytes = 0
 	}
@@ -123,8 +125,11 @@ func newSpool(dir string, grow func(n int64) error) *spool {
 }
 
 // repeat reports whether the address was added before, in any case. It compares 128
-// bits of a keyed hash.
+// bits of a keyed hash. Without hashes none was.
 func (s *spool) repeat(email string) bool {
+	if s.seen == nil {
+		return false
+	}
 	email = strings.ToLower(email)
 	k := [2]uint64{maphash.String(s.seeds[0], email), maphash.String(s.seeds[1], email)}
 	if _, ok := s.seen[k]; ok {

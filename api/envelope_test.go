@@ -1,0 +1,150 @@
+package api
+
+import (
+	"mime/multipart"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// carryCopies lets the providers of the fixture carry cc and bcc.
+func (f *fixture) carryCopies() {
+	for i := range f.deps.Providers {
+		f.deps.Providers[i].Carries.Copies = true
+	}
+	f.serve(Config{})
+}
+
+// TestEnvelope: cc and bcc make one mail, in JSON and in forms. An address that is named twice counts once, where it is
+// named first.
+func TestEnvelope(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	var parts strings.Builder
+	form := multipart.NewWriter(&parts)
+	for name, value := range map[string]string{
+		"from": "shop@example.com", "subject": "s", "text": "t", "to": "ann@example.com",
+		"cc":  `"Lee, Bob" <bob@example.com>, eve@example.com`,
+		"bcc": "lou@example.com, ANN@example.com,Eve@example.com",
+	} {
+		require.NoError(t, form.WriteField(name, value))
+	}
+	require.NoError(t, form.Close())
+	for name, r := range map[string]*reply{
+		"json": f.post(`{"bcc": ["lou@example.com", "ANN@example.com", "Eve@example.com"],
+			"cc": ["\"Lee, Bob\" <bob@example.com>", "eve@example.com"],
+			"from": "shop@example.com", "subject": "s", "text": "t", "to": ["ann@example.com"]}`),
+		"multipart": f.do(http.MethodPost, "/v1/batches", form.FormDataContentType(),
+			strings.NewReader(parts.String())),
+		"form": f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(
+			"from=shop@example.com&subject=s&text=t&to=ann@example.com"+
+				"&cc=%22Lee,+Bob%22+%3Cbob@example.com%3E,eve@example.com&bcc=lou@example.com,ANN@example.com,Eve@example.com")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b, rs := f.with(t).accepted(r)
+			require.Equal(t, &models.Envelope{CC: 2, BCC: 1}, b.Envelope)
+			require.Equal(t, []models.Recipient{
+				{Email: "ann@example.com"}, {Email: "bob@example.com", Name: "Lee, Bob"},
+				{Email: "eve@example.com"}, {Email: "lou@example.com"},
+			}, rs)
+			require.Equal(t, []int{4, 2}, []int{a.Recipients, a.Duplicates})
+		})
+	}
+	_, b, _ := f.accepted(f.post(batchOf(t, `{"to": ["ann@example.com"], "cc": ["ANN@example.com"], "bcc": []}`)))
+	require.Nil(t, b.Envelope, "there is only one address")
+}
+
+// TestEnvelopeMistakes: cc and bcc need exactly one recipient in to, and share what cannot be shared with nobody.
+func TestEnvelopeMistakes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	for body, want := range map[string][]string{
+		`{"to": ["a@b.de", "c@b.de"], "bcc": ["d@b.de"]}`:                     {"/bcc conflict"},
+		`{"to": [], "cc": ["d@b.de"]}`:                                        {"/to required"},
+		`{"to": ["a@b.de"], "cc": ["x", 1, "y@b.de"], "bcc": "z@b.de"}`:       {"/bcc wrong_type", "/cc/0 invalid_address", "/cc/1 wrong_type"},
+		`{"to": ["a@b.de"], "cc": ["d@b.de"], "allow_duplicates": true}`:      {"/allow_duplicates conflict"},
+		`{"to": ["a@b.de"], "cc": ["d@b.de"], "unsubscribe": true}`:           {"/unsubscribe conflict"},
+		`{"to": ["a@b.de"], "cc": ["d@b.de"], "text": "{{unsubscribe_url}}"}`: {"/text unknown_placeholder"},
+		`{"to": ["a@b.de"], "cc": [` + list(30, `"c%d@b.de"`) + `], "bcc": [` + list(20, `"b%d@b.de"`) + `]}`: {
+			"/cc too_many", // bcc comes first
+		},
+	} {
+		r := f.post(batchOf(t, body))
+		require.Equal(t, http.StatusUnprocessableEntity, r.Status, "%s: %s", body, r.Body)
+		p := r.problem(t)
+		got := p.pointers()
+		slices.Sort(got)
+		require.Equal(t, want, got, body)
+	}
+	f.deps.Providers[0].ChunkLimit, f.deps.Providers[0].Rate = 1, 0
+	f.deps.Providers[1].Rate = 1
+	f.serve(Config{})
+	r := f.post(batchOf(t, `{"to": ["a@b.de"], "cc": ["d@b.de"]}`))
+	p := r.problem(t)
+	require.Equal(t, []string{"/cc no_provider"}, p.pointers(), string(r.Body))
+	require.Contains(t, string(r.Body), "a call has at most 1")
+	require.Contains(t, string(r.Body), "its rate is 1 a second")
+}
+
+// TestMessagesWithCopies: messages with cc are not joined to one batch, unless they are the same.
+func TestMessagesWithCopies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	one := func(to string) string {
+		return `{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["` + to + `"], "cc": ["boss@example.com"]}`
+	}
+	v := resultsOf(t, f.messages("", "k", one("ann@example.com")+","+one("bob@example.com")+","+one("ann@example.com")))
+	require.Equal(t, 3, v.Accepted)
+	require.Equal(t, v.Results[0].Batch, v.Results[2].Batch)
+	require.Equal(t, map[string]int{"s ann@example.com": 1, "s bob@example.com": 1, "s boss@example.com": 2}, f.mails())
+	for _, r := range v.Results {
+		b, err := f.store.Batch(t.Context(), r.Batch)
+		require.NoError(t, err)
+		require.Equal(t, &models.Envelope{CC: 1}, b.Envelope)
+	}
+}
+
+// TestEnvelopeLog: the log of each address says its role, and shows the mail with the values of the address in to.
+func TestEnvelopeLog(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	_, b, _ := f.accepted(f.post(batchOf(t, `{"subject": "For {{name}}", "bcc": ["lou@example.com"], "cc": ["eve@example.com"],
+		"to": [{"email": "ann@example.com", "name": "Ann"}]}`)))
+	for n, want := range map[int]string{1: "to For Ann", 2: "cc For Ann", 3: "bcc For Ann"} {
+		l := f.get("/v1/logs/" + b.ID.Log(n).String()).object(t)
+		require.Equal(t, want, l["role"].(string)+" "+l["subject"].(string))
+	}
+	_, b, _ = f.accepted(f.post(batchOf(t, `{}`)))
+	require.Nil(t, f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)["role"])
+}
+
+// TestDryRunOfEnvelope: a dry run says that nobody gets the mail if the address in to is suppressed, and that a
+// suppressed address in cc is left out.
+func TestDryRunOfEnvelope(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.carryCopies()
+	r := f.do("POST", "/v1/suppressions", "application/json", strings.NewReader(`{"email": "s@x.example"}`))
+	require.Equal(t, http.StatusCreated, r.Status, "%s", r.Body)
+	reasons := func(v service.DryRun) map[models.Reason]int {
+		out := map[models.Reason]int{}
+		for _, route := range v.Routes {
+			out[route.Reason] += route.Recipients
+		}
+		return out
+	}
+	require.Equal(t, map[models.Reason]int{models.Suppressed: 1, models.ToFailed: 2},
+		reasons(f.plan(`{"to": ["s@x.example"], "cc": ["a@x.example", "b@x.example"]}`)))
+	require.Equal(t, map[models.Reason]int{models.Suppressed: 1, "": 2},
+		reasons(f.plan(`{"to": ["a@x.example"], "cc": ["s@x.example", "b@x.example"]}`)))
+}
