@@ -66,8 +66,12 @@ type NewBatch struct {
 	// category, and the server has a public URL.
 	Unsubscribe *bool `json:"unsubscribe,omitempty"`
 	// To are the recipients. Repeated addresses are dropped unless AllowDuplicates is set.
-	To              []Recipient `json:"to,omitempty"`
-	AllowDuplicates bool        `json:"allow_duplicates,omitempty"`
+	To []Recipient `json:"to,omitempty"`
+	// CC and BCC are addresses, with or without a name, that get one mail together with the only recipient in To. They are
+	// at most 50 with it. The others do not see those in BCC.
+	CC              []string `json:"cc,omitempty"`
+	BCC             []string `json:"bcc,omitempty"`
+	AllowDuplicates bool     `json:"allow_duplicates,omitempty"`
 	// Providers are the names of the providers that may be used, in the order in which they are tried. The default is
 	// all, by weight.
 	Providers []string  `json:"providers,omitempty"`

@@ -210,6 +210,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Subject:   "s",
 		Text:      "t",
 		To:        []client.Recipient{{Email: "b@example.com", Name: "B", Vars: map[string]any{"n": 1, "x": "y", "z": true}}},
+		CC:        []string{"C <c@example.com>"},
+		BCC:       []string{"d@example.com"},
 		Providers: []string{"sg"},
 		Lane:      client.Urgent,
 		OnUnknown: client.Resend,

@@ -25,6 +25,8 @@ type Log struct {
 	ID    string `json:"id"`
 	Email string `json:"email"`
 	Name  string `json:"name,omitempty"`
+	// Role is to, cc or bcc in a mail to several addresses, and empty for other mail.
+	Role  string `json:"role,omitempty"`
 	State State  `json:"state"`
 	// Reason says in one stable word why the mail failed, and ReasonText in a sentence.
 	Reason     string `json:"reason,omitempty"`
