@@ -26,7 +26,7 @@ import (
 type sendFlags struct {
 	from, replyTo, subject, text, html, user string
 	deliverAt, timeZone                      string
-	to, providers, attach                    []string
+	to, cc, bcc, providers, attach           []string
 	file                                     string
 	columns                                  []string
 	permissive                               bool
@@ -54,8 +54,8 @@ server starts.`,
 				return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
 					"--to ann@example.com --subject 'It works'")
 			}
-			if len(o.to) > maxSendTo {
-				return fmt.Errorf("--to: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+			if len(o.to)+len(o.cc)+len(o.bcc) > maxSendTo {
+				return fmt.Errorf("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
 			}
 			if len(o.to) > 0 && o.file != "" {
 				return errors.New("--file: give either a file or --to")
@@ -71,6 +71,8 @@ server starts.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "sender: ADDRESS or 'Name <ADDRESS>'")
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
+	f.StringArrayVar(&o.cc, "cc", nil, "address in Cc of one mail to all; may be given several times")
+	f.StringArrayVar(&o.bcc, "bcc", nil, "address that gets the same mail and is not shown to others; may be given several times")
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
 	f.StringArrayVar(
 		&o.columns,
@@ -114,8 +116,10 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 			in.SetText(name, text)
 		}
 	}
-	if len(o.providers) > 0 {
-		in.SetList("providers", slices.All(o.providers))
+	for name, list := range map[string][]string{"providers": o.providers, "cc": o.cc, "bcc": o.bcc} {
+		if len(list) > 0 {
+			in.SetList(name, slices.All(list))
+		}
 	}
 	if o.permissive {
 		in.Permit()
@@ -336,7 +340,11 @@ func printStory(w io.Writer, l *service.LogStory) {
 	if l.ReasonText != "" {
 		state += ": " + l.ReasonText
 	}
-	fmt.Fprintf(w, "%s  %s\n", cmp.Or(l.Email, "(erased)"), state)
+	to := cmp.Or(l.Email, "(erased)")
+	if l.Role != "" {
+		to += " (" + string(l.Role) + ")"
+	}
+	fmt.Fprintf(w, "%s  %s\n", to, state)
 	fmt.Fprintf(w, "  log %s, subject %q\n", l.ID, l.Subject)
 	for i := range l.Timeline {
 		fmt.Fprintln(w, "  "+step(&l.Timeline[i]))
