@@ -56,6 +56,7 @@ type Suite struct {
 type Copy struct {
 	To                  string
 	Name                string   // of the recipient, as the mail shows it
+	Role                string   // to, cc or bcc, of one mail to several; else empty
 	Visible             []string // other recipients that the mail shows
 	Log, Attempt        string   // as they come back with its events
 	From                string   // with its display name
@@ -99,6 +100,7 @@ func Run(t *testing.T, s Suite) {
 		{"Placeholders", testPlaceholders},
 		{"Options", testOptions},
 		{"Mails", testMails},
+		{"Together", testTogether},
 		{"HeaderInjection", testHeaderInjection},
 		{"Refusals", testRefusals},
 		{"Answers", testAnswers},

@@ -108,7 +108,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		return nil, err
 	}
 	one, headers := map[string]string{}, map[string]string{}
-	var to, tags []string
+	var to, cc, bcc, tags []string
 	var files []providertest.File
 	for _, f := range fields {
 		if f.file != "" {
@@ -122,21 +122,21 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		if name, ok := strings.CutPrefix(f.name, "h:"); ok && name != "Reply-To" {
 			headers[name] = f.value
 		}
-		if f.name == "to" {
-			to = append(to, f.value)
-		} else if f.name == "o:tag" {
-			tags = append(tags, f.value)
+		if list := map[string]*[]string{"to": &to, "cc": &cc, "bcc": &bcc, "o:tag": &tags}[f.name]; list != nil {
+			*list = append(*list, f.value)
 		} else if _, twice := one[f.name]; twice {
 			return nil, fmt.Errorf("field %s twice", f.name)
 		}
 		one[f.name] = f.value
 	}
 	var vars map[string]map[string]string
-	if err := json.Unmarshal([]byte(one["recipient-variables"]), &vars); err != nil {
+	raw, ok := one["recipient-variables"]
+	if err := json.Unmarshal([]byte(raw), &vars); ok && err != nil {
 		return nil, fmt.Errorf("recipient-variables: %w", err)
 	}
-	if len(to) > 1000 || one["from"] == "" || one["text"] == "" && one["html"] == "" || one["cc"]+one["bcc"] != "" {
-		return nil, errors.New("too many recipients, no sender, no content or copies")
+	if copies := len(cc) + len(bcc); len(to) > 1000 || one["from"] == "" || one["text"] == "" && one["html"] == "" ||
+		copies > 0 == ok || copies > 0 && len(to) != 1 {
+		return nil, errors.New("too many recipients, no sender, no content, or copies beside variables")
 	}
 	var out []providertest.Copy
 	for _, field := range to {
@@ -144,8 +144,8 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		if err != nil {
 			return nil, fmt.Errorf("to parameter %q: %w", field, err)
 		}
-		own, ok := vars[named.Address]
-		if !ok {
+		own, has := vars[named.Address]
+		if !has && ok {
 			return nil, fmt.Errorf("%s has no variables", named.Address)
 		}
 		fill := func(s string) string {
@@ -174,6 +174,33 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 			Text:    fill(one["text"]),
 			HTML:    show(fill(one["html"])),
 		})
+	}
+	if ok {
+		return out, nil
+	}
+	return shared(out[0], to, cc, bcc)
+}
+
+// shared returns the copies of one mail, whose content is that of c.
+func shared(c providertest.Copy, to, cc, bcc []string) (out []providertest.Copy, err error) {
+	if strings.Contains(c.Subject+c.Text+c.HTML, "%recipient") {
+		return nil, errors.New("a placeholder would stay in the mail")
+	}
+	for role, list := range map[string][]string{"to": to, "cc": cc, "bcc": bcc} {
+		for _, one := range list {
+			named, err := mail.ParseAddress(one)
+			if err != nil {
+				return nil, err
+			}
+			c := c
+			c.To, c.Name, c.Role = named.Address, named.Name, role
+			for _, other := range append(to[:1:1], cc...) {
+				if seen, err := mail.ParseAddress(other); err == nil && seen.Address != c.To {
+					c.Visible = append(c.Visible, seen.Address)
+				}
+			}
+			out = append(out, c)
+		}
 	}
 	return out, nil
 }

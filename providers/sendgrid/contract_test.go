@@ -131,7 +131,7 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		}
 		CustomArgs       map[string]string `json:"custom_args"`
 		Personalizations []struct {
-			To            []person
+			To, CC, BCC   []person
 			Headers       map[string]string
 			Substitutions map[string]string
 			CustomArgs    map[string]string `json:"custom_args"`
@@ -227,7 +227,22 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 				return nil, fmt.Errorf("content %s out of order", part.Type)
 			}
 		}
-		out = append(out, c)
+		if len(p.CC)+len(p.BCC) == 0 {
+			out = append(out, c)
+			continue
+		}
+		for role, list := range map[string][]person{"to": p.To, "cc": p.CC, "bcc": p.BCC} {
+			for _, one := range list {
+				c := c
+				c.To, c.Name, c.Role = one.Email, one.Name, role
+				for _, other := range append(p.To[:1:1], p.CC...) {
+					if other.Email != one.Email {
+						c.Visible = append(c.Visible, other.Email)
+					}
+				}
+				out = append(out, c)
+			}
+		}
 	}
 	return out, nil
 }

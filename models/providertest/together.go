@@ -1,0 +1,79 @@
+package providertest
+
+import (
+	"fmt"
+	"html"
+	"slices"
+	"testing"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// together returns call(5) as one mail to all, with two recipients in Cc and two in Bcc.
+func together() *models.Call {
+	c := call(5)
+	for i, role := range []models.Role{models.To, models.CC, models.CC, models.BCC, models.BCC} {
+		c.Recipients[i].Role = role
+	}
+	return c
+}
+
+// testTogether sends one mail to all recipients, if the kind carries that.
+func testTogether(t *testing.T, s Suite) {
+	if !s.Carries.Copies {
+		t.Log("the kind declares that it takes no cc and bcc")
+		return
+	}
+	p, rec := serve(t, s)
+	c := together()
+	c.Content.Headers = []models.Header{{Name: "X-Order", Value: "no {{order}}"}}
+	c.Recipients[0].Vars["order"] = `<b>"1" & 2</b>`
+	only(t, c, p.Send(t.Context(), c), models.Accepted)
+	if rec.calls != 1 || len(rec.copies) != 5 {
+		t.Fatalf("%d requests and %d mails for one mail to 5", rec.calls, len(rec.copies))
+	}
+	to := &c.Recipients[0]
+	order := to.Vars["order"]
+	for i := range c.Recipients {
+		r := &c.Recipients[i]
+		at := slices.IndexFunc(rec.copies, func(m Copy) bool { return m.To == r.Email })
+		if at < 0 {
+			t.Errorf("%s has no mail", r.Email)
+			continue
+		}
+		m := rec.copies[at]
+		var visible []string
+		for k := range c.Recipients[:3] {
+			if k != i {
+				visible = append(visible, c.Recipients[k].Email)
+			}
+		}
+		want := Copy{
+			To: r.Email, Name: r.Name, Role: string(r.Role), Visible: visible,
+			Log: to.Log.String(), Attempt: fmt.Sprint(c.Attempt),
+			From: m.From, ReplyTo: m.ReplyTo, Headers: map[string]string{"X-Order": "no " + order},
+			Subject: "Order " + order,
+			Text:    "Hello Name 1, order " + order + ".",
+			HTML:    "<p>Hello Name 1, order " + html.EscapeString(order) + ".</p>",
+		}
+		if fmt.Sprint(m) != fmt.Sprint(want) {
+			t.Errorf("mail to %s:\n got %+v\nwant %+v", r.Email, m, want)
+		}
+	}
+
+	// What is wrong with the content is wrong for all, and no address is tried alone.
+	c = together()
+	delete(c.Recipients[0].Vars, "order")
+	before := rec.calls
+	only(t, c, p.Send(t.Context(), c), models.RejectedRequest)
+	c = together()
+	c.Recipients[1].Role = models.To
+	only(t, c, p.Send(t.Context(), c), models.RejectedHereClass)
+	if rec.calls != before {
+		t.Errorf("%d requests for calls that cannot be made", rec.calls-before)
+	}
+	parsed := p.Parse(s.Post(batch.Log(1), 3))
+	if len(parsed.Events) != 1 || parsed.Events[0].Address != "a@b.test" {
+		t.Errorf("the address of an event is lost: %+v", parsed)
+	}
+}
