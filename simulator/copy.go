@@ -16,7 +16,7 @@ type Attachment = message.Attachment
 
 // A Copy is one accepted mail to one address.
 type Copy struct {
-	ID         string            `json:"id"` // value of Options.RecipientKey, or the address in lower case
+	ID         string            `json:"id"` // value of Options.RecipientKey, or the address in lower case; see Role
 	Account    string            `json:"account"`
 	Address    string            `json:"address"`
 	At         time.Time         `json:"at"`
@@ -32,6 +32,9 @@ type Copy struct {
 	// Muted reports that a fault at the time of acceptance suppresses all its
 	// webhooks. Look-ups show its events.
 	Muted bool `json:"muted,omitempty"`
+	// Role is cc or bcc, or empty for To. Of a message to several addresses, the IDs of all copies but the first have a
+	// slash and the address in lower case at their end.
+	Role string `json:"role,omitempty"`
 	// Visible lists the other recipients that this copy names in To and Cc. It is
 	// empty for an individual message; in a batch anything else is a leak.
 	Visible     []string     `json:"visible,omitempty"`
@@ -53,6 +56,12 @@ func (b *stored) export(c message.Copy) Copy {
 		Visible:    b.visible(c),
 
 		Attachments: slices.Clone(b.Attachments),
+	}
+	switch {
+	case c.Flags&message.BCC != 0:
+		x.Role = "bcc"
+	case c.Flags&message.CC != 0:
+		x.Role = "cc"
 	}
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0

@@ -232,6 +232,10 @@ func (r *request) check() provider.Answer {
 // field that is not valid.
 func (r *request) readAddresses() (n int, wrong string) {
 	var list []mailbox
+	byRole := func(a, b field) int { return int(a.flags) - int(b.flags) } // to, cc, bcc, in whatever order they came
+	if !slices.IsSortedFunc(r.fields, byRole) {
+		slices.SortStableFunc(r.fields, byRole)
+	}
 	for _, f := range r.fields {
 		var ok bool
 		if list, ok = splitAddresses(list[:0], f.value); !ok {
@@ -339,11 +343,14 @@ func (r *request) Addresses() iter.Seq[[]byte] {
 // dry.
 func (r *request) Dry() bool { return false }
 
-// Refuse implements provider.Request. Mailgun does not name the address.
+// parameters names the field that holds addresses with these flags.
+var parameters = map[uint8]string{0: "to", message.CC: "cc", message.BCC: "bcc"}
+
+// Refuse implements provider.Request. Mailgun names the field, not the address.
 func (r *request) Refuse(match func([]byte) bool) *provider.Answer {
 	for _, a := range r.addrs {
 		if match(a.addr) {
-			answer := say(400, invalidAddress, "to")
+			answer := say(400, invalidAddress, parameters[a.flags])
 			return &answer
 		}
 	}

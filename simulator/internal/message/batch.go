@@ -195,16 +195,20 @@ func pairValue(pairs []byte, key int) (value []byte, ok bool) {
 }
 
 // ID returns what identifies the copy c: the value of the recipient key, or the
-// address in lower case.
+// address in lower case. All copies of a message have the same value, so that behind
+// the first one the address follows, after a slash.
 func (b *Batch) ID(c Copy) []byte {
 	value, ok := pairValue(c.pairs, b.Head.id)
 	if !ok {
 		value, ok = pairValue(b.shared(), b.Head.id)
 	}
-	if ok && len(value) > 0 {
-		return value
+	switch {
+	case !ok || len(value) == 0:
+		return Lower(c.Addr)
+	case c.Flags&Joint != 0:
+		return slices.Concat(value, []byte("/"), Lower(c.Addr))
 	}
-	return Lower(c.Addr)
+	return value
 }
 
 // Metadata calls f for each metadata key of c with its value. The number of the
