@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"mime"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,6 +111,65 @@ func TestHundredMailsRerouted(t *testing.T) {
 			}
 			require.Equal(t, copies[0].Content, copies[1].Content, m.Name)
 			require.Equal(t, copies[0].Attachments, copies[1].Attachments, m.Name)
+		}
+	})
+}
+
+// TestEnvelope requires that a mail with cc and bcc goes to all its addresses in one call, through both kinds of
+// provider, that nobody sees those in bcc, and that a bounce which the other provider can cure reroutes the one address.
+func TestEnvelope(t *testing.T) {
+	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
+		r := newRig(t, b, simulator.Options{KeepContent: true})
+		r.serveHere()
+		for first, second := range map[string]string{"sg": "mg", "mg": "sg"} {
+			bounced := "blocked-" + first + "+1@demo.test"
+			accepted, err := r.client.CreateBatch(t.Context(), client.NewBatch{
+				From:    "Shop <shop@demo.test>",
+				Subject: "Order {{order}}",
+				Text:    "Order {{order}} of {{name}}",
+				To: []client.Recipient{
+					{Email: "ann-" + first + "@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1"}},
+				},
+				CC:        []string{"Bob <" + bounced + ">", "eve-" + first + "@demo.test"},
+				BCC:       []string{"lou-" + first + "@demo.test"},
+				Providers: []string{first, second},
+			})
+			require.NoError(t, err)
+			require.Equal(t, 4, accepted.Recipients)
+			id := r.id(accepted.ID)
+			require.EqualValues(t, 4, r.done(id).Counts.Success)
+			whole := id.Log(1).String()
+			to, visible := "ann-"+first+"@demo.test", []string{"ann-" + first + "@demo.test", bounced, "eve-" + first + "@demo.test"}
+			for copyID, want := range map[string]simulator.Copy{
+				whole:                                  {Account: first, Address: to},
+				whole + "/" + bounced:                  {Account: first, Address: bounced, Role: "cc"},
+				whole + "/eve-" + first + "@demo.test": {Account: first, Address: visible[2], Role: "cc"},
+				whole + "/lou-" + first + "@demo.test": {Account: first, Address: "lou-" + first + "@demo.test", Role: "bcc"},
+				id.Log(2).String():                     {Account: second, Address: bounced},
+				id.Log(3).String():                     {},
+				id.Log(4).String():                     {},
+			} {
+				copies := r.sim.Copies(copyID)
+				if want.Address == "" {
+					require.Empty(t, copies, copyID)
+					continue
+				}
+				require.Len(t, copies, 1, copyID)
+				c := copies[0]
+				require.Equal(t, []string{want.Account, want.Address, want.Role}, []string{c.Account, c.Address, c.Role})
+				require.Equal(t, "Order A-1, Order A-1 of Ann", c.Subject+", "+c.Text)
+				others := slices.DeleteFunc(slices.Clone(visible), func(a string) bool { return a == c.Address })
+				if c.Account == second {
+					others = nil
+				}
+				require.Equal(t, others, c.Visible, copyID)
+			}
+			log, err := r.client.Log(t.Context(), id.Log(2).String())
+			require.NoError(t, err)
+			require.Equal(t, "cc", log.Role)
+			require.Equal(t, []string{first, second}, log.Route)
+			alone := func(m client.Moment) bool { return strings.Contains(m.Because, "sent to this address alone") }
+			require.True(t, slices.ContainsFunc(log.Timeline, alone), "%+v", log.Timeline)
 		}
 	})
 }
