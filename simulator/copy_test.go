@@ -103,3 +103,32 @@ func TestMetadataWithManyKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesOfOneMail: a message to several addresses has a copy for each, whose ID is that of the message and, but for
+// the first, the address.
+func TestCopiesOfOneMail(t *testing.T) {
+	t.Parallel()
+	r := simtest.New(t, simulator.Options{})
+	m := simtest.MailgunMail(t, "r")
+	if err := m.AddRecipient("Ann@sim.test"); err != nil {
+		t.Fatal(err)
+	}
+	m.AddBCC("lou@sim.test")
+	m.AddCC("bob@sim.test")
+	if err := m.AddVariable("sd_r", "r0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Mailgun(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"r0":              " Ann@sim.test [bob@sim.test]",
+		"r0/bob@sim.test": "cc bob@sim.test [Ann@sim.test]",
+		"r0/lou@sim.test": "bcc lou@sim.test [Ann@sim.test bob@sim.test]",
+	} {
+		c := r.Copies(id)
+		if len(c) != 1 || fmt.Sprint(c[0].Role, " ", c[0].Address, " ", c[0].Visible) != want {
+			t.Errorf("%s: %+v, want %s", id, c, want)
+		}
+	}
+}
