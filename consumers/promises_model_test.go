@@ -49,8 +49,11 @@ type promises struct {
 	behaviour map[string]string
 	delivered map[models.ID]int  // delivered copies by log
 	taken     map[models.ID]int  // accepted copies by log
+	envelopes map[models.ID]int  // addresses of the batches that are envelopes
 	doubtful  map[models.ID]bool // logs with a call that was not answered
 	outbox    []modelEvent
+
+	divided string // what is wrong with a call of an envelope; "": nothing
 
 	suppressed map[string]time.Time // when it was answered, by address
 	called     map[models.ID]string // suppressed addresses that were called afterwards, by log
@@ -72,6 +75,7 @@ func newPromises(t *rapid.T) *promises {
 		behaviour: map[string]string{"sg": "takes", "mg": "takes"},
 		delivered: map[models.ID]int{},
 		taken:     map[models.ID]int{},
+		envelopes: map[models.ID]int{},
 		doubtful:  map[models.ID]bool{},
 
 		suppressed: map[string]time.Time{},
@@ -112,6 +116,7 @@ func (m *promises) begin(t *rapid.T) {
 					Weight:      1,
 					Concurrency: 4,
 					ChunkLimit:  7,
+					Carries:     models.Capabilities{Copies: true},
 					Timeout:     time.Second,
 					Events:      models.EventsWebhook,
 				},
@@ -144,11 +149,16 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 			m.called[r.Log] = r.Email
 		}
 	}
+	m.together(c)
 	take := func() {
 		for i := range c.Recipients {
 			log := c.Recipients[i].Log
 			m.taken[log]++
 			ev := models.Event{ID: fmt.Sprint(log, name, c.Attempt), Attempt: c.Attempt, Kind: models.Delivered, At: time.Now()}
+			named := log
+			if c.Together() { // the provider knows only the log of the address in To
+				named = c.Recipients[0].Log
+			}
 			switch n := log.Recipient() % 9; {
 			case n == 4:
 				ev.Kind, ev.Reason = models.Bounced, models.MailboxInvalid
@@ -157,10 +167,11 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 			default:
 				m.delivered[log]++
 			}
-			m.outbox = append(m.outbox, modelEvent{name, models.ParsedEvent{Log: log, Event: ev}})
+			parsed := models.ParsedEvent{Log: named, Address: c.Recipients[i].Email, Event: ev}
+			m.outbox = append(m.outbox, modelEvent{name, parsed})
 			if ev.Kind == models.Delivered && log.Recipient()%2 == 0 {
-				ev.ID, ev.Kind = ev.ID+" opened", models.Opened
-				m.outbox = append(m.outbox, modelEvent{name, models.ParsedEvent{Log: log, Event: ev}})
+				parsed.Event.ID, parsed.Event.Kind = ev.ID+" opened", models.Opened
+				m.outbox = append(m.outbox, modelEvent{name, parsed})
 			}
 		}
 	}
@@ -188,6 +199,28 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 	}
 	take()
 	return part(models.Accepted, c)
+}
+
+// together notes a call of an envelope that is not as it must be: one mail to all until a provider has taken it, then
+// mail to single addresses. An address that has it may get it again only if an outcome was unknown.
+func (m *promises) together(c *models.Call) {
+	size := m.envelopes[c.Batch]
+	if size == 0 {
+		return
+	}
+	taken := false
+	for n := 1; n <= size; n++ {
+		taken = taken || m.taken[c.Batch.Log(n)] > 0
+	}
+	first := c.Recipients[0].Log.Recipient() == 1
+	switch {
+	case c.Together() && !first:
+		m.divided = "one mail without the address in To"
+	case !c.Together() && !taken && !m.doubtful[c.Batch.Log(1)]:
+		m.divided = "a call for single addresses although no provider had the mail"
+	case c.Together() && taken && !m.doubtful[c.Batch.Log(1)] && m.kills == 0:
+		m.divided = "a second mail to all"
+	}
 }
 
 func (m *promises) view(t *rapid.T, b *modelled) *models.View {

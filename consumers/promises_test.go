@@ -65,6 +65,13 @@ func (m *promises) post(t *rapid.T) {
 		ExpiresAt:  now.Add(time.Hour),
 		OnUnknown:  rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).Draw(t, "on unknown"),
 	}
+	if rapid.Bool().Draw(t, "envelope") {
+		n = min(n, 7) // as many as a call may have
+		b.Recipients, b.Envelope = n, &models.Envelope{CC: n / 2, BCC: n - 1 - n/2}
+		m.mu.Lock()
+		m.envelopes[b.ID] = n
+		m.mu.Unlock()
+	}
 	rs := make([]models.Recipient, n)
 	for i := range rs {
 		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
@@ -344,6 +351,8 @@ func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status
 	}
 	doubt := m.doubtful[log] || m.kills > 0
 	switch {
+	case m.divided != "":
+		wrong(m.divided)
 	case m.called[log] != "":
 		wrong("called although " + m.called[log] + " was suppressed")
 	case m.delivered[log] > 1 && b.OnUnknown == models.Hold:
