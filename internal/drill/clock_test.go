@@ -217,7 +217,7 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 			if err != nil || shown.State != client.Success && !bounced {
 				return false, err
 			}
-			if n := len(d.sim.Copies(left[0])); n != 1 {
+			if n := len(d.copiesOf(left[0])); n != 1 {
 				return false, fmt.Errorf("%d copies of %s", n, left[0])
 			}
 			left = left[1:]
@@ -247,7 +247,7 @@ func (d *drill) heldEarly(ctx context.Context) (early []string, err error) {
 				if l.State != client.Failed || l.Reason != string(models.OutcomeUnknown) {
 					continue
 				}
-				for _, c := range d.sim.Copies(l.ID) {
+				for _, c := range d.copiesOf(l.ID) {
 					if time.Since(c.At) < shortWindow {
 						early = append(early, l.ID)
 					}

@@ -187,7 +187,8 @@ func (d *drill) against(ctx context.Context, o *command, answered time.Time, met
 func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map[string][]simulator.Copy {
 	out := map[string][]simulator.Copy{}
 	d.sim.EachCopy(func(id string, _ map[string]int) {
-		for _, c := range d.sim.Copies(id) {
+		id = logOf(id)
+		for _, c := range d.copiesOf(id) {
 			if c.At.After(after) && met(&c) {
 				out[id] = append(out[id], c)
 			}
@@ -199,10 +200,10 @@ func (d *drill) copiesSince(after time.Time, met func(*simulator.Copy) bool) map
 // sent counts the copies of a batch's mails after a time.
 func (d *drill) sent(batch models.ID, after time.Time) (n int) {
 	d.sim.EachCopy(func(id string, _ map[string]int) {
-		if !isOf(id, batch) {
+		if id = logOf(id); !isOf(id, batch) {
 			return
 		}
-		for _, c := range d.sim.Copies(id) {
+		for _, c := range d.copiesOf(id) {
 			if c.At.After(after) {
 				n++
 			}
@@ -270,7 +271,7 @@ func (d *drill) checkInFlight(ctx context.Context, o *command, g *given, inFligh
 		return err
 	}
 	for i := range logs {
-		if logs[i].Attempts > 0 && len(d.sim.Copies(logs[i].ID)) == 0 {
+		if logs[i].Attempts > 0 && len(d.copiesOf(logs[i].ID)) == 0 {
 			most++
 		}
 	}

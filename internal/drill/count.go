@@ -18,7 +18,7 @@ func (d *drill) count(ctx context.Context) error {
 	copies := map[string]int{}
 	d.sim.EachCopy(func(id string, per map[string]int) {
 		for _, n := range per {
-			copies[id] += n
+			copies[logOf(id)] += n
 		}
 	})
 	d.firstMail(copies)
@@ -105,7 +105,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 // checkAttachment checks that every copy of a mail has the attachment of the drill.
 func (d *drill) checkAttachment(log string) {
 	sum := sha256.Sum256(enclosed.Content)
-	for _, c := range d.sim.Copies(log) {
+	for _, c := range d.copiesOf(log) {
 		if len(c.Attachments) != 1 || c.Attachments[0].SHA256 != hex.EncodeToString(sum[:]) {
 			d.res.wrong("a copy of log %s at %s has not the attachment of its batch, but %v", log, c.Account, c.Attachments)
 		}
@@ -192,7 +192,7 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 	if len(d.woken) == 0 {
 		return nil
 	}
-	for _, c := range d.sim.Copies(log) {
+	for _, c := range d.copiesOf(log) {
 		afterWaking := func(at time.Time) bool { return c.At.After(at) && c.At.Before(at.Add(startBy)) }
 		if !slices.ContainsFunc(d.woken, afterWaking) {
 			continue
@@ -232,7 +232,7 @@ func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 func (d *drill) firstMail(copies map[string]int) {
 	var first time.Time
 	for id := range copies {
-		for _, c := range d.sim.Copies(id) {
+		for _, c := range d.copiesOf(id) {
 			elsewhere := len(d.breaks) != 1 || c.Account != d.breaks[0]
 			if elsewhere && c.At.After(d.brokenAt) && (first.IsZero() || c.At.Before(first)) {
 				first = c.At

@@ -57,8 +57,11 @@ type drill struct {
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
 
-	mu       sync.Mutex
-	batches  []posted
+	mu      sync.Mutex
+	batches []posted
+
+	envelopes map[models.ID]bool // whether a batch is one mail to several addresses
+
 	brokenAt time.Time
 	healedAt time.Time
 	before   map[string]int64 // mails that each provider had accepted when it was healed
@@ -73,6 +76,7 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		recipients:  o.Recipients,
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
 		proxies:     map[need]*tcpproxy.Proxy{},
+		envelopes:   map[models.ID]bool{},
 		res:         Result{Name: s.name},
 	}
 }

@@ -143,7 +143,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	d.healed()
 	for _, b := range due {
 		for i := range b.n {
-			for _, c := range d.sim.Copies(b.id.Log(i + 1).String()) {
+			for _, c := range d.copiesOf(b.id.Log(i + 1).String()) {
 				if c.At.Before(at) {
 					d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
 				}

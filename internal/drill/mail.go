@@ -21,6 +21,7 @@ type posted struct {
 	at time.Time // when it was first sent to the API
 
 	attached bool // it has the attachment of the drill
+	envelope bool // it is one mail to several addresses
 }
 
 func (d *drill) all() []posted {
@@ -29,9 +30,12 @@ func (d *drill) all() []posted {
 	return slices.Clone(d.batches)
 }
 
-// post has a batch of n recipients accepted.
+// post has a batch of n recipients accepted, and every third time one mail to several addresses.
 func (d *drill) post(ctx context.Context, n int) error {
 	_, err := d.accept(ctx, d.newBatch(n))
+	if err == nil && len(d.all())%3 == 1 {
+		_, err = d.accept(ctx, d.newEnvelope())
+	}
 	return err
 }
 
@@ -40,7 +44,8 @@ const acceptTime = 10 * time.Second
 
 // accept has a batch accepted. It repeats the request with one idempotency key until it is answered.
 func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
-	b := posted{n: len(batch.To), at: time.Now(), attached: len(batch.Attachments) > 0}
+	copies := len(batch.CC) + len(batch.BCC)
+	b := posted{n: len(batch.To) + copies, envelope: copies > 0, at: time.Now(), attached: len(batch.Attachments) > 0}
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
@@ -80,7 +85,7 @@ func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.batches = append(d.batches, b)
+	d.batches, d.envelopes[b.id] = append(d.batches, b), b.envelope
 	return b, nil
 }
 

@@ -105,7 +105,7 @@ func (o *outcome) String() string {
 
 // outcomeOf returns what became of the copies of a mail.
 func (d *drill) outcomeOf(log string) (o outcome) {
-	for _, c := range d.sim.Copies(log) {
+	for _, c := range d.copiesOf(log) {
 		o.add(c)
 	}
 	return o

@@ -125,7 +125,8 @@ func (d *drill) recordedLate(ctx context.Context, frozen time.Time) error {
 	// came.
 	var inFlight []string
 	d.sim.EachCopy(func(id string, _ map[string]int) {
-		if slices.ContainsFunc(d.sim.Copies(id), func(c simulator.Copy) bool {
+		id = logOf(id)
+		if slices.ContainsFunc(d.copiesOf(id), func(c simulator.Copy) bool {
 			return c.At.After(frozen.Add(-2*slowAnswer)) && c.At.Before(frozen.Add(startBy))
 		}) {
 			inFlight = append(inFlight, id)
