@@ -210,6 +210,7 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 	w.set(e.Recipients)
 	w.word(e.Provider)
 	w.word(e.Worker)
+	// A process without the last flag cannot read the batches of entries that have it.
 	w.flags(!e.StartBy.IsZero(), !e.CallEnds.IsZero(), e.MayDouble, e.Together)
 	if !e.StartBy.IsZero() {
 		w.time(e.StartBy)

@@ -53,6 +53,7 @@ var (
 			),
 			Split:     someInt.Draw(t, "split"),
 			MayDouble: rapid.Bool().Draw(t, "may double"),
+			Together:  rapid.Bool().Draw(t, "together"),
 			Because:   rapid.String().Draw(t, "because"),
 			Reason: models.Reason(
 				someWord.Draw(t, "reason"),

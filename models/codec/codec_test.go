@@ -51,6 +51,7 @@ func TestNounsRoundTrip(t *testing.T) {
 		CallEnds:   t0,
 		Retry:      2,
 		MayDouble:  true,
+		Together:   true,
 		Because:    "why",
 	}
 	gotE, err := DecodeEntry(EncodeEntry(&e))

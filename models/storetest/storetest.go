@@ -159,6 +159,7 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 		Chunks:     chunks,
 		Recipients: 3 * chunks,
 		Duplicates: 1,
+		Envelope:   &models.Envelope{CC: 1, BCC: 1},
 		ExpiresAt:  at.Add(72 * time.Hour).UTC().Round(0),
 	}
 	for range chunks {
@@ -211,6 +212,7 @@ func attempt(n int, provider string) models.Entry {
 		Retry:      2,
 		Split:      1,
 		MayDouble:  true,
+		Together:   true,
 		Because:    "throttled: “slow down”",
 	}
 }
