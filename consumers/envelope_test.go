@@ -234,7 +234,8 @@ func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
 	}
 }
 
-// TestReleaseOfOneAddress: a log of an envelope that is released is sent alone.
+// TestReleaseOfOneAddress: a log of an envelope that is released is sent alone. If the mail was never sent because the
+// address in To cannot get it, that does not change.
 func TestReleaseOfOneAddress(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
@@ -248,6 +249,21 @@ func TestReleaseOfOneAddress(t *testing.T) {
 	r.announce(b)
 	require.Eventually(t, func() bool { return sg.count() == 2 }, patience, time.Millisecond)
 	require.Equal(t, []string{wholeEnvelope, ":u2"}, sg.shapes())
+
+	e := models.NewSuppression("u1@x.test", models.Manual, models.FromAPI, time.Now())
+	require.NoError(t, r.engine.suppressions.Add(t.Context(), r.user, e))
+	b = r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
+	r.done(b)
+	for _, log := range []models.ID{b.ID.Log(2), {}} { // one of them, then all
+		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Log: log})
+		r.announce(b)
+		before := len(r.view(b).Entries)
+		require.Eventually(t, func() bool { return len(r.view(b).Entries) > before }, patience, time.Millisecond)
+		v := r.done(b)
+		require.Equal(t, models.Suppressed, v.Status(1).Reason)
+		require.Equal(t, models.ToFailed, v.Status(2).Reason)
+	}
+	require.Equal(t, 2, sg.count())
 }
 
 // TestEnvelopeIsNotDivided: a provider whose calls have fewer addresses is not used.
@@ -265,4 +281,39 @@ func TestEnvelopeIsNotDivided(t *testing.T) {
 	r.done(b)
 	require.Zero(t, sg.count())
 	require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+}
+
+// TestErasedAddressOfEnvelope: an erased address is left out of mail that was not sent. With the address in To nobody
+// gets it, and of mail that was sent, nothing is sent again, because the values were erased with the address.
+func TestErasedAddressOfEnvelope(t *testing.T) {
+	t.Parallel()
+	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	r.withEvents(fast(), sg, mg)
+	waiting := func(erased string) *models.Batch {
+		r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+		b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
+		r.erase(b, erased)
+		r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
+		r.announce(b)
+		return b
+	}
+	b := waiting("u3@x.test")
+	r.taken(b)
+	require.Equal(t, []string{"to:u1 cc:u2 bcc:u4"}, sg.shapes())
+	require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
+
+	v := r.done(waiting("u1@x.test"))
+	require.Equal(t, []models.Reason{models.Erased, models.ToFailed}, []models.Reason{v.Status(1).Reason, v.Status(4).Reason})
+
+	b = r.envelope(nil)
+	r.taken(b)
+	r.erase(b, "u1@x.test")
+	r.report("sg", b, 2, models.Blocked, models.PolicyReputation)
+	r.report("sg", b, 1, models.Delivered, "") // its address is unknown now, and the only one that is
+	require.Eventually(t, func() bool {
+		v := r.view(b)
+		return v.Status(2).Reason == models.Erased && v.Status(1).State == models.Success
+	}, patience, 5*time.Millisecond)
+	require.Zero(t, mg.count())
 }

@@ -138,12 +138,12 @@ func (d *Dispatcher) appendEndings(ctx context.Context, c *Chunk, steps []policy
 	return changed, nil
 }
 
-// endErased appends an ending for the recipients of a job's step whose address was erased, or with
-// it the values of their mail, which in an envelope are those of the address in To. It reports
-// whether there were any.
+// endErased appends an ending for the recipients of a job's step whose address was erased, or the
+// values of their mail, which in an envelope went with the address in To. It reports whether there
+// were any.
 func (d *Dispatcher) endErased(ctx context.Context, c *Chunk, j *job) (bool, error) {
 	gone := models.ErasedRecipients(c.Recipients).And(j.Step.Recipients)
-	if c.Batch.Envelope != nil && c.Recipients[0].Erased() {
+	if c.Batch.Envelope != nil && !j.Step.Together && c.Recipients[0].Erased() {
 		gone = j.Step.Recipients
 	}
 	if gone.Empty() {

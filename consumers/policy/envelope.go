@@ -52,12 +52,12 @@ func (e *envelope) blocks(own []*models.Block) []*models.Block {
 }
 
 // together completes the calls among the steps of an envelope. A mail without the recipient in To
-// is not sent, unless somebody has released it.
+// is not sent, but to an address that was released while a provider may have the mail.
 func (e *envelope) together(v *models.View, steps []Step) {
 	if !e.is {
 		return
 	}
-	lost := v.Status(1).State != models.Queued
+	lost, doubt := v.Status(1).State != models.Queued, doubtOf(v.Tries(1)) != ""
 	for i := range steps {
 		lost = lost || steps[i].Do == End && steps[i].Recipients.Has(1)
 	}
@@ -69,7 +69,7 @@ func (e *envelope) together(v *models.View, steps []Step) {
 			if st.Together = true; st.Split > 0 {
 				st.Because = st.Options[0].Provider + " refused another address of the message"
 			}
-		case e.unsent && lost && !st.Released:
+		case e.unsent && lost && !(st.Released && doubt):
 			*st = ending(st.Doubt, Step{Recipients: st.Recipients, Reason: models.ToFailed})
 		case st.Because != "":
 			st.Because += "; sent to this address alone"

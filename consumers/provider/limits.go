@@ -233,9 +233,8 @@ func (k ask) wait(now time.Time) time.Duration {
 
 // take takes the tokens.
 func (k ask) take(now time.Time) {
-	for part := 0; k.n > 0; k.n -= part {
-		part = min(k.n, max(1, k.of.Burst()))
-		k.of.ReserveN(now, part)
+	for most := max(1, k.of.Burst()); k.n > 0; k.n -= most {
+		k.of.ReserveN(now, min(k.n, most))
 	}
 }
 
