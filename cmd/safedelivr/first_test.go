@@ -236,15 +236,20 @@ func TestSend(t *testing.T) {
 	_, errs = typed(t, 1, "", append(rows, "--column", "None=x")...)
 	require.Contains(t, errs, "no column with this heading")
 
+	out, _ = typed(t, 0, "", "send", "-c", file, "--from", "shop@example.com", "--to", "ann@example.com", "--subject", "s",
+		"--cc", "Bob <bob@example.com>", "--bcc", "lou@example.com")
+	require.Regexp(t, `(?s)accepted for 3 recipients.*ann@example.com \(to\)  success.*bob@example.com \(cc\)  success.*`+
+		`lou@example.com \(bcc\)  success`, out)
+
 	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)
 
 	var list string
 	require.Eventually(t, func() bool { // sums follow within about a second
 		list, _ = typed(t, 0, "", "batch", "list", "-c", file)
-		return strings.Count(list, " done ") == 5
+		return strings.Count(list, " done ") == 6
 	}, time.Minute, 100*time.Millisecond)
-	id := strings.Fields(strings.Split(list, "\n")[2])[0]
+	id := strings.Fields(strings.Split(list, "\n")[3])[0]
 	require.Regexp(t, id+` +20\S+Z +ada +done +2 +0 +2 +0 +0 +Hello`, list)
 	show, _ := typed(t, 0, "", "batch", "show", id, "-c", file)
 	require.Contains(t, show, `subject: "Hello"; from: shop@example.com; user: ada`)
