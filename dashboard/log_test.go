@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -125,4 +126,32 @@ func TestOpenLogsShareAReader(t *testing.T) {
 		require.Len(t, views[open-1].Story, 1)
 	}
 	require.Equal(t, int64(changes), f.store.records.Load()-before)
+}
+
+// TestPagesOfEnvelope: the page of each address of a mail with cc and bcc says its role, and shows those in bcc to nobody
+// else. The list has the roles, too.
+func TestPagesOfEnvelope(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
+	defer in.Close()
+	in.SetText("from", "shop@example.com")
+	in.SetText("subject", "s")
+	in.SetText("text", "t")
+	in.SetList("cc", slices.All([]string{"Bob <bob@example.com>"}))
+	in.SetList("bcc", slices.All([]string{"lou@example.com", "eve@example.com"}))
+	require.NoError(t, in.Add(&service.Recipient{Email: "ann@example.com"}))
+	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
+	require.NoError(t, err)
+	id := a.ID
+	for n, role := range map[int]string{1: "to", 2: "cc", 3: "bcc"} {
+		page := b.get("/logs/" + id.Log(n).String()).text
+		require.Contains(t, page, "<dt>To</dt><dd>&lt;ann@example.com&gt;</dd>")
+		require.Contains(t, page, "<dt>Cc</dt><dd>Bob &lt;bob@example.com&gt;</dd>")
+		require.Equal(t, n == 3, strings.Contains(page, "<dt>Bcc</dt><dd>&lt;lou@example.com&gt;, not shown to others</dd>"))
+		if role != "to" {
+			require.Contains(t, b.get("/batches/"+id.String()).text, `<span class="small muted">`+role+`</span>`)
+		}
+	}
 }

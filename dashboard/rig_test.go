@@ -111,10 +111,11 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	f.providers(func(*telemetry.ProviderState) {})
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	composers := map[string]models.Composer{"mg": subjectComposer{}, "sg": subjectComposer{}}
+	carries := models.Capabilities{Attachments: true, Inline: true, Copies: true}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
 		Providers: []models.Provider{
-			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: models.Capabilities{Attachments: true, Inline: true}},
-			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: models.Capabilities{Attachments: true, Inline: true}},
+			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: carries},
+			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: carries},
 		}})
 	server := httptest.NewUnstartedServer(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),
