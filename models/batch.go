@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"maps"
 	"time"
 )
 
@@ -241,6 +242,71 @@ type Recipient struct {
 type Chunk struct {
 	ID         ID
 	Recipients []Recipient
+}
+
+// Role says where the mail of an envelope names a recipient. The words are part of the API.
+type Role string
+
+// The roles.
+const (
+	To  Role = "to"
+	CC  Role = "cc"
+	BCC Role = "bcc"
+)
+
+// Envelope makes the recipients of a batch those of one mail. Recipient 1 is in To, the next ones
+// are in Cc, and the last ones in Bcc. All are in chunk 0.
+type Envelope struct {
+	CC  int `json:"cc,omitempty"` // number of recipients
+	BCC int `json:"bcc,omitempty"`
+}
+
+// MaxEnvelope is the maximum number of recipients of an envelope.
+const MaxEnvelope = 50
+
+// RoleOf returns the role of recipient n. It is empty if the batch is no envelope.
+func (b *Batch) RoleOf(n int) Role {
+	switch {
+	case b.Envelope == nil:
+		return ""
+	case n <= 1:
+		return To
+	case n <= 1+b.Envelope.CC:
+		return CC
+	}
+	return BCC
+}
+
+// Values returns the recipient whose values the mail to recipient n of a chunk has: in an envelope
+// that in To, else recipient n.
+func (b *Batch) Values(n int, rs []Recipient) *Recipient {
+	if b.Envelope != nil {
+		n = 1
+	}
+	return &rs[n-1]
+}
+
+// CallRecipients returns recipients of a chunk as they are handed to a provider: together in one
+// mail, or each with a mail of its own.
+func (b *Batch) CallRecipients(chunk ID, who Set, rs []Recipient, together bool) []CallRecipient {
+	out := make([]CallRecipient, 0, who.Len())
+	var shared map[string]string
+	if b.Envelope != nil {
+		shared = map[string]string{"email": rs[0].Email, "name": rs[0].Name}
+		maps.Copy(shared, rs[0].Vars)
+	}
+	for n := range who.All() {
+		r := rs[n-1]
+		if shared != nil {
+			r.Vars = shared
+		}
+		one := b.ForCall(chunk.Log(n), r)
+		if together {
+			one.Role = b.RoleOf(n)
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // MaxChunkBytes is the maximum size of a chunk's recipients before compression. A

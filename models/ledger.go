@@ -3,6 +3,7 @@ package models
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 	"time"
 )
 
@@ -45,6 +46,30 @@ type Entry struct {
 	Reason  Reason `json:"re,omitempty"`
 	Detail  string `json:"d,omitempty"`
 	Command int    `json:"o,omitempty"` // number of the command
+}
+
+// RecipientOf returns the number of the recipient that an event of an attempt is about: the one that
+// the event names, or, of one mail to all, the one with the address of the event, in any case. An
+// address that is not known belongs to the recipient whose address was erased, if there is only one.
+// Otherwise the number is 0.
+func (e *Entry) RecipientOf(named int, address string, rs []Recipient) int {
+	if !e.Together {
+		return named
+	}
+	gone := 0
+	for n := range e.Recipients.All() {
+		switch {
+		case n > len(rs):
+			return 0
+		case !rs[n-1].Erased() && strings.EqualFold(rs[n-1].Email, address):
+			return n
+		case rs[n-1].Erased() && gone == 0:
+			gone = n
+		case rs[n-1].Erased():
+			gone = -1
+		}
+	}
+	return max(gone, 0)
 }
 
 // ReleasedManually is why the attempt after a release is made.

@@ -153,6 +153,37 @@ func (v *View) Where(ok func(r int, s *Status) bool) Set {
 	return out
 }
 
+// taken reports whether a try shows that its provider has accepted the mail.
+func (t *Try) taken() bool {
+	return t.Verdict == VerdictAccepted || t.Verdict == VerdictDelivered || t.Verdict == VerdictFailed
+}
+
+// Taken reports whether a provider is known to have accepted mail of the chunk.
+func (v *View) Taken() (taken bool) {
+	for r := 1; r <= v.Size && !taken; r++ {
+		v.EachTry(r, func(t *Try) { taken = taken || t.taken() })
+	}
+	return taken
+}
+
+// TakenTogether returns a try of another recipient that shows that a provider has accepted one mail
+// to both, although it is not known of recipient r; nil: there is none.
+func (v *View) TakenTogether(r int) (found *Try) {
+	for i := range v.attempts {
+		a := &v.attempts[i]
+		t := a.of(r)
+		if !a.entry.Together || t == nil || t.taken() {
+			continue
+		}
+		for other := range a.entry.Recipients.All() {
+			if t := a.of(other); t != nil && t.taken() {
+				found = t
+			}
+		}
+	}
+	return found
+}
+
 // Entry returns ledger entry n, or the zero Entry if there is none.
 func (v *View) Entry(n int) Entry {
 	i, ok := slices.BinarySearchFunc(v.Entries, n, func(e Entry, n int) int { return cmp.Compare(e.Number, n) })

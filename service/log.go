@@ -389,15 +389,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 	if m.Removed {
 		return m, nil
 	}
-	for i := range c.recipients {
-		a := models.Address{Email: c.recipients[i].Email, Name: c.recipients[i].Name}
-		switch role := c.batch.RoleOf(i + 1); {
-		case role == models.CC && a.Email != "":
-			m.CC = append(m.CC, a)
-		case role == models.BCC && i == n-1:
-			m.BCC = append(m.BCC, a)
-		}
-	}
+	m.CC, m.BCC = c.copies(n)
 	attempts := map[string]int{}
 	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
 	allowed := c.batch.Providers
@@ -471,6 +463,20 @@ func (s *Service) Message(ctx context.Context, who Caller, id string) (out Messa
 		return out, notFound("message")
 	}
 	return out, nil
+}
+
+// copies returns the addresses in Cc and Bcc of the mail as recipient n knows them.
+func (c *Stories) copies(n int) (cc, bcc []models.Address) {
+	for i := range c.recipients {
+		a := models.Address{Email: c.recipients[i].Email, Name: c.recipients[i].Name}
+		switch role := c.batch.RoleOf(i + 1); {
+		case role == models.CC && a.Email != "":
+			cc = append(cc, a)
+		case role == models.BCC && i == n-1:
+			bcc = append(bcc, a)
+		}
+	}
+	return cc, bcc
 }
 
 // callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail

@@ -56,11 +56,7 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 	} else if err != nil {
 		return err
 	}
-	n := j.Who.Len()
-	if j.Step.Together { // it counts as the largest call that the provider may get
-		n = min(n, j.Provider.CallSize(time.Now()))
-	}
-	done, ok := j.Provider.Health.Begin(j.Step.SenderDomain, n)
+	done, ok := j.Provider.Health.Begin(j.Step.SenderDomain, j.size())
 	if !ok {
 		return errBusy
 	}

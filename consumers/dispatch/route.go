@@ -27,6 +27,15 @@ func (j *job) load() provider.Load {
 	return provider.Load{Recipients: j.Who.Len(), Whole: j.Step.Together}
 }
 
+// size returns how many recipients the call has for the health of the provider. One mail to all
+// counts as the largest call that the provider may get.
+func (j *job) size() int {
+	if j.Step.Together {
+		return min(j.Who.Len(), j.Provider.CallSize(time.Now()))
+	}
+	return j.Who.Len()
+}
+
 // selectCall returns the next call for this handler; nil: there is none. It requeues
 // every other due step, for another provider's exclusive consumer or with a delay,
 // except those that this handler can do in a later round.

@@ -54,7 +54,8 @@ func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
 	case content > maxMessage:
 		return nil, message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	case replaced || theirs.MatchString(f.Subject) || theirs.MatchString(f.Text):
-		return nil, message.Refuse(all, "", "the text has a variable of Mailgun's, and a message with cc or bcc cannot protect it")
+		return nil, message.Refuse(all, "",
+			"the text has a variable of Mailgun's, and a message with cc or bcc cannot protect it")
 	}
 	return m, nil
 }
