@@ -242,8 +242,8 @@ func ofRecipient(name string) bool {
 	return name == "to" || name == "name" || name == "vars" || name == "metadata"
 }
 
-// noOption are members of a batch that a record does not have.
-var noOption = []string{"attachments", intake.AllowDuplicates, "messages"}
+// noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
+var noOption = []string{"attachments", intake.AllowDuplicates, "messages", "cc", "bcc"}
 
 // readRecord decodes a record. What it says of the message is checked when the message is to be sent.
 func readRecord(raw []byte) *changes.Record {

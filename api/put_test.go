@@ -221,6 +221,7 @@ func TestPutBadRecords(t *testing.T) {
 		`{"id": "template", "action": "new", "template": "none", "to": "ann@example.com"}`,
 		record("new", "unknown", "Hi", "ann@example.com", `, "color": "red"`),
 		record("new", "files", "Hi", "ann@example.com", `, "attachments": []`),
+		record("new", "copies", "Hi", "ann@example.com", `, "cc": ["bob@example.com"]`),
 		`{"id": "", "action": "new"}`, `{"action": "new"}`, `7`,
 		record("update", "old", "Bad {{n}}", "old@example.com"),
 		record("new", "fine", "Hi {{n}}", "lou@example.com", `, "vars": {"n": 1}`),
@@ -229,7 +230,8 @@ func TestPutBadRecords(t *testing.T) {
 		"good /  accepted", "to /to invalid_address rejected", "subject /subject invalid_header rejected",
 		"action /action invalid_action rejected", "good /id repeated rejected", "expired /expires_at expired rejected",
 		"var /vars/n unknown_placeholder rejected", "template /template invalid_template rejected",
-		"unknown /color unknown_field rejected", "files /attachments unknown_field rejected", " /id invalid_value rejected",
+		"unknown /color unknown_field rejected", "files /attachments unknown_field rejected", "copies /cc unknown_field rejected",
+		" /id invalid_value rejected",
 		" /id required rejected", "  wrong_type rejected", "old /subject unknown_placeholder rejected", "fine /  accepted",
 	}
 	told := func(rs []changes.Result) (out []string) {

@@ -286,6 +286,20 @@ func (b *Batch) Values(n int, rs []Recipient) *Recipient {
 	return &rs[n-1]
 }
 
+// Copies returns the addresses in Cc and Bcc of an envelope as recipient n knows them.
+func (b *Batch) Copies(n int, rs []Recipient) (cc, bcc []Address) {
+	for i := range rs {
+		a := Address{Email: rs[i].Email, Name: rs[i].Name}
+		switch role := b.RoleOf(i + 1); {
+		case role == CC && !rs[i].Erased():
+			cc = append(cc, a)
+		case role == BCC && i == n-1:
+			bcc = append(bcc, a)
+		}
+	}
+	return cc, bcc
+}
+
 // CallRecipients returns recipients of a chunk as they are handed to a provider: together in one
 // mail, or each with a mail of its own.
 func (b *Batch) CallRecipients(chunk ID, who Set, rs []Recipient, together bool) []CallRecipient {

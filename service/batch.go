@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // BatchView is a batch as it is shown.
@@ -235,6 +236,41 @@ func (s *Service) OpenAttachment(
 	}
 	a := b.Content.Attachments[number]
 	return a, models.OpenAttachment(ctx, s.store, b.ID, &a), nil
+}
+
+// chunksOf visits the chunks of a batch, but for those to skip.
+func chunksOf(b *models.Batch, skip map[int]bool, from models.ID, up bool) walk.Steps {
+	return func(yield func(walk.Step, error) bool) {
+		k, step := 0, 1
+		if !up {
+			k, step = b.Chunks-1, -1
+		}
+		if !from.IsZero() {
+			k = from.ChunkNumber()
+		}
+		for ; k >= 0 && k < b.Chunks; k += step {
+			if !skip[k] && !yield(walk.Step{At: b.ID.Chunk(k), Found: true, User: b.User}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// chunkCost is what reading a chunk counts, in rows of an index.
+func chunkCost(b *models.Batch, chunk models.ID) int { return 20 + b.ChunkSize(chunk.ChunkNumber())/5 }
+
+func countOf(s *models.Summary, state models.State) int64 {
+	switch state {
+	case models.Queued:
+		return s.Queued
+	case models.Success:
+		return s.Success
+	case models.Failed:
+		return s.Failed
+	case models.Cancelled:
+		return s.Cancelled
+	}
+	return 0
 }
 
 // RejectedPage is a page of the recipients that were left out of a batch, in the order of the request.

@@ -142,27 +142,6 @@ func (s *Service) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (m
 	return skip, nil, nil
 }
 
-// chunksOf visits the chunks of a batch, but for those to skip.
-func chunksOf(b *models.Batch, skip map[int]bool, from models.ID, up bool) walk.Steps {
-	return func(yield func(walk.Step, error) bool) {
-		k, step := 0, 1
-		if !up {
-			k, step = b.Chunks-1, -1
-		}
-		if !from.IsZero() {
-			k = from.ChunkNumber()
-		}
-		for ; k >= 0 && k < b.Chunks; k += step {
-			if !skip[k] && !yield(walk.Step{At: b.ID.Chunk(k), Found: true, User: b.User}, nil) {
-				return
-			}
-		}
-	}
-}
-
-// chunkCost is what reading a chunk counts, in rows of an index.
-func chunkCost(b *models.Batch, chunk models.ID) int { return 20 + b.ChunkSize(chunk.ChunkNumber())/5 }
-
 // matching returns the logs of a chunk that a filter selects. A chunk whose content was
 // removed has no address.
 func (s *Service) matching(
@@ -199,20 +178,6 @@ func (s *Service) matching(
 		}
 	}
 	return logs, nil
-}
-
-func countOf(s *models.Summary, state models.State) int64 {
-	switch state {
-	case models.Queued:
-		return s.Queued
-	case models.Success:
-		return s.Success
-	case models.Failed:
-		return s.Failed
-	case models.Cancelled:
-		return s.Cancelled
-	}
-	return 0
 }
 
 // chunk reads a chunk of a batch. The recipients are blank if their retention time is
@@ -389,7 +354,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 	if m.Removed {
 		return m, nil
 	}
-	m.CC, m.BCC = c.copies(n)
+	m.CC, m.BCC = c.batch.Copies(n, c.recipients)
 	attempts := map[string]int{}
 	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
 	allowed := c.batch.Providers
@@ -463,20 +428,6 @@ func (s *Service) Message(ctx context.Context, who Caller, id string) (out Messa
 		return out, notFound("message")
 	}
 	return out, nil
-}
-
-// copies returns the addresses in Cc and Bcc of the mail as recipient n knows them.
-func (c *Stories) copies(n int) (cc, bcc []models.Address) {
-	for i := range c.recipients {
-		a := models.Address{Email: c.recipients[i].Email, Name: c.recipients[i].Name}
-		switch role := c.batch.RoleOf(i + 1); {
-		case role == models.CC && a.Email != "":
-			cc = append(cc, a)
-		case role == models.BCC && i == n-1:
-			bcc = append(bcc, a)
-		}
-	}
-	return cc, bcc
 }
 
 // callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail
