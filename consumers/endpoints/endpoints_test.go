@@ -1,146 +1,21 @@
 package endpoints
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
-
-const patience = 30 * time.Second
-
-// fixture is a store with a feed of one user.
-type fixture struct {
-	t     *testing.T
-	store models.Store
-	user  string
-	head  int
-
-	disabled atomic.Value // ID of a user
-	poster   *Poster      // the newest
-	posts    sync.Map     // Class -> *atomic.Int64
-}
-
-// count returns how many posts of a class were made.
-func (f *fixture) count(c Class) int64 {
-	n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
-	return n.(*atomic.Int64).Load()
-}
-
-func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), user: models.NewUserID()}
-}
-
-// batch stores a batch of n recipients.
-func (f *fixture) batch(n int, change func(*models.Batch)) models.ID {
-	f.t.Helper()
-	b := models.Batch{
-		ID: models.NewBatchID(time.Now()), User: f.user, Recipients: n, Chunks: 1, ExpiresAt: time.Now().Add(time.Hour),
-		Content:   models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t", Tags: []string{"a"}},
-		OnUnknown: models.Hold, Lane: models.Bulk, Category: "news", Metadata: map[string]string{"run": "7"},
-	}
-	if change != nil {
-		change(&b)
-	}
-	rs := make([]models.Recipient, n)
-	for i := range rs {
-		rs[i] = models.Recipient{Email: fmt.Sprintf("u%d@x.test", i+1)}
-	}
-	rs[0].Metadata = map[string]string{"customer": "1"}
-	require.NoError(f.t, f.store.PutBatch(f.t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
-	return b.ID
-}
-
-// tell appends the same update of some recipients of a batch to the feed.
-func (f *fixture) tell(batch models.ID, number int, s models.State, recipients ...int) {
-	f.t.Helper()
-	f.happen(batch, models.FeedChange{State: s, Provider: "sg", Number: number, Recipients: models.SetOf(recipients...)})
-}
-
-// happen appends an update of a batch to the feed.
-func (f *fixture) happen(batch models.ID, c models.FeedChange) {
-	f.t.Helper()
-	f.head++
-	require.NoError(f.t, f.store.AppendFeed(f.t.Context(), f.user, models.FeedEntry{
-		Number: f.head, Token: models.NewToken(), At: time.Now().UTC().Truncate(time.Microsecond),
-		Chunks: []models.FeedChunk{{Chunk: batch, Version: int64(f.head), Changes: []models.FeedChange{c}}},
-	}))
-}
-
-// endpoint stores an endpoint of a receiver.
-func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoint.Endpoint {
-	f.t.Helper()
-	e := &endpoint.Endpoint{
-		ID: models.NewUserID(), User: f.user, URL: r.url, Secrets: []endpoint.Secret{endpoint.NewSecret()},
-		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
-	}
-	if change != nil {
-		change(e)
-	}
-	r.mu.Lock()
-	r.secret = e.Secrets[0].String()
-	r.mu.Unlock()
-	require.NoError(f.t, endpoint.Create(f.t.Context(), f.store, e))
-	return e
-}
-
-// run posts until stop is called.
-func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
-	if delays == nil {
-		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
-	}
-	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	p := New(Config{
-		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
-		Disabled: func(user string) bool { return f.disabled.Load() == user },
-		Posted: func(c Class) {
-			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
-			n.(*atomic.Int64).Add(1)
-		},
-	}, f.store)
-	f.poster = p
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); p.Run(ctx) }()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
-	f.t.Cleanup(stop)
-	return stop
-}
-
-// change changes an endpoint.
-func (f *fixture) change(e *endpoint.Endpoint, do func(e *endpoint.Endpoint)) {
-	f.t.Helper()
-	_, err := endpoint.Change(f.t.Context(), f.store, f.user, e.ID, func(e *endpoint.Endpoint) error { do(e); return nil })
-	require.NoError(f.t, err)
-}
-
-func (f *fixture) state(e *endpoint.Endpoint) endpoint.State {
-	f.t.Helper()
-	s, _, err := endpoint.StateOf(f.t.Context(), f.store, e)
-	require.NoError(f.t, err)
-	return s
-}
-
-func (f *fixture) eventually(ok func() bool) {
-	f.t.Helper()
-	require.Eventually(f.t, ok, patience, 5*time.Millisecond)
-}
 
 // TestUpdatesArePosted: an endpoint gets each update that it wants, signed, with what the sender has given along, and
 // those that follow as they come.

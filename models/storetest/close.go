@@ -61,6 +61,6 @@ func testClose(t *testing.T, s models.Store) {
 // same arguments may get.
 func fineWhileClosing(err error) bool {
 	var conflict *models.ConflictError
-	return err == nil || errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrOutcomeUnknown) ||
-		errors.As(err, &conflict)
+	return err == nil || errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrExists) ||
+		errors.Is(err, models.ErrOutcomeUnknown) || errors.As(err, &conflict)
 }
