@@ -165,7 +165,7 @@ type Limits struct {
 	// expires
 	Retries int `koanf:"retries" range:"0..1000" unit:"attempts"`
 	// share of a batch's recipients that may fail because the mailbox does not exist. If there are more, the batch is
-	// stopped once, when at least 100 have ended; its user or an operator may resume it. 0: it is never stopped
+	// stopped once, when at least 100 were tried; its user or an operator may resume it. 0: it is never stopped
 	Bounces float64 `koanf:"bounces" range:"0..100" unit:"percent"`
 	// a batch of up to this size is urgent
 	UrgentUpTo int `koanf:"urgent_up_to" range:">0" unit:"recipients"`

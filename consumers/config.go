@@ -47,7 +47,7 @@ type Config struct {
 	KeepContent    time.Duration // how long content and recipients are kept after acceptance
 	KeepLogs       time.Duration // how long everything else about a batch is kept, and commands
 	KeepUpdates    time.Duration // how long the entries of the feeds of updates are kept
-	Bounces        float64       // percent of a batch's ended recipients that may bounce before it is stopped; 0: any
+	Bounces        float64       // percent of a batch's tried recipients that may bounce before it is stopped; 0: any
 	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored

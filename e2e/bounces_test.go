@@ -32,7 +32,7 @@ func TestBouncingBatchIsStopped(t *testing.T) {
 			return stopped.Stopped
 		}, testkit.Patience, 50*time.Millisecond)
 		require.Equal(t, models.BySafedelivr, stopped.StoppedBy)
-		require.Contains(t, stopped.StoppedWhy, "recipients do not exist, which is more than 5 %")
+		require.Contains(t, stopped.StoppedWhy, "do not exist, which is more than 5 %")
 		require.Less(t, r.sim.Stats("sg").Accepted, int64(n), "the rest was sent meanwhile")
 
 		_, err := r.client.ResumeBatch(t.Context(), id.String(), "")
@@ -40,6 +40,7 @@ func TestBouncingBatchIsStopped(t *testing.T) {
 		done := r.done(id)
 		require.EqualValues(t, n/5, done.Counts.FailedReasons[string(models.MailboxInvalid)], "%+v", done.Counts)
 		require.False(t, done.Stopped, "it was stopped again")
+		r.statsAgree(id)
 		stats, err := r.client.Stats(t.Context(), client.StatsQuery{By: "sender"})
 		require.NoError(t, err)
 		require.Equal(t, "demo.test", stats.Groups[0].Name)

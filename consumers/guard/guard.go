@@ -14,15 +14,15 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-// minEnded is how many recipients of a batch must have ended before their share says something.
-const minEnded = 100
+// minTried is how many recipients of a batch must have been tried before their share says something.
+const minTried = 100
 
 // stopped is the kind of the transient value that says that a batch was stopped once.
 const stopped = "bounces.stopped"
 
 // Config configures a Guard.
 type Config struct {
-	Bounces float64       // percent of a batch's ended recipients that may bounce; 0: any
+	Bounces float64       // percent of a batch's tried recipients that may bounce; 0: any
 	Keep    time.Duration // how long a batch is known to have been stopped
 	Logger  *slog.Logger
 }
@@ -69,10 +69,9 @@ func (g *Guard) Counted(ctx context.Context, sums []models.ChunkSummary) {
 	}
 }
 
-// bounced returns how many recipients do not exist, and how many have ended.
-func bounced(s *models.Summary) (n, of int64) {
-	return s.Reasons[models.MailboxInvalid], s.Success + s.Failed
-}
+// bounced returns how many recipients do not exist, of how many that were tried. Those that have
+// not ended count, too: bounces are reported sooner than deliveries.
+func bounced(s *models.Summary) (n, of int64) { return s.Reasons[models.MailboxInvalid], s.Touched() }
 
 // many reports whether more recipients bounced than may.
 func (g *Guard) many(s *models.Summary) bool {
@@ -80,7 +79,7 @@ func (g *Guard) many(s *models.Summary) bool {
 	return n > 0 && float64(n)*100 > g.cfg.Bounces*float64(of)
 }
 
-// look stops a batch if too much of it bounced and some of it can still be stopped.
+// look stops a batch if too much of it bounced and some of it was not tried yet.
 func (g *Guard) look(ctx context.Context, user string, batch models.ID) error {
 	var all models.Summary
 	for s, err := range g.store.Summaries(ctx, user, batch, 0) {
@@ -90,7 +89,7 @@ func (g *Guard) look(ctx context.Context, user string, batch models.ID) error {
 		all.Add(&s.Summary)
 	}
 	n, of := bounced(&all)
-	if of < minEnded || !g.many(&all) || all.Queued == all.Awaited {
+	if of < minTried || !g.many(&all) || all.Untried == 0 {
 		return nil
 	}
 	_, err := g.store.Transient(ctx, stopped, batch.String())
@@ -99,7 +98,7 @@ func (g *Guard) look(ctx context.Context, user string, batch models.ID) error {
 	}
 	c := models.Command{
 		Kind: models.StopBatch, Batch: batch, By: models.BySafedelivr,
-		Why: fmt.Sprintf("%d of %d recipients do not exist, which is more than %g %%", n, of, g.cfg.Bounces),
+		Why: fmt.Sprintf("%d of the %d recipients that were tried do not exist, which is more than %g %%", n, of, g.cfg.Bounces),
 	}
 	done, err := g.commands.Append(ctx, &c, func(r *control.Rules) bool {
 		stop, cancel := r.Stops(batch)
