@@ -94,7 +94,8 @@ func TestLimitsHold(t *testing.T) {
 			"four": {fourFrom, fourTo},
 			"two":  {twoFrom, twoTo},
 		} {
-			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.8, "of the limit, with %s workers", name)
+			// If dead or frozen workers had a share, it would be half of the limit.
+			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.6, "of the limit, with %s workers", name)
 		}
 		require.LessOrEqual(t, r.sim.Stats("sg").MaxInFlight, int64(atOnce), "calls at once")
 		require.Zero(t, r.sim.Stats("sg").Doubled)
