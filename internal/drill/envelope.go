@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -59,4 +60,18 @@ func (d *drill) isEnvelope(batch models.ID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.envelopes[batch]
+}
+
+// leftOutWrongly says why a log may not have failed because the address in To did; "" if it may. Why that one failed is
+// checked with its own log.
+func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
+	id, err := models.ParseLogID(l.ID)
+	if err != nil || !d.isEnvelope(id.Batch()) {
+		return "its mail has one address", err
+	}
+	first, err := d.client.Log(ctx, id.ChunkID().Log(1).String())
+	if err == nil && (id.Recipient() == 1 || first.State != client.Failed) {
+		return "the address in To has not failed", nil
+	}
+	return "", err
 }

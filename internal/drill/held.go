@@ -154,6 +154,8 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 		return "", nil
 	case l.Reason == string(models.Suppressed):
 		return d.suppressedWrongly(ctx, l)
+	case l.Reason == string(models.ToFailed):
+		return d.leftOutWrongly(ctx, l)
 	case d.mayFail == nil:
 		return "nothing kept the mail from being delivered", nil
 	}
