@@ -253,6 +253,10 @@ func testTransientThatEnded(t *testing.T, p Processes) {
 	}
 }
 
+// closeWrites is how far apart two writes of different processes must be at least for their order to be certain: a
+// process knows the time of the servers as well as an answer of theirs tells it.
+const closeWrites = 100 * time.Millisecond
+
 // testFactsByClocks checks that the first of two facts under a key stays, whatever the clocks
 // say.
 func testFactsByClocks(t *testing.T, p Processes) {
@@ -262,6 +266,7 @@ func testFactsByClocks(t *testing.T, p Processes) {
 			first, later := outcome(1), outcome(1)
 			later.Outcome.Parts[1].Text = text
 			require.NoError(t, p.WithClock(offs[0]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: first}))
+			models.Pause(t.Context(), closeWrites)
 			require.NoError(t, p.WithClock(offs[1]).PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: later},
 				models.ChunkFact{Chunk: id, Fact: outcome(2)}))
 			_, fs, err := p.WithClock(0).Record(t.Context(), id)
