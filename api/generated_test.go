@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -252,6 +253,9 @@ func TestGeneratedRequests(t *testing.T) {
 	}
 }
 
+// someRejected matches answers to requests of which a part was rejected.
+var someRejected = regexp.MustCompile(`"rejected":(\{"count":)?[1-9]|"status":"rejected"`)
+
 // try sends a generated request, checks the answer and returns its status.
 func (f *fixture) try(g *generator, router routers.Router, method, path string, op *openapi3.Operation) int {
 	f.Helper()
@@ -282,9 +286,7 @@ func (f *fixture) try(g *generator, router routers.Router, method, path string, 
 			IncludeResponseStatus: true,
 			AuthenticationFunc:    openapi3filter.NoopAuthenticationFunc,
 		}}
-	partly := strings.Contains(target, "mode=permissive") ||
-		op.OperationID == "putMessages" && bytes.Contains(r.Body, []byte(`"rejected"`))
-	if r.Status < 300 && body != "" && !partly { // else it leaves out what is not described
+	if r.Status < 300 && body != "" && !someRejected.Match(r.Body) { // what is not described may be left out
 		require.NoError(f, openapi3filter.ValidateRequest(f.Context(), in), "accepted, but not described: %s", said)
 	}
 	require.NoError(f, openapi3filter.ValidateResponse(f.Context(), &openapi3filter.ResponseValidationInput{
