@@ -34,7 +34,6 @@ func best(calls []simulator.Call, limit float64, from, to time.Time, window time
 // together: for one, four and two of them, some killed, one frozen until the others no longer count it and woken
 // again. The provider itself counts.
 func TestLimitsHold(t *testing.T) {
-	t.Parallel()
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
 		const (
@@ -94,8 +93,7 @@ func TestLimitsHold(t *testing.T) {
 			"four": {fourFrom, fourTo},
 			"two":  {twoFrom, twoTo},
 		} {
-			// If dead or frozen workers had a share, it would be half of the limit.
-			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.6, "of the limit, with %s workers", name)
+			require.Greater(t, best(calls, limit, w[0], w[1], 4*time.Second), 0.8, "of the limit, with %s workers", name)
 		}
 		require.LessOrEqual(t, r.sim.Stats("sg").MaxInFlight, int64(atOnce), "calls at once")
 		require.Zero(t, r.sim.Stats("sg").Doubled)
