@@ -277,7 +277,13 @@ func TestContract(t *testing.T) {
 	f.carryCopies()
 	copies := f.post(batchOf(t, `{"to": ["ann@example.com"], "cc": ["b@example.com"], "bcc": ["c@example.com"]}`))
 	c.check("GET", "/v1/batches/"+copies.object(t)["id"].(string)+"/logs", "", "", 200)
-	c.check("POST", "/v1/batches", js, batchOf(t, `{"to": ["ann@example.com"], "cc": ["b@example.com"], "bcc": null}`), 202)
+	c.check(
+		"POST",
+		"/v1/batches",
+		js,
+		batchOf(t, `{"to": ["ann@example.com"], "cc": ["b@example.com"], "bcc": null}`),
+		202,
+	)
 	f.carryAttachments()
 	attached := batchOf(t, `{"attachments": [`+attachmentOf("a.png", "image/png", "x@y", []byte("1"))+`]}`)
 	c.check("POST", "/v1/batches", js, attached, 202)

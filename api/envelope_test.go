@@ -61,7 +61,7 @@ func TestEnvelope(t *testing.T) {
 	require.Nil(t, b.Envelope, "there is only one address")
 }
 
-// TestEnvelopeMistakes: cc and bcc need exactly one recipient in to, and share what cannot be shared with nobody.
+// TestEnvelopeMistakes: cc and bcc need exactly one recipient in to, and refuse what their addresses cannot share.
 func TestEnvelopeMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -118,8 +118,10 @@ func TestEnvelopeLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.carryCopies()
-	_, b, _ := f.accepted(f.post(batchOf(t, `{"subject": "For {{name}}", "bcc": ["lou@example.com"], "cc": ["eve@example.com"],
-		"to": [{"email": "ann@example.com", "name": "Ann"}]}`)))
+	_, b, _ := f.accepted(
+		f.post(batchOf(t, `{"subject": "For {{name}}", "bcc": ["lou@example.com"], "cc": ["eve@example.com"],
+		"to": [{"email": "ann@example.com", "name": "Ann"}]}`)),
+	)
 	for n, want := range map[int]string{1: "to For Ann", 2: "cc For Ann", 3: "bcc For Ann"} {
 		l := f.get("/v1/logs/" + b.ID.Log(n).String()).object(t)
 		require.Equal(t, want, l["role"].(string)+" "+l["subject"].(string))
@@ -128,7 +130,7 @@ func TestEnvelopeLog(t *testing.T) {
 	require.Nil(t, f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)["role"])
 }
 
-// TestDryRunOfEnvelope: a dry run says that nobody gets the mail if the address in to is suppressed, and that a
+// TestDryRunOfEnvelope: a dry run says that none gets the mail if the address in to is suppressed, and that a
 // suppressed address in cc is left out.
 func TestDryRunOfEnvelope(t *testing.T) {
 	t.Parallel()

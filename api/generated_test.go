@@ -253,7 +253,7 @@ func TestGeneratedRequests(t *testing.T) {
 	}
 }
 
-// someRejected matches answers to requests of which a part was rejected.
+// someRejected matches answers that tell of rejected parts.
 var someRejected = regexp.MustCompile(`"rejected":(\{"count":)?[1-9]|"status":"rejected"`)
 
 // try sends a generated request, checks the answer and returns its status.

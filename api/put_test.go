@@ -137,7 +137,11 @@ func TestPutMessages(t *testing.T) {
 	require.Equal(t, []string{"a unchanged", "b/c rejected already_exists", "c updated"}, resultWords(rs))
 	want = map[string]int{"Hi 1 ann@example.com": 1, "Hi 2 bob@example.com": 1, "Changed lou@example.com": 1}
 	require.Equal(t, want, f.sendable())
-	require.Equal(t, []string{"a unchanged", "b/c rejected already_exists", "c unchanged"}, resultWords(f.changed(second...)))
+	require.Equal(
+		t,
+		[]string{"a unchanged", "b/c rejected already_exists", "c unchanged"},
+		resultWords(f.changed(second...)),
+	)
 	require.Equal(t, want, f.sendable())
 	v, now := f.present("c")
 	require.Equal(t, "Changed queued", now)
@@ -250,7 +254,11 @@ func TestPutBadRecords(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"Old old@example.com": 1}, f.sendable())
 	require.Equal(t, want, told(f.changed(records...)))
-	require.Equal(t, map[string]int{"Old old@example.com": 1, "Hi ann@example.com": 1, "Hi 1 lou@example.com": 1}, f.sendable())
+	require.Equal(
+		t,
+		map[string]int{"Old old@example.com": 1, "Hi ann@example.com": 1, "Hi 1 lou@example.com": 1},
+		f.sendable(),
+	)
 	rs := putResults(t, f.put("?mode=strict", records[0], record("update", "old", "New", "old@example.com")))
 	require.Equal(t, []string{"good unchanged", "old updated"}, resultWords(rs))
 
@@ -261,7 +269,11 @@ func TestPutBadRecords(t *testing.T) {
 	r := f.do(http.MethodPut, "/v1/messages", "text/csv", strings.NewReader("id"))
 	require.Equal(t, http.StatusUnsupportedMediaType, r.Status)
 	require.Equal(t, http.StatusBadRequest, f.put("?mode=lax").Status)
-	require.Equal(t, http.StatusRequestEntityTooLarge, f.put("", strings.Split(strings.Repeat("7,", maxRecords)+"7", ",")...).Status)
+	require.Equal(
+		t,
+		http.StatusRequestEntityTooLarge,
+		f.put("", strings.Split(strings.Repeat("7,", maxRecords)+"7", ",")...).Status,
+	)
 	require.Empty(t, f.changed())
 }
 
@@ -271,7 +283,11 @@ func TestPutWithSmallLimits(t *testing.T) {
 	f := newFixture(t, func(s *setup) { s.service.MaxRecipients, s.service.MaxContent = 2, 1000 })
 	large := record("new", "large", "Hi", "ann@example.com", `, "html": "`+strings.Repeat("x", 2000)+`"`)
 	rs := f.changed(append(version("new", "Hi", "a", "b", "c"), large)...)
-	require.Equal(t, []string{"a accepted", "b accepted", "c accepted", "large rejected content_too_large"}, resultWords(rs))
+	require.Equal(
+		t,
+		[]string{"a accepted", "b accepted", "c accepted", "large rejected content_too_large"},
+		resultWords(rs),
+	)
 	require.Equal(t, rs[0].Log.Batch(), rs[1].Log.Batch())
 	require.NotEqual(t, rs[0].Log.Batch(), rs[2].Log.Batch())
 	limits := models.Limits{models.RecipientsPerDay: 4}

@@ -22,14 +22,14 @@ const (
 	LogUnsubscribed = "log.unsubscribed"
 	LogOpened       = "log.opened"
 	LogClicked      = "log.clicked"
-	// AllTypes stands for all of them.
+	// AllTypes selects all of them.
 	AllTypes = "all"
 )
 
 // Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
 // provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log, and Number that of the update: the changes of a log are 1, 2, 3, …, and so are its events.
+	// Log is the ID of the log. Number is that of the update: the changes of a log are 1, 2, 3, …, and so are its events.
 	Log    string `json:"log"`
 	Number int    `json:"number"`
 	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.

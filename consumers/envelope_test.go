@@ -170,7 +170,7 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 }
 
 // TestAddressOfEnvelopeCannotGetMail: an address that is suppressed, refused or blocked is left out. Without the one in
-// To nobody gets the mail.
+// To, none gets the mail.
 func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
 	t.Parallel()
 	suppress := func(r *rig, n int) {
@@ -283,7 +283,7 @@ func TestEnvelopeIsNotDivided(t *testing.T) {
 	require.Equal(t, []string{wholeEnvelope}, mg.shapes())
 }
 
-// TestErasedAddressOfEnvelope: an erased address is left out of mail that was not sent. With the address in To nobody
+// TestErasedAddressOfEnvelope: an erased address is left out of mail that was not sent. Without the address in To none
 // gets it, and of mail that was sent, nothing is sent again, because the values were erased with the address.
 func TestErasedAddressOfEnvelope(t *testing.T) {
 	t.Parallel()
@@ -304,7 +304,11 @@ func TestErasedAddressOfEnvelope(t *testing.T) {
 	require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
 
 	v := r.done(waiting("u1@x.test"))
-	require.Equal(t, []models.Reason{models.Erased, models.ToFailed}, []models.Reason{v.Status(1).Reason, v.Status(4).Reason})
+	require.Equal(
+		t,
+		[]models.Reason{models.Erased, models.ToFailed},
+		[]models.Reason{v.Status(1).Reason, v.Status(4).Reason},
+	)
 
 	b = r.envelope(nil)
 	r.taken(b)

@@ -128,7 +128,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 	require.Equal(t, int64(changes), f.store.records.Load()-before)
 }
 
-// TestPagesOfEnvelope: the page of each address of a mail with cc and bcc says its role, and shows those in bcc to nobody
+// TestPagesOfEnvelope: the page of each address of a mail with cc and bcc says its role, and hides those in bcc
 // else. The list has the roles, too.
 func TestPagesOfEnvelope(t *testing.T) {
 	t.Parallel()

@@ -116,7 +116,7 @@ func TestHundredMailsRerouted(t *testing.T) {
 }
 
 // TestEnvelope requires that a mail with cc and bcc goes to all its addresses in one call, through both kinds of
-// provider, that nobody sees those in bcc, and that a bounce which the other provider can cure reroutes the one address.
+// provider, that those in bcc are hidden, and that a bounce which the other provider can cure reroutes the one address.
 func TestEnvelope(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{KeepContent: true})
@@ -139,7 +139,11 @@ func TestEnvelope(t *testing.T) {
 			id := r.id(accepted.ID)
 			require.EqualValues(t, 4, r.done(id).Counts.Success)
 			whole := id.Log(1).String()
-			to, visible := "ann-"+first+"@demo.test", []string{"ann-" + first + "@demo.test", bounced, "eve-" + first + "@demo.test"}
+			to, visible := "ann-"+first+"@demo.test", []string{
+				"ann-" + first + "@demo.test",
+				bounced,
+				"eve-" + first + "@demo.test",
+			}
 			for copyID, want := range map[string]simulator.Copy{
 				whole:                                  {Account: first, Address: to},
 				whole + "/" + bounced:                  {Account: first, Address: bounced, Role: "cc"},

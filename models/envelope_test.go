@@ -32,7 +32,7 @@ func TestRoles(t *testing.T) {
 }
 
 // TestRecipientOfEvent: an event about one mail to several is about the address that it names, in any case. What cannot
-// be told is about nobody, but for the only address that was erased.
+// be told is about none, but for the only address that was erased.
 func TestRecipientOfEvent(t *testing.T) {
 	t.Parallel()
 	rs := []Recipient{{Email: "ann@x.test"}, {Email: "bob@x.test"}, {}, {}}

@@ -362,7 +362,7 @@ func (g *Group) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Compare orders groups: those of which users have few kinds come first.
+// Compare orders groups: those with few names come first.
 func (g Group) Compare(o Group) int {
 	return cmp.Or(
 		cmp.Compare(slices.Index(GroupKinds, g.Kind), slices.Index(GroupKinds, o.Kind)),

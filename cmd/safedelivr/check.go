@@ -32,8 +32,8 @@ run while mail flows: a sum that is being renewed gets a quarter of a minute.
 
 With --json all of it is one JSON object. "found" is an array with an object for each difference on a line of its
 own: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
-them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks, recipients, days,
-differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
+them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks,
+recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {

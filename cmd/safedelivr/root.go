@@ -110,8 +110,29 @@ func (c *cli) path(name string) string {
 // handedOver are the commands that another process may hand over to the server.
 func handedOver() app.Commands {
 	return app.Commands{
-		Names: []string{"user", "key", "login", "send", "batch", "log", "message", "release", "provider", "block", "suppression",
-			"template", "queues", "parked", "workers", "audit", "check", "replay", "hold", "erase", "names"},
+		Names: []string{
+			"user",
+			"key",
+			"login",
+			"send",
+			"batch",
+			"log",
+			"message",
+			"release",
+			"provider",
+			"block",
+			"suppression",
+			"template",
+			"queues",
+			"parked",
+			"workers",
+			"audit",
+			"check",
+			"replay",
+			"hold",
+			"erase",
+			"names",
+		},
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{
 				streams: streams{out: cmd.Out, err: cmd.Err},

@@ -72,7 +72,12 @@ server starts.`,
 	f.StringVar(&o.from, "from", "", "sender: ADDRESS or 'Name <ADDRESS>'")
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
 	f.StringArrayVar(&o.cc, "cc", nil, "address in Cc of one mail to all; may be given several times")
-	f.StringArrayVar(&o.bcc, "bcc", nil, "address that gets the same mail and is not shown to others; may be given several times")
+	f.StringArrayVar(
+		&o.bcc,
+		"bcc",
+		nil,
+		"address that gets the same mail and is not shown to others; may be given several times",
+	)
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
 	f.StringArrayVar(
 		&o.columns,

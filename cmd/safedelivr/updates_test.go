@@ -86,7 +86,10 @@ func TestMessageCommands(t *testing.T) {
 		require.Regexp(t, `^a  `+status+`  \S{36}\n$`, out)
 	}
 	list := file + ".json"
-	require.NoError(t, os.WriteFile(list, []byte(`[{"id": "a", "action": "cancel"}, {"id": "b", "action": "cancel"}]`), 0o600))
+	require.NoError(
+		t,
+		os.WriteFile(list, []byte(`[{"id": "a", "action": "cancel"}, {"id": "b", "action": "cancel"}]`), 0o600),
+	)
 	fails := func(args, want string) {
 		var o, e lines
 		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields("message put " + args + list), server: d.server}

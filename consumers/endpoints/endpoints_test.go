@@ -262,7 +262,7 @@ func TestGone(t *testing.T) {
 	f.eventually(func() bool { return len(r.accepted()) == 4 })
 }
 
-// TestChangedWhileRetrying: what failed is posted, although its user has asked for other updates and other posts meanwhile.
+// TestChangedWhileRetrying: what failed is posted, although its user has asked for others meanwhile.
 func TestChangedWhileRetrying(t *testing.T) {
 	t.Parallel()
 	for _, batch := range []bool{false, true} {

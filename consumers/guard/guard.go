@@ -1,4 +1,4 @@
-// Package guard stops batches of which too many recipients do not exist: going on would cost the
+// Package guard stops batches with too many recipients that do not exist: going on would cost the
 // sender its reputation at all providers.
 package guard
 
@@ -39,7 +39,7 @@ type Commands interface {
 	Append(ctx context.Context, c *models.Command, wanted func(*control.Rules) bool) (done bool, err error)
 }
 
-// Guard watches the summaries of batches. A batch that somebody resumed is not stopped again.
+// Guard watches the summaries of batches. A batch that was resumed is not stopped again.
 type Guard struct {
 	cfg      Config
 	store    Store
@@ -98,7 +98,12 @@ func (g *Guard) look(ctx context.Context, user string, batch models.ID) error {
 	}
 	c := models.Command{
 		Kind: models.StopBatch, Batch: batch, By: models.BySafedelivr,
-		Why: fmt.Sprintf("%d of the %d recipients that were tried do not exist, which is more than %g %%", n, of, g.cfg.Bounces),
+		Why: fmt.Sprintf(
+			"%d of the %d recipients that were tried do not exist, which is more than %g %%",
+			n,
+			of,
+			g.cfg.Bounces,
+		),
 	}
 	done, err := g.commands.Append(ctx, &c, func(r *control.Rules) bool {
 		stop, cancel := r.Stops(batch)

@@ -15,7 +15,7 @@ type envelope struct {
 	shared     []*models.Block // that match any of the queued recipients; of unsent mail
 }
 
-// envelope returns what Plan must know of a batch. The zero envelope stands for other batches.
+// envelope returns what Plan must know of a batch. It is zero for other batches.
 func (p *Policy) envelope(v *models.View, b *models.Batch, cmds *Commands) (e envelope) {
 	if b.Envelope == nil {
 		return e
@@ -79,7 +79,7 @@ func (e *envelope) together(v *models.View, steps []Step) {
 
 // awaitOthers makes recipient r of an envelope wait for a final event instead of another call, if
 // events about other recipients show that a provider has the mail. A call that may double was asked
-// for by hand or by the batch.
+// for manually or by the batch.
 func (p *Policy) awaitOthers(v *models.View, b *models.Batch, r int, st *Step, now time.Time) {
 	unknown := st.Do == End && st.Reason == models.OutcomeUnknown
 	if b.Envelope == nil || !unknown && (st.Do != Call || st.MayDouble && st.Released) {

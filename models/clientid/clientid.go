@@ -120,7 +120,7 @@ func Read(ctx context.Context, s models.DocumentStore, user string, ids []string
 	return out, nil
 }
 
-// Put stores messages of a user by their ids. Each is stored only if nobody has changed it since it was read. Put
+// Put stores messages of a user by their ids. Each is stored only if it was not changed since it was read. Put
 // returns the ids of the others. After an error any of them may be stored.
 func Put(
 	ctx context.Context, s models.DocumentStore, user string, ms map[string]Message,

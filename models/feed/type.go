@@ -23,7 +23,7 @@ const (
 	Clicked      Type = "log.clicked"
 )
 
-// All stands for all types, also for those that are added later.
+// All selects all types, also for those that are added later.
 const All Type = "all"
 
 // Types lists the types, those of changes first.

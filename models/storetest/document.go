@@ -160,7 +160,11 @@ func testDocuments(t *testing.T, s models.Store) {
 		require.Equal(t, []byte("other"), got["k007"].Value)
 		require.Equal(t, ds[249], got["k249"])
 	}
-	next := []models.Document{{Key: "k001", Version: 2, Value: []byte("new")}, {Key: "k002", Version: 3}, {Key: "k300", Version: 1}}
+	next := []models.Document{
+		{Key: "k001", Version: 2, Value: []byte("new")},
+		{Key: "k002", Version: 3},
+		{Key: "k300", Version: 1},
+	}
 	lost, err := s.PutDocuments(ctx, owner, "many", next)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, lost)

@@ -211,7 +211,9 @@ func (c *Changes) window(ctx context.Context, ts []*task) error {
 		models.Pause(ctx, rand.N(time.Duration(n+1)*20*time.Millisecond)) //nolint:gosec // spreads racing requests
 	}
 	for _, t := range ts {
-		t.reject(problem.FieldError{Code: "changed_meanwhile", Detail: "Other requests change the same message all the time."})
+		t.reject(
+			problem.FieldError{Code: "changed_meanwhile", Detail: "Other requests change the same message all the time."},
+		)
 	}
 	return nil
 }
