@@ -125,8 +125,8 @@ type Rates struct {
 	Clicked      float64 `json:"clicked"`
 }
 
-// RatesOf returns the rates of some counts.
-func RatesOf(c *Counts) Rates {
+// ratesOf returns the rates of some counts.
+func ratesOf(c *Counts) Rates {
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 	return Rates{
 		Delivered:    share(c.Success, c.Ended()),
@@ -212,7 +212,7 @@ func (s *Stats) group(byDay map[string]*models.Summary, by models.GroupKind) {
 	s.Groups = []GroupCounts{}
 	for name, sum := range sums {
 		g := GroupCounts{Name: name, Counts: CountsOf(sum)}
-		g.Rates = RatesOf(&g.Counts)
+		g.Rates = ratesOf(&g.Counts)
 		s.Groups = append(s.Groups, g)
 	}
 	slices.SortFunc(s.Groups, func(a, b GroupCounts) int {
