@@ -116,7 +116,7 @@ func (r *rig) run(args ...string) (out, errs string, err error) {
 func (r *rig) command(args ...string) string {
 	r.t.Helper()
 	out, errs, err := r.run(args...)
-	require.NoError(r.t, err, "%v: %s", args, errs)
+	require.NoError(r.t, err, "%v: %s%s", args, errs, out)
 	return out
 }
 

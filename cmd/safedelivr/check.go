@@ -49,16 +49,8 @@ recipients, days, differences and repaired ones. If the check breaks off, the ob
 					o.User = u.ID
 				}
 				o.Progress = progress(c, func(n telemetry.Recount) string {
-					return "checked " + count(
-						n.Batches,
-						"batch",
-					) + ", " + count(
-						n.Recipients,
-						"recipient",
-					) + "; " + count(
-						n.Differences,
-						"difference",
-					)
+					return "checked " + count(n.Batches, "batch") + ", " + count(n.Recipients, "recipient") + "; " +
+						count(n.Differences, "difference")
 				})
 				check := c.checkInLines
 				if asJSON {
