@@ -219,7 +219,7 @@ const exportPage = 500
 
 // exportColumns are the columns of an export before those of the metadata.
 var exportColumns = []string{
-	"id", "email", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
+	"id", "email", "role", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
 	"copies", "tags", "category",
 }
 
@@ -250,7 +250,7 @@ func exportRow(b *service.BatchView, l *service.LogView, columns []string) []str
 		}
 	}
 	row := []string{
-		l.ID.String(), l.Email, l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
+		l.ID.String(), l.Email, string(l.Role), l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
 		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
 		strings.Join(b.Tags, " "), b.Category,
 	}

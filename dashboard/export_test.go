@@ -28,7 +28,7 @@ func TestExport(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rows, 1204)
 	require.Equal(t, "r1202@example.com", rows[1203][1])
-	require.Equal(t, "'=1+1", rows[1][2], "a formula is not quoted")
+	require.Equal(t, "'=1+1", rows[1][3], "a formula is not quoted")
 }
 
 // TestExportOfMetadata: tags, category and metadata of the batch and of its recipients have
