@@ -126,6 +126,8 @@ func TestEnvelopeLog(t *testing.T) {
 		l := f.get("/v1/logs/" + b.ID.Log(n).String()).object(t)
 		require.Equal(t, want, l["role"].(string)+" "+l["subject"].(string))
 	}
+	v := f.get("/v1/batches/" + b.ID.String()).object(t)
+	require.EqualValues(t, []any{1.0, 1.0}, []any{v["cc"], v["bcc"]})
 	_, b, _ = f.accepted(f.post(batchOf(t, `{}`)))
 	require.Nil(t, f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)["role"])
 }

@@ -176,6 +176,8 @@ type Batch struct {
 	Providers  []string          `json:"providers,omitempty"`
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
+	CC         int               `json:"cc"`  // number of recipients
+	BCC        int               `json:"bcc"` // number of recipients
 	// Rejected counts the recipients that were left out; nil: none.
 	Rejected   *Rejected   `json:"rejected,omitempty"`
 	Counts     Counts      `json:"counts"`

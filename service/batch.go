@@ -28,27 +28,28 @@ type BatchView struct {
 	CancelledAt  time.Time `json:"cancelled_at,omitzero"`
 	CancelledWhy string    `json:"cancelled_why,omitempty"`
 
-	Waits      *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
-	Subject    string               `json:"subject"`
-	Rendered   string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
-	From       models.Address       `json:"from"`
-	ReplyTo    []models.Address     `json:"reply_to,omitempty"`
-	Tags       []string             `json:"tags,omitempty"`
-	Attached   []models.Attachment  `json:"attachments,omitempty"`
-	Template   *models.TemplateUse  `json:"template,omitempty"` // what the content was made from
-	Category   string               `json:"category,omitempty"`
-	Metadata   map[string]string    `json:"metadata,omitempty"`
-	Lane       models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
-	OnUnknown  models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
-	Providers  []string             `json:"providers,omitempty"`
-	Recipients int                  `json:"recipients"`
-	Duplicates int                  `json:"duplicates"`
-	Rejected   *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
-	Counts     Counts               `json:"counts"`
-	CreatedAt  time.Time            `json:"created_at"`
-	DeliverAt  time.Time            `json:"deliver_at,omitzero"` // zero: at once
-	Window     *models.SendWindow   `json:"send_window,omitempty"`
-	ExpiresAt  time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
+	Waits            *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
+	Subject          string               `json:"subject"`
+	Rendered         string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
+	From             models.Address       `json:"from"`
+	ReplyTo          []models.Address     `json:"reply_to,omitempty"`
+	Tags             []string             `json:"tags,omitempty"`
+	Attached         []models.Attachment  `json:"attachments,omitempty"`
+	Template         *models.TemplateUse  `json:"template,omitempty"` // what the content was made from
+	Category         string               `json:"category,omitempty"`
+	Metadata         map[string]string    `json:"metadata,omitempty"`
+	Lane             models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
+	OnUnknown        models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
+	Providers        []string             `json:"providers,omitempty"`
+	Recipients       int                  `json:"recipients"`
+	Duplicates       int                  `json:"duplicates"`
+	*models.Envelope                      // the recipients in cc and bcc
+	Rejected         *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
+	Counts           Counts               `json:"counts"`
+	CreatedAt        time.Time            `json:"created_at"`
+	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
+	Window           *models.SendWindow   `json:"send_window,omitempty"`
+	ExpiresAt        time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
 }
 
 // BatchPage is a page of batches.
@@ -108,6 +109,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Providers:  b.Providers,
 		Recipients: b.Recipients,
 		Duplicates: b.Duplicates,
+		Envelope:   b.Envelope,
 		Counts:     CountsOf(&sum),
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
