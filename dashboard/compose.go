@@ -22,29 +22,30 @@ import (
 
 // composeView is the form as it was entered, and its errors.
 type composeView struct {
-	From, ReplyTo, Subject, HTML, Text, To, Test string
-	Template, Language, Vars                     string // Vars: of every recipient, as JSON
-	Files                                        []composedFile
-	Draft                                        drafts.Draft
-	Saved                                        bool   // the draft was saved by its button
-	New                                          bool   // the form does not go on with what the tab has kept
-	Row                                          int    // number of the previewed recipient, from 1
-	Part                                         string // html or text
-	Do                                           string // the button that was pressed
-	Once                                         string // idempotency key: submitting the form twice sends once
-	Wrong                                        map[string]string
-	Problem                                      string
-	Batch                                        string // batch that the problem is about, or ""
-	Curl                                         string
-	Base                                         string
-	May                                          service.AllowedSenders // senders that the visitor may use
-	Templates                                    []string               // names that can be chosen
-	Drafts                                       int                    // number of drafts of the visitor
-	Note                                         string                 // about the file
-	Tested                                       service.Accepted       // the test message that was just accepted
-	Ask                                          *planView              // what would happen; nil if nothing is asked
-	Sent                                         string                 // hash that the form was confirmed with
-	Sure                                         string                 // hash of the form that Ask is about
+	From, ReplyTo, Subject, HTML, Text, Test string
+	To, CC, BCC                              string
+	Template, Language, Vars                 string // Vars: of every recipient, as JSON
+	Files                                    []composedFile
+	Draft                                    drafts.Draft
+	Saved                                    bool   // the draft was saved by its button
+	New                                      bool   // the form does not go on with what the tab has kept
+	Row                                      int    // number of the previewed recipient, from 1
+	Part                                     string // html or text
+	Do                                       string // the button that was pressed
+	Once                                     string // idempotency key: submitting the form twice sends once
+	Wrong                                    map[string]string
+	Problem                                  string
+	Batch                                    string // batch that the problem is about, or ""
+	Curl                                     string
+	Base                                     string
+	May                                      service.AllowedSenders // senders that the visitor may use
+	Templates                                []string               // names that can be chosen
+	Drafts                                   int                    // number of drafts of the visitor
+	Note                                     string                 // about the file
+	Tested                                   service.Accepted       // the test message that was just accepted
+	Ask                                      *planView              // what would happen; nil if nothing is asked
+	Sent                                     string                 // hash that the form was confirmed with
+	Sure                                     string                 // hash of the form that Ask is about
 
 	uploaded []byte // the file with recipients
 }
@@ -204,7 +205,7 @@ func (c *composeView) hash() string {
 	if c.Do == "test" {
 		row = strconv.Itoa(c.Row) // its variables fill the message
 	}
-	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.Test, c.Template, c.Language, c.Vars}
+	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test, c.Template, c.Language, c.Vars}
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
@@ -257,6 +258,10 @@ func (d *Dashboard) fill(
 		if err := in.AddContent(len(value)); err != nil {
 			return err
 		}
+	}
+	if c.Do != "test" { // a test message goes to one address only
+		in.SetList("cc", slices.All(splitAddresses(c.CC)))
+		in.SetList("bcc", slices.All(splitAddresses(c.BCC)))
 	}
 	c.attach(in, html)
 	if list.Problem != "" {
@@ -363,15 +368,20 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		Vars  map[string]any `json:"vars,omitempty"`
 	}
 	body := struct {
-		From     string `json:"from,omitempty"`
-		ReplyTo  string `json:"reply_to,omitempty"`
-		Subject  string `json:"subject,omitempty"`
-		HTML     string `json:"html,omitempty"`
-		Text     string `json:"text,omitempty"`
-		Template string `json:"template,omitempty"`
-		Language string `json:"language,omitempty"`
-		To       []to   `json:"to"`
-	}{From: c.From, ReplyTo: c.ReplyTo, Template: c.Template, To: []to{}}
+		From     string   `json:"from,omitempty"`
+		ReplyTo  string   `json:"reply_to,omitempty"`
+		Subject  string   `json:"subject,omitempty"`
+		HTML     string   `json:"html,omitempty"`
+		Text     string   `json:"text,omitempty"`
+		Template string   `json:"template,omitempty"`
+		Language string   `json:"language,omitempty"`
+		To       []to     `json:"to"`
+		CC       []string `json:"cc,omitempty"`
+		BCC      []string `json:"bcc,omitempty"`
+	}{
+		From: c.From, ReplyTo: c.ReplyTo, Template: c.Template,
+		To: []to{}, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
+	}
 	if c.Template == "" {
 		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
 	} else {

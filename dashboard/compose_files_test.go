@@ -2,11 +2,14 @@ package dashboard
 
 import (
 	"bytes"
+	"encoding/csv"
 	"fmt"
+	"html"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -39,6 +42,48 @@ func (b *browser) submit(path string, fields map[string]string, files ...formFil
 	}
 	require.NoError(b, form.Close())
 	return b.send(http.MethodPost, path, &body, "Content-Type", form.FormDataContentType())
+}
+
+// TestComposeCopies: Compose sends one message to all in to, cc and bcc, keeps them in a draft, leaves them out of a
+// test message, and says what is wrong where it was entered. The batch and its export have their roles.
+func TestComposeCopies(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	form := url.Values{
+		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"},
+		"cc": {`"Lee, Bob" <bob@example.com>; eve@example.com`}, "bcc": {"archive@example.com"}, "do": {"send"},
+		"draft": {draftField.FindStringSubmatch(b.get("/compose").text)[1]}, "editor": {"one"},
+	}
+	a := b.post("/drafts", form)
+	require.Contains(t, a.text, `value="&#34;Lee, Bob&#34; &lt;bob@example.com&gt;; eve@example.com"`)
+	require.Contains(t, a.text, `<details class="data" open>`)
+	sent := sentBy(t, form, a)
+	sent.Set("do", "curl")
+	require.Contains(t, html.UnescapeString(b.post("/compose", sent).text), `"bcc": [
+    "archive@example.com"
+  ]`)
+	sent.Set("do", "test")
+	sent.Set("test", "me@example.com")
+	require.Contains(t, b.post("/compose", sent).text, "A test message to me@example.com was accepted.")
+	sent.Set("do", "send")
+	sent.Set("bcc", "nobody")
+	a = b.post("/compose", sent)
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, `id="bcc-wrong"`)
+	sent.Set("bcc", "archive@example.com")
+	a = b.post("/compose", sent)
+	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
+	require.Contains(t, a.text, "1 in to, 2 in cc, 1 in bcc, together in one message")
+	rows, err := csv.NewReader(strings.NewReader(b.get(a.Request.URL.Path + "/export.csv").text)).ReadAll()
+	require.NoError(t, err)
+	var roles []string
+	for _, row := range rows {
+		roles = append(roles, row[1]+" "+row[2])
+	}
+	require.Equal(t, []string{
+		"email role", "ann@example.com to", "bob@example.com cc", "eve@example.com cc", "archive@example.com bcc",
+	}, roles)
 }
 
 // TestComposeFiles: attachments are sent, an image that the HTML refers to is inline, and the

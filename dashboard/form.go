@@ -168,13 +168,14 @@ func (c *composeView) attach(in *intake.Builder, html string) {
 
 // draftFields are the fields of the form that a draft has.
 var draftFields = []string{
-	"from", "reply_to", "subject", "html", "text", "to", "test", "template", "language", "vars",
+	"from", "reply_to", "subject", "html", "text", "to", "cc", "bcc", "test", "template", "language", "vars",
 }
 
 // setFields sets the fields that a draft has, and those that identify it.
 func (c *composeView) setFields(value func(name string) string) {
 	c.From, c.ReplyTo, c.Subject = value("from"), value("reply_to"), value("subject")
 	c.HTML, c.Text, c.To = lines(value("html")), lines(value("text")), lines(value("to"))
+	c.CC, c.BCC = strings.TrimSpace(value("cc")), strings.TrimSpace(value("bcc"))
 	c.Test = strings.TrimSpace(value("test"))
 	c.Template, c.Language = strings.TrimSpace(value("template")), strings.TrimSpace(value("language"))
 	c.Vars = lines(value("vars"))

@@ -35,7 +35,7 @@ const (
 const maxTitle = 200 // bytes of a title in the index
 
 // Fields with recipients, one in a line, which an erasure changes.
-var addressFields = []string{"to", "test"}
+var addressFields = []string{"to", "cc", "bcc", "test"}
 
 // Draft is a message that is being written: the fields of a form.
 type Draft struct {

@@ -126,13 +126,13 @@ func TestErasureOfDrafts(t *testing.T) {
 	t.Parallel()
 	l, ctx := New(sqlitetest.Open(t)), t.Context()
 	text := "email,name\nann@example.com,Ann\nBob@Example.com,Bob"
-	message := fields("subject", "s", "to", text, "test", "bob@example.com")
+	message := fields("subject", "s", "to", text, "cc", "bob@example.com", "test", "bob@example.com")
 	d, err := l.Save(ctx, "ada", Draft{ID: NewID(), Editor: "one", Fields: message})
 	require.NoError(t, err)
 	require.NoError(t, l.Erase(ctx, "ada", "bob@example.com"))
 	got, err := l.Get(ctx, "ada", d.ID)
 	require.NoError(t, err)
-	require.Equal(t, fields("subject", "s", "to", "email,name\nann@example.com,Ann", "test", ""), got.Fields)
+	require.Equal(t, fields("subject", "s", "to", "email,name\nann@example.com,Ann", "cc", "", "test", ""), got.Fields)
 	_, err = l.Save(ctx, "ada", d)
 	require.Equal(t, "draft_changed", codeOf(err))
 }
