@@ -32,6 +32,15 @@ import { verify } from "./hook.mjs";
 const [secret, headers, body] = JSON.parse(readFileSync(0));
 verify(secret, headers, Buffer.from(body));
 `, "main.mjs"},
+		{"php", "php", "hook.php", `<?php
+require "hook.php";
+verify(...json_decode(file_get_contents("php://stdin"), true));
+`, "main.php"},
+		{"ruby", "ruby", "hook.rb", `
+require "json"
+require_relative "hook"
+verify(*JSON.parse($stdin.read))
+`, "main.rb"},
 		{"go", "go", "hook/hook.go", `
 package main
 
