@@ -180,6 +180,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"search":     "/search?q=user1",
 		"overview":   "/",
 		"statistics": "/statistics?by=sender",
+		"sender":     "/statistics?by=sender&name=demo.test",
 		"batches":    "/batches",
 		"batch":      "/batches/" + p.batch,
 		"log":        "/logs/" + logOf(p.batch),

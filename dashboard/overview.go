@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -249,32 +250,51 @@ func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
 // statisticsView is the page of sums by tag, category, template or sender.
 type statisticsView struct {
 	service.Stats
-	By    models.GroupKind
-	Tabs  []tab
-	Chart chart
-	Error string // why the range of days cannot be used
+	By        models.GroupKind
+	Name      string // of the group that days and totals are of, or ""
+	All       string // address of the page about all groups
+	Tabs      []tab
+	Chart     chart
+	Providers []string
+	Error     string // why the range of days cannot be used
+}
+
+// About returns the address of the page about one group.
+func (v *statisticsView) About(name string) string { return v.address(v.By, name) }
+
+func (v *statisticsView) address(by models.GroupKind, name string) string {
+	query := url.Values{"by": {string(by)}, "from": {v.From}, "to": {v.To}}
+	if name != "" {
+		query.Set("name", name)
+	}
+	return "/statistics?" + query.Encode()
 }
 
 // statistics is GET /statistics.
 func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	query := r.URL.Query()
-	view := statisticsView{By: models.GroupKind(cmp.Or(query.Get("by"), string(models.ByTag)))}
-	wanted := service.StatsQuery{From: query.Get("from"), To: query.Get("to"), By: string(view.By)}
+	view := statisticsView{
+		By: models.GroupKind(cmp.Or(query.Get("by"), string(models.ByTag))), Name: query.Get("name"),
+	}
+	wanted := service.StatsQuery{
+		From: query.Get("from"), To: query.Get("to"), By: string(view.By), Name: view.Name,
+	}
 	status := http.StatusOK
 	var err error
 	view.Stats, err = d.service.Stats(r.Context(), v.caller(), wanted)
 	if wrong, ok := errors.AsType[*service.Error](err); ok && len(wrong.Fields) > 0 {
 		status, view.Error, view.By = http.StatusBadRequest, sentence(wrong.Fields[0].Detail), models.ByTag
+		view.Name = ""
 		view.Stats, err = d.service.Stats(r.Context(), v.caller(), service.StatsQuery{By: string(view.By)})
 	}
 	if err != nil {
 		return err
 	}
 	for _, kind := range models.GroupKinds {
-		to := "/statistics?" + url.Values{"by": {string(kind)}, "from": {view.From}, "to": {view.To}}.Encode()
-		view.Tabs = append(view.Tabs, tab{Text: kind.Words(), To: to, Here: kind == view.By})
+		view.Tabs = append(view.Tabs, tab{Text: kind.Words(), To: view.address(kind, ""), Here: kind == view.By})
 	}
-	view.Chart = daysChart(view.Days)
-	d.render(w, r, v, status, "statistics", page{Title: "Statistics", Active: "statistics", Charts: true, Data: view})
+	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days)
+	view.Providers = slices.Sorted(maps.Keys(view.Totals.Providers))
+	d.render(w, r, v, status, "statistics", page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
 	return nil
 }

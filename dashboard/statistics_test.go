@@ -45,13 +45,22 @@ func TestStatisticsPage(t *testing.T) {
 	f.summed(a.ID)
 
 	page := b.get("/statistics").text
-	require.Contains(t, page, `<a href="/logs?tag=vip&amp;from=`)
+	require.Regexp(t, `<a href="/statistics\?by=tag&amp;from=[^"]+&amp;name=vip&amp;to=[^"]+">vip</a>`, page)
 	require.Contains(t, page, `<span data-share>66.7 %</span>`, "delivered")
 	require.Contains(t, page, `<span data-share>33.3 %</span>`, "bounced")
 	require.Contains(t, page, `<span data-share>50 %</span>`, "opened")
 	page = b.get("/statistics?by=sender").text
-	require.Contains(t, page, `<th scope="row">example.com</th>`)
+	require.Contains(t, page, `>example.com</a>`)
 	require.NotContains(t, page, "march")
+
+	page = b.get("/statistics?by=tag&name=vip").text
+	require.Contains(t, page, `<h1 class="break">vip</h1>`)
+	require.Contains(t, page, `<a class="button" href="/logs?tag=vip&amp;from=`)
+	require.Contains(t, page, `<th scope="row">sg</th><td class="n">3</td>`)
+	require.Contains(t, page, `<span data-share>66.7 %</span>`)
+	page = b.get("/statistics?by=tag&name=other").text
+	require.Contains(t, page, `<h1 class="break">other</h1>`)
+	require.NotContains(t, page, `<th scope="row">sg</th>`, "no mail has this tag")
 
 	bad := b.get("/statistics?from=2020-01-02&to=2020-01-01")
 	require.Equal(t, http.StatusBadRequest, bad.StatusCode)
