@@ -29,7 +29,7 @@ var parameters = map[string][]string{
 	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
 
 	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
-	"GET /v1/stats":             {"by", "everyone", "from", "to"},
+	"GET /v1/stats":             {"by", "everyone", "from", "name", "to"},
 	"GET /v1/templates":         {"limit", "cursor"},
 	"GET /v1/templates/:name":   {"version"},
 	"GET /v1/requests":          {"key", "limit", "cursor"},

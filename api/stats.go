@@ -12,6 +12,7 @@ func (s *Server) stats(c *gin.Context) {
 		From: c.Query("from"),
 		To:   c.Query("to"),
 		By:   c.Query("by"),
+		Name: c.Query("name"),
 	})
 	answer(s, c, v, err)
 }

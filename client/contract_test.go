@@ -269,7 +269,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, c.RemoveEndpoint(ctx, "id"))
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
-	require.NoError(t, err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag"})))
+	require.NoError(t, err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})))
 	require.NoError(t, err(c.Usage(ctx)))
 	require.NoError(
 		t,

@@ -44,8 +44,9 @@ type Rates struct {
 type StatsQuery struct {
 	// From and To are days, both included. A zero To is today, and a zero From is 29 days before To.
 	From, To time.Time
-	// By is category, sender, template or tag: what to count apart.
-	By string
+	// By is category, sender, template or tag: what to count apart. With Name, which is one of those, days and totals
+	// count only its mail.
+	By, Name string
 }
 
 // DayCounts are the counts of one day.
@@ -62,8 +63,10 @@ func (c *Client) Stats(ctx context.Context, q StatsQuery, options ...CallOption)
 			query.Set(name, day.UTC().Format(time.DateOnly))
 		}
 	}
-	if q.By != "" {
-		query.Set("by", q.By)
+	for name, value := range map[string]string{"by": q.By, "name": q.Name} {
+		if value != "" {
+			query.Set(name, value)
+		}
 	}
 	var out Stats
 	return out, c.get(ctx, route("stats"), query, &out, options)

@@ -140,8 +140,8 @@ func ratesOf(c *Counts) Rates {
 
 // StatsQuery says which counts are wanted: of the days from From to To, both included. An empty
 // To means today, and an empty From means 29 days before To. By, if not empty, names a kind of
-// group.
-type StatsQuery struct{ From, To, By string }
+// group, and Name, if not empty, one of that kind: then days and totals count only its mail.
+type StatsQuery struct{ From, To, By, Name string }
 
 // maxDays is the number of days that one request may cover.
 const maxDays = 400
@@ -158,6 +158,9 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 	if by != "" && !by.Valid() {
 		q.bad("by", "by must be category, sender, template or tag.")
 	}
+	if wanted.Name != "" && by == "" {
+		q.bad("name", "name needs by.")
+	}
 	if err := q.err(); err != nil {
 		return Stats{}, err
 	}
@@ -170,24 +173,20 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 		return Stats{}, storeError("read stats", err)
 	}
 	var total models.Summary
-	for _, sum := range byDay {
-		total.Add(sum)
-	}
-	out := Stats{
-		From:     first.Format(time.DateOnly),
-		To:       last.Format(time.DateOnly),
-		TimeZone: "UTC",
-		Days:     []DayCounts{},
-		Totals:   CountsOf(&total),
-	}
+	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC"}
 	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
 		date := d.Format(time.DateOnly)
 		sum := byDay[date]
+		if sum != nil && wanted.Name != "" {
+			sum = sum.Groups[models.Group{Kind: by, Name: wanted.Name}]
+		}
 		if sum == nil {
 			sum = &models.Summary{}
 		}
+		total.Add(sum)
 		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
 	}
+	out.Totals = CountsOf(&total)
 	if by != "" {
 		out.group(byDay, by)
 	}

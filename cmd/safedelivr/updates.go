@@ -138,10 +138,11 @@ func (c *cli) statsCommand() *cobra.Command {
 				share(n.Events.Complained, n.Success), share(n.Events.Unsubscribed, n.Success),
 				share(n.Events.Opened, n.Success), share(n.Events.Clicked, n.Success))
 		}
-		for i := range stats.Groups {
-			line(stats.Groups[i].Name, &stats.Groups[i].Counts)
-		}
-		if q.By == "" {
+		if q.By != "" && q.Name == "" {
+			for i := range stats.Groups {
+				line(stats.Groups[i].Name, &stats.Groups[i].Counts)
+			}
+		} else {
 			for i := range stats.Days {
 				if stats.Days[i].Accepted > 0 {
 					line(stats.Days[i].Date, &stats.Days[i].Counts)
@@ -155,6 +156,7 @@ func (c *cli) statsCommand() *cobra.Command {
 		return nil
 	})
 	cmd.Flags().StringVar(&q.By, "by", "", "category, sender, template or tag (default: by UTC day)")
+	cmd.Flags().StringVar(&q.Name, "name", "", "with --by: the days of this one")
 	cmd.Flags().StringVar(&q.From, "from", "", "first day, like 2026-01-31 (default: 29 days before --to)")
 	cmd.Flags().StringVar(&q.To, "to", "", "last day (default: today)")
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name (default: all users)")
