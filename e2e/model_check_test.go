@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,6 +78,9 @@ func (m *model) held(t *rapid.T) error {
 		if len(logs) != b.n {
 			return fmt.Errorf("a batch of %d has %d logs", b.n, len(logs))
 		}
+		if err := m.toldSuppressed(b); err != nil {
+			return err
+		}
 		for i := range logs {
 			if err := m.log(b, &logs[i]); err != nil {
 				return fmt.Errorf("%w: %+v of %+v, copies %+v", err, logs[i], *b, m.sim.Copies(logs[i].ID))
@@ -90,7 +94,7 @@ func (m *model) held(t *rapid.T) error {
 func (m *model) log(b *asked, l *client.Log) error {
 	copies, delivered, bounced := m.sim.Copies(l.ID), 0, strings.HasPrefix(l.Email, "hardbounce")
 	for i := range copies {
-		if o := copies[i].Outcome; o == "deliver" || o == "open" {
+		if slices.Contains([]string{"deliver", "open", "complain", "unsubscribe"}, copies[i].Outcome) {
 			delivered++
 		}
 	}
@@ -124,5 +128,5 @@ func (m *model) log(b *asked, l *client.Log) error {
 	case client.Queued:
 		return errors.New("queued in a batch that is done")
 	}
-	return nil
+	return m.suppressedRightly(b, l, copies)
 }

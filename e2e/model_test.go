@@ -53,7 +53,13 @@ func TestModel(t *testing.T) {
 				"switch":    m.switchProvider,
 				"forge":     m.forge,
 				"kill":      m.kill,
-				"":          m.checkSums,
+
+				"suppress":       m.suppress,
+				"suppress first": m.suppressFirst,
+				"unsuppress":     m.unsuppress,
+				"unsubscribe":    m.unsubscribe,
+
+				"": m.checkSums,
 			})
 			m.finish(rt)
 		})
@@ -66,8 +72,11 @@ type asked struct {
 	key      string
 	batch    client.NewBatch
 	n        int
+	at       time.Time // when it was first sent to the API
 	hold     bool
 	released bool // what was in doubt may arrive twice
+
+	suppressed int // recipients, by the answer
 
 	stopped, cancelled bool
 }
@@ -77,11 +86,12 @@ type model struct {
 	server  *process
 	batches []*asked
 	blocks  []string
+	listed  []listed
 	keys    int
 }
 
 func newModel(t *testing.T, rt *rapid.T, b testkit.Backend) *model {
-	m := &model{rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed")},
+	m := &model{rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed"), KeepContent: true},
 		"SAFEDELIVR_TIMES_START_BY=1s",
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s",
 		"SAFEDELIVR_TIMES_HOLD=500ms",
@@ -89,6 +99,7 @@ func newModel(t *testing.T, rt *rapid.T, b testkit.Backend) *model {
 		"SAFEDELIVR_PROVIDERS_MG_TIMEOUT=1s",
 		"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=7",
 		"SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=7")}
+	m.env = append(m.env, "SAFEDELIVR_PUBLIC_URL=http://"+m.addr) // for the links to unsubscribe
 	m.client = m.clientWith(strings.TrimSpace(m.command("key", "add", "tester", "--scope", "send,read,operate")))
 	m.server = m.start(m.addr, nil, "serve")
 	rt.Cleanup(func() {
@@ -139,21 +150,30 @@ func (m *model) create(t *rapid.T, b *asked) request {
 }
 
 // kinds are what becomes of the mail to a recipient.
-var kinds = []string{"deliver", "deliver", "deliver", "hardbounce", "blocked-sg", "blocked-mg", "open"}
+var kinds = []string{"deliver", "deliver", "deliver", "hardbounce", "blocked-sg", "blocked-mg", "open",
+	"complain", "unsubscribe"}
+
+// newKey returns an idempotency key.
+func (m *model) newKey(kind string) string {
+	m.keys++
+	return fmt.Sprintf("%s-%d", kind, m.keys)
+}
 
 func (m *model) newBatch(t *rapid.T) *asked {
 	b := &asked{
 		n:    rapid.IntRange(1, 20).Draw(t, "recipients"),
 		hold: rapid.IntRange(0, 3).Draw(t, "on unknown") > 0,
 	}
-	m.keys++
-	b.key = fmt.Sprintf("request-%d", m.keys)
+	b.at, b.key = time.Now(), m.newKey("request")
 	b.batch = client.NewBatch{From: "a@model.test", Subject: "s", Text: "t", OnUnknown: client.Resend}
 	if b.hold {
 		b.batch.OnUnknown = client.Hold
 	}
 	if rapid.Bool().Draw(t, "in order") {
 		b.batch.Providers = rapid.Permutation([]string{"sg", "mg"}).Draw(t, "providers")
+	}
+	if b.batch.Category = rapid.SampledFrom(categories).Draw(t, "category"); b.batch.Category != "" {
+		b.batch.Lane = client.Bulk // whose recipients can unsubscribe
 	}
 	for i := range b.n {
 		email := fmt.Sprintf("%s+%d@model.test", rapid.SampledFrom(kinds).Draw(t, "kind"), i)
@@ -170,7 +190,10 @@ func (b *asked) accepted(t *rapid.T, a *client.Accepted) {
 	if !b.id.IsZero() && b.id != id {
 		t.Fatalf("one request, and two batches: %s and %s", b.id, id)
 	}
-	b.id = id
+	if !b.id.IsZero() && b.suppressed != a.Suppressed {
+		t.Fatalf("one request, and two answers: %d and %d recipients are suppressed", b.suppressed, a.Suppressed)
+	}
+	b.id, b.suppressed = id, a.Suppressed
 }
 
 func (m *model) post(t *rapid.T) {
@@ -205,25 +228,30 @@ func (m *model) repeat(t *rapid.T) {
 	}
 }
 
-// breakOff kills the process while it handles a request, which is then repeated until it is answered.
+// breakOff kills the process while it handles a request for a batch.
 func (m *model) breakOff(t *rapid.T) {
 	b := m.newBatch(t)
+	m.cutOff(t, func() int { return m.ask(b.key, m.create(t, b)).Status }, http.StatusAccepted)
+	m.batches = append(m.batches, b)
+}
+
+// cutOff kills the process while it handles a request, which is then repeated until it is answered with a status.
+func (m *model) cutOff(t *rapid.T, ask func() int, want int) {
 	after := time.Duration(rapid.IntRange(0, 20).Draw(t, "after ms")) * time.Millisecond
 	kill := time.AfterFunc(after, func() { _ = m.server.cmd.Process.Kill() })
-	m.ask(b.key, m.create(t, b))
+	ask()
 	kill.Stop()
 	m.kill(t)
 	for end := time.Now().Add(testkit.Patience); ; time.Sleep(50 * time.Millisecond) { // between requests
-		status := m.ask(b.key, m.create(t, b)).Status
-		if status == http.StatusAccepted {
-			break
+		status := ask()
+		if status == want {
+			return
 		}
 		again := status == 0 || status == http.StatusConflict || status >= 500
 		if !again || time.Now().After(end) {
 			t.Fatalf("a request that was broken off is answered %d", status)
 		}
 	}
-	m.batches = append(m.batches, b)
 }
 
 // kill kills the process as kill -9 does, and starts it again.
@@ -264,8 +292,7 @@ func (m *model) heal(*rapid.T) { m.sim.ClearAll("") }
 // control stops, resumes or cancels a batch, with one request or the same twice.
 func (m *model) control(t *rapid.T) {
 	b, verb := m.any(t), rapid.SampledFrom([]string{"stop", "stop", "resume", "resume", "cancel"}).Draw(t, "command")
-	m.keys++
-	key := fmt.Sprintf("command-%d", m.keys)
+	key := m.newKey("command")
 	for range rapid.IntRange(1, 2).Draw(t, "times") {
 		status := m.must(t, key, m.commandBatch(verb, b.id),
 			http.StatusOK, http.StatusConflict, http.StatusTooManyRequests).Status
@@ -319,6 +346,10 @@ func (m *model) block(t *rapid.T) {
 		{Sender: "@model.test"},
 		{Domain: "model.test"},
 	}).Draw(t, "rule")
+	m.addBlock(t, rule)
+}
+
+func (m *model) addBlock(t *rapid.T, rule client.NewBlock) {
 	m.must(t, "", func(ctx context.Context, options ...client.CallOption) error {
 		b, err := m.client.AddBlock(ctx, rule, options...)
 		if err == nil {
