@@ -17,7 +17,6 @@ const (
 	commandMore   = 4_000                   // if mail must wait: more chunks than calls at once
 	commandSoon   = 1500 * time.Millisecond // a command is given so long after the first calls, or up to twice as long
 	commandWait   = 3 * time.Second         // for which nothing may be sent against it
-	commandLate   = 1500 * time.Millisecond // no call may begin after one second, and one may take a moment
 	commandAnswer = 150 * time.Millisecond  // of the providers meanwhile, so that the batch lasts
 	commandSlow   = 1800 * time.Millisecond // if calls must be in flight: less than mail waits for a slot
 	commandTries  = 5                       // until calls are in flight
@@ -103,7 +102,7 @@ func (d *drill) obeys(ctx context.Context, o *command) error {
 	}
 	if o.others {
 		err := d.until(ctx, "other mail is sent", func() bool {
-			late := g.answered.Add(commandLate)
+			late := g.answered.Add(callLate)
 			return len(d.copiesSince(late, func(c *simulator.Copy) bool { return !met(c) })) > 0
 		})
 		if err != nil {
@@ -165,7 +164,7 @@ func (d *drill) inTheMiddle(ctx context.Context, o *command, g *given) error {
 func (d *drill) against(ctx context.Context, o *command, answered time.Time, met func(*simulator.Copy) bool) error {
 	for id, copies := range d.copiesSince(answered, met) {
 		for _, c := range copies {
-			if c.At.After(answered.Add(commandLate)) {
+			if c.At.After(answered.Add(callLate)) {
 				return fmt.Errorf("%s: log %s was sent through %s %s after the answer", o.name, id, c.Account, c.At.Sub(answered))
 			}
 		}

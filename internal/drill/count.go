@@ -83,6 +83,9 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if err := d.startedInTime(ctx, l.ID); err != nil {
 			return counted, err
 		}
+		if err := d.checkSuppressed(ctx, &b, l); err != nil {
+			return counted, err
+		}
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
@@ -60,7 +62,8 @@ type drill struct {
 	mu      sync.Mutex
 	batches []posted
 
-	envelopes map[models.ID]bool // whether a batch is one mail to several addresses
+	envelopes  map[models.ID]bool   // whether a batch is one mail to several addresses
+	suppressed map[string]time.Time // when it was answered that an address is suppressed
 
 	brokenAt time.Time
 	healedAt time.Time
@@ -77,6 +80,7 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
 		proxies:     map[need]*tcpproxy.Proxy{},
 		envelopes:   map[models.ID]bool{},
+		suppressed:  map[string]time.Time{},
 		res:         Result{Name: s.name},
 	}
 }
@@ -126,6 +130,9 @@ func (d *drill) run(ctx context.Context) error {
 		d.follower.cancel()
 		<-d.follower.done
 	}()
+	if err := d.suppressBefore(ctx); err != nil {
+		return err
+	}
 	if err := d.rehearse(ctx); err != nil {
 		return err
 	}
@@ -134,6 +141,23 @@ func (d *drill) run(ctx context.Context) error {
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
 func (d *drill) rehearse(ctx context.Context) error {
+	enough := make(chan struct{})
+	var meanwhile errgroup.Group
+	meanwhile.Go(func() error { return d.suppressMeanwhile(ctx, enough) })
+	err := d.injectDuringMail(ctx, &meanwhile, enough)
+	close(enough)
+	if merr := meanwhile.Wait(); err == nil {
+		err = merr
+	}
+	if err != nil {
+		return err
+	}
+	return d.settled(ctx)
+}
+
+// injectDuringMail posts mail, and injects the fault when some of it is sent. It lets meanwhile post more until enough
+// is closed, and returns when all is normal again.
+func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group, enough <-chan struct{}) error {
 	size := min(max(d.recipients/8, 25), 1000)
 	for left := d.recipients; left > 0; left -= size {
 		if err := d.post(ctx, min(size, left)); err != nil {
@@ -144,20 +168,11 @@ func (d *drill) rehearse(ctx context.Context) error {
 	if err := d.until(ctx, "mail is sent", func() bool { return d.taken("") >= moment }); err != nil {
 		return err
 	}
-	enough, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- d.sendBackground(ctx, enough) }()
-	err := d.inject(ctx, d)
-	if err == nil {
-		err = d.normal(ctx)
-	}
-	close(enough)
-	if berr := <-ended; err == nil {
-		err = berr
-	}
-	if err != nil {
+	meanwhile.Go(func() error { return d.sendBackground(ctx, enough) })
+	if err := d.inject(ctx, d); err != nil {
 		return err
 	}
-	return d.settled(ctx)
+	return d.normal(ctx)
 }
 
 // until waits for a state.
@@ -203,5 +218,11 @@ func (d *drill) healed() {
 // taken returns how many mails a provider has accepted; all of them for "".
 func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }
 
-// quiet reports whether the providers have everything that was posted.
-func (d *drill) quiet() bool { return d.taken("") >= int64(d.posted()) }
+// quiet reports whether the providers have everything that was posted, but what was suppressed.
+func (d *drill) quiet() bool {
+	wanted := d.posted()
+	for _, b := range d.all() {
+		wanted -= b.suppressed
+	}
+	return d.taken("") >= int64(wanted)
+}

@@ -19,6 +19,7 @@ func sharing(n int) string { return fmt.Sprintf("copy%d@rehearse.test", n) }
 // newEnvelope returns one mail to several addresses.
 func (d *drill) newEnvelope() client.NewBatch {
 	b := d.newBatch(1)
+	b.Unsubscribe = nil // the addresses would share the link
 	b.To[0].Email = sharing(1)
 	for n := 2; n <= envelopeSize; n++ {
 		if n <= envelopeSize/2 {

@@ -20,6 +20,8 @@ type posted struct {
 	n  int
 	at time.Time // when it was first sent to the API
 
+	suppressed int // recipients, by the answer
+
 	attached bool // it has the attachment of the drill
 	envelope bool // it is one mail to several addresses
 }
@@ -79,6 +81,7 @@ func (d *drill) accepted(b posted, a *client.Accepted) (posted, error) {
 	if a.Recipients != b.n {
 		return b, fmt.Errorf("a batch of %d recipients was accepted with %d", b.n, a.Recipients)
 	}
+	b.suppressed = a.Suppressed
 	var err error
 	if b.id, err = models.ParseBatchID(a.ID); err != nil {
 		return b, err
@@ -97,13 +100,14 @@ var enclosed = client.Attachment{Filename: "drill.txt", ContentType: "text/plain
 	Content: bytes.Repeat([]byte("Nothing to do.\n"), 20_000)}
 
 // newBatch returns a batch of n recipients at the domains in turn. One address in a hundred bounces, and one batch in
-// ten has an attachment.
+// ten has an attachment. Without domains there are recipients who get no mail, or no more: see nameOf.
 func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
-	if len(domains) == 0 {
-		domains = []string{"rehearse.test"}
-	}
 	to := make([]client.Recipient, n)
 	for i := range to {
+		if len(domains) == 0 {
+			to[i].Email = addressOf(i)
+			continue
+		}
 		name := "user"
 		if i%100 == 50 {
 			name = bouncing + "+"
@@ -116,6 +120,8 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 	}
 	return client.NewBatch{
 		Attachments: attachments,
+		Category:    drillCategory,
+		Unsubscribe: &withLink,
 
 		From:      "Rehearsal <drill@rehearse.test>",
 		Subject:   "This is a drill",
@@ -125,6 +131,9 @@ func (d *drill) newBatch(n int, domains ...string) client.NewBatch {
 		Providers: d.prefer,
 	}
 }
+
+// withLink gives mail a link to unsubscribe.
+var withLink = true
 
 // drillTag is a tag of all mail of a drill.
 const drillTag = "drill"

@@ -24,23 +24,27 @@ type Result struct {
 	NA        string   `json:"not_applicable,omitempty"` // why it is not possible here
 	Accepted  int      `json:"accepted"`
 	Delivered int      `json:"delivered"`
-	Failed    int      `json:"failed"`  // for a reason that is known
-	Held      int      `json:"held"`    // the outcome is unknown, and nothing is sent again
-	Lost      int      `json:"lost"`    // no copy anywhere, and no log that says so
-	Doubled   int      `json:"doubled"` // more than one copy was delivered
+	Failed    int      `json:"failed"`          // for a reason that is known
+	Held      int      `json:"held"`            // the outcome is unknown, and nothing is sent again
+	Lost      int      `json:"lost"`            // no copy anywhere, and no log that says so
+	Doubled   int      `json:"doubled"`         // more than one copy was delivered
+	Unwanted  int      `json:"suppressed_sent"` // mails that were sent although their address was suppressed
 	FirstMail float64  `json:"first_mail_s,omitempty"`
 	Normal    float64  `json:"normal_s,omitempty"`
 	Seconds   float64  `json:"seconds"`
 	Mistakes  []string `json:"mistakes,omitempty"` // sums that do not add up, states that were not reached
 }
 
-// Good reports whether nothing was lost or doubled and everything adds up.
-func (r *Result) Good() bool { return r.Lost == 0 && r.Doubled == 0 && len(r.Mistakes) == 0 }
+// Good reports whether nothing was lost, doubled, or sent to a suppressed address, and everything adds up.
+func (r *Result) Good() bool {
+	return r.Lost == 0 && r.Doubled == 0 && r.Unwanted == 0 && len(r.Mistakes) == 0
+}
 
 // String returns the result in one line.
 func (r *Result) String() string {
 	if !r.Good() {
-		return fmt.Sprintf("WRONG: lost %d, doubled %d %s", r.Lost, r.Doubled, r.Mistakes)
+		return fmt.Sprintf("WRONG: lost %d, doubled %d, sent although suppressed %d %s",
+			r.Lost, r.Doubled, r.Unwanted, r.Mistakes)
 	}
 	return fmt.Sprintf("ok: accepted %d, delivered %d, failed %d, held %d, lost 0, doubled 0",
 		r.Accepted, r.Delivered, r.Failed, r.Held)

@@ -30,6 +30,9 @@ type scenario struct {
 	// fail.
 	mayFail func(d *drill, l *client.Log, story []client.Moment, o *outcome) bool
 
+	// clocksOff says that ledgers and providers have different times.
+	clocksOff bool
+
 	// inject injects the fault, waits until it has had its effect, and heals it. It calls broken and healed.
 	inject func(ctx context.Context, d *drill) error
 }

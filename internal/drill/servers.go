@@ -31,6 +31,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 	}
 	d.sim = simulator.New(simulator.Options{
 		RecipientKey: simulated.RecipientKey,
+		KeepContent:  true, // for the links to unsubscribe
 		TimeScale:    cmp.Or(d.scale, timeScale),
 		EventDelay:   100 * time.Millisecond,
 		Latency:      latency,
@@ -56,6 +57,7 @@ func (d *drill) simulate(ctx context.Context) (<-chan struct{}, error) {
 func (d *drill) serverSettings() []string {
 	out := []string{
 		"SAFEDELIVR_LOG=error",
+		"SAFEDELIVR_PUBLIC_URL=http://" + d.addr,  // for the links to unsubscribe
 		"SAFEDELIVR_QUOTAS_REQUESTS_PER_SECOND=0", // the drill asks without pause
 		"SAFEDELIVR_QUOTAS_REQUESTS_AT_ONCE=0",
 		"SAFEDELIVR_ENDPOINT_NETWORKS=" + receiver.Network,
