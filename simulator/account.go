@@ -51,6 +51,7 @@ type account struct {
 	provider provider.Provider
 	about    provider.Description
 	webhooks *provider.Webhooks
+	lists    *provider.Lists
 	outbox   *outbox
 
 	latency  atomic.Int64
@@ -104,6 +105,7 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 		key:      c.Key,
 		ids:      provider.NewIDs(s.seed, c.Name),
 		webhooks: provider.NewWebhooks(c.WebhookURL),
+		lists:    provider.NewLists(),
 		calls:    callLog{size: s.opts.CallLogSize},
 	}
 	a.latency.Store(int64(s.opts.Latency))
@@ -116,11 +118,13 @@ func (s *Simulator) newAccount(c Account) (*account, error) {
 		SigningKey: c.SigningKey,
 		IDs:        a.ids,
 		Webhooks:   a.webhooks,
+		Lists:      a.lists,
 		Options: provider.Options{
 			LookupLag:         s.opts.LookupLag,
 			LookupWindow:      s.opts.LookupWindow,
 			LookupsPerSecond:  s.opts.LookupsPerSecond,
 			NoLogs:            s.opts.NoLogs,
+			NoLists:           s.opts.NoLists,
 			FlushEvery:        s.opts.FlushEvery,
 			FlushCount:        s.opts.FlushCount,
 			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,

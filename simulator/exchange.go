@@ -158,12 +158,18 @@ func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
 	defer packers.Put(p)
 	p.Reset()
 	var groups []group
+	now := time.Now()
 	packed := req.Pack(p, a.s.opts.KeepContent, func(addr []byte) (o message.Outcome, number uint8) {
 		o = message.OutcomeOf(addr, a.name)
+		var g group
 		if len(faults) > 0 {
-			var g group
 			o, g = treat(addr, o, faults)
 			groups, number = addGroup(groups, g)
+		}
+		if dropped, ok := a.lists.Drops(addr, now); ok {
+			o = dropped
+		} else if a.s.opts.Suppress && g.park == nil {
+			a.list(addr, o, now.Add(g.delay))
 		}
 		return o, number
 	})

@@ -71,6 +71,12 @@ type Options struct {
 	LookupWindow     time.Duration // real time for which look-ups show an event; 0 = without end
 	LookupsPerSecond int           // look-ups of an account before it gets 429; 0 = without limit
 	NoLogs           bool          // the key may not use Mailgun's and SendGrid's Logs APIs: 403
+	NoLists          bool          // the key may not use the suppression lists: 403
+
+	// Suppress puts addresses that bounced, complained or unsubscribed on the account's
+	// suppression lists, as the providers do, so that the next mail to them is dropped. Without
+	// it the lists have only what Simulator.Suppress adds.
+	Suppress bool
 
 	Logger *slog.Logger // nil = none
 	Seed   uint64       // of everything random; 0 = a new one each time
@@ -319,7 +325,7 @@ func (s *Simulator) CallLog(account string) []Call {
 // SetEventDelay replaces Options.EventDelay for mail that is accepted from now on.
 func (s *Simulator) SetEventDelay(d time.Duration) { s.eventDelay.Store(int64(d)) }
 
-// Reset removes all copies, counters, logged calls, events and faults. Accounts and
+// Reset removes all copies, counters, logged calls, listed addresses, events and faults. Accounts and
 // settings stay. Calls in flight may still be counted.
 func (s *Simulator) Reset() {
 	s.ClearAll("")
@@ -328,6 +334,7 @@ func (s *Simulator) Reset() {
 	for _, a := range s.accountList() {
 		a.tally.Store(newTally())
 		a.calls.reset()
+		a.lists.Reset()
 		a.outbox.reset()
 	}
 }

@@ -1,11 +1,12 @@
-// Package mailgun imitates Mailgun: messages, events, webhooks and their
-// subscriptions of the v3 API, for one sending domain.
+// Package mailgun imitates Mailgun: messages, events, suppression lists, webhooks and
+// their subscriptions of the v3 API, for one sending domain.
 package mailgun
 
 import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,6 +56,7 @@ func (g *Mailgun) Describe() provider.Description {
 		SigningKey: g.signingKey,
 		Stages:     &stages,
 		HasLog:     true,
+		Listing:    listing,
 		Batching:   provider.Batching{Single: true, Events: 1, EventBytes: eventBytes},
 	}
 }
@@ -127,6 +129,8 @@ func (g *Mailgun) Serve(w http.ResponseWriter, r *http.Request, path []string) {
 		g.reply(w, g.domainAnswer())
 	case path[0] == "domains" && len(path) > 2 && len(path) <= 4 && path[2] == "webhooks":
 		g.serveWebhooks(w, r, path[3:])
+	case slices.Contains(listNames, path[1]) && strings.EqualFold(path[0], g.domain):
+		g.serveList(w, r, path[1], path[2:])
 	case r.Method == http.MethodGet && path[1] == "events" && len(path) <= 3:
 		if !strings.EqualFold(path[0], g.domain) {
 			g.reply(w, domainNotFound(path[0]))

@@ -21,6 +21,7 @@ type Account struct {
 
 	IDs      IDs
 	Webhooks *Webhooks
+	Lists    *Lists
 	Options  Options
 
 	// Scale turns simulated into real time.
@@ -35,6 +36,7 @@ type Options struct {
 	LookupWindow      time.Duration // 0 = without end
 	LookupsPerSecond  int           // 0 = without limit
 	NoLogs            bool
+	NoLists           bool
 	FlushEvery        time.Duration
 	FlushCount        int
 	NewEventIDOnRetry bool
@@ -88,6 +90,7 @@ type Description struct {
 	Stages     *message.Stages
 	HasLog     bool // there is a look-up API, so events are kept although no webhook is sent
 	Batching   Batching
+	Listing    map[message.Outcome]Listing // the suppression lists that outcomes put an address on
 }
 
 // Batching is how events are collected into webhook requests.

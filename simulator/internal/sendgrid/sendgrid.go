@@ -1,5 +1,5 @@
 // Package sendgrid imitates SendGrid: POST /v3/mail/send, the Email Logs API, the
-// settings of the event webhook, and the webhook itself.
+// suppression lists, the settings of the event webhook, and the webhook itself.
 package sendgrid
 
 import (
@@ -63,6 +63,7 @@ func (g *SendGrid) Describe() provider.Description {
 		Reserved:   reserved,
 		Stages:     &stages,
 		HasLog:     true,
+		Listing:    listing,
 		Batching: provider.Batching{
 			Events:     g.account.Options.FlushCount,
 			Every:      g.account.Options.FlushEvery,
@@ -124,6 +125,10 @@ func (g *SendGrid) Serve(w http.ResponseWriter, r *http.Request, path []string) 
 	body := ""
 	if id, ok := strings.CutPrefix(route+"/", pathLogs+"/"); ok {
 		g.serveLogs(w, r, strings.TrimSuffix(id, "/"))
+		return
+	}
+	if strings.HasPrefix(route, pathLists) || strings.HasPrefix(route, pathGlobal+"/") {
+		g.serveLists(w, r, route)
 		return
 	}
 	switch route {
