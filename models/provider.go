@@ -166,6 +166,50 @@ type LookupQuery struct {
 	Wants     func(chunk ID) bool // nil: of all chunks. Other events may be found, too
 }
 
+// ProviderLists is implemented by an Adapter whose provider keeps suppression lists of its own.
+type ProviderLists interface {
+	// Lists returns the lists, in the order in which they are read.
+	Lists() []ProviderList
+	// ReadList returns a page of a list. Errors: ErrNoLists, ErrInvalid (the provider refuses
+	// the query, for example because its cursor is too old).
+	ReadList(ctx context.Context, q ListQuery) (ListPage, error)
+	// Unlist removes an address from a list. It is no error if the list does not have it.
+	// Errors: ErrNoLists.
+	Unlist(ctx context.Context, list, address string) error
+}
+
+// ProviderList is a suppression list of a provider.
+type ProviderList struct {
+	Name string // in the provider's API
+	// Reason says why we suppress the addresses of the list, too. Empty: the provider goes on
+	// to deliver to them, and so do we.
+	Reason SuppressionReason
+}
+
+// ListQuery selects a page of a list: of the entries that began from From to To. A provider that
+// cannot select them by time returns all entries.
+type ListQuery struct {
+	List     string
+	From, To time.Time // From may be zero: from the first entry
+	Cursor   string    // empty: the first page; else Next of the page before
+}
+
+// ListPage is a page of a list.
+type ListPage struct {
+	Entries []Listed
+	Next    string // cursor of the next page; empty: this is the last one
+	Skipped int    // entries that cannot be read
+}
+
+// Listed is an entry of a list of a provider.
+type Listed struct {
+	Email    string
+	Category string            // the kind of mail that the recipient does not want; empty: all
+	Reason   SuppressionReason // empty: it is none that holds everywhere
+	Text     string            // what the provider says, without addresses; may be empty
+	At       time.Time         // when it began
+}
+
 // Parsed is the content of a webhook.
 type Parsed struct {
 	Events  []ParsedEvent

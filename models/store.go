@@ -394,6 +394,8 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrNoLookup: the provider's key or plan allows no look-ups.
 	ErrNoLookup = errors.New("the provider allows no look-ups")
+	// ErrNoLists: the provider's key may not read or change its suppression lists.
+	ErrNoLists = errors.New("the provider's key may not use its suppression lists")
 	// ErrPartialLogs: the provider lists only a part of the events that a query selects.
 	ErrPartialLogs = errors.New("the provider lists only a part of its logs")
 	// ErrUnroutable: no queue takes this message.

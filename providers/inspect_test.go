@@ -106,5 +106,7 @@ func TestInspectSendingKey(t *testing.T) {
 	}, "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"ok key: may send mail",
-		"warning key: is a sending key of the domain, which may not read logs, domain and webhooks"}, got)
+		"warning key: is a sending key of the domain, which may not read logs, domain and webhooks",
+		"warning key: may not read the suppression lists bounces, complaints, unsubscribes, so that addresses on them are " +
+			"found only by mail that is dropped"}, got)
 }

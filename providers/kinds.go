@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers/internal/inspect"
@@ -113,7 +115,29 @@ func Inspect(ctx context.Context, a models.Adapter, webhookURL string) (Account,
 	if !ok {
 		return Account{}, errors.New("this kind of provider cannot be checked")
 	}
-	return i.Inspect(ctx, webhookURL)
+	account, err := i.Inspect(ctx, webhookURL)
+	wrong := func(f Finding) bool { return f.State == Wrong }
+	if lists, ok := a.(models.ProviderLists); ok && err == nil && !slices.ContainsFunc(account.Findings, wrong) {
+		inspectLists(ctx, lists, &account)
+	}
+	return account, err
+}
+
+// inspectLists finds out which suppression lists the key may not read.
+func inspectLists(ctx context.Context, a models.ProviderLists, account *Account) {
+	var refused []string
+	now := time.Now()
+	for _, l := range a.Lists() {
+		_, err := a.ReadList(ctx, models.ListQuery{List: l.Name, From: now, To: now})
+		if errors.Is(err, models.ErrNoLists) {
+			refused = append(refused, l.Name)
+		}
+	}
+	if len(refused) > 0 {
+		account.Add(Warning, "key", "may not read the suppression lists "+strings.Join(refused, ", ")+
+			", so that addresses on them are found only by mail that is dropped",
+			"Give it the permission to read and change suppressions at the provider.")
+	}
 }
 
 // SetKeys replaces the API key and the keys of webhooks of an adapter while it is in use, and nothing else. The

@@ -50,6 +50,10 @@ type Suite struct {
 	// provider can send such a post. MixedGood is the number of good events.
 	Mixed     []byte
 	MixedGood int
+
+	// Lists has a page of each of the provider's suppression lists, with one entry that cannot
+	// be read. It is empty if the provider keeps none.
+	Lists []List
 }
 
 // A Copy is a mail as it would arrive at one recipient.
@@ -115,6 +119,7 @@ func Run(t *testing.T, s Suite) {
 		{"Parse", testParse},
 		{"ParseMixed", testMixed},
 		{"ParseGarbage", testParseGarbage},
+		{"Lists", testLists},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s) })
 	}

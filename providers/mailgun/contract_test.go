@@ -75,7 +75,34 @@ func TestContract(t *testing.T) {
 		},
 		Mixed:     mixed,
 		MixedGood: 1, // a post holds one event
+		Lists:     listPages(),
 	})
+}
+
+// listPages returns a page of each list.
+func listPages() []providertest.List {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	page := func(list, fields string, want ...models.Listed) providertest.List {
+		for i := range want {
+			want[i].Email, want[i].At = "ann@rcpt.test", at
+		}
+		return providertest.List{List: list, Want: want, Body: `{"items":[{"address":"ann@rcpt.test",` +
+			`"created_at":"Sat, 21 Nov 2026 12:00:00 UTC"` + fields + `},{"address":"bob@rcpt.test","created_at":"?"}],` +
+			`"paging":{"next":"https://api.mailgun.net/v3/mg.sender.test/` + list + `?page=next"}}`}
+	}
+	from := func(category string) models.Listed {
+		return models.Listed{Reason: models.Unsubscribe, Category: category}
+	}
+	return []providertest.List{
+		page("bounces", `,"code":"550","error":"5.1.1 no such user"`,
+			models.Listed{Reason: models.HardBounce, Text: "5.1.1 no such user"}),
+		page("bounces", `,"code":"605","error":""`, models.Listed{Reason: models.HardBounce}),
+		page("bounces", `,"code":"552","error":"mailbox full"`, models.Listed{Text: "mailbox full"}),
+		page("complaints", `,"count":2`, models.Listed{Reason: models.Complaint}),
+		page("unsubscribes", `,"tags":["*"]`, from("")),
+		page("unsubscribes", `,"tags":["news","no category","weekly"]`, from("news"), from("weekly")),
+		page("unsubscribes", ``, from("")),
+	}
 }
 
 // sign adds the signature before the other members of body.

@@ -90,7 +90,31 @@ func TestContract(t *testing.T) {
 		},
 		Mixed:     mixed,
 		MixedGood: 4,
+		Lists:     listPages(),
 	})
+}
+
+// listPages returns a page of each list.
+func listPages() []providertest.List {
+	at := time.Unix(1795262400, 0)
+	page := func(list, fields string, want models.Listed) providertest.List {
+		want.Email, want.At = "Ann@rcpt.test", at
+		return providertest.List{List: list, Want: []models.Listed{want},
+			Body: `[{"email":"Ann@rcpt.test","created":1795262400` + fields + `},{"email":"bob@rcpt.test","created":{}}]`}
+	}
+	bounce := func(status, reason string, want models.SuppressionReason, text string) providertest.List {
+		return page("bounces", `,"status":"`+status+`","reason":"`+reason+`"`, models.Listed{Reason: want, Text: text})
+	}
+	return []providertest.List{
+		bounce("5.1.1", "550 5.1.1 <ann@rcpt.test> unknown", models.HardBounce, "550 5.1.1 <address> unknown"),
+		bounce("", "", models.HardBounce, ""),
+		bounce("5.2.2", "552 5.2.2 Mailbox full", "", "552 5.2.2 Mailbox full"),
+		bounce("5.7.1", "550 5.7.1 blocked by policy", "", "550 5.7.1 blocked by policy"),
+		page("invalid_emails", `,"reason":"no MX"`, models.Listed{Reason: models.HardBounce, Text: "no MX"}),
+		page("spam_reports", `,"ip":"192.0.2.1"`, models.Listed{Reason: models.Complaint}),
+		page("unsubscribes", "", models.Listed{Reason: models.Unsubscribe}),
+		page("blocks", `,"status":"4.0.0","reason":"reputation"`, models.Listed{Text: "reputation"}),
+	}
 }
 
 func sign(key *ecdsa.PrivateKey, body []byte, at time.Time) (http.Header, []byte) {

@@ -31,7 +31,7 @@ type Query struct {
 // Query sends a query and returns the body of its answer 200. While the provider answers
 // 429, it waits as long as the provider asks and sends the query again, a few times.
 //
-// Errors: models.ErrNoLookup for 401, 403, 404 and 405.
+// Errors: models.ErrNoLookup for 401, 403, 404 and 405, models.ErrInvalid for 400 and 410.
 func (c *Client) Query(ctx context.Context, q Query) ([]byte, error) {
 	for try := 1; ; try++ {
 		a, err := c.query(ctx, q)
@@ -46,6 +46,8 @@ func (c *Client) Query(ctx context.Context, q Query) ([]byte, error) {
 			return a.Body, nil
 		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 			return nil, fmt.Errorf("%w: it answered %d", models.ErrNoLookup, a.Status)
+		case http.StatusBadRequest, http.StatusGone:
+			return nil, fmt.Errorf("%w: the API answered %d", models.ErrInvalid, a.Status)
 		case http.StatusTooManyRequests:
 			if try < queryTries {
 				break

@@ -1,0 +1,133 @@
+package providers_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+	"github.com/safedelivr/safedelivr/simulator"
+)
+
+// listed returns all entries of a list by address, and the number of pages.
+func (s *stage) listed(t *testing.T, list string, from, to time.Time) (out map[string]models.Listed, pages int) {
+	t.Helper()
+	out = map[string]models.Listed{}
+	for q := (models.ListQuery{List: list, From: from, To: to}); ; {
+		page, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), q)
+		require.NoError(t, err)
+		require.Zero(t, page.Skipped)
+		for _, e := range page.Entries {
+			require.NotContains(t, out, e.Email, "an entry is in two pages")
+			out[e.Email] = e
+		}
+		if pages++; page.Next == "" {
+			return out, pages
+		}
+		q.Cursor = page.Next
+	}
+}
+
+// TestSimulatedLists: what bounced, complained or unsubscribed is on the provider's lists, and the
+// next mail to it is dropped until it is removed there.
+func TestSimulatedLists(t *testing.T) {
+	for _, k := range providers.Kinds() {
+		t.Run(k.Name, func(t *testing.T) {
+			s := newStageWith(t, k.Name, simulator.Options{Suppress: true})
+			begun := time.Now()
+			outcomes := []string{"hardbounce@a.sim.test", "complain@a.sim.test", "unsubscribe@a.sim.test"}
+			s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, append(outcomes, "deliver@a.sim.test")...))
+			s.settle(t)
+			names := map[models.SuppressionReason]string{}
+			for _, l := range s.adapter.(models.ProviderLists).Lists() {
+				if names[l.Reason] == "" {
+					names[l.Reason] = l.Name
+				}
+			}
+			want := map[string]models.SuppressionReason{outcomes[0]: models.HardBounce, outcomes[1]: models.Complaint,
+				outcomes[2]: models.Unsubscribe}
+			for address, reason := range want {
+				list := names[reason]
+				found, _ := s.listed(t, list, time.Time{}, time.Now())
+				require.Len(t, found, 1, list)
+				require.Equal(t, reason, found[address].Reason)
+				require.WithinDuration(t, begun, found[address].At, time.Minute)
+
+				require.NotEqual(t, address, s.outcomeOf(t, address), "it must be dropped")
+				require.NoError(t, s.adapter.(models.ProviderLists).Unlist(t.Context(), list, address))
+				found, _ = s.listed(t, list, time.Time{}, time.Now())
+				require.Empty(t, found)
+				require.Equal(t, address, s.outcomeOf(t, address), "it must be accepted again")
+			}
+		})
+	}
+}
+
+// outcomeOf sends to an address and returns its outcome as an address that chooses it.
+func (s *stage) outcomeOf(t *testing.T, address string) string {
+	t.Helper()
+	c := s.call(models.NewBatchID(time.Now()), 0, address)
+	s.adapter.Send(t.Context(), c)
+	return s.sim.Copies(c.Recipients[0].Log.String())[0].Outcome + "@a.sim.test"
+}
+
+// TestListsHavePages reads lists of more than one page; SendGrid's also from and to a time.
+func TestListsHavePages(t *testing.T) {
+	const n = 2100
+	eachKind(t, func(t *testing.T, s *stage) {
+		at := time.Now().Add(-time.Hour).Truncate(time.Second)
+		for i := range n {
+			require.NoError(t, s.sim.Suppress("acc", simulator.Suppressed{
+				Address: fmt.Sprintf("u%d@x.test", i), List: "bounces", At: at.Add(-time.Duration(i) * time.Second)}))
+		}
+		found, pages := s.listed(t, "bounces", time.Time{}, time.Now())
+		require.Len(t, found, n)
+		require.Greater(t, pages, 2)
+		found, _ = s.listed(t, "bounces", at.Add(-9*time.Second), at.Add(-5*time.Second))
+		if _, byTime := found["u4@x.test"]; !byTime {
+			require.Contains(t, found, "u9@x.test")
+			require.NotContains(t, found, "u10@x.test")
+			require.Contains(t, found, "u5@x.test")
+		}
+	})
+}
+
+// TestListsWithoutPermission: a key may be one that cannot read lists, and the limit of requests is
+// waited for.
+func TestListsWithoutPermission(t *testing.T) {
+	for _, k := range providers.Kinds() {
+		s := newStageWith(t, k.Name, simulator.Options{NoLists: true})
+		lists := s.adapter.(models.ProviderLists)
+		_, err := lists.ReadList(t.Context(), models.ListQuery{List: "bounces", To: time.Now()})
+		require.ErrorIs(t, err, models.ErrNoLists)
+		require.ErrorIs(t, lists.Unlist(t.Context(), "bounces", "ann@x.test"), models.ErrNoLists)
+		account, err := providers.Inspect(t.Context(), s.adapter, "")
+		require.NoError(t, err)
+		last := account.Findings[len(account.Findings)-1]
+		require.Equal(t, providers.Warning, last.State)
+		require.Contains(t, last.Text, "may not read the suppression lists bounces, ")
+
+		s = newStageWith(t, k.Name, simulator.Options{LookupsPerSecond: 1})
+		for range 3 {
+			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), models.ListQuery{List: "bounces", To: time.Now()})
+			require.NoError(t, err)
+		}
+	}
+}
+
+// TestListCursorsStayAtTheAPI: a cursor that is no page of the list is refused, and gets no key.
+func TestListCursorsStayAtTheAPI(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		for _, cursor := range []string{"http://elsewhere.test/v3/x", "-1", "::"} {
+			q := models.ListQuery{List: "bounces", To: time.Now(), Cursor: cursor}
+			_, err := s.adapter.(models.ProviderLists).ReadList(t.Context(), q)
+			if !errors.Is(err, models.ErrInvalid) {
+				t.Errorf("cursor %q: %v", cursor, err)
+			}
+		}
+	})
+}
