@@ -239,6 +239,8 @@ type Times struct {
 	KeepUpdates time.Duration `koanf:"keep_updates" range:">0"`
 	// how long raw webhooks are kept (embedded store)
 	InboxKeep time.Duration `koanf:"inbox_keep" range:">0"`
+	// how often the suppression lists that the providers keep are read; 0: never
+	ProviderLists time.Duration `koanf:"provider_lists" range:"0.."`
 	// how long a shutdown waits for calls in flight
 	StopGrace time.Duration `koanf:"stop_grace" range:">0"`
 }

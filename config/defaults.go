@@ -64,6 +64,7 @@ func Defaults() Config {
 			Silence:        time.Minute,
 			InboxKeep:      7 * 24 * time.Hour,
 			StopGrace:      35 * time.Second,
+			ProviderLists:  time.Hour,
 			Idempotency:    24 * time.Hour,
 			KeepContent:    90 * 24 * time.Hour,
 			KeepLogs:       400 * 24 * time.Hour,

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/guard"
+	"github.com/safedelivr/safedelivr/consumers/lists"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
@@ -52,6 +53,7 @@ type Config struct {
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored
 	QueuePoll      time.Duration // how often the age of the queues is read
+	ListsEvery     time.Duration // how often the providers' suppression lists are read; 0: never
 
 	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
 
@@ -270,6 +272,11 @@ func (c *Config) rollup() rollup.Config {
 // guard returns the configuration of the guard.
 func (c *Config) guard() guard.Config {
 	return guard.Config{Bounces: c.Bounces, Keep: c.KeepLogs, Logger: c.Logger}
+}
+
+// lists returns the configuration of the reader of the providers' suppression lists.
+func (c *Config) lists() lists.Config {
+	return lists.Config{Worker: c.Worker, Every: c.ListsEvery, Logger: c.Logger}
 }
 
 // retention returns the configuration of the retention.

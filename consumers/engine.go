@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/guard"
+	"github.com/safedelivr/safedelivr/consumers/lists"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
@@ -54,6 +55,7 @@ type Engine struct {
 	retention    *retention.Retention
 	history      *retention.History
 	endpoints    *endpoints.Poster
+	lists        *lists.Reader
 	ages         *agenda.QueueAges
 	metrics      *metrics
 }
@@ -146,6 +148,12 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	e.events.Connect(e.agenda)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
 	e.retention = retention.New(cfg.retention(), e.store, e.follower)
+	e.lists = lists.New(cfg.lists(), lists.Deps{
+		Store:        e.store,
+		Suppressions: e.suppressions,
+		Providers:    e.providers,
+		Observer:     e.metrics,
+	})
 	e.endpoints = endpoints.New(endpoints.Config{
 		Worker:   cfg.Worker + "/" + cfg.life,
 		Client:   cfg.EndpointClient,
@@ -201,6 +209,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.retention.Run),
 		inLowPriority(e.rollup.RunChecks),
 		inLowPriority(e.endpoints.Run),
+		inLowPriority(e.lists.Run),
 	}
 }
 

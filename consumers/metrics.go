@@ -27,10 +27,13 @@ type metrics struct {
 	events     *prometheus.CounterVec   // provider, event
 	refused    *prometheus.CounterVec   // provider, why
 	posts      *prometheus.CounterVec   // class
+	joined     *prometheus.CounterVec   // provider
+	unlisted   *prometheus.CounterVec   // provider
 	doubles    prometheus.Counter
 
 	doubled, difference prometheus.Gauge
 	unknown             *prometheus.GaugeVec
+	listsRead           *prometheus.GaugeVec // provider
 }
 
 // seconds has the bounds of histograms, from a quick call to a delivery that was deferred
@@ -94,6 +97,16 @@ func newMetrics(ps *provider.Set) *metrics {
 		refused: counter("events_refused_total", "Events that were refused or skipped.", "provider", "why"),
 		posts: counter("endpoint_posts_total", "Posts of updates to the endpoints of users, by the class of their answer.",
 			"class"),
+		joined: counter("provider_lists_joined_total",
+			"Entries of the suppression list of a provider that became suppressions here.", "provider"),
+		unlisted: counter("provider_lists_errors_total",
+			"Suppression lists of a provider that could not be read. A key that may read none is no error.", "provider"),
+		listsRead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "safedelivr",
+			Name:      "provider_lists_read_timestamp_seconds",
+			Help: "When the suppression lists of a provider were last read without an error; " +
+				"absent: never, or the provider has none.",
+		}, []string{"provider"}),
 		doubles: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "safedelivr",
 			Name:      "possible_duplicates_total",
@@ -122,6 +135,8 @@ func newMetrics(ps *provider.Set) *metrics {
 		for _, kind := range models.EventKinds {
 			m.events.WithLabelValues(a.Name, string(kind))
 		}
+		m.joined.WithLabelValues(a.Name)
+		m.unlisted.WithLabelValues(a.Name)
 	}
 	m.changes.WithLabelValues(string(models.Success), "")
 	for _, class := range endpoints.Classes {
@@ -133,7 +148,7 @@ func newMetrics(ps *provider.Set) *metrics {
 // register registers the metrics, and s for those that are read on request.
 func (m *metrics) register(reg prometheus.Registerer, s *scrape) {
 	reg.MustRegister(m.attempts, m.recipients, m.calls, m.handed, m.delivered, m.changes, m.events, m.refused, m.posts,
-		m.doubles, m.unknown, m.doubled, m.difference, s)
+		m.doubles, m.unknown, m.doubled, m.difference, m.joined, m.unlisted, m.listsRead, s)
 }
 
 // observer counts calls and events in the metrics, the history and the flows.
@@ -200,6 +215,21 @@ func (m *metrics) event(ev *models.Event, accepted time.Time) {
 		m.delivered.WithLabelValues(ev.Provider).Observe(telemetry.DeliveryTime(ev.At, accepted, time.Now()).Seconds())
 	case ev.Kind.Failure() && ev.Reason.Hard():
 		m.changes.WithLabelValues(string(models.Failed), string(ev.Reason)).Inc()
+	}
+}
+
+// ListsJoined implements lists.Observer.
+func (m *metrics) ListsJoined(provider string, n int) {
+	m.joined.WithLabelValues(provider).Add(float64(n))
+}
+
+// ListsFailed implements lists.Observer.
+func (m *metrics) ListsFailed(provider string) { m.unlisted.WithLabelValues(provider).Inc() }
+
+// ListsRead implements lists.Observer.
+func (m *metrics) ListsRead(provider string, begun time.Time) {
+	if !begun.IsZero() {
+		m.listsRead.WithLabelValues(provider).Set(float64(begun.Unix()))
 	}
 }
 

@@ -62,6 +62,8 @@ const (
 	FromPage   SuppressionOrigin = "page"   // the dashboard
 	FromImport SuppressionOrigin = "import" // a CSV file
 	FromLink   SuppressionOrigin = "link"   // the unsubscribe link of a mail
+	// FromProvider: a suppression list of a provider; By is the provider.
+	FromProvider SuppressionOrigin = "provider"
 )
 
 // EveryonesList is the name of the suppression list that applies to the mail of all users.
