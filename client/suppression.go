@@ -18,7 +18,7 @@ type Suppression struct {
 	ReasonText string `json:"reason_text"`
 	// Category is empty if all mail is suppressed.
 	Category string `json:"category,omitempty"`
-	// Origin is event, api, page or import.
+	// Origin is event, api, page, import, link or provider.
 	Origin  string    `json:"origin"`
 	LogID   string    `json:"log_id,omitempty"`
 	By      string    `json:"by,omitempty"`
