@@ -122,6 +122,7 @@ var commandWords = map[models.CommandKind]string{
 	models.Discarded:       "discarded a parked message",
 
 	models.RemovedSuppression: "removed an address from a suppression list",
+	models.ProviderUnlist:     "removed an address from the suppression lists of a provider",
 
 	models.CreatedEndpoint:  "added an endpoint",
 	models.ChangedEndpoint:  "changed an endpoint",

@@ -48,7 +48,8 @@ const (
 	Requeued   CommandKind = "parked.requeue"
 	Discarded  CommandKind = "parked.discard"
 
-	RemovedSuppression CommandKind = "suppression.remove" // Subject has the hash of the address
+	RemovedSuppression CommandKind = "suppression.remove" // Subject of these has the hash of the address
+	ProviderUnlist     CommandKind = "provider.unlist"    // removed from the provider's suppression lists
 
 	CreatedEndpoint  CommandKind = "endpoint.create" // Subject of these has the ID of the endpoint
 	ChangedEndpoint  CommandKind = "endpoint.change"
@@ -67,8 +68,8 @@ func (a CommandKind) Known() bool {
 		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
-		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, CreatedEndpoint, ChangedEndpoint, RemovedEndpoint,
-		EnabledEndpoint, DisabledEndpoint, RotatedEndpoint, ReplayedEndpoint:
+		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, ProviderUnlist, CreatedEndpoint, ChangedEndpoint,
+		RemovedEndpoint, EnabledEndpoint, DisabledEndpoint, RotatedEndpoint, ReplayedEndpoint:
 		return true
 	}
 	return false

@@ -2,7 +2,9 @@ package service
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,8 +12,10 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // Provider is a provider as it is shown.
@@ -29,6 +33,9 @@ type Provider struct {
 	AnswerMS    float64             `json:"answer_ms,omitempty"`          // usual duration of a call; 0 if unknown
 	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // p90 of the time to an event; 0 if unknown
 	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
+
+	// Lists tells how the provider's own suppression lists are read; nil: it keeps none.
+	Lists *ListsRead `json:"lists,omitempty"`
 
 	// EventsSeen has when events of each kind came in during the last 30 days, to an hour.
 	EventsSeen map[models.EventKind]time.Time `json:"events_seen_at,omitempty"`
@@ -85,6 +92,9 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 			}
 			p.EventsSeen[k.Kind] = at
 		}
+	}
+	if err := s.addLists(ctx, byName); err != nil {
+		return nil, err
 	}
 	rules, err := s.rules(ctx)
 	if err != nil {
@@ -268,77 +278,158 @@ func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]
 	return out, nil
 }
 
-// Warnings in the results of commands.
-const (
-	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
-	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
-	uncountedWarning = "The recipients could not be counted."
-	noneFailed       = "No mail of this batch has failed that can be sent again without the risk of a second copy."
-	noneHeld         = "No mail of this batch is held."
-	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
-		"repeat the command if nothing moves within a minute."
-)
-
-// warnOfWaiting adds a warning if mail of a batch still waits for something after a
-// command that should let it go out.
-func (s *Service) warnOfWaiting(rules *control.Rules, b *models.Batch, out *BatchControlResult) {
-	if waits := s.waitsFor(rules, b); len(waits) > 0 {
-		out.Waits = true
-		out.warn("Nothing goes out yet. It will when " + strings.Join(waits, ", and ") + ".")
-	}
+// ListsRead tells how the suppression lists of a provider are read.
+type ListsRead struct {
+	ReadAt  time.Time `json:"read_at,omitzero"`  // when all were last read without an error; zero: never
+	Error   string    `json:"error,omitempty"`   // of the last reading
+	Refused []string  `json:"refused,omitempty"` // lists that the provider's key may not read
 }
 
-// waitsFor returns what must happen before mail of a batch can go out. It ignores block
-// rules for a provider or for a recipient's domain, which affect only some of the mail.
-func (s *Service) waitsFor(rules *control.Rules, b *models.Batch) []string {
-	var out []string
-	if rules.StoppedBy(b.ID) != "" {
-		out = append(out, "the batch is resumed")
+// addLists adds how the lists of the providers are read.
+func (s *Service) addLists(ctx context.Context, providers map[string]*Provider) error {
+	if len(s.lists) == 0 {
+		return nil
 	}
-	if rules.Paused(b.User) {
-		out = append(out, "the user is resumed")
-	}
-	if slices.ContainsFunc(rules.Holds(), func(h models.Command) bool { return b.Created().Before(h.Before) }) {
-		out = append(out, "an operator lifts the hold that followed a restore")
-	}
-	if slices.ContainsFunc(rules.Blocks(), func(bl models.Block) bool { return !bl.Fail && bl.Meets(b, "", "") }) {
-		out = append(out, "the block rule for it is removed")
-	}
-	if s.allOffline(rules, b) {
-		out = append(out, "a provider that it may use is online")
-	}
-	return out
-}
-
-// allOffline reports whether every provider that a batch may use is offline.
-func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
-	for i := range s.providers {
-		name := s.providers[i].Name
-		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) &&
-			rules.Provider(name).Mode != models.ProviderOffline {
-			return false
-		}
-	}
-	return len(s.providers) > 0
-}
-
-// countInFlight sets the number of recipients in flight: of the chunk if the command was
-// about a log, otherwise of the batch. For a command that changes which recipients are sent
-// for the first time, it also sets the number of those. If they cannot be counted, it adds
-// a warning.
-func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
-	byState := !sendsAgain(out.Command)
-	n, err := s.countUnfinished(ctx, b, out.LogID, byState && out.Changed)
+	states, err := drift.States(ctx, s.store)
 	if err != nil {
-		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
-		out.warn(uncountedWarning)
-		return
+		return storeError("read how the lists of providers were read", err)
 	}
-	out.InFlight = &n.inFlight
-	if byState {
-		out.Recipients = new(int)
-		if out.Changed {
-			*out.Recipients = n.unsent
+	for name, api := range s.lists {
+		if p, st := providers[name], states[name]; p != nil {
+			p.Lists = &ListsRead{ReadAt: st.Read, Error: st.Error, Refused: st.Refused(api.Lists())}
 		}
 	}
+	return nil
+}
+
+// ProviderSuppression is an address that a provider suppresses and we do not.
+type ProviderSuppression struct {
+	Email    string                   `json:"email"`
+	List     string                   `json:"list"`               // at the provider
+	Reason   models.SuppressionReason `json:"reason,omitempty"`   // empty: it is none that holds everywhere
+	Category string                   `json:"category,omitempty"` // of the mail that the recipient does not want
+	Text     string                   `json:"text,omitempty"`     // what the provider says
+	At       time.Time                `json:"at"`
+
+	// Who has removed the address from everyone's list, and why; empty: nobody.
+	RemovedBy  string `json:"removed_by,omitempty"`
+	RemovedWhy string `json:"removed_why,omitempty"`
+}
+
+// ProviderSuppressionPage is a page of what a provider suppresses and we do not, in an order that means
+// nothing. Next is empty on the last one.
+type ProviderSuppressionPage struct {
+	Suppressions []ProviderSuppression `json:"suppressions"`
+	Next         string                `json:"next_cursor"`
+}
+
+// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read.
+func (s *Service) ProviderSuppressions(
+	ctx context.Context, who Caller, provider string, p Page,
+) (out ProviderSuppressionPage, err error) {
+	if _, err := s.listsOf(who, provider); err != nil {
+		return out, err
+	}
+	var q query
+	list := "listed at " + provider
+	n, after := q.limit(p), q.after(p, list)
+	if err := q.err(); err != nil {
+		return out, err
+	}
+	key := ""
+	if p.Cursor != "" {
+		key = drift.KeyOf(after.Hash, after.Category, string(after.Reason))
+	}
+	found, last, err := drift.Show(ctx, s.store, provider, key, n)
+	if err != nil {
+		return out, storeError("read what a provider suppresses", err)
+	}
+	out.Suppressions = make([]ProviderSuppression, 0, len(found))
+	for i := range found {
+		e := &found[i]
+		v := ProviderSuppression{Email: e.Email, List: e.List, Reason: e.Reason, Category: e.Category, Text: e.Text, At: e.At}
+		if e.Removed != nil {
+			v.RemovedBy, v.RemovedWhy = e.Removed.By, e.Removed.Why
+		}
+		out.Suppressions = append(out.Suppressions, v)
+	}
+	if last != "" {
+		k := models.SuppressionKey{}
+		var reason string
+		k.Hash, k.Category, reason = drift.ParseKey(last)
+		k.Reason = models.SuppressionReason(reason)
+		out.Next = afterCursor(list, k)
+	}
+	return out, nil
+}
+
+// listsOf returns the suppression lists of a provider to an operator.
+func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	switch api := s.lists[provider]; {
+	case !s.known[provider]:
+		return nil, noSuch("provider")
+	case api == nil:
+		return nil, Fail(Conflict, "no_provider_lists", "This kind of provider keeps no suppression lists that can be read.")
+	default:
+		return api, nil
+	}
+}
+
+// ClearProviderSuppression removes an address from a suppression list of a provider, or from all if list is empty.
+// It is no error if they do not have it.
+func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, provider, email, list, why string) error {
+	api, err := s.listsOf(who, provider)
+	if err := errors.Join(err, CheckWhy(why)); err != nil {
+		return err
+	}
+	a, err := intake.ParseAddress(email)
+	if err != nil {
+		return noSuch("suppression")
+	}
+	lists := slices.DeleteFunc(api.Lists(), func(l models.ProviderList) bool { return list != "" && l.Name != list })
+	if len(lists) == 0 {
+		var q query
+		q.bad("list", "The provider has no list %s.", Quote(list))
+		return q.err()
+	}
+	hash := models.HashAddress(a.Email)
+	c := models.Command{Kind: models.ProviderUnlist, Provider: provider, Subject: hex.EncodeToString(hash[:]), Why: why}
+	if _, err := s.appendCommand(ctx, who, &c, nil); err != nil {
+		return err
+	}
+	for _, l := range lists {
+		if err := api.Unlist(ctx, l.Name, a.Email); errors.Is(err, models.ErrNoLists) {
+			return Fail(Conflict, "provider_lists_refused",
+				"The key of this provider may not change its suppression lists. Give it the permission at the provider.").Because(err)
+		} else if err != nil {
+			return Fail(Unavailable, "provider_unavailable", "The provider did not remove the address: %s.", err).After(30)
+		}
+	}
+	err = drift.Forget(ctx, s.store, a.Email, func(e *drift.Entry) bool {
+		return e.Provider == provider && (list == "" || e.List == list)
+	})
+	return storeError("forget what a provider suppresses", err)
+}
+
+// noteListed stores that a provider still suppresses the address of an entry of everyone's list that came from
+// there and is being removed.
+func (s *Service) noteListed(ctx context.Context, e *models.Suppression) error {
+	if e.Origin != models.FromProvider || e.Email == "" {
+		return nil
+	}
+	list, text, _ := strings.Cut(e.Why, ": ")
+	err := drift.Note(ctx, s.store, &drift.Entry{
+		Email:    e.Email,
+		Provider: e.By,
+		List:     list,
+		Category: e.Category,
+		Reason:   e.Reason,
+		Text:     text,
+		At:       e.At,
+		Seen:     time.Now().UTC(),
+	})
+	return storeError("note what a provider suppresses", err)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -412,6 +413,9 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 	if part.Done {
 		if err := s.eraseSuppressions(ctx, address); err != nil {
 			return Erasure{}, err
+		}
+		if err := drift.Forget(ctx, s.store, address, func(*drift.Entry) bool { return true }); err != nil {
+			return Erasure{}, storeError("erase an address on lists of providers", err)
 		}
 		if err := s.eraseDrafts(ctx, address); err != nil {
 			return Erasure{}, err

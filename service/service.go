@@ -121,11 +121,12 @@ func (c Config) withDefaults() Config {
 type Deps struct {
 	Store        models.Store
 	Broker       models.Broker
-	Providers    []models.Provider          // the configured providers
-	CommandLog   *control.Follower          // of the process; nil: a new one
-	Suppressions *suppression.Lists         // of the process; nil: new ones
-	Policy       *policy.Policy             // the decision table of the workers; nil: one with default settings
-	Composers    map[string]models.Composer // by provider: what shows the requests to it
+	Providers    []models.Provider               // the configured providers
+	CommandLog   *control.Follower               // of the process; nil: a new one
+	Suppressions *suppression.Lists              // of the process; nil: new ones
+	Policy       *policy.Policy                  // the decision table of the workers; nil: one with default settings
+	Composers    map[string]models.Composer      // by provider: what shows the requests to it
+	Lists        map[string]models.ProviderLists // by provider: its suppression lists, if it has any
 	Config       Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
@@ -146,6 +147,7 @@ type Service struct {
 	suppressions *suppression.Lists
 	policy       *policy.Policy
 	composers    map[string]models.Composer
+	lists        map[string]models.ProviderLists
 	intake       intake.Config
 	templates    *templates.Library
 	drafts       *drafts.Library
@@ -189,6 +191,7 @@ func New(d Deps) *Service {
 		suppressions: d.Suppressions,
 		policy:       d.Policy,
 		composers:    d.Composers,
+		lists:        d.Lists,
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},
 		templates:    templates.New(d.Store),

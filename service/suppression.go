@@ -401,6 +401,9 @@ func (s *Service) Unsuppress(
 	}
 	for i := range entries {
 		e := &entries[i]
+		if err := s.noteListed(ctx, e); err != nil {
+			return false, err
+		}
 		e.Removed, e.By, e.Why = true, who.by(), why
 		e.At = models.LaterOf(now.UTC().Truncate(time.Millisecond), e.At.Add(time.Millisecond))
 	}

@@ -74,6 +74,7 @@ func (g *reading) takeEntry(
 		Email:    strings.ToLower(e.Email),
 		Provider: g.provider,
 		List:     list,
+		Category: e.Category,
 		Reason:   e.Reason,
 		Text:     e.Text,
 		At:       e.At.UTC(),

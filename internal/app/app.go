@@ -140,7 +140,7 @@ func (a *App) buildService(context.Context) error {
 		Policy:       consumers.PolicyFor(a.providers, &workers),
 		Config:       a.serviceConfig(),
 	}
-	deps.Composers = map[string]models.Composer{}
+	deps.Composers, deps.Lists = map[string]models.Composer{}, ProviderLists(a.providers)
 	for i := range a.providers {
 		deps.Providers = append(deps.Providers, a.providers[i].Provider)
 		if c, ok := a.providers[i].Adapter.(models.Composer); ok {
@@ -152,6 +152,17 @@ func (a *App) buildService(context.Context) error {
 	}
 	a.service = service.New(deps)
 	return nil
+}
+
+// ProviderLists returns the suppression lists of the providers that keep some, by provider.
+func ProviderLists(specs []provider.Spec) map[string]models.ProviderLists {
+	out := map[string]models.ProviderLists{}
+	for i := range specs {
+		if l, ok := specs[i].Adapter.(models.ProviderLists); ok {
+			out[specs[i].Name] = l
+		}
+	}
+	return out
 }
 
 // unsubscribeURL returns the page at which recipients unsubscribe, without their token. It is

@@ -59,19 +59,31 @@ type Entry struct {
 	Email    string                   `json:"email"`
 	Provider string                   `json:"provider"`
 	List     string                   `json:"list"`
-	Reason   models.SuppressionReason `json:"reason,omitempty"` // empty: it is none that holds everywhere
-	Text     string                   `json:"text,omitempty"`   // what the provider says
-	At       time.Time                `json:"at"`               // when it began
-	Seen     time.Time                `json:"seen"`             // begin of the pass that found it
+	Category string                   `json:"category,omitempty"` // of the mail that the recipient does not want; empty: all
+	Reason   models.SuppressionReason `json:"reason,omitempty"`   // empty: it is none that holds everywhere
+	Text     string                   `json:"text,omitempty"`     // what the provider says
+	At       time.Time                `json:"at"`                 // when it began
+	Seen     time.Time                `json:"seen"`               // begin of the pass that found it
 }
 
 // Key returns the key of an entry. It begins with the hash of the address.
-func (e *Entry) Key() string { return prefix(e.Email) + e.Provider + "/" + e.List }
+func (e *Entry) Key() string { return KeyOf(models.HashAddress(e.Email), e.Provider, e.List) }
 
-func prefix(address string) string {
-	h := models.HashAddress(address)
-	return hex.EncodeToString(h[:]) + "/"
+// KeyOf returns the key of the entry of an address.
+func KeyOf(h models.AddressHash, provider, list string) string {
+	return prefix(h) + provider + "/" + list
 }
+
+// ParseKey reverses KeyOf.
+func ParseKey(key string) (h models.AddressHash, provider, list string) {
+	address, rest, _ := strings.Cut(key, "/")
+	provider, list, _ = strings.Cut(rest, "/")
+	raw, _ := hex.DecodeString(address)
+	copy(h[:], raw)
+	return h, provider, list
+}
+
+func prefix(h models.AddressHash) string { return hex.EncodeToString(h[:]) + "/" }
 
 // ReadState returns the state of a provider and its version, 0 if there is none.
 func ReadState(ctx context.Context, s models.DocumentStore, provider string) (State, int, error) {
@@ -178,7 +190,7 @@ const maxOfAddress = 1000
 
 // Forget removes the entries of an address that match.
 func Forget(ctx context.Context, s models.DocumentStore, address string, match func(*Entry) bool) error {
-	before := prefix(address)
+	before := prefix(models.HashAddress(address))
 	found, err := Entries(ctx, s, before, maxOfAddress)
 	if err != nil {
 		return err
