@@ -152,6 +152,7 @@ func (c *contract) checkControl(b *models.Batch) {
 		c.check("POST", path, js, `{`, 400)
 	}
 	c.checkSuppressions(js, own)
+	c.checkProviderLists(own)
 	c.check("POST", "/v1/blocks", js, `{"domain": "example.com", "why": "a test"}`, 200)
 	c.check("GET", "/v1/blocks", "", "", 200)
 	r := c.get("/v1/blocks")

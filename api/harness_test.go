@@ -63,7 +63,8 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 		f.broker = st.broker(eb)
 	}
 	st.service.Priority = priority.New()
-	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service}
+	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service,
+		Lists: map[string]models.ProviderLists{"sg": &fakeLists{}}}
 	for _, name := range st.names {
 		f.deps.Providers = append(f.deps.Providers, models.Provider{
 			Name:        name,

@@ -60,6 +60,9 @@ var parameters = map[string][]string{
 	"GET /v1/suppressions/:email":    {"everyone"},
 	"DELETE /v1/suppressions/:email": {"reason", "category", "why", "everyone"},
 
+	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
+	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},
+
 	"GET /v1/updates": {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
 
 	"GET /v1/parked":        {"limit", "cursor"},

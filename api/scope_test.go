@@ -105,6 +105,8 @@ func TestScopes(t *testing.T) {
 		"POST /v1/providers/sg/online",
 		"POST /v1/providers/sg/drain",
 		"POST /v1/providers/sg/probe",
+		"GET /v1/providers/sg/suppressions",
+		"DELETE /v1/providers/sg/suppressions/x@example.com",
 		"GET /v1/blocks",
 		"POST /v1/blocks",
 		"DELETE /v1/blocks/x",

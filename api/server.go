@@ -125,6 +125,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.POST("/providers/:id/online", s.controlProvider(models.ProviderOnline))
 	operate.POST("/providers/:id/drain", s.controlProvider(models.ProviderDrain))
 	operate.POST("/providers/:id/probe", s.probeProvider)
+	operate.GET("/providers/:id/suppressions", s.listProviderSuppressions)
+	operate.DELETE("/providers/:id/suppressions/:email", s.clearProviderSuppression)
 	operate.GET("/users/:id/limits", s.limits)
 	operate.PUT("/users/:id/limits", s.setLimits)
 	operate.GET("/users/:id/keys/:key/limits", s.limits)

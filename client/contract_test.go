@@ -61,60 +61,61 @@ func members(of reflect.Type) map[string]bool {
 func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
-		"Accepted":           client.Accepted{},
-		"AccessEntry":        client.AccessEntry{},
-		"Key":                client.Key{},
-		"User":               client.User{},
-		"Address":            client.Address{},
-		"Batch":              client.Batch{},
-		"Block":              client.Block{},
-		"Check":              client.Check{},
-		"Counts":             client.Counts{},
-		"DryRun":             client.Plan{},
-		"FieldError":         client.FieldError{},
-		"UpdatePost":         client.Event{},
-		"History":            client.History{},
-		"HistoryCounts":      client.HistoryCounts{},
-		"Hold":               client.RestoreHold{},
-		"LiftResult":         client.LiftResult{},
-		"LimitsView":         client.Limits{},
-		"Log":                client.Log{},
-		"Moment":             client.Moment{},
-		"NewBlock":           client.NewBlock{},
-		"AuditEntry":         client.AuditEntry{},
-		"Parked":             client.ParkedMessage{},
-		"Problem":            client.Error{},
-		"Provider":           client.Provider{},
-		"Queue":              client.Queue{},
-		"Readiness":          client.Readiness{},
-		"MessageResult":      client.MessageResult{},
-		"MessageResults":     client.MessageResults{},
-		"MessageBatch":       client.MessageBatch{},
-		"MessagesPlan":       client.MessagesPlan{},
-		"ChangeResult":       client.ChangeResult{},
-		"Message":            client.Message{},
-		"MessageVersion":     client.MessageVersion{},
-		"Rejected":           client.Rejected{},
-		"Rejection":          client.Rejection{},
-		"Release":            client.Release{},
-		"ReleaseResult":      client.ReleaseResult{},
-		"BatchControlResult": client.BatchControlResult{},
-		"ControlResult":      client.ControlResult{},
-		"Wait":               client.Wait{},
-		"NewSuppression":     client.NewSuppression{},
-		"Suppression":        client.Suppression{},
-		"SuppressionImport":  client.SuppressionImport{},
-		"Template":           client.Template{},
-		"TemplateInfo":       client.TemplateInfo{},
-		"TemplateUse":        client.TemplateUse{},
-		"TemplateVersion":    client.TemplateVersion{},
-		"TemplateContent":    client.TemplateContent{},
-		"TemplateFields":     client.TemplateSource{},
-		"NewPreview":         client.NewPreview{},
-		"Preview":            client.Preview{},
-		"Request":            client.Request{},
-		"Worker":             client.Worker{},
-		"Update":             client.Update{},
+		"Accepted":            client.Accepted{},
+		"AccessEntry":         client.AccessEntry{},
+		"Key":                 client.Key{},
+		"User":                client.User{},
+		"Address":             client.Address{},
+		"Batch":               client.Batch{},
+		"Block":               client.Block{},
+		"Check":               client.Check{},
+		"Counts":              client.Counts{},
+		"DryRun":              client.Plan{},
+		"FieldError":          client.FieldError{},
+		"UpdatePost":          client.Event{},
+		"History":             client.History{},
+		"HistoryCounts":       client.HistoryCounts{},
+		"Hold":                client.RestoreHold{},
+		"LiftResult":          client.LiftResult{},
+		"LimitsView":          client.Limits{},
+		"Log":                 client.Log{},
+		"Moment":              client.Moment{},
+		"NewBlock":            client.NewBlock{},
+		"AuditEntry":          client.AuditEntry{},
+		"Parked":              client.ParkedMessage{},
+		"Problem":             client.Error{},
+		"Provider":            client.Provider{},
+		"ProviderSuppression": client.ProviderSuppression{},
+		"Queue":               client.Queue{},
+		"Readiness":           client.Readiness{},
+		"MessageResult":       client.MessageResult{},
+		"MessageResults":      client.MessageResults{},
+		"MessageBatch":        client.MessageBatch{},
+		"MessagesPlan":        client.MessagesPlan{},
+		"ChangeResult":        client.ChangeResult{},
+		"Message":             client.Message{},
+		"MessageVersion":      client.MessageVersion{},
+		"Rejected":            client.Rejected{},
+		"Rejection":           client.Rejection{},
+		"Release":             client.Release{},
+		"ReleaseResult":       client.ReleaseResult{},
+		"BatchControlResult":  client.BatchControlResult{},
+		"ControlResult":       client.ControlResult{},
+		"Wait":                client.Wait{},
+		"NewSuppression":      client.NewSuppression{},
+		"Suppression":         client.Suppression{},
+		"SuppressionImport":   client.SuppressionImport{},
+		"Template":            client.Template{},
+		"TemplateInfo":        client.TemplateInfo{},
+		"TemplateUse":         client.TemplateUse{},
+		"TemplateVersion":     client.TemplateVersion{},
+		"TemplateContent":     client.TemplateContent{},
+		"TemplateFields":      client.TemplateSource{},
+		"NewPreview":          client.NewPreview{},
+		"Preview":             client.Preview{},
+		"Request":             client.Request{},
+		"Worker":              client.Worker{},
+		"Update":              client.Update{},
 	} {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
@@ -128,6 +129,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 	provider := schemas["Provider"].Value.Properties
 	require.Equal(t, properties(provider["health"].Value), members(reflect.TypeFor[client.Health]()))
 	require.Equal(t, properties(provider["worker"].Value), members(reflect.TypeFor[client.WorkerCounts]()))
+	require.Equal(t, properties(provider["lists"].Value), members(reflect.TypeFor[client.ListsRead]()))
 	counts := schemas["CountFields"].Value.Properties["providers"].Value.AdditionalProperties.Schema.Value
 	require.Equal(t, properties(counts), members(reflect.TypeFor[client.ProviderCounts]()))
 }
@@ -151,6 +153,8 @@ var lists = map[string]string{
 	"listUsers":    "users",
 	"listKeys":     "keys",
 	"accessLog":    "entries",
+
+	"listProviderSuppressions": "suppressions",
 
 	"listSuppressions": "suppressions",
 	"listTemplates":    "templates",
@@ -281,6 +285,12 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.Providers(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
+	for _, err := range c.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	for _, list := range []string{"", "bounces"} {
+		require.NoError(t, c.ClearProviderSuppression(ctx, "sg", "a+b/c@example.com", list, "why"))
+	}
 	type aboutBatch = func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error)
 	for _, command := range []aboutBatch{
 		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/url"
 	"time"
 )
@@ -31,6 +32,18 @@ type Provider struct {
 	// EventsSeen is when an event of each kind came in last, to an hour. It has the kinds of the last 30 days.
 	EventsSeen map[string]time.Time `json:"events_seen_at,omitempty"`
 	Worker     *WorkerCounts        `json:"worker,omitempty"`
+	// Lists tells how the provider's own suppression lists are read; nil if it keeps none.
+	Lists *ListsRead `json:"lists,omitempty"`
+}
+
+// ListsRead tells how the suppression lists of a provider are read.
+type ListsRead struct {
+	// ReadAt is when all were last read without an error; zero: never.
+	ReadAt time.Time `json:"read_at,omitzero"`
+	// Error is why they could not be read last time.
+	Error string `json:"error,omitempty"`
+	// Refused are lists that the provider's key may not read.
+	Refused []string `json:"refused,omitempty"`
 }
 
 // Health says whether a provider may take mail.
@@ -92,6 +105,43 @@ func (c *Client) DrainProvider(ctx context.Context, name, why string, options ..
 // whether it works. A provider that is offline answers provider_offline. It needs the scope operate.
 func (c *Client) ProbeProvider(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
 	return c.control(ctx, route("providers", name, "probe"), why, options)
+}
+
+// ProviderSuppression is an address that a provider suppresses and Safedelivr does not.
+type ProviderSuppression struct {
+	Email string `json:"email"`
+	// List is the provider's name of the list, like bounces.
+	List string `json:"list"`
+	// Reason is as that of a Suppression; empty if it is none that holds everywhere.
+	Reason string `json:"reason,omitempty"`
+	// Category is empty if the recipient wants no mail at all.
+	Category string `json:"category,omitempty"`
+	// Text is what the provider says.
+	Text string    `json:"text,omitempty"`
+	At   time.Time `json:"at"`
+	// RemovedBy has removed the address from everyone's list; empty: nobody did.
+	RemovedBy  string `json:"removed_by,omitempty"`
+	RemovedWhy string `json:"removed_why,omitempty"`
+}
+
+// ProviderSuppressions returns the addresses that a provider suppresses and Safedelivr does not, as its lists were last
+// read, in an order that means nothing. It needs the scope operate.
+func (c *Client) ProviderSuppressions(
+	ctx context.Context, name string, o ListOptions,
+) iter.Seq2[ProviderSuppression, error] {
+	l := listing{path: route("providers", name, "suppressions"), name: "suppressions"}
+	return list[ProviderSuppression](ctx, c, l, o)
+}
+
+// ClearProviderSuppression removes an address from a suppression list of a provider, or from all of them if list is
+// empty. It needs the scope operate.
+func (c *Client) ClearProviderSuppression(
+	ctx context.Context, name, email, list, why string, options ...CallOption,
+) error {
+	if list != "" {
+		options = append(options, func(c *call) { c.set("list", list) })
+	}
+	return c.remove(ctx, route("providers", name, "suppressions", email), why, options)
 }
 
 // HistoryRange is how far back a History goes.
