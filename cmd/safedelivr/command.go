@@ -132,6 +132,7 @@ var effects = map[models.CommandKind]string{
 	models.Discarded:       "message %s is dropped",
 
 	models.RemovedSuppression: "%s is not suppressed any more",
+	models.ProviderUnlist:     "the provider does not suppress %s any more",
 }
 
 // sayDone prints what is so after a command, and whether the command changed anything.

@@ -32,6 +32,7 @@ func newDesk(t *testing.T) *desk {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
 	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
+		Lists:  map[string]models.ProviderLists{"sg": &fakeLists{}},
 		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
 	t.Cleanup(svc.Close)
 	require.NoError(t, store.CreateUser(t.Context(), models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))

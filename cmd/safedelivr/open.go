@@ -154,6 +154,10 @@ func (o *opened) withUseCases(ctx context.Context, f func(context.Context, *serv
 			p := models.Provider{Name: name, Kind: c.Kind, EvidenceWindow: c.Evidence}
 			deps.Providers, specs = append(deps.Providers, p), append(specs, provider.Spec{Provider: p})
 		}
+		// A provider whose settings have mistakes is left out: most commands need none.
+		open, _ := app.OpenProviders(o.cfg, slog.New(slog.DiscardHandler))
+		defer app.CloseProviders(open)
+		deps.Lists = app.ProviderLists(open)
 		workers := app.EngineConfig(o.cfg, o.log)
 		deps.Policy = consumers.PolicyFor(specs, &workers)
 		svc := service.New(deps)

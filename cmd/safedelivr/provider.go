@@ -25,7 +25,7 @@ func (c *cli) providerCommand() *cobra.Command {
 		Use:   "provider",
 		Short: "List and check providers; take them offline and online, drain or probe them",
 	}
-	cmd.AddCommand(c.providerListCommand(), c.providerCheckCommand(), c.controlCommand(about{
+	cmd.AddCommand(c.providerListCommand(), c.providerCheckCommand(), c.providerSuppressions(), c.controlCommand(about{
 		use:   "probe NAME",
 		short: "End the suspension of a provider early",
 		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
@@ -130,6 +130,51 @@ exit code is 1 if anything is wrong. No mail is sent.`,
 			return nil
 		},
 	}
+}
+
+// providerSuppressions returns the command that lists what a provider suppresses and we do not, and its
+// subcommand that clears an address there.
+func (c *cli) providerSuppressions() *cobra.Command {
+	var name string
+	cmd := c.pagesCommand(listing{
+		use:   "suppressions NAME",
+		short: "List the addresses that a provider suppresses and we do not",
+		head:  "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
+		none:  "the provider suppresses no address that is not suppressed here",
+	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
+		page, err := svc.ProviderSuppressions(ctx, c.operator(), name, p)
+		for i := range page.Suppressions {
+			e := &page.Suppressions[i]
+			row(e.Email, e.List, string(e.Reason), e.At.Format(time.RFC3339), e.RemovedBy, e.Text)
+		}
+		return page.Next, orMissing(err, "provider", name)
+	})
+	cmd.Args = takes(1, 1)
+	cmd.PreRun = func(_ *cobra.Command, args []string) { name = args[0] }
+	cmd.AddCommand(c.clearProviderSuppression())
+	return cmd
+}
+
+func (c *cli) clearProviderSuppression() *cobra.Command {
+	var list, why string
+	cmd := &cobra.Command{
+		Use:   "clear NAME ADDRESS",
+		Short: "Remove an address from the suppression lists of a provider",
+		Long:  "Remove an address from the provider's own suppression lists. Our lists stay as they are.",
+		Args:  takes(2, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				err := svc.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
+				if err == nil {
+					c.sayDone(models.ProviderUnlist, args[1], true)
+				}
+				return orMissing(err, "provider", args[0])
+			})
+		},
+	}
+	cmd.Flags().StringVar(&list, "list", "", "only from this list, like bounces")
+	whyFlag(cmd, &why)
+	return cmd
 }
 
 // checkTime bounds the check of one provider.
