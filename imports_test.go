@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"service/changes":     {"models", "models/clientid", "service/intake", "service/problem"},
 	"service/announce":    {"models"},
 	"service/drafts":      {"models", "service/problem"},
-	"service/erase":       {"models", "models/clientid", "models/drift"},
+	"service/erase":       {"models", "models/clientid"},
 	"service/flow":        {"models", "models/telemetry"},
 	"service/endpoints":   {"internal/outbound", "models", "models/endpoint", "models/feed", "service/problem"},
 	"service/requestlog":  {"models", "models/codec"},

@@ -64,5 +64,44 @@ func TestProvidersListsAreRead(t *testing.T) {
 			}
 		}
 		r.statsAgree(id)
+		r.clearedIsAccepted(operator, "known@demo.test")
 	})
+}
+
+// clearedIsAccepted removes an address from everyone's list, on which it was put because sg suppresses it. sg still
+// does, so that its mail goes through mg, until the address is cleared at sg.
+func (r *rig) clearedIsAccepted(operator *client.Client, address string) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	require.NoError(r.t, operator.Unsuppress(ctx, address, client.SuppressionOptions{Everyone: true}, "it works now"))
+	sentThrough := func() string {
+		r.t.Helper()
+		id := r.post(mail{n: 1, providers: []string{"sg", "mg"}, address: func(int) string { return address }})
+		r.done(id)
+		l := r.logs(id, "")[0]
+		require.Equal(r.t, client.Success, l.State, "%+v", l)
+		for _, c := range r.sim.Copies(l.ID) {
+			if c.Outcome == "deliver" {
+				return c.Account
+			}
+		}
+		return ""
+	}
+	require.Equal(r.t, "mg", sentThrough())
+	listed := func() (out []client.ProviderSuppression) {
+		r.t.Helper()
+		for e, err := range operator.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
+			require.NoError(r.t, err)
+			if e.Email == address {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+	es := listed()
+	require.Len(r.t, es, 1)
+	require.Equal(r.t, "it works now", es[0].RemovedWhy)
+	require.NoError(r.t, operator.ClearProviderSuppression(ctx, "sg", address, "", "it works now"))
+	require.Empty(r.t, listed())
+	require.Equal(r.t, "sg", sentThrough())
 }
