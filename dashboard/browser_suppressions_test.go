@@ -2,7 +2,12 @@
 
 package dashboard
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
 
 // TestBrowserSuppressions adds an address, removes it after the question, and looks at the page.
 func TestBrowserSuppressions(t *testing.T) {
@@ -20,4 +25,22 @@ func TestBrowserSuppressions(t *testing.T) {
 	b.press("Remove")
 	b.answer()
 	b.sees("The address was removed.")
+}
+
+// TestBrowserListedAtProvider clears an address at its provider after the question, and looks at the page.
+func TestBrowserListedAtProvider(t *testing.T) {
+	f := newRig(t, nil)
+	f.listed("blocks", "ann@example.com", "bob@example.com")
+	f.board.tracker.sample(t.Context(), time.Now())
+	b := f.logIn(f.url)
+	b.open("/providers")
+	b.press("Suppressed there, not here")
+	b.at("/providers/sg/suppressions")
+	b.sees("ann@example.com")
+	b.lookAround("listed", "")
+	b.press("Clear there")
+	b.answer()
+	b.sees("was removed from the provider's list")
+	require.Len(t, f.lists.cleared, 1)
+	require.Empty(t, b.complaints())
 }

@@ -272,6 +272,10 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /providers/{name}/{do}":  d.askProvider,
 		"POST /providers/{name}/{do}": d.switchProvider,
 
+		"GET /providers/{name}/suppressions":                       d.listedAtProvider,
+		"GET /providers/{name}/suppressions/{list}/{email}/clear":  d.askClear,
+		"POST /providers/{name}/suppressions/{list}/{email}/clear": d.clearAtProvider,
+
 		"GET /live/operations":       d.operationsEvents,
 		"POST /operations/blocks":    d.addBlock,
 		"POST /operations/users":     d.controlUser,

@@ -66,7 +66,8 @@ type rig struct {
 	url     string
 	github  *github.Server
 
-	seen []telemetry.ProviderState
+	seen  []telemetry.ProviderState
+	lists *fakeLists // of sg
 }
 
 // providers changes what a worker reports about every provider.
@@ -104,7 +105,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		Since:  now,
 		Why:    `it answered <b>503</b>`,
 	}
-	f := &rig{TB: t, store: store, seen: []telemetry.ProviderState{
+	f := &rig{TB: t, store: store, lists: &fakeLists{}, seen: []telemetry.ProviderState{
 		{Name: "mg", Health: down},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
 	}}
@@ -113,6 +114,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	composers := map[string]models.Composer{"mg": subjectComposer{}, "sg": subjectComposer{}}
 	carries := models.Capabilities{Attachments: true, Inline: true, Copies: true}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
+		Lists: map[string]models.ProviderLists{"sg": f.lists},
 		Providers: []models.Provider{
 			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: carries},
 			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: carries},

@@ -159,3 +159,76 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 		},
 	})
 }
+
+// listedView is the page of what a provider suppresses and we do not.
+type listedView struct {
+	Provider providerNow
+	List     []service.ProviderSuppression
+	Next     string // URL of the next page, or ""
+	Done     string
+}
+
+// Of returns what an entry is about, for the path of its question.
+func (v *listedView) Of(e *service.ProviderSuppression) string {
+	return "/providers/" + url.PathEscape(v.Provider.Name) + "/suppressions/" + url.PathEscape(e.List) + "/" +
+		url.PathEscape(e.Email) + "/clear"
+}
+
+// listedAtProvider is GET /providers/{name}/suppressions, for operators.
+func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	providers, err := d.providersNow()
+	if err != nil {
+		return err
+	}
+	name, view := r.PathValue("name"), &listedView{}
+	for i := range providers {
+		if providers[i].Name == name {
+			view.Provider = providers[i]
+		}
+	}
+	p := service.Page{Cursor: r.URL.Query().Get("cursor")}
+	list, err := d.service.ProviderSuppressions(r.Context(), v.caller(), name, p)
+	if err != nil {
+		return err
+	}
+	view.List = list.Suppressions
+	if list.Next != "" {
+		view.Next = "/providers/" + url.PathEscape(name) + "/suppressions?" + url.Values{"cursor": {list.Next}}.Encode()
+	}
+	if r.URL.Query().Get("did") == "cleared" {
+		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
+	}
+	title := "Suppressed at " + view.Provider.Info.Title
+	d.render(w, r, v, http.StatusOK, "listed", page{Title: title, Active: "providers", Data: view})
+	return nil
+}
+
+// askClear is GET /providers/{name}/suppressions/{list}/{email}/clear, for operators.
+func (d *Dashboard) askClear(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	name, email := r.PathValue("name"), r.PathValue("email")
+	if !d.hasProvider(name) {
+		return errNoPage
+	}
+	return d.ask(w, r, v, "providers", &askView{
+		Title: "Clear " + email + " at " + d.named(name) + "?",
+		Do:    "Clear",
+		Back:  "/providers/" + url.PathEscape(name) + "/suppressions",
+		Text: []string{
+			"The address is removed from the provider's list " + r.PathValue("list") + ". Mail to it is delivered again.",
+			"If the mailbox still does not exist, the bounces cost the reputation of all mail at this provider.",
+		},
+	})
+}
+
+// clearAtProvider is POST /providers/{name}/suppressions/{list}/{email}/clear, for operators.
+func (d *Dashboard) clearAtProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, _ := answered(w, r) // a repeat changes nothing
+	name := r.PathValue("name")
+	err := d.service.ClearProviderSuppression(
+		r.Context(), v.caller(), name, r.PathValue("email"), r.PathValue("list"), why)
+	if err != nil {
+		return err
+	}
+	seeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
+	return nil
+}

@@ -2,14 +2,18 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"mime/multipart"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -83,4 +87,71 @@ func TestSuppressSelected(t *testing.T) {
 		require.Contains(t, list, `href="/logs/`+id.Log(5).String()+`"`)
 	}
 	require.Equal(t, http.StatusNotFound, b.post("/selected/suppress", url.Values{"id": {"x"}}).StatusCode)
+}
+
+// fakeLists are the suppression lists of a provider, which remove every address.
+type fakeLists struct {
+	models.ProviderLists
+	cleared []string
+}
+
+func (*fakeLists) Lists() []models.ProviderList {
+	return []models.ProviderList{{Name: "bounces", Reason: models.HardBounce}, {Name: "blocks"}}
+}
+
+func (l *fakeLists) Unlist(_ context.Context, list, address string) error {
+	l.cleared = append(l.cleared, list+" "+address)
+	return nil
+}
+
+// listed stores addresses that sg suppresses and we do not.
+func (f *rig) listed(list string, emails ...string) {
+	f.Helper()
+	for _, email := range emails {
+		e := drift.Entry{Email: email, Provider: "sg", List: list, Text: "550 <b>no</b>", At: time.Now().UTC()}
+		require.NoError(f, drift.Note(f.Context(), f.store, &e))
+	}
+}
+
+// TestListedAtProvider: an operator sees what a provider suppresses and we do not, and clears it there after a
+// question; others do not. The page of the providers says how the lists are read.
+func TestListedAtProvider(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	b := f.browser()
+	b.byGitHub("bob")
+	f.board.tracker.sample(t.Context(), time.Now())
+	require.Contains(t, b.get("/providers").text, "<dt>Suppression lists</dt><dd>not read yet · <a href=\"/providers/sg/suppressions\">")
+	require.Contains(t, b.get("/providers/sg/suppressions").text, "suppresses no address that is not suppressed here")
+
+	odd := "a%2fb?c@example.com"
+	f.listed("blocks", "ann@example.com", odd)
+	st := drift.State{Read: time.Now(), Error: "list blocks: it answered 500",
+		Lists: map[string]*drift.Cover{"bounces": {Refused: true}}}
+	require.NoError(t, drift.PutState(t.Context(), f.store, "sg", &st, 1))
+	f.board.tracker.sample(t.Context(), time.Now())
+	text := b.get("/providers").text
+	require.Contains(t, text, "list blocks: it answered 500")
+	require.Contains(t, text, "the key may not read bounces")
+	text = b.get("/providers/sg/suppressions").text
+	require.Contains(t, text, "The key may not read bounces.")
+	require.Contains(t, text, "550 &lt;b&gt;no&lt;/b&gt;")
+	ask := "/providers/sg/suppressions/blocks/" + url.PathEscape(odd) + "/clear"
+	require.Contains(t, text, `href="`+ask+`"`)
+	require.Contains(t, b.get(ask).text, "Clear "+odd+" at SendGrid")
+	require.Contains(t, b.post(ask, url.Values{"why": {"asked"}}).text, "was removed from the provider")
+	require.Equal(t, []string{"blocks " + odd}, f.lists.cleared)
+	require.NotContains(t, b.get("/providers/sg/suppressions").text, odd)
+	require.Contains(t, b.get("/operations/audit").text, "removed an address from the suppression lists of a provider")
+	require.Equal(t, http.StatusNotFound, b.get("/providers/none/suppressions").StatusCode)
+	require.Equal(t, http.StatusConflict, b.get("/providers/mg/suppressions").StatusCode)
+
+	other := f.browser()
+	other.byGitHub("Ann")
+	require.NotContains(t, other.get("/providers").text, "/providers/sg/suppressions")
+	for _, path := range []string{"/providers/sg/suppressions", ask} {
+		require.Equal(t, http.StatusNotFound, other.get(path).StatusCode)
+	}
+	require.NotEqual(t, http.StatusOK, other.post(ask, nil).StatusCode)
+	require.Len(t, f.lists.cleared, 1)
 }
