@@ -800,6 +800,51 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/providers/{id}/suppressions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what a provider suppresses and Safedelivr does not
+         * @description Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the reason
+         *     holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the lists
+         *     were last read (`lists` of `/v1/providers`), in an order that means nothing. `id` is the name of the provider. The answer is
+         *     409 (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
+         */
+        get: operations["listProviderSuppressions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/suppressions/{email}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove an address from the suppression lists of a provider
+         * @description The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not have the
+         *     address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its lists, and
+         *     503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it. Needs the scope `operate`.
+         */
+        delete: operations["clearProviderSuppression"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/users/{id}/limits": {
         parameters: {
             query?: never;
@@ -2194,7 +2239,7 @@ export interface components {
             unreadable: number;
         };
         /** @enum {string} */
-        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "user.pause" | "user.resume" | "user.senders" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
+        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "user.pause" | "user.resume" | "user.senders" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         User: {
             id: string;
             name: string;
@@ -2292,10 +2337,10 @@ export interface components {
             /** @description Missing: all mail is suppressed. */
             category?: string;
             /**
-             * @description `event`: a provider reported it. `link`: the recipient followed the link in a mail.
+             * @description `event`: a provider reported it. `link`: the recipient followed the link in a mail. `provider`: it is on a suppression list of the provider `by`.
              * @enum {string}
              */
-            origin: "event" | "api" | "page" | "import" | "link";
+            origin: "event" | "api" | "page" | "import" | "link" | "provider";
             /** @description The log of the mail that an event was about. */
             log_id?: string;
             /** @description ID of the user, or name of the provider that reported it. */
@@ -3193,6 +3238,25 @@ export interface components {
             /** @description Of a bounce: only its address says which attempt it is about. */
             guess?: boolean;
         };
+        ProviderSuppression: {
+            /** @description In lower case. */
+            email: string;
+            /** @description The list of the provider, like `bounces`. */
+            list: string;
+            reason?: components["schemas"]["SuppressionReason"];
+            /** @description Absent if the recipient wants no mail at all. */
+            category?: string;
+            /** @description What the provider says. */
+            text?: string;
+            /**
+             * Format: date-time
+             * @description Since when.
+             */
+            at: string;
+            /** @description Who has removed the address from everyone's list. Absent if nobody did. */
+            removed_by?: string;
+            removed_why?: string;
+        };
         Provider: {
             name: string;
             /** @description The service, like `sendgrid`. */
@@ -3210,6 +3274,18 @@ export interface components {
              * @enum {string}
              */
             events: "webhook" | "none";
+            /** @description How the suppression lists of the provider itself are read. Absent if its kind keeps none. */
+            lists?: {
+                /**
+                 * Format: date-time
+                 * @description When all were last read without an error. Absent: never.
+                 */
+                read_at?: string;
+                /** @description Why they could not be read last time. */
+                error?: string;
+                /** @description Lists that the provider's key may not read. */
+                refused?: string[];
+            };
             /** @description `null` if no worker has reported. */
             health: {
                 /**
@@ -5032,6 +5108,84 @@ export interface operations {
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listProviderSuppressions: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: components["parameters"]["Limit"];
+                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
+                cursor?: components["parameters"]["Cursor"];
+            };
+            header?: never;
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of addresses. It may be short although more follow. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        suppressions: components["schemas"]["ProviderSuppression"][];
+                        /** @description Empty on the last page. */
+                        next_cursor: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    clearProviderSuppression: {
+        parameters: {
+            query?: {
+                /** @description Only from this list, like `bounces`. Default: from all. */
+                list?: string;
+                /** @description Reason for the audit trail. */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+                email: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The provider does not suppress the address any more. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];

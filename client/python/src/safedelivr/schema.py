@@ -160,7 +160,7 @@ class Erasure(TypedDict, closed=True):
     unreadable: int
 
 
-CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'user.pause', 'user.resume', 'user.senders', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
+CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'user.pause', 'user.resume', 'user.senders', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
 class User(TypedDict, closed=True):
@@ -221,7 +221,7 @@ class Suppression(TypedDict, closed=True):
     reason: SuppressionReason
     reason_text: str
     category: NotRequired[str]
-    origin: Literal['event', 'api', 'page', 'import', 'link']
+    origin: Literal['event', 'api', 'page', 'import', 'link', 'provider']
     log_id: NotRequired[str]
     by: NotRequired[str]
     why: NotRequired[str]
@@ -685,6 +685,27 @@ Moment = TypedDict(
 )
 
 
+class ProviderSuppression(TypedDict, closed=True):
+    email: str
+    list: str
+    reason: NotRequired[SuppressionReason]
+    category: NotRequired[str]
+    text: NotRequired[str]
+    at: str
+    removed_by: NotRequired[str]
+    removed_why: NotRequired[str]
+
+
+class Lists(TypedDict, closed=True):
+    """
+    How the suppression lists of the provider itself are read. Absent if its kind keeps none.
+    """
+
+    read_at: NotRequired[str]
+    error: NotRequired[str]
+    refused: NotRequired[list[str]]
+
+
 class Health(TypedDict, closed=True):
     """
     `null` if no worker has reported.
@@ -724,6 +745,7 @@ class Provider1(TypedDict, closed=True):
     rate_per_second: NotRequired[float]
     chunk_limit: int
     events: Literal['webhook', 'none']
+    lists: NotRequired[Lists]
     health: Health | None
     rate_used: float
     answer_ms: NotRequired[float]
