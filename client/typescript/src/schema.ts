@@ -4052,6 +4052,8 @@ export interface operations {
                 to?: string;
                 /** @description Count the mail of each category, sender (the domain of `from`), template or tag apart, too. */
                 by?: "category" | "sender" | "template" | "tag";
+                /** @description With `by`: count in `days` and `totals` only the mail of this category, sender, template or tag. */
+                name?: string;
                 /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
                 everyone?: components["parameters"]["Everyone"];
             };
