@@ -121,7 +121,8 @@ func TestListedAtProvider(t *testing.T) {
 	b := f.browser()
 	b.byGitHub("bob")
 	f.board.tracker.sample(t.Context(), time.Now())
-	require.Contains(t, b.get("/providers").text, "<dt>Suppression lists</dt><dd>not read yet · <a href=\"/providers/sg/suppressions\">")
+	require.Contains(t, b.get("/providers").text,
+		`<dt>Suppression lists</dt><dd>not read yet · <a href="/providers/sg/suppressions">`)
 	require.Contains(t, b.get("/providers/sg/suppressions").text, "suppresses no address that is not suppressed here")
 
 	odd := "a%2fb?c@example.com"

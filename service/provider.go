@@ -403,7 +403,8 @@ func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, prov
 	for _, l := range lists {
 		if err := api.Unlist(ctx, l.Name, a.Email); errors.Is(err, models.ErrNoLists) {
 			return Fail(Conflict, "provider_lists_refused",
-				"The key of this provider may not change its suppression lists. Give it the permission at the provider.").Because(err)
+				"The key of this provider may not change its suppression lists. Give it the permission at the provider.").
+				Because(err)
 		} else if err != nil {
 			return Fail(Unavailable, "provider_unavailable", "The provider did not remove the address: %s.", err).After(30)
 		}

@@ -234,7 +234,8 @@ func (g *reading) failed(ctx context.Context, name string, c *drift.Cover, err e
 	}
 	g.state.Error = models.Clip(err.Error())
 	g.seen.ListsFailed(g.provider)
-	g.log.Warn("cannot read a suppression list of a provider; will retry", "provider", g.provider, "list", name, "err", err)
+	g.log.Warn("cannot read a suppression list of a provider; will retry",
+		"provider", g.provider, "list", name, "err", err)
 	return g.save(ctx)
 }
 

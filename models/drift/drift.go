@@ -59,7 +59,7 @@ type Entry struct {
 	Email    string                   `json:"email"`
 	Provider string                   `json:"provider"`
 	List     string                   `json:"list"`
-	Category string                   `json:"category,omitempty"` // of the mail that the recipient does not want; empty: all
+	Category string                   `json:"category,omitempty"` // of the unwanted mail; empty: all
 	Reason   models.SuppressionReason `json:"reason,omitempty"`   // empty: it is none that holds everywhere
 	Text     string                   `json:"text,omitempty"`     // what the provider says
 	At       time.Time                `json:"at"`                 // when it began

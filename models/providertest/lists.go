@@ -90,7 +90,8 @@ func testUnlist(t *testing.T, s Suite, list string) {
 	p := answering(t, s, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
-		asked = append(asked, fmt.Sprint(r.Method, " ", r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], r.URL.RawQuery))
+		last := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+		asked = append(asked, fmt.Sprint(r.Method, " ", last, r.URL.RawQuery))
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, `{"message":"done"}`)
 	}).(models.ProviderLists)

@@ -31,7 +31,8 @@ var lists = []struct {
 	models.ProviderList
 	read, remove string
 }{
-	{models.ProviderList{Name: "bounces", Reason: models.HardBounce}, "/v3/suppression/bounces", "/v3/suppression/bounces"},
+	{models.ProviderList{Name: "bounces", Reason: models.HardBounce},
+		"/v3/suppression/bounces", "/v3/suppression/bounces"},
 	{models.ProviderList{Name: "invalid_emails", Reason: models.HardBounce},
 		"/v3/suppression/invalid_emails", "/v3/suppression/invalid_emails"},
 	{models.ProviderList{Name: "spam_reports", Reason: models.Complaint},

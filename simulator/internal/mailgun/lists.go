@@ -27,8 +27,10 @@ var listNames = []string{bounces, complaints, unsubscribes}
 var listing = map[message.Outcome]provider.Listing{
 	message.HardBounce: {List: bounces, Drops: message.SuppressedBounce, Status: "550",
 		Text: "5.1.1 The email account that you tried to reach does not exist"},
-	message.Async:            {List: bounces, Drops: message.SuppressedBounce, Status: "550", Text: "5.1.1 User unknown (reported after delivery)"},
-	message.Invalid:          {List: bounces, Drops: message.SuppressedBounce, Status: "501", Text: "5.1.3 Bad destination mailbox address syntax"},
+	message.Async: {List: bounces, Drops: message.SuppressedBounce, Status: "550",
+		Text: "5.1.1 User unknown (reported after delivery)"},
+	message.Invalid: {List: bounces, Drops: message.SuppressedBounce, Status: "501",
+		Text: "5.1.3 Bad destination mailbox address syntax"},
 	message.SuppressedBounce: {List: bounces, Drops: message.SuppressedBounce, Status: "550", Text: "5.1.1 User unknown"},
 	message.SuppressedSpam:   {List: complaints, Drops: message.SuppressedSpam},
 	message.SuppressedUnsub:  {List: unsubscribes, Drops: message.SuppressedUnsub},
