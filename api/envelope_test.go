@@ -127,7 +127,7 @@ func TestEnvelopeLog(t *testing.T) {
 		require.Equal(t, want, l["role"].(string)+" "+l["subject"].(string))
 	}
 	v := f.get("/v1/batches/" + b.ID.String()).object(t)
-	require.EqualValues(t, []any{1.0, 1.0}, []any{v["cc"], v["bcc"]})
+	require.Equal(t, []any{1.0, 1.0}, []any{v["cc"], v["bcc"]})
 	_, b, _ = f.accepted(f.post(batchOf(t, `{}`)))
 	require.Nil(t, f.get("/v1/logs/" + b.ID.Log(1).String()).object(t)["role"])
 }

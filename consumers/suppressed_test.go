@@ -94,34 +94,3 @@ func TestEventsSuppress(t *testing.T) {
 	r.taken(b)
 	require.Len(t, sentTo(b), 6)
 }
-
-// TestDroppedIsNotTriedElsewhere: mail that a provider drops because the address bounced there before goes to no
-// other provider, and the address is suppressed. If somebody has removed the address by hand, it goes to the
-// next provider and stays removed.
-func TestDroppedIsNotTriedElsewhere(t *testing.T) {
-	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	r.withEvents(fast(), sg, mg)
-	b := r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	removed := models.NewSuppression("u2@x.test", models.HardBounce, models.FromEvent, time.Now())
-	removed.Removed, removed.By, removed.Why = true, "ops", "it works now"
-	require.NoError(t, r.store.PutSuppressions(t.Context(), r.user, removed))
-	r.announce(b)
-	r.taken(b)
-	for n := range 2 {
-		r.event("sg", b.ID.Log(n+1), models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Dropped,
-			Reason: models.SuppressedBounce, At: time.Now()})
-	}
-	require.Eventually(t, func() bool {
-		return r.idle() && r.view(b).Status(1).State == models.Failed && mg.copiesOf(b.ID.Log(2)) == 1
-	}, patience, 5*time.Millisecond)
-	s := r.view(b).Status(1)
-	require.Equal(t, models.Suppressed, s.Reason)
-	require.Contains(t, s.Detail, models.HardBounce.Words())
-	require.Zero(t, mg.copiesOf(b.ID.Log(1)))
-	e := r.entriesOf("u1@x.test")[0]
-	require.Equal(t, models.HardBounce, e.Reason)
-	require.Equal(t, b.ID.Log(1), e.Log)
-	require.Equal(t, []models.Suppression{removed}, r.entriesOf("u2@x.test"))
-}

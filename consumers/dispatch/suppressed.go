@@ -15,11 +15,7 @@ import (
 func (d *Dispatcher) endSuppressed(ctx context.Context, c *Chunk, j *job) (ended bool, err error) {
 	numbers := slices.Collect(j.Who.All())
 	address := func(i int) string { return c.Recipients[numbers[i]-1].Email }
-	age := rulesMaxAge
-	if slices.ContainsFunc(numbers, func(r int) bool { return c.View.Status(r).Last.Reason == models.SuppressedBounce }) {
-		age = 0 // the event that caused the call has just put the address on a list
-	}
-	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, age)
+	j.found, err = d.suppressions.Suppressed(ctx, suppression.MailOf(c.Batch), len(numbers), address, rulesMaxAge)
 	if err != nil || len(j.found.Suppressed) == 0 {
 		return false, err
 	}

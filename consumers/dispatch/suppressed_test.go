@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // suppress adds an address to the list of a batch's user.
@@ -63,31 +62,6 @@ func TestSuppressedBeforeCall(t *testing.T) {
 	require.False(t, s.Called)
 	require.Equal(t, models.StartByPassed, s.Last.Reason)
 	require.Contains(t, s.Last.Text, "were suppressed meanwhile")
-}
-
-// TestDroppedIsKnownAtOnce: another process has just put the address on a list, because its provider dropped the
-// mail. This process knows an older list, and does not call another provider.
-func TestDroppedIsKnownAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, models.Accepted, "sg", "mg")
-	b := f.batchWith(t, 1, models.Hold, func(b *models.Batch) { b.Providers = []string{"sg", "mg"} })
-	f.attempted(t, b, "sg")
-	dropped := models.Event{ID: "e", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Dropped,
-		Reason: models.SuppressedBounce, At: time.Now().UTC()}
-	fact := models.Fact{Key: "e", Events: []models.Event{dropped}}
-	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: fact}))
-	require.Equal(t, models.SuppressedBounce, f.status(t, b, 1).Last.Reason)
-
-	known, err := f.suppressions.Suppressed(t.Context(), suppression.MailOf(b), 1,
-		func(int) string { return "u1@x.test" }, 0)
-	require.NoError(t, err)
-	require.Empty(t, known.Suppressed)
-	e := models.NewSuppression("u1@x.test", models.HardBounce, models.FromEvent, time.Now())
-	require.NoError(t, suppression.New(f.store, suppression.DefaultMemory).Add(t.Context(), b.User, e))
-	m := models.Message{Kind: models.LogMessage, Provider: "mg", ID: b.ID.Log(1)}
-	require.True(t, f.HandleLog(t.Context(), m).IsDone())
-	require.Equal(t, models.Suppressed, f.status(t, b, 1).Reason)
-	require.Empty(t, f.providers.Get("mg").Adapter.(*adapter).calls) //nolint:forcetypeassert // the fixture's
 }
 
 // appendHook calls after once, after the first append.

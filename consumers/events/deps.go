@@ -32,7 +32,6 @@ type Store interface {
 	Record(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Fact, error)
 	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
 	Users(ctx context.Context) ([]models.User, error)
-	SuppressionsOf(ctx context.Context, list string, hashes ...models.AddressHash) ([]models.Suppression, error)
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
 	AddressIndexes(ctx context.Context, user string, t time.Time, before models.ID) iter.Seq2[models.AddressIndex, error]
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error

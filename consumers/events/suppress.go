@@ -20,7 +20,7 @@ func suppressedBy(ev *models.Event) models.SuppressionReason {
 		return models.Complaint
 	case ev.Kind == models.Unsubscribed || ev.Reason == models.SuppressedUnsubscribe:
 		return models.Unsubscribe
-	case ev.Kind == models.Bounced && ev.Reason == models.MailboxInvalid, ev.Reason == models.SuppressedBounce:
+	case ev.Kind == models.Bounced && ev.Reason == models.MailboxInvalid:
 		return models.HardBounce
 	}
 	return ""
@@ -66,36 +66,10 @@ func (q *Processor) suppressChunk(ctx context.Context, chunk models.ID, events [
 		if reason == models.Unsubscribe {
 			e.Category = b.Category
 		}
-		if ev.Reason == models.SuppressedBounce {
-			removed, err := q.removed(ctx, b.User, &e)
-			if err != nil {
-				return err
-			}
-			if removed {
-				continue
-			}
-		}
 		add = append(add, e)
 	}
 	if len(add) == 0 {
 		return nil
 	}
 	return q.suppressions.Add(ctx, b.User, add...)
-}
-
-// removed reports whether somebody removed an entry from the list of a user, or from everyone's. What
-// a provider suppresses because of an old bounce does not bring it back.
-func (q *Processor) removed(ctx context.Context, user string, e *models.Suppression) (bool, error) {
-	for _, list := range [2]string{user, models.EveryonesList} {
-		there, err := q.store.SuppressionsOf(ctx, list, e.Hash)
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(there, func(o models.Suppression) bool {
-			return o.Removed && o.SuppressionKey == e.SuppressionKey
-		}) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
