@@ -2,11 +2,12 @@ package models
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 )
 
-// FeedEntry is an entry of a user's feed of updates: numbers 1, 2, 3, …. It is appended by
+// FeedEntry is an entry of a feed of updates, of a user or of the installation: numbers 1, 2, 3, …. It is appended by
 // compare-and-set on its number and never changes. An update says that state, reason or
 // provider of a log are not those of the log's update before, or that an event about it is
 // known. Every log begins as queued, which is no update.
@@ -21,6 +22,11 @@ type FeedEntry struct {
 
 	// Chunks are in the order of their IDs. An entry without any only holds a number and a time.
 	Chunks []FeedChunk
+
+	// Notices are in the feed of the installation only, and so is Standing: what all its entries
+	// up to this one have told, as those who append it encode it.
+	Notices  []Notice
+	Standing []byte
 }
 
 // FeedChunk has the updates of one chunk.
@@ -42,6 +48,71 @@ type FeedChange struct {
 	Number     int // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	Recipients Set
 }
+
+// NoticeKind is what a Notice tells.
+type NoticeKind string
+
+// The kinds of notice.
+const (
+	ProviderSuspended NoticeKind = "provider.suspended" // it gets no mail
+	ProviderRecovered NoticeKind = "provider.recovered" // it gets mail again
+	FailoverStarted   NoticeKind = "failover.started"   // its calls fail; its mail goes through others
+	FailoverEnded     NoticeKind = "failover.ended"     // its calls succeed again
+	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
+	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
+	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
+)
+
+// NoticeKinds lists the kinds.
+var NoticeKinds = []NoticeKind{
+	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
+}
+
+// Notice is an update of the installation's feed: something that operators want to hear of. It
+// is about no single mail.
+type Notice struct {
+	Kind     NoticeKind `json:"type"`
+	Number   int        `json:"number"` // the notices of the feed are 1, 2, 3, …
+	Provider string     `json:"provider,omitempty"`
+	Reason   string     `json:"reason,omitempty"` // the source of a suspension, in a word
+	Why      string     `json:"why,omitempty"`    // for people
+	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
+	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
+	Count    int64      `json:"count,omitempty"`  // of differences, recipients, or what is used of a limit
+	User     string     `json:"user,omitempty"`   // ID
+	Limit    Limit      `json:"limit,omitempty"`
+	Most     int64      `json:"most,omitempty"` // value of the limit
+}
+
+// Text says what a notice tells, for people.
+func (n *Notice) Text() string {
+	var s string
+	switch n.Kind {
+	case ProviderSuspended:
+		s = fmt.Sprintf("Provider %s is suspended: it gets no mail until %s at the earliest.", n.Provider, clock(n.Until))
+	case ProviderRecovered:
+		s = fmt.Sprintf("Provider %s has recovered. It was suspended since %s.", n.Provider, clock(n.Since))
+	case FailoverStarted:
+		s = fmt.Sprintf("Calls to provider %s fail since %s. Its mail goes through other providers.", n.Provider, clock(n.Since))
+	case FailoverEnded:
+		s = fmt.Sprintf("Calls to provider %s succeed again. They failed since %s.", n.Provider, clock(n.Since))
+	case CheckDifference:
+		s = fmt.Sprintf("%d sums differ from their recount. Run safedelivr check.", n.Count)
+	case UnknownOutcomes:
+		s = fmt.Sprintf("Calls to provider %s ended without an answer: whether it has the mail to %d recipients is unknown "+
+			"until evidence settles it.", n.Provider, n.Count)
+	case QuotaNear:
+		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
+	default:
+		s = string(n.Kind)
+	}
+	if n.Why != "" {
+		s += " Reason: " + OneLine(n.Why)
+	}
+	return s
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2 January") }
 
 // FeedEvent is an event of some recipients of a chunk. A log has it once, however often it
 // was reported.

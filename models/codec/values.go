@@ -3,7 +3,6 @@ package codec
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -106,56 +105,4 @@ func DecodeMarks(raw []byte) ([]uint64, error) {
 		out = append(out, binary.BigEndian.Uint64(raw))
 	}
 	return out, nil
-}
-
-// EncodeFeedEntry returns the stored form of e, without its number and token.
-func EncodeFeedEntry(e *models.FeedEntry) []byte {
-	return packBinary(64+32*len(e.Chunks), func(w *binaryWriter) { encodeFeedFields(e, w) })
-}
-
-// DecodeFeedEntry reverses EncodeFeedEntry. Errors: models.ErrInvalid, models.ErrNewer.
-func DecodeFeedEntry(number int, token, raw []byte) (models.FeedEntry, error) {
-	e, err := unpackBinary(raw, decodeFeedFields)
-	e.Number = number
-	copy(e.Token[:], token)
-	for i := 0; i < len(e.Chunks) && err == nil; i++ {
-		err = knownChanges(e.Chunks[i].Changes)
-	}
-	return e, err
-}
-
-// EncodeTold returns the stored form of t, without its chunk.
-func EncodeTold(t *models.Told) []byte {
-	return packBinary(64, func(w *binaryWriter) {
-		w.int(int64(t.Entry))
-		w.int(t.Version)
-		encodeChanges(t.Changes, w)
-		encodeFeedEvents(t.Events, w)
-	})
-}
-
-// DecodeTold reverses EncodeTold. Errors: models.ErrInvalid, models.ErrNewer.
-func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
-	t, err := unpackBinary(raw, func(t *models.Told, r *binaryReader) {
-		t.Entry, t.Version = r.int(), r.int64()
-		t.Changes = decodeChanges(r)
-		t.Events = decodeFeedEvents(r)
-	})
-	t.Chunk = chunk
-	if err == nil {
-		err = knownChanges(t.Changes)
-	}
-	return t, err
-}
-
-// knownChanges returns an error if this version of the program does not know the state or the
-// event of a change.
-func knownChanges(cs []models.FeedChange) error {
-	for i := range cs {
-		c := &cs[i]
-		if event := slices.Contains(models.FeedEvents, c.Event); !event && (c.Event != "" || !c.State.Valid()) {
-			return fmt.Errorf("%w: update to %q%q", models.ErrNewer, c.State, c.Event)
-		}
-	}
-	return nil
 }

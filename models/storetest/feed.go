@@ -35,6 +35,13 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 			{Event: models.Bounced, Reason: models.MailboxFull, Provider: "sg", Number: 2, Recipients: models.SetOf(7)},
 		}})
 	}
+	if n%2 == 0 {
+		e.Notices = []models.Notice{
+			{Kind: models.ProviderSuspended, Number: n, Provider: "sg", Reason: "calls", Why: "503", Since: e.At, Until: e.At},
+			{Kind: models.QuotaNear, Number: n + 1, Count: 9, User: "u", Limit: models.RecipientsPerDay, Most: 10},
+		}
+		e.Standing = []byte{0, 1, 2}
+	}
 	return e
 }
 

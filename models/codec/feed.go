@@ -1,0 +1,157 @@
+package codec
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// EncodeFeedEntry returns the stored form of e, without its number and token.
+func EncodeFeedEntry(e *models.FeedEntry) []byte {
+	return packBinary(64+32*len(e.Chunks), func(w *binaryWriter) { encodeFeedFields(e, w) })
+}
+
+// DecodeFeedEntry reverses EncodeFeedEntry. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeFeedEntry(number int, token, raw []byte) (models.FeedEntry, error) {
+	e, err := unpackBinary(raw, decodeFeedFields)
+	e.Number = number
+	copy(e.Token[:], token)
+	for i := 0; i < len(e.Chunks) && err == nil; i++ {
+		err = knownChanges(e.Chunks[i].Changes)
+	}
+	return e, err
+}
+
+// EncodeTold returns the stored form of t, without its chunk.
+func EncodeTold(t *models.Told) []byte {
+	return packBinary(64, func(w *binaryWriter) {
+		w.int(int64(t.Entry))
+		w.int(t.Version)
+		encodeChanges(t.Changes, w)
+		encodeFeedEvents(t.Events, w)
+	})
+}
+
+// DecodeTold reverses EncodeTold. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
+	t, err := unpackBinary(raw, func(t *models.Told, r *binaryReader) {
+		t.Entry, t.Version = r.int(), r.int64()
+		t.Changes = decodeChanges(r)
+		t.Events = decodeFeedEvents(r)
+	})
+	t.Chunk = chunk
+	if err == nil {
+		err = knownChanges(t.Changes)
+	}
+	return t, err
+}
+
+// knownChanges returns an error if this version of the program does not know the state or the
+// event of a change.
+func knownChanges(cs []models.FeedChange) error {
+	for i := range cs {
+		c := &cs[i]
+		if event := slices.Contains(models.FeedEvents, c.Event); !event && (c.Event != "" || !c.State.Valid()) {
+			return fmt.Errorf("%w: update to %q%q", models.ErrNewer, c.State, c.Event)
+		}
+	}
+	return nil
+}
+
+// encodeChanges writes changes of a chunk.
+func encodeChanges(cs []models.FeedChange, w *binaryWriter) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(cs)))
+	for i := range cs {
+		c := &cs[i]
+		w.word(string(c.State))
+		w.word(string(c.Event))
+		w.word(string(c.Reason))
+		w.word(c.Provider)
+		w.int(int64(c.Number))
+		w.set(c.Recipients)
+	}
+}
+
+func decodeChanges(r *binaryReader) (cs []models.FeedChange) {
+	for range r.count() {
+		c := models.FeedChange{State: models.State(r.word()), Event: models.EventKind(r.word())}
+		c.Reason, c.Provider = models.Reason(r.word()), r.word()
+		c.Number, c.Recipients = r.int(), r.set()
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+func encodeFeedEvents(es []models.FeedEvent, w *binaryWriter) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(es)))
+	for i := range es {
+		w.word(string(es[i].Kind))
+		w.word(es[i].Provider)
+		w.set(es[i].Recipients)
+	}
+}
+
+func decodeFeedEvents(r *binaryReader) (es []models.FeedEvent) {
+	for range r.count() {
+		e := models.FeedEvent{Kind: models.EventKind(r.word()), Provider: r.word()}
+		e.Recipients = r.set()
+		es = append(es, e)
+	}
+	return es
+}
+
+func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {
+	w.time(e.At)
+	w.int(int64(e.Settled))
+	w.b = binary.AppendUvarint(w.b, uint64(len(e.Chunks)))
+	for i := range e.Chunks {
+		c := &e.Chunks[i]
+		w.b = append(w.b, c.Chunk[:]...)
+		w.int(c.Version)
+		encodeChanges(c.Changes, w)
+	}
+	w.text(string(encodeNotices(e.Notices)))
+	w.text(string(e.Standing))
+}
+
+// encodeNotices returns notices as JSON, or nothing if there are none.
+func encodeNotices(ns []models.Notice) []byte {
+	if len(ns) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(ns)
+	if err != nil {
+		panic("codec: " + err.Error()) // notices have only texts, numbers and times
+	}
+	return raw
+}
+
+func decodeFeedFields(e *models.FeedEntry, r *binaryReader) {
+	e.At = r.time()
+	e.Settled = r.int()
+	n := r.count()
+	if n > 0 {
+		e.Chunks = make([]models.FeedChunk, 0, roomFor(n))
+	}
+	for range n {
+		var c models.FeedChunk
+		if len(r.s) < len(c.Chunk) {
+			r.bad = true
+			return
+		}
+		copy(c.Chunk[:], r.s)
+		r.s = r.s[len(c.Chunk):]
+		c.Version = r.int64()
+		c.Changes = decodeChanges(r)
+		e.Chunks = append(e.Chunks, c)
+	}
+	if raw := r.text(); raw != "" && json.Unmarshal([]byte(raw), &e.Notices) != nil {
+		r.bad = true
+	}
+	if raw := r.text(); raw != "" {
+		e.Standing = []byte(raw)
+	}
+}
