@@ -22,6 +22,7 @@ type updatesFlags struct {
 	user, from, state string
 	events            []string
 	follow, json      bool
+	installation      bool
 	query             updates.Query
 }
 
@@ -33,7 +34,8 @@ func (c *cli) updatesCommand() *cobra.Command {
 		Args:  takes(0, 0),
 		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
 also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
-as they come. With --json each line is an update as GET /v1/updates has it.`,
+as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
+want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				return c.updates(ctx, svc, &o)
@@ -48,12 +50,15 @@ as they come. With --json each line is an update as GET /v1/updates has it.`,
 	f.StringVar(&o.query.Batch, "batch", "", "only those of this batch")
 	f.StringVar(&o.query.Tag, "tag", "", "only those of batches with this tag")
 	f.StringVar(&o.state, "state", "", "only those to this state: queued, success, failed or cancelled")
-	f.StringSliceVar(&o.events, "events", nil, "only these: "+feed.TypeNames+" (default: all changes of the state)")
+	f.StringSliceVar(&o.events, "events", nil, "only these: "+feed.Names("")+" (default: all changes of the state)")
+	f.BoolVar(&o.installation, "installation", false, "those of the installation; --events has the names "+
+		feed.Names(feed.Installation))
+	cmd.MarkFlagsMutuallyExclusive("installation", "user")
 	return cmd
 }
 
 func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags) error {
-	u, err := c.sendingUser(ctx, svc, o.user)
+	whose, err := c.ownerOf(ctx, svc, o.installation, o.user)
 	if err != nil {
 		return err
 	}
@@ -69,7 +74,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	}
 	enc := json.NewEncoder(c.out)
 	for {
-		page, err := svc.Updates().Read(ctx, u.ID, q)
+		page, err := svc.Updates().Read(ctx, whose, q)
 		if err != nil {
 			if o.follow && ctx.Err() != nil {
 				return nil //nolint:nilerr // the user has ended it
@@ -77,15 +82,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 			return explain(err)
 		}
 		for i := range page.Updates {
-			v := &page.Updates[i]
-			if o.json {
-				err = enc.Encode(v)
-			} else {
-				what := cmp.Or(string(v.State), string(v.Event))
-				_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", v.At.Format(time.RFC3339), v.Log, v.Number, what,
-					words(v.Provider, string(v.Reason)))
-			}
-			if err != nil {
+			if err := c.printUpdate(enc, &page.Updates[i], o.json); err != nil {
 				return err
 			}
 		}
@@ -97,6 +94,30 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 			q.Wait = updates.MaxWait
 		}
 	}
+}
+
+// printUpdate prints an update as a line.
+func (c *cli) printUpdate(enc *json.Encoder, v *feed.Described, asJSON bool) (err error) {
+	at := v.At.Format(time.RFC3339)
+	switch {
+	case asJSON:
+		return enc.Encode(v)
+	case v.Notice != nil:
+		_, err = fmt.Fprintf(c.out, "%s  %d  %s  %s\n", at, v.Number, v.Kind, v.Text())
+	default:
+		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Log, v.Number,
+			cmp.Or(string(v.State), string(v.Event)), words(v.Provider, string(v.Reason)))
+	}
+	return err
+}
+
+// ownerOf returns the owner of a feed or of endpoints: the installation, or a user by name.
+func (c *cli) ownerOf(ctx context.Context, svc *service.Service, installation bool, user string) (string, error) {
+	if installation {
+		return feed.Installation, nil
+	}
+	u, err := c.sendingUser(ctx, svc, user)
+	return u.ID, err
 }
 
 // words joins texts that are not empty.

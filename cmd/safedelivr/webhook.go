@@ -13,8 +13,11 @@ import (
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
-// webhookUser is the user whose endpoints a command is about.
-type webhookUser struct{ name string }
+// webhookUser is the user whose endpoints a command is about, or the installation.
+type webhookUser struct {
+	name         string
+	installation bool
+}
 
 func (c *cli) webhookCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -28,6 +31,9 @@ func (c *cli) webhookCommand() *cobra.Command {
 		"",
 		"user, by name (default: the only one, or the one that init has added)",
 	)
+	cmd.PersistentFlags().BoolVar(&u.installation, "installation", false,
+		"endpoints of the installation, which get what operators want to hear of")
+	cmd.MarkFlagsMutuallyExclusive("installation", "user")
 	cmd.AddCommand(c.listWebhooks(&u), c.addWebhook(&u), c.removeWebhook(&u), c.testWebhook(&u), c.replayWebhook(&u),
 		c.changeWebhook(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
@@ -49,11 +55,11 @@ func (c *cli) withUser(
 	ctx context.Context, u *webhookUser, f func(ctx context.Context, e *endpoints.Endpoints, user string) error,
 ) error {
 	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
-		user, err := c.sendingUser(ctx, svc, u.name)
+		owner, err := c.ownerOf(ctx, svc, u.installation, u.name)
 		if err != nil {
 			return err
 		}
-		return f(ctx, svc.Endpoints(c.operator()), user.ID)
+		return f(ctx, svc.Endpoints(c.operator()), owner)
 	})
 }
 
@@ -64,11 +70,11 @@ func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
 		head:  "ID\tURL\tSTATE\tPOSTED\tRETRYING\tGIVEN UP\tWHY",
 		none:  "there is no endpoint; add one with safedelivr webhook add URL",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		user, err := c.sendingUser(ctx, svc, u.name)
+		owner, err := c.ownerOf(ctx, svc, u.installation, u.name)
 		if err != nil {
 			return err
 		}
-		list, err := svc.Endpoints(c.operator()).List(ctx, user.ID)
+		list, err := svc.Endpoints(c.operator()).List(ctx, owner)
 		for i := range list {
 			e := &list[i]
 			row(e.ID, e.URL, string(e.State), e.Posted, e.Retrying, e.GivenUp, e.Why)
@@ -110,8 +116,10 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 		&events,
 		"events",
 		nil,
-		"only these: "+feed.TypeNames+" (default: all changes of the state)",
+		"only these: "+feed.Names("")+" (default: all changes of the state); with --installation "+
+			feed.Names(feed.Installation)+" (default: all)",
 	)
+	f.StringVar((*string)(&n.Format), "format", "", "slack: an incoming webhook of Slack; only with --installation")
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
 	f.StringArrayVar(&headers, "header", nil, "header field of the posts, 'Name: value'; may be given several times")

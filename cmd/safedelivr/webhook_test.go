@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
@@ -32,4 +33,27 @@ func TestWebhookCommands(t *testing.T) {
 	}
 	require.Equal(t, []string{"endpoint.create", "endpoint.rotate", "endpoint.disable", "endpoint.enable",
 		"endpoint.replay", "endpoint.remove"}, done)
+}
+
+// TestInstallationWebhook: operators have endpoints of the installation, and read what is told there.
+func TestInstallationWebhook(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	out, _ := d.run("webhook --installation add https://example.com/hook --format slack --events failover.started")
+	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
+	e, err := endpoint.Get(t.Context(), d.store, feed.Installation, id)
+	require.NoError(t, err)
+	require.Equal(t, endpoint.Slack, e.Format)
+	out, _ = d.run("webhook list --installation")
+	require.Contains(t, out, id)
+	out, _ = d.run("webhook list --user ada")
+	require.NotContains(t, out, id)
+
+	require.NoError(t, feed.Announce(t.Context(), d.store, func(*feed.Standing) []models.Notice {
+		return []models.Notice{{Kind: models.CheckDifference, Count: 3}, {Kind: models.QuotaNear}}
+	}))
+	out, _ = d.run("updates --installation --events check.difference")
+	require.Regexp(t, `^20\S+Z  1  check.difference  3 sums differ from their recount. Run safedelivr check.\n$`, out)
+	out, _ = d.run("updates --installation --json")
+	require.Equal(t, 2, strings.Count(out, `"type":`))
 }

@@ -2,8 +2,10 @@ package endpoints
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -81,6 +83,47 @@ func TestEventsArePosted(t *testing.T) {
 		ids[p.id] = true
 	}
 	require.Len(t, ids, 4)
+}
+
+// TestNoticesArePosted: endpoints of the installation get notices, signed or as Slack wants them, and no updates of
+// users' mail, and endpoints of users no notices.
+func TestNoticesArePosted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	all, some, users := newReceiver(t, nil), newReceiver(t, nil), newReceiver(t, nil)
+	slack := make(chan string, 10)
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is missing is seen below
+		slack <- r.Header.Get("webhook-signature") + string(body)
+	}))
+	t.Cleanup(app.Close)
+	f.endpoint(users, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
+	of := func(e *endpoint.Endpoint) { e.User = feed.Installation }
+	f.endpoint(all, func(e *endpoint.Endpoint) { of(e); e.Batch = true })
+	f.endpoint(some, func(e *endpoint.Endpoint) { of(e); e.Types = []feed.Type{feed.FailoverEnded} })
+	f.endpoint(&receiver{url: app.URL}, func(e *endpoint.Endpoint) { of(e); e.Format = endpoint.Slack })
+	since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+		return []models.Notice{
+			{Kind: models.FailoverStarted, Provider: "sg", Since: since, Why: "503\n<busy> & slow"},
+			{Kind: models.FailoverEnded, Provider: "sg", Since: since},
+		}
+	}))
+	f.tell(f.batch(1, nil), 1, models.Success, 1)
+	f.run("w")
+	f.eventually(func() bool {
+		return len(all.accepted()) == 2 && len(some.accepted()) == 1 && len(users.accepted()) == 1
+	})
+	require.Len(t, all.got(), 1, "one batch")
+	require.Equal(t, []feed.Type{feed.FailoverEnded}, some.got()[0].types)
+	require.Equal(t, []feed.Type{feed.Delivered}, users.got()[0].types)
+	v := some.accepted()[0]
+	require.Equal(t, []any{2, "sg", since}, []any{v.Number, v.Provider, v.Since})
+	require.ElementsMatch(t, []string{
+		`{"text":"Calls to provider sg fail since 12:00:00 UTC on 31 January. Its mail goes through other providers. ` +
+			`Reason: 503 \u0026lt;busy\u0026gt; \u0026amp; slow"}`,
+		`{"text":"Calls to provider sg succeed again. They failed since 12:00:00 UTC on 31 January."}`,
+	}, []string{<-slack, <-slack})
 }
 
 // TestBatchesOfUpdates: an endpoint may get up to a thousand updates in one post.

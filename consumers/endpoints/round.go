@@ -161,7 +161,7 @@ func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *en
 	if err != nil || n == 0 {
 		return nil, nil, err
 	}
-	posts, err := r.p.compose(ctx, t.Batch, t.From, page.Updates[:n])
+	posts, err := r.compose(ctx, t.Batch, t.From, page.Updates[:n])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,7 +189,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for left := page.Updates; len(left) > 0; {
-		posts, err := r.p.compose(ctx, r.e.Batch, r.state.Next, left)
+		posts, err := r.compose(ctx, r.e.Batch, r.state.Next, left)
 		if err != nil {
 			return false, err
 		}
@@ -233,6 +233,7 @@ func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.
 			b, err := r.p.tell.Batch(ctx, chunk.Batch())
 			return err == nil && r.e.Wants(t, &b), err
 		},
+		Notice: func(n *models.Notice) bool { return feed.Wanted(r.e.Types, feed.Type(n.Kind)) },
 	})
 }
 
@@ -296,7 +297,9 @@ func (r *round) note(p *post, res *result) {
 	}
 	if !p.batch {
 		u := &p.updates[0]
-		a.Type, a.Log = feed.TypeOf(u.State, u.Event), u.Log.String()
+		if a.Type = u.Type(); u.Notice == nil {
+			a.Log = u.Log.String()
+		}
 	}
 	s.Attempts = append([]endpoint.Attempt{a}, s.Attempts[:min(len(s.Attempts), maxAttempts-1)]...)
 	if res.ok() {
@@ -346,10 +349,10 @@ func (r *round) disable(ctx context.Context) error {
 }
 
 // compose returns the posts of updates: some single ones, or a batch of as many as maxBody has room for.
-func (p *Poster) compose(ctx context.Context, batch bool, from feed.Position, updates []feed.Update) ([]post, error) {
-	if !batch {
+func (r *round) compose(ctx context.Context, batch bool, from feed.Position, updates []feed.Update) ([]post, error) {
+	if !batch || r.e.Format == endpoint.Slack {
 		updates = updates[:min(len(updates), describedAtOnce)]
-		messages, err := p.messages(ctx, updates)
+		messages, err := r.messages(ctx, updates)
 		posts := make([]post, len(messages))
 		for i := range posts {
 			posts[i] = post{from: from, updates: updates[i : i+1], body: messages[i]}
@@ -360,7 +363,7 @@ func (p *Poster) compose(ctx context.Context, batch bool, from feed.Position, up
 	var all []json.RawMessage
 	size := 0
 	for some := range slices.Chunk(updates, describedAtOnce) {
-		messages, err := p.messages(ctx, some)
+		messages, err := r.messages(ctx, some)
 		if err != nil {
 			return nil, err
 		}
@@ -383,16 +386,19 @@ func batchOf(from feed.Position, updates []feed.Update, messages []json.RawMessa
 }
 
 // messages returns the messages of updates.
-func (p *Poster) messages(ctx context.Context, updates []feed.Update) ([]json.RawMessage, error) {
-	told, err := p.tell.Describe(ctx, updates)
+func (r *round) messages(ctx context.Context, updates []feed.Update) ([]json.RawMessage, error) {
+	told, err := r.p.tell.Describe(ctx, updates)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]json.RawMessage, len(told))
 	for i := range told {
 		u := &told[i]
-		out[i], err = json.Marshal(&endpoint.Message{Type: feed.TypeOf(u.State, u.Event), Timestamp: u.At, Data: u})
-		if err != nil {
+		m := endpoint.Message{Type: u.Type(), Timestamp: u.At, Data: u}
+		if u.Notice != nil {
+			m.Text = u.Text()
+		}
+		if out[i], err = r.e.Body(&m); err != nil {
 			return nil, err
 		}
 	}

@@ -121,6 +121,9 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}
 	}
+	if err := feed.Drop(ctx, r.store, feed.Installation, now.Add(-r.cfg.KeepUpdates)); err != nil {
+		failed = append(failed, fmt.Errorf("feed of the installation: %w", err))
+	}
 	if err := r.compactCommands(ctx, now); err != nil {
 		failed = append(failed, fmt.Errorf("command log: %w", err))
 	}

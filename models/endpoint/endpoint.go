@@ -30,10 +30,19 @@ const (
 // MaxBatch is how many updates a post has at most.
 const MaxBatch = 1000
 
-// Endpoint is an address to which updates of its user's mail are posted.
+// Format is how an endpoint gets its posts.
+type Format string
+
+// The formats.
+const (
+	Signed Format = ""      // as Standard Webhooks describes it
+	Slack  Format = "slack" // as an incoming webhook of Slack, and what is compatible with it; not signed
+)
+
+// Endpoint is an address to which updates of its user's mail are posted, or notices of the installation.
 type Endpoint struct {
 	ID          string            `json:"id"`
-	User        string            `json:"user"`
+	User        string            `json:"user"` // or feed.Installation
 	URL         string            `json:"url"`
 	Description string            `json:"description,omitempty"`
 	Types       []feed.Type       `json:"types,omitempty"`      // empty: all changes of the state
@@ -42,7 +51,8 @@ type Endpoint struct {
 	Batch       bool              `json:"batch,omitempty"`      // up to MaxBatch updates in a post
 	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
-	Secrets     []Secret          `json:"secrets"`              // the newest first
+	Format      Format            `json:"format,omitempty"`
+	Secrets     []Secret          `json:"secrets"` // the newest first
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
 	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
@@ -83,6 +93,9 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", "Safedelivr")
+	if e.Format == Slack {
+		return h
+	}
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	var signatures []string
 	for _, s := range e.Secrets {
@@ -100,11 +113,23 @@ func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
 	return h
 }
 
+// Body returns the body of a post with one message.
+func (e *Endpoint) Body(m *Message) ([]byte, error) {
+	if e.Format == Slack {
+		return json.Marshal(map[string]string{"text": slackText.Replace(m.Text)})
+	}
+	return json.Marshal(m)
+}
+
+// slackText escapes what Slack takes for a command.
+var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+
 // Message is the body of a post, as Standard Webhooks describes it.
 type Message struct {
 	Type      feed.Type `json:"type"`
 	Timestamp time.Time `json:"timestamp"`
 	Data      any       `json:"data"`
+	Text      string    `json:"-"` // what is said to people
 }
 
 // Wants reports whether updates of a type about the mail of a batch are posted.

@@ -14,10 +14,12 @@ import (
 
 // Described is an update as users see it, with what they gave along with the mail.
 type Described struct {
-	Log      models.ID        `json:"log"`
+	*models.Notice // nil: it is of a log
+
+	Log      models.ID        `json:"log,omitzero"`
 	ID       string           `json:"id,omitempty"` // of the message, if its sender gave it one; kept with the content
-	Number   int              `json:"number"`       // the changes of the state of a log are 1, 2, 3, …, and so are its events
-	Batch    models.ID        `json:"batch"`
+	Number   int              `json:"number"`       // see Update
+	Batch    models.ID        `json:"batch,omitzero"`
 	State    models.State     `json:"state,omitempty"` // there is none if it is an event
 	Event    models.EventKind `json:"event,omitempty"`
 	Reason   models.Reason    `json:"reason,omitempty"`
@@ -28,6 +30,14 @@ type Described struct {
 	// as their content is kept, and so are the tags.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
+}
+
+// Type returns the type of the update.
+func (d *Described) Type() Type {
+	if d.Notice != nil {
+		return Type(d.Kind)
+	}
+	return TypeOf(d.State, d.Event)
 }
 
 // Batch is what updates tell of a batch.
@@ -71,8 +81,15 @@ func (d *Describer) Describe(ctx context.Context, found []Update) ([]Described, 
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readAtOnce)
 	for from := 0; from < len(found); {
+		if n := found[from].Notice; n != nil {
+			out[from] = Described{
+				Notice: n, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[from].At,
+			}
+			from++
+			continue
+		}
 		to, chunk := from+1, found[from].Log.ChunkID()
-		for to < len(found) && found[to].Log.ChunkID() == chunk {
+		for to < len(found) && found[to].Notice == nil && found[to].Log.ChunkID() == chunk {
 			to++
 		}
 		some, into := found[from:to], out[from:to]

@@ -36,8 +36,9 @@ func (p *Position) follows(e *models.FeedEntry) bool {
 // Begin is the position before the first entry that is kept.
 var Begin = Position{Entry: -1}
 
-// Update is one update of a log: a change of its state, or an event.
+// Update is one update: of a log a change of its state or an event, or a notice.
 type Update struct {
+	Notice   *models.Notice // nil: it is of a log
 	Log      models.ID
 	Number   int              // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	State    models.State     // empty: an event
@@ -55,6 +56,8 @@ type Query struct {
 	Limit    int       // number of updates, at least 1
 	// Match reports whether updates are wanted. nil: all are.
 	Match func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error)
+	// Notice reports whether a notice is wanted. nil: all are.
+	Notice func(n *models.Notice) bool
 }
 
 // Page is a part of a feed.
@@ -162,7 +165,27 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 			}
 		}
 	}
-	return false, nil
+	return p.addNotices(e, at, q), nil
+}
+
+// addNotices adds the wanted notices of an entry, of which the first is the update at of the
+// entry. It reports whether the page is full before the entry's end.
+func (p *Page) addNotices(e *models.FeedEntry, at int, q *Query) (full bool) {
+	for i := range e.Notices {
+		n := &e.Notices[i]
+		if at++; at <= p.Next.Skip {
+			continue
+		}
+		wanted := q.Notice == nil || q.Notice(n)
+		if wanted && len(p.Updates) >= q.Limit {
+			return true
+		}
+		if p.Next.Skip = at; wanted {
+			next := Position{Entry: p.Next.Entry, Skip: at}
+			p.Updates = append(p.Updates, Update{Notice: n, Number: n.Number, At: e.At, Next: next})
+		}
+	}
+	return false
 }
 
 // Find returns the position of the first update that is not before a time. Every entry that is
@@ -219,12 +242,7 @@ func Complete(ctx context.Context, store models.FeedStore, user string, until ti
 		if !head.At.Before(until) {
 			return nil
 		}
-		err = store.AppendFeed(ctx, user, models.FeedEntry{
-			Number:  head.Number + 1,
-			Token:   models.NewToken(),
-			At:      models.LaterOf(time.Now().UTC().Truncate(time.Microsecond), head.At.Add(time.Microsecond)),
-			Settled: head.Settled,
-		})
+		err = store.AppendFeed(ctx, user, next(&head))
 		if err != nil && !errors.Is(err, models.ErrExists) {
 			return err
 		}

@@ -23,12 +23,36 @@ const (
 	Clicked      Type = "log.clicked"
 )
 
+// The types of notices, for operators.
+const (
+	ProviderSuspended = Type(models.ProviderSuspended)
+	ProviderRecovered = Type(models.ProviderRecovered)
+	FailoverStarted   = Type(models.FailoverStarted)
+	FailoverEnded     = Type(models.FailoverEnded)
+	CheckDifference   = Type(models.CheckDifference)
+	UnknownOutcomes   = Type(models.UnknownOutcomes)
+	QuotaNear         = Type(models.QuotaNear)
+)
+
 // All selects all types, also for those that are added later.
 const All Type = "all"
 
-// Types lists the types, those of changes first.
+// Types lists the types of updates of mail, those of changes first.
 var Types = []Type{
 	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked,
+}
+
+// NoticeTypes lists the types of notices.
+var NoticeTypes = []Type{
+	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
+}
+
+// TypesOf lists the types that a feed has: that of the installation, or of a user.
+func TypesOf(owner string) []Type {
+	if owner == Installation {
+		return NoticeTypes
+	}
+	return Types
 }
 
 // Event reports whether t is an event, and no change of the state.
@@ -57,6 +81,20 @@ func (t Type) Words() string {
 		return "opened"
 	case Clicked:
 		return "clicked"
+	case ProviderSuspended:
+		return "provider suspended"
+	case ProviderRecovered:
+		return "provider recovered"
+	case FailoverStarted:
+		return "failover started"
+	case FailoverEnded:
+		return "failover ended"
+	case CheckDifference:
+		return "sums differ"
+	case UnknownOutcomes:
+		return "unknown outcomes"
+	case QuotaNear:
+		return "limit nearly used up"
 	case All:
 		return "everything"
 	}
@@ -78,7 +116,16 @@ func TypeOf(s models.State, event models.EventKind) Type {
 	return Type("log." + event)
 }
 
-// Wanted reports whether a list of types has t. An empty list has all changes of the state.
+// Type returns the type of the update.
+func (u *Update) Type() Type {
+	if u.Notice != nil {
+		return Type(u.Notice.Kind)
+	}
+	return TypeOf(u.State, u.Event)
+}
+
+// Wanted reports whether a list of types has t. An empty list has all changes of the state, and
+// all notices.
 func Wanted(types []Type, t Type) bool {
 	if len(types) == 0 {
 		return !t.Event()
@@ -86,13 +133,13 @@ func Wanted(types []Type, t Type) bool {
 	return slices.Contains(types, t) || slices.Contains(types, All)
 }
 
-// TypeNames are the words that a list of types may have, for people.
-var TypeNames = func() (names string) {
-	for _, t := range Types {
+// Names are the words that a list of types may have in a feed, for people.
+func Names(owner string) (names string) {
+	for _, t := range TypesOf(owner) {
 		names += string(t) + ", "
 	}
 	return names + string(All)
-}()
+}
 
-// Known reports whether t may be in a list of types.
-func (t Type) Known() bool { return t == All || slices.Contains(Types, t) }
+// Known reports whether t may be in a list of types in a feed.
+func (t Type) Known(owner string) bool { return t == All || slices.Contains(TypesOf(owner), t) }

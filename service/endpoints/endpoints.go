@@ -1,10 +1,10 @@
 // Package endpoints keeps the endpoints of users: the addresses of their applications to which
-// updates of their mail are posted. Workers post.
+// updates of their mail are posted. Those of the installation have the owner feed.Installation
+// instead of a user. Workers post.
 package endpoints
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -65,6 +65,7 @@ type Settings struct {
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch"`
 	Ordered     bool              `json:"ordered"`
+	Format      endpoint.Format   `json:"format,omitempty"` // only of the installation
 	Headers     map[string]string `json:"-"`
 }
 
@@ -95,7 +96,7 @@ type View struct {
 
 // Create creates an endpoint. It gets the updates that follow.
 func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, error) {
-	if err := n.check(); err != nil {
+	if err := n.check(user); err != nil {
 		return View{}, err
 	}
 	there, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
@@ -182,7 +183,7 @@ func (s *Endpoints) change(
 
 // Update replaces the settings of an endpoint.
 func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (View, error) {
-	if err := n.check(); err != nil {
+	if err := n.check(user); err != nil {
 		return View{}, err
 	}
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error { n.apply(e); return nil })
@@ -303,9 +304,10 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 		return TestResult{}, err
 	}
 	now := time.Now().UTC()
-	body, err := json.Marshal(endpoint.Message{Type: endpoint.Test, Timestamp: now, Data: map[string]string{
-		"message": "This is a test post of Safedelivr.",
-	}})
+	const text = "This is a test post of Safedelivr."
+	body, err := e.Body(&endpoint.Message{
+		Type: endpoint.Test, Timestamp: now, Data: map[string]string{"message": text}, Text: text,
+	})
 	if err != nil {
 		return TestResult{}, err
 	}
@@ -342,7 +344,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		ID: e.ID,
 		Settings: Settings{
 			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
-			Batch: e.Batch, Ordered: e.Ordered,
+			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format,
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        Active,
@@ -364,7 +366,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 // apply sets the settings of an endpoint.
 func (n *Settings) apply(e *endpoint.Endpoint) {
 	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, n.Events, n.Tags, n.Categories
-	e.Batch, e.Ordered, e.Headers = n.Batch, n.Ordered, n.Headers
+	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, n.Format
 }
 
 // reserved are header fields that belong to a post.
@@ -374,8 +376,8 @@ var reserved = map[string]bool{
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
-// check returns the mistakes in the settings.
-func (n *Settings) check() error {
+// check returns the mistakes in the settings of an endpoint of a user, or of the installation.
+func (n *Settings) check(owner string) error {
 	var f problem.Form
 	if n.URL == "" {
 		f.Wrong("/url", "required", "Add the address that updates are posted to.")
@@ -386,8 +388,8 @@ func (n *Settings) check() error {
 		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)
 	}
 	for i, t := range n.Events {
-		if !t.Known() {
-			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.TypeNames)
+		if !t.Known(owner) {
+			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.Names(owner))
 			break
 		}
 	}
@@ -395,10 +397,31 @@ func (n *Settings) check() error {
 		if len(list) > maxList || slices.ContainsFunc(list, func(s string) bool { return s == "" || len(s) > 64 }) {
 			f.Wrong("/"+name, "invalid_value", "%s has at most %d words of up to 64 bytes.", name, maxList)
 		}
+		if len(list) > 0 && owner == feed.Installation {
+			f.Wrong("/"+name, "invalid_value", "What happens to the installation has no %s.", name)
+		}
 	}
+	n.checkFormat(owner, &f)
+	n.checkHeaders(&f)
+	return f.Err()
+}
+
+func (n *Settings) checkFormat(owner string, f *problem.Form) {
+	switch {
+	case n.Format == endpoint.Signed:
+	case n.Format != endpoint.Slack:
+		f.Wrong("/format", "invalid_value", "format is slack, or left out.")
+	case owner != feed.Installation:
+		f.Wrong("/format", "invalid_value", "Only endpoints of the installation have the format slack.")
+	case n.Batch:
+		f.Wrong("/batch", "invalid_value", "With the format slack each post has one update.")
+	}
+}
+
+func (n *Settings) checkHeaders(f *problem.Form) {
 	if len(n.Headers) > maxList {
 		f.Wrong("/headers", "too_many", "An endpoint has at most %d header fields.", maxList)
-		return f.Err()
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.Headers)) {
 		at := "/headers" + problem.Pointer(name)
@@ -412,7 +435,6 @@ func (n *Settings) check() error {
 			f.Wrong(at, "invalid_header", "The value must be one line of at most %d bytes.", maxHeader)
 		}
 	}
-	return f.Err()
 }
 
 // token reports whether s is a token of RFC 9110, 5.6.2.

@@ -76,7 +76,7 @@ func New(store models.Store) *Reader {
 // Close ends all waits.
 func (r *Reader) Close() { r.closing.Do(func() { close(r.closed) }) }
 
-// Read returns the updates of a user that a query selects, in order.
+// Read returns the updates of a user, or of feed.Installation, that a query selects, in order.
 func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 	p := Page{Updates: []feed.Described{}}
 	fq, err := r.query(user, &q)
@@ -135,9 +135,14 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 		bad("state", "state must be queued, success, failed or cancelled.")
 	}
 	for _, t := range q.Events {
-		if !t.Known() {
-			bad("events", "events has the names %s, separated by commas.", feed.TypeNames)
+		if !t.Known(user) {
+			bad("events", "events has the names %s, separated by commas.", feed.Names(user))
 			break
+		}
+	}
+	for name, value := range map[string]string{"batch": q.Batch, "tag": q.Tag, "state": string(q.State)} {
+		if value != "" && user == feed.Installation {
+			bad(name, "What happens to the installation has no %s.", name)
 		}
 	}
 	var id models.ID
@@ -147,6 +152,7 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 			bad("batch", "batch must be the ID of a batch.")
 		}
 	}
+	fq.Notice = func(n *models.Notice) bool { return feed.Wanted(q.Events, feed.Type(n.Kind)) }
 	fq.Match = func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
 		wanted := feed.Wanted(q.Events, feed.TypeOf(c.State, c.Event))
 		if !wanted || q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {

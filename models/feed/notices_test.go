@@ -1,0 +1,93 @@
+package feed
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// TestAnnounceTogether: of many who notice the same at the same time, one tells it. Notices have numbers without a hole,
+// in the order of the feed, and can be read in pages of any size. What was told outlives closed ranges and removed
+// entries.
+func TestAnnounceTogether(t *testing.T) {
+	t.Parallel()
+	s := sqlitetest.Open(t)
+	const things, callers = 20, 6
+	var all sync.WaitGroup
+	failed := make(chan error, callers*things)
+	for range callers {
+		all.Go(func() {
+			for n := range things {
+				failed <- Announce(t.Context(), s, func(st *Standing) []models.Notice {
+					provider := "p" + strconv.Itoa(n)
+					if _, ok := st.Suspended[provider]; ok {
+						return nil
+					}
+					st.Suspended[provider] = time.Unix(int64(n), 0).UTC()
+					return []models.Notice{
+						{Kind: models.FailoverStarted, Provider: provider}, {Kind: models.ProviderSuspended, Provider: provider},
+					}
+				})
+			}
+		})
+	}
+	all.Wait()
+	close(failed)
+	for err := range failed {
+		require.NoError(t, err)
+	}
+	for _, limit := range []int{1, 3, 1000} {
+		got := readAll(t, s, Installation, limit)
+		require.Len(t, got, 2*things)
+		for i := range got {
+			require.Equal(t, i+1, got[i].Number)
+			require.Equal(t, "p"+strconv.Itoa(i/2), got[i].Notice.Provider)
+		}
+	}
+	page, err := Read(t.Context(), s, Installation, Query{After: Begin, Limit: 5, Notice: func(n *models.Notice) bool {
+		return n.Kind == models.ProviderSuspended && n.Number > 4
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []int{6, 8, 10, 12, 14}, numbers(page.Updates))
+
+	require.NoError(t, Complete(t.Context(), s, Installation, time.Now()))
+	require.NoError(t, Drop(t.Context(), s, Installation, time.Now().Add(time.Hour)))
+	require.Empty(t, readAll(t, s, Installation, 10))
+	require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice {
+		require.Len(t, st.Suspended, things)
+		return []models.Notice{{Kind: models.CheckDifference}}
+	}))
+	require.Equal(t, []int{2*things + 1}, numbers(readAll(t, s, Installation, 10)))
+}
+
+func numbers(us []Update) (out []int) {
+	for i := range us {
+		out = append(out, us[i].Number)
+	}
+	return out
+}
+
+// TestNearQuota: a limit is told of once in its hour, by whoever notices it, and again in the next one.
+func TestNearQuota(t *testing.T) {
+	t.Parallel()
+	s := sqlitetest.Open(t)
+	hour := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for _, began := range []time.Time{hour, hour, hour.Add(time.Hour), hour.Add(time.Hour)} {
+		for _, user := range []string{"a", "b"} {
+			require.NoError(t, NearQuota(t.Context(), s, models.Notice{
+				User: user, Limit: models.RecipientsPerHour, Count: 9, Most: 10, Since: began, Until: began.Add(time.Hour),
+			}))
+		}
+	}
+	var got []string
+	for _, u := range readAll(t, s, Installation, 10) {
+		got = append(got, u.Notice.User+" "+u.Notice.Since.Format("15:04"))
+	}
+	require.Equal(t, []string{"a 12:00", "b 12:00", "a 13:00", "b 13:00"}, got)
+}
