@@ -8,6 +8,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 )
@@ -35,10 +36,14 @@ func (s *Server) authenticate(c *gin.Context) {
 	c.Next()
 }
 
-// needs refuses callers without a scope.
+// needs refuses callers without a scope. What belongs to the installation needs operate instead.
 func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
 	return func(c *gin.Context) {
-		if err := caller(c).Need(scope); err != nil {
+		need := scope
+		if ofInstallation(c) {
+			need = models.ScopeOperate
+		}
+		if err := caller(c).Need(need); err != nil {
 			s.fail(c, err)
 		}
 	}
@@ -48,6 +53,17 @@ func (s *Server) needs(scope models.Scope) gin.HandlerFunc {
 func caller(c *gin.Context) service.Caller {
 	who, _ := c.MustGet(callerKey).(service.Caller)
 	return who
+}
+
+// ofInstallation reports whether a request is about the installation in place of its user.
+func ofInstallation(c *gin.Context) bool { return c.Query("installation") == "true" }
+
+// owner returns whose feed or endpoints a request is about.
+func owner(c *gin.Context) string {
+	if ofInstallation(c) {
+		return feed.Installation
+	}
+	return caller(c).User
 }
 
 // Keys of values that the request log needs.

@@ -30,7 +30,7 @@ type contract struct {
 }
 
 // check sends a request and checks its status, the request and the answer.
-func (c *contract) check(method, path, contentType, body string, status int, header ...string) {
+func (c *contract) check(method, path, contentType, body string, status int, header ...string) *reply {
 	c.Helper()
 	r := c.do(method, path, contentType, strings.NewReader(body), header...)
 	require.Equal(c, status, r.Status, "%s %s: %s", method, path, r.Body)
@@ -56,6 +56,7 @@ func (c *contract) check(method, path, contentType, body string, status int, hea
 	)
 	require.NoError(c, err, "%s %s %d: %s", method, path, status, r.Body)
 	c.seen[route.Operation.OperationID+" "+http.StatusText(status)] = true
+	return r
 }
 
 // checkDamaged lists damaged batches.

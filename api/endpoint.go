@@ -22,6 +22,7 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"batch":       &n.Batch,
 		"ordered":     &n.Ordered,
 		"headers":     &n.Headers,
+		"format":      &n.Format,
 	}
 }
 
@@ -36,26 +37,30 @@ func (s *Server) createEndpoint(c *gin.Context) {
 	who := caller(c)
 	v, replayed, err := service.Once(c.Request.Context(), s.svc, who, repeat,
 		func(ctx context.Context) (endpoints.View, error) {
-			return s.svc.Endpoints(who).Create(ctx, who.User, n)
+			return s.svc.Endpoints(who).Create(ctx, owner(c), n)
 		})
 	if err != nil {
 		s.fail(c, err)
 		return
 	}
 	markReplay(c, replayed)
-	c.Header("Location", "/v1/endpoints/"+v.ID)
+	at := "/v1/endpoints/" + v.ID
+	if ofInstallation(c) {
+		at += "?installation=true"
+	}
+	c.Header("Location", at)
 	c.JSON(http.StatusCreated, v)
 }
 
 // listEndpoints is GET /v1/endpoints.
 func (s *Server) listEndpoints(c *gin.Context) {
-	list, err := s.svc.Endpoints(caller(c)).List(c.Request.Context(), caller(c).User)
+	list, err := s.svc.Endpoints(caller(c)).List(c.Request.Context(), owner(c))
 	answer(s, c, gin.H{"endpoints": list}, err)
 }
 
 // getEndpoint is GET /v1/endpoints/{id}.
 func (s *Server) getEndpoint(c *gin.Context) {
-	v, err := s.svc.Endpoints(caller(c)).Get(c.Request.Context(), caller(c).User, c.Param("id"))
+	v, err := s.svc.Endpoints(caller(c)).Get(c.Request.Context(), owner(c), c.Param("id"))
 	answer(s, c, v, err)
 }
 
@@ -66,18 +71,18 @@ func (s *Server) updateEndpoint(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	v, err := s.svc.Endpoints(caller(c)).Update(c.Request.Context(), caller(c).User, c.Param("id"), n)
+	v, err := s.svc.Endpoints(caller(c)).Update(c.Request.Context(), owner(c), c.Param("id"), n)
 	answer(s, c, v, err)
 }
 
 // removeEndpoint is DELETE /v1/endpoints/{id}.
 func (s *Server) removeEndpoint(c *gin.Context) {
-	s.empty(c, s.svc.Endpoints(caller(c)).Remove(c.Request.Context(), caller(c).User, c.Param("id")))
+	s.empty(c, s.svc.Endpoints(caller(c)).Remove(c.Request.Context(), owner(c), c.Param("id")))
 }
 
 // endpointAttempts is GET /v1/endpoints/{id}/attempts.
 func (s *Server) endpointAttempts(c *gin.Context) {
-	list, err := s.svc.Endpoints(caller(c)).Attempts(c.Request.Context(), caller(c).User, c.Param("id"))
+	list, err := s.svc.Endpoints(caller(c)).Attempts(c.Request.Context(), owner(c), c.Param("id"))
 	answer(s, c, gin.H{"attempts": list}, err)
 }
 
@@ -88,7 +93,7 @@ func endpointCommand[T any](
 	giveCommand(s, c, fields, func(r service.Repeat) (T, bool, error) {
 		who := caller(c)
 		return service.Once(c.Request.Context(), s.svc, who, r, func(ctx context.Context) (T, error) {
-			return do(ctx, who.User, c.Param("id"))
+			return do(ctx, owner(c), c.Param("id"))
 		})
 	}, nil)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -50,6 +51,34 @@ func (c *contract) checkEndpoints() {
 	c.check("POST", path+"/test", js, "", 200) // the address cannot be reached, and the answer says so
 	c.check("DELETE", path, "", "", 204)
 	c.check("DELETE", path, "", "", 204)
+	c.checkInstallation()
+}
+
+// checkInstallation checks the calls about the installation's endpoints and updates.
+func (c *contract) checkInstallation() {
+	c.Helper()
+	const js, of = "application/json", "?installation=true"
+	by := []string{"Authorization", "Bearer " + c.operator().secret}
+	notices := make([]models.Notice, len(models.NoticeKinds))
+	for i, kind := range models.NoticeKinds {
+		notices[i] = models.Notice{Kind: kind, Provider: "sg", Since: time.Now(), Count: 1}
+	}
+	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Standing) []models.Notice { return notices }))
+	c.check("GET", "/v1/updates"+of, "", "", 200, by...)
+	c.check("GET", "/v1/updates"+of+"&events=failover.started", "", "", 200, by...)
+	c.check("GET", "/v1/updates"+of+"&events=log.failed", "", "", 400, by...)
+	c.check("GET", "/v1/updates"+of+"&tag=a", "", "", 400, by...)
+	c.check("GET", "/v1/updates"+of, "", "", 403)
+	c.check("POST", "/v1/endpoints"+of, js, `{"url": "http://127.0.0.1:1/x"}`, 403)
+	made := c.check("POST", "/v1/endpoints"+of, js,
+		`{"url": "http://127.0.0.1:1/x", "events": ["all"], "format": "slack"}`, 201, by...)
+	path := made.Header.Get("Location")
+	require.Contains(c, path, of)
+	c.check("GET", "/v1/endpoints"+of, "", "", 200, by...)
+	c.check("GET", path, "", "", 200, by...)
+	c.check("GET", strings.TrimSuffix(path, of), "", "", 404, by...)
+	c.check("PUT", path, js, `{"url": "http://127.0.0.1:1/x", "format": "slack", "batch": true}`, 422, by...)
+	c.check("DELETE", path, "", "", 204, by...)
 }
 
 // endpoint creates an endpoint.
@@ -139,6 +168,8 @@ func TestEndpointMistakes(t *testing.T) {
 		`{"url": "https://x.y", "headers": {"webhook-id": "c"}}`:                    "/headers/webhook-id reserved_header",
 		`{"url": "https://x.y", "headers": {"X": "a\r\nb"}}`:                        "/headers/X invalid_header",
 		`{"url": "https://x.y", "description": "a\nb"}`:                             "/description invalid_value",
+		`{"url": "https://x.y", "format": "slack"}`:                                 "/format invalid_value",
+		`{"url": "https://x.y", "events": ["quota.near"]}`:                          "/events/0 invalid_value",
 		`{"url": "https://x.y", "secret": "whsec_x"}`:                               "/secret unknown_field",
 		`{"url": "https://x.y/` + strings.Repeat("a", 2000) + `"}`:                  "/url invalid_value",
 		`{"url": "https://x.y", "categories": ["` + strings.Repeat("a", 65) + `"]}`: "/categories invalid_value",
@@ -161,7 +192,7 @@ func TestEndpointTestPost(t *testing.T) {
 	require.NoError(t, err)
 	posts := doc.Webhooks
 	want := []string{"batch", "test"}
-	for _, kind := range feed.Types {
+	for _, kind := range append(feed.Types, feed.NoticeTypes...) {
 		want = append(want, string(kind))
 	}
 	require.ElementsMatch(t, want, slices.Collect(maps.Keys(posts)), "each type of post is described")

@@ -82,6 +82,18 @@ func TestQuotas(t *testing.T) {
 
 	f.serve(Config{}) // another process
 	require.Equal(t, "limit_reached", send(1).problem(t).Code)
+
+	var told struct {
+		Updates []models.Notice `json:"updates"`
+	}
+	require.NoError(t, json.Unmarshal(f.operator().get("/v1/updates?installation=true").Body, &told))
+	require.Len(t, told.Updates, 2, "each user's hour once")
+	for i, used := range []int64{10, 9} {
+		n := told.Updates[i]
+		require.Equal(t, []any{models.QuotaNear, models.RecipientsPerHour, used, int64(10)}, []any{n.Kind, n.Limit, n.Count, n.Most})
+	}
+	require.Equal(t, f.user, told.Updates[0].User)
+	require.NotEqual(t, f.user, told.Updates[1].User)
 }
 
 // TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.

@@ -18,7 +18,7 @@ var properties = []string{
 }
 
 // flags are the parameters that are true or false.
-var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "doubled"}
+var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "doubled", "installation"}
 
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
@@ -63,7 +63,19 @@ var parameters = map[string][]string{
 	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
 	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},
 
-	"GET /v1/updates": {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
+	"GET /v1/updates": {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit", "installation"},
+
+	"GET /v1/endpoints":              {"installation"},
+	"POST /v1/endpoints":             {"installation"},
+	"GET /v1/endpoints/:id":          {"installation"},
+	"PUT /v1/endpoints/:id":          {"installation"},
+	"DELETE /v1/endpoints/:id":       {"installation"},
+	"GET /v1/endpoints/:id/attempts": {"installation"},
+	"POST /v1/endpoints/:id/rotate":  {"installation"},
+	"POST /v1/endpoints/:id/enable":  {"installation"},
+	"POST /v1/endpoints/:id/disable": {"installation"},
+	"POST /v1/endpoints/:id/replay":  {"installation"},
+	"POST /v1/endpoints/:id/test":    {"installation"},
 
 	"GET /v1/parked":        {"limit", "cursor"},
 	"DELETE /v1/parked/:id": {"why"},

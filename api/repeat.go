@@ -99,7 +99,11 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	if errors.As(err, &tooLarge) {
 		return repeat, bodyTooLarge(tooLarge.Limit)
 	}
-	sum := sha256.Sum256(append([]byte(c.Request.URL.Path+"\n"), raw...))
+	about := c.Request.URL.Path + "\n"
+	if ofInstallation(c) {
+		about += "installation\n"
+	}
+	sum := sha256.Sum256(append([]byte(about), raw...))
 	repeat.Hash = hex.EncodeToString(sum[:])
 	raw = bytes.Trim(raw, " \t\r\n") // the white space of JSON; bytes.TrimSpace trims more
 	if err == nil && len(raw) == 0 {

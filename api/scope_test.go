@@ -147,7 +147,17 @@ func TestScopes(t *testing.T) {
 	try(sender, append(read, operate...), true)
 	require.Empty(t, f.commands())
 	try(sender, send, false)
-	try(f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}}), operate, false)
+	operator := f.key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}})
+	try(operator, operate, false)
+	var installation []string
+	for _, route := range append(send, read...) {
+		if strings.Contains(route, "/endpoints") || route == "GET /v1/updates" {
+			installation = append(installation, route+"?installation=true")
+		}
+	}
+	require.Len(t, installation, 12)
+	try(f.secret, installation, true)
+	try(operator, installation, false)
 }
 
 // TestKeyOptions: a key is refused after its expiry and outside its networks.

@@ -54,7 +54,7 @@ func (s *Server) listUpdates(c *gin.Context) {
 		s.streamUpdates(c, q)
 		return
 	}
-	v, err := s.svc.Updates().Read(c.Request.Context(), caller(c).User, q)
+	v, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
 	answer(s, c, v, err)
 }
 
@@ -81,7 +81,7 @@ func (s *Server) streamUpdates(c *gin.Context, q updates.Query) {
 		if left > 0 {
 			q.Limit = min(left, updates.MaxLimit)
 		}
-		p, err := s.svc.Updates().Read(c.Request.Context(), caller(c).User, q)
+		p, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
 		switch {
 		case err != nil && !begun:
 			s.fail(c, err)

@@ -62,6 +62,10 @@ func IdempotencyKey(key string) CallOption {
 // else is refused (invalid_query).
 func DryRun() CallOption { return func(c *call) { c.set("dry_run", "true") } }
 
+// OfInstallation makes a request about endpoints one about those of the installation, which get what operators want to
+// hear of. It needs the scope operate.
+func OfInstallation() CallOption { return func(c *call) { c.set("installation", "true") } }
+
 // RequestID names a request in errors and in the server's log. An id is at most 64 letters, digits, dashes,
 // underscores and dots. The server chooses one by default.
 func RequestID(id string) CallOption {

@@ -116,6 +116,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Request":             client.Request{},
 		"Worker":              client.Worker{},
 		"Update":              client.Update{},
+		"Notice":              client.Notice{},
 	} {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)

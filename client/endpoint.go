@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// FormatSlack is the format of an incoming webhook of Slack. Its posts are not signed.
+const FormatSlack = "slack"
+
 // EndpointSettings are what an endpoint may be told to do.
 type EndpointSettings struct {
 	// URL is the address to which updates are posted.
@@ -19,6 +22,8 @@ type EndpointSettings struct {
 	Batch bool `json:"batch,omitempty"`
 	// Ordered makes a post wait until the one before it was accepted.
 	Ordered bool `json:"ordered,omitempty"`
+	// Format is FormatSlack or empty. Only endpoints of the installation have one.
+	Format string `json:"format,omitempty"`
 	// Headers are header fields of the posts. Their values are never told again.
 	Headers map[string]string `json:"headers,omitempty"`
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
@@ -102,7 +103,23 @@ func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches
 		{Limit: models.RecipientsPerDay, N: recipients},
 		{Limit: models.BatchesPerDay, N: batches},
 	})
+	for i := range subjects {
+		if subjects[i].ID == who.User {
+			s.quotas.Near(subjects[i], func(u quota.Usage, began time.Time) error { return s.tellNear(ctx, who.User, &u, began) })
+		}
+	}
 	return giveBack, limitError(err)
+}
+
+// tellNear tells operators that a user has used most of a limit.
+func (s *Service) tellNear(ctx context.Context, user string, u *quota.Usage, began time.Time) error {
+	err := feed.NearQuota(ctx, s.store, models.Notice{
+		User: user, Limit: u.Limit, Count: u.Used, Most: u.Value, Since: began, Until: u.Ends,
+	})
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot tell operators of a limit that is nearly used up; will retry", "user_id", user, "err", err)
+	}
+	return err
 }
 
 // spooler returns what the intake of a caller's request asks before it writes to the spool.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -272,7 +273,8 @@ type window struct {
 	length time.Duration
 	limit  int64
 
-	claiming sync.Mutex // held while a slice is claimed
+	claiming sync.Mutex  // held while a slice is claimed
+	told     atomic.Bool // that it is nearly used up
 
 	mu     sync.Mutex
 	credit int64 // claimed and not used

@@ -83,6 +83,37 @@ func (w *window) before(slice int) (n int64) {
 	return n
 }
 
+// Near calls tell for each limit of an hour or day of which the subject has used more than four
+// fifths, as far as this process knows it, until tell returns nil: then once in that hour or day.
+func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
+	now := time.Now()
+	for _, l := range models.AllLimits() {
+		w := g.near(s, l, now)
+		if w == nil {
+			continue
+		}
+		used := w.used(0)
+		if used*5 <= w.limit*4 {
+			continue
+		}
+		if tell(Usage{Limit: l, Value: w.limit, Used: used, Ends: w.ends(), Now: now}, w.begin) == nil {
+			w.told.Store(true)
+		}
+	}
+}
+
+// near returns the present window of a limit, or nil if there is none, or what Near tells of it
+// was told.
+func (g *Guard) near(s Subject, l models.Limit, now time.Time) *window {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w := g.of(s.ID, now).windows[l]
+	if w == nil || w.told.Load() || !now.Before(w.ends()) || s.Limits[l] == 0 {
+		return nil
+	}
+	return w
+}
+
 // Usage returns the usage of each limit of a subject in all processes.
 func (g *Guard) Usage(ctx context.Context, s Subject) ([]Usage, error) {
 	now := time.Now()

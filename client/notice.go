@@ -1,0 +1,57 @@
+package client
+
+import (
+	"context"
+	"time"
+)
+
+// The types of notices.
+const (
+	ProviderSuspended = "provider.suspended"
+	ProviderRecovered = "provider.recovered"
+	FailoverStarted   = "failover.started"
+	FailoverEnded     = "failover.ended"
+	CheckDifference   = "check.difference"
+	OutcomeUnknown    = "outcome.unknown"
+	QuotaNear         = "quota.near"
+)
+
+// Notice is what operators may want to hear of.
+type Notice struct {
+	Type string `json:"type"`
+	// Number is unique: the notices are 1, 2, 3, ….
+	Number   int    `json:"number"`
+	Provider string `json:"provider,omitempty"`
+	// Reason is the source of a suspension in a word: calls, rejected, retry_after or silence. Why is for people.
+	Reason string `json:"reason,omitempty"`
+	Why    string `json:"why,omitempty"`
+	// Since is when what is told, or has ended, began, and Until when it ends at the earliest.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	// Count is that of sums that differ, of recipients, or what User has used of Limit. Most is the limit.
+	Count int64     `json:"count,omitempty"`
+	User  string    `json:"user,omitempty"`
+	Limit string    `json:"limit,omitempty"`
+	Most  int64     `json:"most,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+// NoticePage is a part of the notices.
+type NoticePage struct {
+	Notices []Notice `json:"updates"`
+	// Next is the cursor behind the page. It is there even if nothing is new.
+	Next string `json:"next_cursor"`
+	// More says that there is more to read now, also if the page is empty.
+	More bool `json:"more"`
+	// Complete is a time: no notice before it follows. It is zero if nothing was ever written.
+	Complete time.Time `json:"complete_until,omitzero"`
+}
+
+// NoticePage reads one page of notices; of the options Batch, Tag and State must be empty. Call it again with its Next
+// as the Cursor. It needs the scope operate.
+func (c *Client) NoticePage(ctx context.Context, o UpdateOptions, options ...CallOption) (NoticePage, error) {
+	query := o.query()
+	query.Set("installation", "true")
+	var out NoticePage
+	return out, c.get(ctx, route("updates"), query, &out, options)
+}
