@@ -290,6 +290,11 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /operations/holds/lift":        d.askHolds,
 		"POST /operations/holds/lift":       d.liftHolds,
 		"POST /operations/{what}/{id}/{do}": d.operate,
+
+		"GET /installation/endpoints":            d.listEndpoints,
+		"POST /installation/endpoints":           d.addEndpoint,
+		"GET /installation/endpoints/{id}":       d.endpoint,
+		"POST /installation/endpoints/{id}/{do}": d.controlEndpoint,
 	}
 	for _, p := range operationsPages {
 		routes["GET "+operationsPath(p.name)] = d.operations(p.name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
 	"strings"
 	"time"
 
@@ -13,8 +14,9 @@ import (
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
-// endpointsView is the list of a user's endpoints, and the form that adds one.
+// endpointsView is the list of a user's endpoints or of the installation's, and the form that adds one.
 type endpointsView struct {
+	Owned
 	List   []endpoints.View
 	New    endpoints.Settings // as it was entered
 	Chosen map[updates.Type]bool
@@ -24,8 +26,33 @@ type endpointsView struct {
 	Once   string // of the form: submitting it twice creates one endpoint
 }
 
+// Owned says whether a page is about endpoints of the installation, which operators have, or of the visitor.
+type Owned struct {
+	Installation bool
+	Operator     bool // the visitor may see those of the installation
+}
+
+// Path is where the endpoints are, or what is below them.
+func (o Owned) Path(below ...string) string {
+	at := "/endpoints"
+	if o.Installation {
+		at = "/installation/endpoints"
+	}
+	return path.Join(append([]string{at}, below...)...)
+}
+
+// ownedBy returns whose endpoints a request is about. Only operators get to those of the installation.
+func ownedBy(r *http.Request, v *visitor) (o Owned, owner string) {
+	o = Owned{Operator: v.Operator, Installation: strings.HasPrefix(r.URL.Path, "/installation/")}
+	if o.Installation {
+		return o, updates.Installation
+	}
+	return o, v.User
+}
+
 // endpointView is the page of an endpoint.
 type endpointView struct {
+	Owned
 	endpoints.View
 	Attempts []endpoint.Attempt
 	Test     *endpoints.TestResult // what became of a test post, if one was just made
@@ -39,11 +66,14 @@ func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *vis
 
 func (d *Dashboard) showEndpoints(
 	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *endpointsView,
-) (err error) {
-	if view.List, err = d.service.Endpoints(v.caller()).List(r.Context(), v.User); err != nil {
+) error {
+	o, owner := ownedBy(r, v)
+	view.Owned = o
+	var err error
+	if view.List, err = d.service.Endpoints(v.caller()).List(r.Context(), owner); err != nil {
 		return err
 	}
-	view.Types, view.Once, view.Chosen = updates.Types, newSecret(), map[updates.Type]bool{}
+	view.Types, view.Once, view.Chosen = updates.TypesOf(owner), newSecret(), map[updates.Type]bool{}
 	for _, t := range view.New.Events {
 		view.Chosen[t] = true
 	}
@@ -58,12 +88,14 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	if err := r.ParseForm(); err != nil {
 		return badForm(err)
 	}
+	_, owner := ownedBy(r, v)
 	n := endpoints.Settings{
 		URL:         strings.TrimSpace(r.PostForm.Get("url")),
 		Description: strings.TrimSpace(r.PostForm.Get("description")),
 		Tags:        words(r.PostForm.Get("tags")),
 		Batch:       r.PostForm.Get("batch") != "",
 		Ordered:     r.PostForm.Get("ordered") != "",
+		Format:      endpoint.Format(r.PostForm.Get("format")),
 	}
 	for _, t := range r.PostForm["event"] {
 		n.Events = append(n.Events, updates.Type(t))
@@ -73,7 +105,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	} else if again {
 		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
-	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), v.User, n)
+	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), owner, n)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
 		view := &endpointsView{New: n, Wrong: wrongFields(refused)}
@@ -95,7 +127,8 @@ func words(text string) []string {
 
 // endpoint is GET /endpoints/{id}.
 func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	e, err := d.service.Endpoints(v.caller()).Get(r.Context(), v.User, r.PathValue("id"))
+	_, owner := ownedBy(r, v)
+	e, err := d.service.Endpoints(v.caller()).Get(r.Context(), owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -109,8 +142,11 @@ var endpointDone = map[string]string{
 	"replay":  "What was told in the last 24 hours is posted again.",
 }
 
-func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) (err error) {
-	if view.Attempts, err = d.service.Endpoints(v.caller()).Attempts(r.Context(), v.User, view.ID); err != nil {
+func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) error {
+	o, owner := ownedBy(r, v)
+	view.Owned = o
+	var err error
+	if view.Attempts, err = d.service.Endpoints(v.caller()).Attempts(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
 	d.render(w, r, v, http.StatusOK, "endpoint", page{Title: view.URL, Active: "endpoints", Data: view})
@@ -120,34 +156,35 @@ func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visi
 // controlEndpoint is POST /endpoints/{id}/{do}.
 func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	ctx, e, id, do := r.Context(), d.service.Endpoints(v.caller()), r.PathValue("id"), r.PathValue("do")
+	o, owner := ownedBy(r, v)
 	switch do {
 	case "test":
-		result, err := e.Test(ctx, v.User, id)
+		result, err := e.Test(ctx, owner, id)
 		if err != nil {
 			return err
 		}
-		got, err := e.Get(ctx, v.User, id)
+		got, err := e.Get(ctx, owner, id)
 		if err != nil {
 			return err
 		}
 		return d.showEndpoint(w, r, v, &endpointView{View: got, Test: &result})
 	case "rotate":
-		made, err := e.Rotate(ctx, v.User, id)
+		made, err := e.Rotate(ctx, owner, id)
 		if err != nil {
 			return err
 		}
 		return d.showEndpoint(w, r, v, &endpointView{View: made})
 	case "remove":
-		if err := e.Remove(ctx, v.User, id); err != nil {
+		if err := e.Remove(ctx, owner, id); err != nil {
 			return err
 		}
-		seeOther(w, r, "/endpoints")
+		seeOther(w, r, o.Path())
 		return nil
 	}
-	if err := changeEndpoint(ctx, e, v.User, id, do); err != nil {
+	if err := changeEndpoint(ctx, e, owner, id, do); err != nil {
 		return err
 	}
-	seeOther(w, r, "/endpoints/"+id+"?did="+do)
+	seeOther(w, r, o.Path(id)+"?did="+do)
 	return nil
 }
 

@@ -84,3 +84,28 @@ func TestEndpointPages(t *testing.T) {
 		require.Regexp(t, words+`(?s).{0,300}`+list[0].ID, audit)
 	}
 }
+
+// TestInstallationEndpointPages: operators have endpoints of the installation, with types of their own, apart from
+// those of their mail; nobody else gets to them.
+func TestInstallationEndpointPages(t *testing.T) {
+	t.Parallel()
+	f, app := endpointRig(t, http.StatusTeapot)
+	b := f.byLink(LocalUser())
+	require.Contains(t, b.get("/endpoints").text, `href="/installation/endpoints"`)
+	list := b.get("/installation/endpoints").text
+	require.Contains(t, list, `value="failover.started"`)
+	require.NotContains(t, list, `value="log.failed"`)
+	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(list)[1]
+	made := b.post("/installation/endpoints", url.Values{"url": {app}, "format": {"slack"}, "once": {once}})
+	require.Contains(t, made.text, "in the format of Slack, not signed")
+	of, err := f.service.Endpoints(service.Caller{}).List(t.Context(), updates.Installation)
+	require.NoError(t, err)
+	require.Len(t, of, 1)
+	page := "/installation/endpoints/" + of[0].ID
+	require.Contains(t, made.text, `formaction="`+page+`/test"`)
+	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
+	require.Equal(t, http.StatusNotFound, b.get("/endpoints/"+of[0].ID).StatusCode)
+	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
+	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
+	require.Contains(t, b.post(page+"/remove", nil).text, "operators hear of outages")
+}
