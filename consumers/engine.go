@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/evidence"
 	"github.com/safedelivr/safedelivr/consumers/guard"
 	"github.com/safedelivr/safedelivr/consumers/lists"
+	"github.com/safedelivr/safedelivr/consumers/notices"
 	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/consumers/retention"
@@ -210,6 +211,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.rollup.RunChecks),
 		inLowPriority(e.endpoints.Run),
 		inLowPriority(e.lists.Run),
+		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, e.store, e.log).Run),
 	}
 }
 

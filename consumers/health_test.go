@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -132,4 +133,41 @@ func TestFailedCallsAreStored(t *testing.T) {
 	up.Store(true)
 	r.done(b)
 	stored(func(c telemetry.FailedCalls) bool { return c.To.After(c.Last) && c.Last.After(c.From) })
+}
+
+// What several workers find out about a provider is told to operators once.
+func TestOutageIsTold(t *testing.T) {
+	t.Parallel()
+	var up atomic.Bool
+	cfg := fast()
+	cfg.Worker = "one"
+	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		if up.Load() {
+			return part(models.Accepted, c)
+		}
+		return part(models.AccountClass, c)
+	})
+	r := newRig(t, cfg, nil, sg)
+	cfg.Worker = "two"
+	r.worker(cfg, sg)
+	told := func() (kinds []models.NoticeKind) {
+		page, err := feed.Read(t.Context(), r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
+		require.NoError(t, err)
+		for i := range page.Updates {
+			require.Equal(t, "sg", page.Updates[i].Notice.Provider)
+			kinds = append(kinds, page.Updates[i].Notice.Kind)
+		}
+		return kinds
+	}
+	b := r.batch(5, true, nil)
+	require.Eventually(t, func() bool { return len(told()) >= 2 }, patience, 10*time.Millisecond)
+	up.Store(true)
+	r.done(b)
+	require.Eventually(t, func() bool {
+		r.batch(1, true, nil) // each worker probes the provider with mail of its own
+		return len(told()) >= 4
+	}, patience, 200*time.Millisecond)
+	require.Equal(t, []models.NoticeKind{
+		models.FailoverStarted, models.ProviderSuspended, models.ProviderRecovered, models.FailoverEnded,
+	}, told())
 }

@@ -1,0 +1,122 @@
+package notices
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// seen is what earlier rounds of this process found of a provider.
+type seen struct {
+	bad   time.Time // since when something is wrong, in the round before; zero: nothing was
+	taken time.Time // when it took mail for the first time, with no suspension since; zero: it is suspended
+	well  time.Time // when nothing was wrong for the first time; zero: something is
+}
+
+// healthNews returns what is to be told of a provider. A suspension is a part of a failover, which
+// lasts from the first failed call until the provider has done well for a while. What lasted for
+// less than two rounds is not told, and what comes again within a while has not ended.
+func (w *Watch) healthNews(s *feed.Standing, name string, h telemetry.Health, now time.Time) (news []models.Notice) {
+	tell := func(n models.Notice) {
+		n.Provider = name
+		news = append(news, n)
+	}
+	before := w.seen[name]
+	suspended := h.State == telemetry.Suspended
+	lasts := !before.bad.IsZero() && (suspended || h.State == telemetry.Probing ||
+		h.State == telemetry.Failing && !h.Since.After(before.bad))
+	failing, failover := s.Failover[name]
+	if !failover && lasts {
+		s.Failover[name] = h.Since
+		tell(models.Notice{Kind: models.FailoverStarted, Since: h.Since, Reason: h.Source, Why: why(&h)})
+	}
+	from, told := s.Suspended[name]
+	if !told && lasts && suspended {
+		s.Suspended[name] = h.Since
+		tell(models.Notice{
+			Kind: models.ProviderSuspended, Since: h.Since, Until: h.Until, Reason: h.Source, Why: why(&h),
+		})
+	}
+	calmFor := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= calm }
+	if told && takes(&h) && calmFor(before.taken) {
+		delete(s.Suspended, name)
+		tell(models.Notice{Kind: models.ProviderRecovered, Since: from})
+	}
+	if failover && h.State == telemetry.Healthy && calmFor(before.well) {
+		delete(s.Failover, name)
+		tell(models.Notice{Kind: models.FailoverEnded, Since: failing})
+	}
+	return news
+}
+
+// takes reports whether a provider gets mail as it usually does.
+func takes(h *telemetry.Health) bool {
+	return h.State == telemetry.Healthy || h.State == telemetry.Failing
+}
+
+func why(h *telemetry.Health) string {
+	if h.Why != "" {
+		return h.Why
+	}
+	return h.LastError
+}
+
+// remember keeps what the next round compares with.
+func (w *Watch) remember(found map[string]telemetry.Health, now time.Time) {
+	for name, h := range found {
+		var is seen
+		if before := w.seen[name]; takes(&h) {
+			is.taken = first(before.taken, now)
+			if h.State == telemetry.Healthy {
+				is.well = first(before.well, now)
+			}
+		}
+		if slices.Contains([]string{telemetry.Failing, telemetry.Probing, telemetry.Suspended}, h.State) {
+			is.bad = h.Since
+		}
+		w.seen[name] = is
+	}
+}
+
+// first returns a time that is known, or now.
+func first(known, now time.Time) time.Time {
+	if known.IsZero() {
+		return now
+	}
+	return known
+}
+
+// differenceNews returns what is to be told of a round of checks: that more sums differ than
+// before.
+func differenceNews(s *feed.Standing, r *telemetry.Recount) (news []models.Notice) {
+	if r.Differences > s.Differences {
+		news = []models.Notice{{Kind: models.CheckDifference, Since: r.At, Count: int64(r.Differences)}}
+	}
+	s.Differences = r.Differences
+	return news
+}
+
+// unknownNews returns what is to be told of unknown outcomes: one notice for each provider that
+// has new ones. What was told of hours before the oldest is forgotten.
+func unknownNews(s *feed.Standing, counts map[string]int64, oldest string) (news []models.Notice) {
+	byProvider := map[string]int64{}
+	for key, n := range counts {
+		if more := n - s.Unknown[key]; more > 0 {
+			_, provider, _ := strings.Cut(key, " ")
+			byProvider[provider] += more
+		}
+	}
+	maps.DeleteFunc(s.Unknown, func(key string, _ int64) bool { return len(byProvider) > 0 && key < oldest })
+	for key, n := range counts {
+		s.Unknown[key] = max(s.Unknown[key], n)
+	}
+	for _, provider := range slices.Sorted(maps.Keys(byProvider)) {
+		news = append(news, models.Notice{Kind: models.UnknownOutcomes, Provider: provider, Count: byProvider[provider]})
+	}
+	return news
+}
