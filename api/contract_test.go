@@ -316,6 +316,8 @@ func TestContract(t *testing.T) {
 		"/v1/logs?state=failed&reason=mailbox_invalid&provider=sg&result=failed&from=2026-01-01T00:00:00Z",
 		"/v1/logs?q=b@&limit=1",
 		"/v1/updates",
+		"/v1/updates/counts",
+		"/v1/updates/counts?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&events=all&batch=" + b.ID.String(),
 		"/v1/updates?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&wait=1ms&state=failed&tag=welcome&batch=" + b.ID.String(),
 		"/v1/batches?state=sending&recipient_state=failed&rerouted=true&subject=hello&sender=shop",
 	} {
@@ -327,6 +329,7 @@ func TestContract(t *testing.T) {
 		batch + "/logs?cursor=x",
 		"/v1/stats?from=x",
 		"/v1/updates?cursor=x",
+		"/v1/updates/counts?cursor=x",
 		"/v1/providers/history?range=year",
 	} {
 		c.check("GET", path, "", "", 400)

@@ -66,6 +66,7 @@ func (c *contract) checkInstallation() {
 	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Standing) []models.Notice { return notices }))
 	c.check("GET", "/v1/updates"+of, "", "", 200, by...)
 	c.check("GET", "/v1/updates"+of+"&events=failover.started", "", "", 200, by...)
+	c.check("GET", "/v1/updates/counts"+of, "", "", 200, by...)
 	c.check("GET", "/v1/updates"+of+"&events=log.failed", "", "", 400, by...)
 	c.check("GET", "/v1/updates"+of+"&tag=a", "", "", 400, by...)
 	c.check("GET", "/v1/updates"+of, "", "", 403)

@@ -63,7 +63,8 @@ var parameters = map[string][]string{
 	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
 	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},
 
-	"GET /v1/updates": {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit", "installation"},
+	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit", "installation"},
+	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events", "installation"},
 
 	"GET /v1/endpoints":              {"installation"},
 	"POST /v1/endpoints":             {"installation"},

@@ -98,6 +98,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/templates/:name", s.getTemplate)
 	read.GET("/templates/:name/versions", s.templateVersions)
 	read.GET("/updates", s.listUpdates)
+	read.GET("/updates/counts", s.countUpdates)
 	read.GET("/endpoints", s.listEndpoints)
 	read.GET("/endpoints/:id", s.getEndpoint)
 	read.GET("/endpoints/:id/attempts", s.endpointAttempts)

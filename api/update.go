@@ -23,6 +23,34 @@ const maxLines = 100_000
 
 // listUpdates is GET /v1/updates.
 func (s *Server) listUpdates(c *gin.Context) {
+	q, err := updatesQuery(c)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	c.Header("Cache-Control", "no-store")
+	if accepts(c, ndjson) {
+		s.streamUpdates(c, q)
+		return
+	}
+	v, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
+	answer(s, c, v, err)
+}
+
+// countUpdates is GET /v1/updates/counts.
+func (s *Server) countUpdates(c *gin.Context) {
+	q, err := updatesQuery(c)
+	if err != nil {
+		s.fail(c, err)
+		return
+	}
+	c.Header("Cache-Control", "no-store")
+	v, err := s.svc.Updates().Count(c.Request.Context(), owner(c), q)
+	answer(s, c, v, err)
+}
+
+// updatesQuery returns the query of a request about updates.
+func updatesQuery(c *gin.Context) (updates.Query, error) {
 	var wrong service.Mistakes
 	q := updates.Query{
 		Cursor: c.Query("cursor"),
@@ -45,17 +73,7 @@ func (s *Server) listUpdates(c *gin.Context) {
 			wrong.Wrong(service.Pointer("wait"), "invalid_value", "wait must be a time like 30s.")
 		}
 	}
-	if err := wrong.In(invalidQuery()); err != nil {
-		s.fail(c, err)
-		return
-	}
-	c.Header("Cache-Control", "no-store")
-	if accepts(c, ndjson) {
-		s.streamUpdates(c, q)
-		return
-	}
-	v, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
-	answer(s, c, v, err)
+	return q, wrong.In(invalidQuery())
 }
 
 // accepts reports whether the client asks for a media type by its name.

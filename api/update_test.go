@@ -79,6 +79,17 @@ func (f *fed) read(query string, args ...any) (p updates.Page) {
 	return p
 }
 
+// counts returns how many updates there are, which are few enough for one answer.
+func (f *fed) counts(query string, args ...any) map[feed.Type]int64 {
+	f.Helper()
+	var v updates.Counts
+	r := f.get("/v1/updates/counts?" + fmt.Sprintf(query, args...))
+	require.Equal(f, http.StatusOK, r.Status, "%s", r.Body)
+	require.NoError(f, json.Unmarshal(r.Body, &v))
+	require.False(f, v.More)
+	return v.Counts
+}
+
 // recipients returns the numbers of the recipients of updates.
 func recipients(us []feed.Described) (out []int) {
 	for i := range us {
@@ -231,6 +242,15 @@ func TestUpdateRanges(t *testing.T) {
 	}
 	require.Len(t, all, 200)
 	require.IsIncreasing(t, all)
+	counted := int64(0)
+	for i := range times[1:] {
+		counted += f.counts("from=%s&to=%s", stamp(times[i]), stamp(times[i+1]))[feed.Failed]
+	}
+	require.EqualValues(t, 200, counted, "ranges that touch count each update once")
+	cursor := f.read("from=%s&limit=7", stamp(begin)).Next
+	require.Equal(t, map[feed.Type]int64{feed.Failed: 193}, f.counts("cursor=%s&events=all", cursor))
+	require.Empty(t, f.counts("state=success"))
+	require.Empty(t, f.counts("events=log.opened"))
 	p := f.read("from=%s", stamp(time.Now()))
 	require.Empty(t, p.Updates)
 	require.Empty(t, f.read("from=%s", stamp(time.Now().Add(time.Hour))).Updates)

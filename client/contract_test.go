@@ -278,6 +278,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Usage(ctx)))
 	require.NoError(
 		t,
+		err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Tag: "a", Events: []string{client.AllTypes}})),
+		err(c.NoticePage(ctx, client.UpdateOptions{Events: []string{client.FailoverEnded}})),
 		err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})),
 	)
 	for _, key := range []string{"", "key"} {

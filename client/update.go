@@ -102,6 +102,38 @@ func (c *Client) UpdatePage(ctx context.Context, o UpdateOptions, options ...Cal
 	return out, c.get(ctx, route("updates"), o.query(), &out, options)
 }
 
+// UpdateCounts are numbers of updates by type. Those without an update are left out.
+type UpdateCounts struct {
+	Counts map[string]int64 `json:"counts"`
+	// Next is the cursor behind what was counted.
+	Next string `json:"next_cursor"`
+	// More says that there is more to count now. Of CountUpdates it is false.
+	More bool `json:"more"`
+	// Complete is a time: no update before it follows.
+	Complete time.Time `json:"complete_until,omitzero"`
+}
+
+// CountUpdates counts the updates that options select, by type, with as many requests as that takes. PageSize and Wait
+// mean nothing.
+func (c *Client) CountUpdates(ctx context.Context, o UpdateOptions, options ...CallOption) (UpdateCounts, error) {
+	total := UpdateCounts{Counts: map[string]int64{}, More: true}
+	for total.More {
+		query := o.query()
+		query.Del("limit")
+		query.Del("wait")
+		var page UpdateCounts
+		if err := c.get(ctx, route("updates", "counts"), query, &page, options); err != nil {
+			return total, err
+		}
+		for kind, n := range page.Counts {
+			total.Counts[kind] += n
+		}
+		o.Cursor = page.Next
+		total.Next, total.More, total.Complete = page.Next, page.More, page.Complete
+	}
+	return total, nil
+}
+
 // Updates reads updates one after the other. It is for one goroutine.
 type Updates struct {
 	client   *Client

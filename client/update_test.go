@@ -104,3 +104,19 @@ func TestUpdatesFollow(t *testing.T) {
 	}
 	require.Equal(t, 6, n)
 }
+
+// TestCountUpdates adds the counts of all parts of the feed.
+func TestCountUpdates(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{
+		"":  `{"counts": {"log.failed": 2}, "next_cursor": "a", "more": true}`,
+		"a": `{"counts": {"log.failed": 3, "log.queued": 1}, "next_cursor": "b", "more": false}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(pages[r.URL.Query().Get("cursor")]))
+	}))
+	defer server.Close()
+	n, err := client.New(server.URL, "key").CountUpdates(t.Context(), client.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, client.UpdateCounts{Counts: map[string]int64{"log.failed": 5, "log.queued": 1}, Next: "b"}, n)
+}

@@ -58,6 +58,8 @@ type Query struct {
 	Match func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error)
 	// Notice reports whether a notice is wanted. nil: all are.
 	Notice func(n *models.Notice) bool
+	// Counts, if not nil, gets the numbers of updates by type, in place of a page of them.
+	Counts map[Type]int64
 }
 
 // Page is a part of a feed.
@@ -144,6 +146,12 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 				p.Next.Skip = max(p.Next.Skip, at)
 				continue
 			}
+			if q.Counts != nil {
+				q.Counts[TypeOf(change.State, change.Event)] += int64(at + n - max(at, p.Next.Skip))
+				at += n
+				p.Next.Skip = at
+				continue
+			}
 			for r := range change.Recipients.All() {
 				if at++; at <= p.Next.Skip {
 					continue
@@ -177,6 +185,10 @@ func (p *Page) addNotices(e *models.FeedEntry, at int, q *Query) (full bool) {
 			continue
 		}
 		wanted := q.Notice == nil || q.Notice(n)
+		if wanted && q.Counts != nil {
+			q.Counts[Type(n.Kind)]++
+			wanted = false
+		}
 		if wanted && len(p.Updates) >= q.Limit {
 			return true
 		}

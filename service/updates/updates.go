@@ -87,23 +87,58 @@ func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 		return p, problem.FromStore("read updates", err)
 	}
 	found, err := r.wait(ctx, user, &q, fq)
-	if errors.Is(err, feed.ErrExpired) {
-		return p, problem.New(problem.Gone, "cursor_expired",
-			"Updates after this cursor are not kept any more, or the store was restored from a backup. "+
-				"Read the present states of the logs, and begin without a cursor.")
-	}
-	var e *problem.Error
-	if errors.As(err, &e) {
-		return p, err
-	}
 	if err == nil {
 		p.Updates, err = r.tell.Describe(ctx, found.Updates)
 	}
 	if err != nil {
-		return p, problem.FromStore("read updates", err)
+		return p, readError("read updates", err)
 	}
-	p.Position = Position{Next: encode(user, found.Next), More: found.More, Complete: found.Next.Complete}
+	p.Position = positionOf(user, &found)
 	return p, nil
+}
+
+// Counts are the numbers of updates in a part of a feed.
+type Counts struct {
+	Counts map[feed.Type]int64 `json:"counts"` // by type; those without an update are left out
+	Position
+}
+
+// Count counts the updates that a query selects, in a part of the feed of a bounded size. It does
+// not wait.
+func (r *Reader) Count(ctx context.Context, user string, q Query) (Counts, error) {
+	out := Counts{Counts: map[feed.Type]int64{}}
+	fq, err := r.query(user, &q)
+	if err != nil {
+		return out, err
+	}
+	if fq.After, err = r.begin(ctx, user, &q, fq.After); err != nil {
+		return out, problem.FromStore("count updates", err)
+	}
+	fq.Counts = out.Counts
+	found, err := feed.Read(ctx, r.store, user, fq)
+	if err != nil {
+		return out, readError("count updates", err)
+	}
+	out.Position = positionOf(user, &found)
+	return out, nil
+}
+
+func positionOf(user string, p *feed.Page) Position {
+	return Position{Next: encode(user, p.Next), More: p.More, Complete: p.Next.Complete}
+}
+
+// readError returns the error of a read for users.
+func readError(doing string, err error) error {
+	var e *problem.Error
+	if errors.As(err, &e) {
+		return err
+	}
+	if errors.Is(err, feed.ErrExpired) {
+		return problem.New(problem.Gone, "cursor_expired",
+			"Updates after this cursor are not kept any more, or the store was restored from a backup. "+
+				"Read the present states of the logs, and begin without a cursor.")
+	}
+	return problem.FromStore(doing, err)
 }
 
 // query checks a query.
