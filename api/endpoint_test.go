@@ -59,9 +59,9 @@ func (c *contract) checkInstallation() {
 	c.Helper()
 	const js, of = "application/json", "?installation=true"
 	by := []string{"Authorization", "Bearer " + c.operator().secret}
-	notices := make([]models.Notice, len(models.NoticeKinds))
-	for i, kind := range models.NoticeKinds {
-		notices[i] = models.Notice{Kind: kind, Provider: "sg", Since: time.Now(), Count: 1}
+	notices := make([]models.Notice, len(feed.NoticeTypes))
+	for i, kind := range feed.NoticeTypes {
+		notices[i] = models.Notice{Kind: models.NoticeKind(kind), Provider: "sg", Since: time.Now(), Count: 1}
 	}
 	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Standing) []models.Notice { return notices }))
 	c.check("GET", "/v1/updates"+of, "", "", 200, by...)

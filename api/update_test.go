@@ -67,7 +67,7 @@ func (f *fed) end(batch models.ID, n int, who ...int) {
 	entries, _, err = f.store.Record(ctx, batch)
 	require.NoError(f, err)
 	view := models.Resolve(n, entries, facts).ForFeed()
-	require.NoError(f, f.Tell(ctx, f.user, []feed.Chunk{{ID: batch, View: view}}))
+	require.NoError(f, f.Tell(ctx, f.user, []feed.Chunk{{ID: batch, View: view, Of: 1}}))
 }
 
 // read reads a page.
@@ -154,7 +154,7 @@ func TestUpdateEvents(t *testing.T) {
 		entries, facts, err := f.store.Record(ctx, f.batch)
 		require.NoError(t, err)
 		view := models.Resolve(2, entries, facts).ForFeed()
-		require.NoError(t, f.Tell(ctx, f.user, []feed.Chunk{{ID: f.batch, View: view}}))
+		require.NoError(t, f.Tell(ctx, f.user, []feed.Chunk{{ID: f.batch, View: view, Of: 1}}))
 	}
 	happen(models.Deferred, models.MailboxFull)
 	require.Empty(t, f.read("").Updates)
@@ -175,7 +175,7 @@ func TestUpdateEvents(t *testing.T) {
 		number int
 	}
 	var got []told
-	for cursor := ""; len(got) < 5; {
+	for cursor := ""; len(got) < 6; {
 		p = f.read("events=all&limit=1&cursor=%s", cursor)
 		u := p.Updates[0]
 		got, cursor = append(got, told{u.State, u.Event, u.Reason, u.Number}), p.Next
@@ -186,7 +186,15 @@ func TestUpdateEvents(t *testing.T) {
 		{"", models.Opened, "", 2},
 		{"", models.Clicked, "", 3},
 		{models.Failed, "", models.Expired, 1},
+		{"", models.BatchEnded, "", 1},
 	}, got)
+	done := p.Updates[0]
+	require.True(t, done.Log.IsZero())
+	require.Equal(t, f.batch, done.Batch)
+	require.Equal(t, map[string]string{"n": "batch", "run": "7"}, done.Metadata)
+	require.Equal(t, []string{"welcome"}, done.Tags)
+	require.Len(t, f.read("events=batch.done&tag=welcome&batch=%s", f.batch).Updates, 1)
+	require.Empty(t, f.read("events=batch.done&tag=other").Updates)
 	require.Len(t, f.read("events=log.clicked,log.failed").Updates, 2)
 	require.Empty(t, f.read("events=log.clicked&state=failed").Updates)
 	r := f.get("/v1/updates?events=log.opened,opened")
@@ -248,7 +256,7 @@ func TestUpdateRanges(t *testing.T) {
 	}
 	require.EqualValues(t, 200, counted, "ranges that touch count each update once")
 	cursor := f.read("from=%s&limit=7", stamp(begin)).Next
-	require.Equal(t, map[feed.Type]int64{feed.Failed: 193}, f.counts("cursor=%s&events=all", cursor))
+	require.Equal(t, map[feed.Type]int64{feed.Failed: 193, feed.BatchDone: 1}, f.counts("cursor=%s&events=all", cursor))
 	require.Empty(t, f.counts("state=success"))
 	require.Empty(t, f.counts("events=log.opened"))
 	p := f.read("from=%s", stamp(time.Now()))

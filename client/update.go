@@ -22,6 +22,8 @@ const (
 	LogUnsubscribed = "log.unsubscribed"
 	LogOpened       = "log.opened"
 	LogClicked      = "log.clicked"
+	// BatchEnded says that no log of a batch is queued any more.
+	BatchEnded = "batch.done"
 	// AllTypes selects all of them.
 	AllTypes = "all"
 )
@@ -29,8 +31,9 @@ const (
 // Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
 // provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log. Number is that of the update: the changes of a log are 1, 2, 3, …, and so are its events.
-	Log    string `json:"log"`
+	// Log is the ID of the log; it is empty if the update is that the batch is done. Number is that of the update: the
+	// changes of a log are 1, 2, 3, …, and so are its events, and so are the ends of a batch.
+	Log    string `json:"log,omitempty"`
 	Number int    `json:"number"`
 	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.
 	ID string `json:"id,omitempty"`

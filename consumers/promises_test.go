@@ -277,6 +277,7 @@ func (m *promises) finish(t *rapid.T) {
 // they do not. A chunk is marked a moment after its facts were stored; after a kill, by the agenda.
 func (m *promises) fed(t *rapid.T) (wrong string) {
 	told, seen := map[models.ID]models.Told{}, map[string]bool{}
+	done := map[models.ID]bool{} // batches that have ended, and were not opened again
 	n, at := 0, time.Time{}
 	for p, more := feed.Begin, true; more; {
 		page, err := feed.Read(context.Background(), m.store, m.user, feed.Query{After: p, Limit: 7})
@@ -289,14 +290,20 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 			}
 			at = u.At
 			once := fmt.Sprint(u.Log, u.Event, u.Provider)
-			if u.Event != "" && seen[once] {
+			if u.Event != "" && u.Event != models.BatchEnded && seen[once] {
 				t.Fatalf("%s is told twice", once)
 			}
 			seen[fmt.Sprint(key, u.Number)], seen[once] = true, true
 			n++
+			batch := u.Log.Batch()
+			if done[batch] = u.Event == models.BatchEnded || done[batch] && u.State != models.Queued; u.Event == models.BatchEnded {
+				continue
+			}
 			c := told[u.Log.ChunkID()]
-			c.Apply(n, &models.FeedChunk{Changes: []models.FeedChange{{State: u.State, Event: u.Event, Reason: u.Reason,
-				Provider: u.Provider, Number: u.Number, Recipients: models.SetOf(u.Log.Recipient())}}})
+			c.Chunk = u.Log.ChunkID()
+			c.Apply(&models.FeedEntry{Number: n, Chunks: []models.FeedChunk{{Chunk: c.Chunk, Changes: []models.FeedChange{{
+				State: u.State, Event: u.Event, Reason: u.Reason, Provider: u.Provider, Number: u.Number,
+				Recipients: models.SetOf(u.Log.Recipient())}}}}})
 			told[u.Log.ChunkID()] = c
 		}
 		p, more = page.Next, page.More
@@ -305,6 +312,9 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 		c, v := told[b.ID], m.view(t, b).ForFeed()
 		if !c.Agrees(&v) {
 			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.ID, v, m.kills)
+		}
+		if ended := m.view(t, b).Summary().Queued == 0; ended != done[b.ID] {
+			return fmt.Sprintf("the feed says %t of the end of %s, and a recount %t", done[b.ID], b.ID, ended)
 		}
 	}
 	return ""

@@ -153,7 +153,7 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 		view, told := v.ForFeed(), models.Told{Chunk: c.ID}
 		news, ok := told.News(&view)
 		require.True(t, ok)
-		told.Apply(1, &news)
+		told.Apply(&models.FeedEntry{Number: 1, Chunks: []models.FeedChunk{news}})
 		require.NoError(t, store.PutTold(ctx, told))
 	}
 	for _, level := range models.Levels {

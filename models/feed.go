@@ -36,6 +36,9 @@ type FeedChunk struct {
 	// entries before.
 	Version int64
 	Changes []FeedChange // of different recipients; none: nothing but the version is new
+
+	Ended int // 1: no log of the chunk is queued any more; -1: one is again; 0: neither is new
+	Done  int // the batch has ended with this chunk, for the nth time; 0: it has not
 }
 
 // FeedChange is the same update of some recipients of a chunk: a change of the state, or an
@@ -62,11 +65,6 @@ const (
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
 	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
 )
-
-// NoticeKinds lists the kinds.
-var NoticeKinds = []NoticeKind{
-	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
-}
 
 // Notice is an update of the installation's feed: something that operators want to hear of. It
 // is about no single mail.
@@ -103,8 +101,6 @@ func (n *Notice) Text() string {
 			"until evidence settles it.", n.Provider, n.Count)
 	case QuotaNear:
 		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
-	default:
-		s = string(n.Kind)
 	}
 	if n.Why != "" {
 		s += " Reason: " + OneLine(n.Why)
@@ -121,6 +117,9 @@ type FeedEvent struct {
 	Provider   string
 	Recipients Set
 }
+
+// BatchEnded is the event of a batch that no log of it is queued any more. No provider reports it.
+const BatchEnded EventKind = "done"
 
 // FeedEvents lists the kinds of event that a feed tells.
 var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
@@ -160,18 +159,54 @@ func addChange(all []FeedChange, c *FeedChange) []FeedChange {
 // Told is what the entries of a feed have told of a chunk.
 type Told struct {
 	Chunk   ID
-	Entry   int          // number of the newest entry about the chunk; 0: there is none
-	Version int64        // of that entry
+	Entry   int          // number of the newest entry about the chunk or its batch; 0: there is none
+	Version int64        // of the newest entry about the chunk
 	Changes []FeedChange // the newest change of the state of each log that has one
 	Events  []FeedEvent
+	Ended   bool      // no log is queued
+	Batch   ToldBatch // of the first chunk of a batch
 }
 
-// Apply adds what an entry has told. It changes nothing if a newer entry was added before.
-func (t *Told) Apply(entry int, c *FeedChunk) {
-	if entry <= t.Entry {
+// ToldBatch is what the entries of a feed have told of a batch.
+type ToldBatch struct {
+	Ended int // chunks without a queued log
+	Done  int // how often the batch has ended
+}
+
+// About returns what the entry tells of a chunk, and if it is the first one of its batch, of the
+// batch. c is nil if there is nothing about the chunk.
+func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b ToldBatch, ok bool) {
+	i, there := slices.BinarySearchFunc(e.Chunks, chunk, func(c FeedChunk, id ID) int { return c.Chunk.Compare(id) })
+	if there {
+		c = &e.Chunks[i]
+	}
+	if chunk != chunk.Batch() {
+		return c, b, there
+	}
+	for ; i < len(e.Chunks) && e.Chunks[i].Chunk.Batch() == chunk; i++ {
+		ok = true
+		b.Ended += e.Chunks[i].Ended
+		b.Done = max(b.Done, e.Chunks[i].Done)
+	}
+	return c, b, ok
+}
+
+// Apply adds what an entry has told. It changes nothing if the entry is not about the chunk, or
+// if a newer one was added before.
+func (t *Told) Apply(e *FeedEntry) {
+	c, b, ok := e.About(t.Chunk)
+	if !ok || e.Number <= t.Entry {
 		return
 	}
-	t.Entry, t.Version = entry, c.Version
+	t.Entry = e.Number
+	t.Batch.Ended, t.Batch.Done = t.Batch.Ended+b.Ended, max(t.Batch.Done, b.Done)
+	if c == nil {
+		return
+	}
+	t.Version = c.Version
+	if c.Ended != 0 {
+		t.Ended = c.Ended > 0
+	}
 	changes := slices.Clone(t.Changes)
 	t.Events = slices.Clone(t.Events)
 	for i := range c.Changes {
@@ -324,6 +359,12 @@ func (t *Told) news(v *FeedView) FeedChunk {
 	}
 	t.differ(&FeedChange{State: Queued, Recipients: v.queued}, &c)
 	t.happened(v.events, &c)
+	switch ended := v.queued.Empty(); {
+	case ended && !t.Ended:
+		c.Ended = 1
+	case !ended && t.Ended:
+		c.Ended = -1
+	}
 	return c
 }
 

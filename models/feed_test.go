@@ -67,9 +67,10 @@ func TestNewsLeadToView(t *testing.T) {
 					require.Equal(t, n[r], c.Number)
 				}
 			}
-			told.Apply(n+1, &news)
+			told.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{news}})
+			require.Equal(t, v.Summary().Queued == 0, told.Ended)
 			before := told
-			told.Apply(n+1, &FeedChunk{})
+			told.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{{}}})
 			require.Equal(t, before, told, "an entry counts once")
 			for r := 1; r <= h.size; r++ {
 				now := FeedChange{State: Queued}

@@ -69,9 +69,13 @@ func TestEventsArePosted(t *testing.T) {
 		f.happen(b, models.FeedChange{Event: kind, Provider: "sg", Number: n + 1, Recipients: models.SetOf(1)})
 	}
 	f.tell(b, 2, models.Failed, 1)
+	require.NoError(t, f.store.AppendFeed(t.Context(), f.user, models.FeedEntry{
+		Number: f.head + 1, Token: models.NewToken(), At: time.Now().UTC(),
+		Chunks: []models.FeedChunk{{Chunk: b, Version: 9, Ended: 1, Done: 1}},
+	}))
 	f.run("w")
 	f.eventually(func() bool {
-		return len(changes.accepted()) == 2 && len(opens.accepted()) == 1 && len(all.accepted()) == 4
+		return len(changes.accepted()) == 2 && len(opens.accepted()) == 1 && len(all.accepted()) == 5
 	})
 	require.Equal(t, []feed.Type{feed.Opened}, opens.got()[0].types)
 	opened := opens.accepted()[0]
@@ -82,7 +86,10 @@ func TestEventsArePosted(t *testing.T) {
 	for _, p := range all.got() {
 		ids[p.id] = true
 	}
-	require.Len(t, ids, 4)
+	require.Len(t, ids, 5)
+	require.True(t, slices.ContainsFunc(all.got(), func(p received) bool {
+		return p.types[0] == feed.BatchDone && p.updates[0].Batch == b && p.updates[0].Log.IsZero()
+	}))
 }
 
 // TestNoticesArePosted: endpoints of the installation get notices, signed or as Slack wants them, and no updates of

@@ -297,7 +297,7 @@ func (r *round) note(p *post, res *result) {
 	}
 	if !p.batch {
 		u := &p.updates[0]
-		if a.Type = u.Type(); u.Notice == nil {
+		if a.Type = u.Type(); u.Log.Recipient() > 0 {
 			a.Log = u.Log.String()
 		}
 	}

@@ -279,6 +279,9 @@ func updates(t require.TestingT, store models.FeedStore, user string) (map[model
 			if u.Event != "" {
 				numbers[u.Log]++
 				require.Equal(t, numbers[u.Log], u.Number, "numbers of events without a hole")
+				if u.Event == models.BatchEnded {
+					continue
+				}
 				ev := event{u.Log, u.Event, u.Provider}
 				require.False(t, events[ev], "%v is told twice", ev)
 				events[ev] = true
@@ -343,6 +346,32 @@ func (m *feedModel) recount(t require.TestingT) {
 		}
 	}
 	require.Equal(t, counted, events)
+	m.ended(t)
+}
+
+// ended checks that the feeds tell each end of a batch once, when no log of it is queued.
+func (m *feedModel) ended(t require.TestingT) {
+	for _, b := range m.batches {
+		page, err := feed.Read(context.Background(), m.store, b.User, feed.Query{After: feed.Begin, Limit: 10_000})
+		require.NoError(t, err)
+		states := map[models.ID]models.State{} // of those that are not queued
+		done := false
+		for _, u := range page.Updates {
+			switch {
+			case u.Log.Batch() != b.ID:
+			case u.Event == models.BatchEnded:
+				require.False(t, done, "it has ended")
+				require.Len(t, states, b.Recipients, "nothing of it is queued")
+				done = true
+			case u.State == models.Queued:
+				delete(states, u.Log)
+				done = false
+			case u.State != "":
+				states[u.Log] = u.State
+			}
+		}
+		require.Equal(t, len(states) == b.Recipients, done, "it has ended")
+	}
 }
 
 // TestFeedIsRecount: whatever happens to mail, and wherever one of two workers is killed or

@@ -54,6 +54,7 @@ type mark struct {
 type counted struct {
 	models.ChunkSummary
 	view models.FeedView
+	of   int // number of chunks of the batch
 }
 
 // countAtOnce is how many chunks are counted at once. The record of a chunk takes
@@ -249,8 +250,8 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 	out := make([]counted, 0, len(work))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.atOnce())
-	add := func(user string, chunk models.ID, sum models.Summary, v *models.View) {
-		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: sum}, v.ForFeed()}
+	add := func(user string, chunk models.ID, sum models.Summary, v *models.View, of int) {
+		c := counted{models.ChunkSummary{User: user, Chunk: chunk, Summary: sum}, v.ForFeed(), of}
 		mu.Lock()
 		defer mu.Unlock()
 		out = append(out, c)
@@ -260,7 +261,7 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 			v := models.Resolve(m.empty, nil, nil)
 			sum := v.Summary()
 			sum.In = m.in
-			add(m.user, id, sum, v)
+			add(m.user, id, sum, v, 0) // there is nothing to tell
 			continue
 		}
 		g.Go(func() error {
@@ -269,7 +270,7 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 				_, err = s.dispatch.SkipCorrupt(id, err)
 				return err
 			}
-			add(m.user, id, c.Summary(), c.View)
+			add(m.user, id, c.Summary(), c.View, c.Batch.Chunks)
 			return nil
 		})
 	}
@@ -288,7 +289,7 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bo
 	for i := range chunks {
 		c := &chunks[i]
 		if c.view.Version > 0 {
-			users[c.User] = append(users[c.User], feed.Chunk{ID: c.Chunk, View: c.view})
+			users[c.User] = append(users[c.User], feed.Chunk{ID: c.Chunk, View: c.view, Of: c.of})
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)

@@ -21,7 +21,7 @@ func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Cou
 		if err != nil {
 			return err
 		}
-		told[receiver.Update{Log: u.Log, Event: u.Event, Number: u.Number}] = u.State
+		told[receiver.Named(&u)] = u.State
 		if u.Event != "" {
 			continue
 		}

@@ -13,7 +13,7 @@ import (
 
 // told is an update, as far as it is compared.
 type told struct {
-	log      string
+	log      string // or the batch that is done
 	number   int
 	state    client.State
 	event    string
@@ -23,7 +23,7 @@ type told struct {
 }
 
 func toldOf(u *client.Update) told {
-	t := told{log: u.Log, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
+	t := told{log: receiver.Named(u).Log, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
 	if u.Event != "" {
 		t.provider = u.Provider
 	}
@@ -76,20 +76,21 @@ func (d *drill) countFeed(ctx context.Context) error {
 			if err != nil {
 				return false, err
 			}
-			before := newest[u.Log]
-			if happened := events[u.Log]; u.Event != "" {
+			now := toldOf(&u)
+			before := newest[now.log]
+			if happened := events[now.log]; u.Event != "" {
 				before = told{}
 				if len(happened) > 0 {
 					before = happened[len(happened)-1]
 				}
-				events[u.Log] = append(happened, toldOf(&u))
+				events[now.log] = append(happened, now)
 			} else {
-				newest[u.Log] = toldOf(&u)
+				newest[now.log] = now
 			}
 			if why := follows(before, &u); why != "" {
-				d.res.wrong("update %d of log %s %s", u.Number, u.Log, why)
+				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
 			}
-			all = append(all, toldOf(&u))
+			all = append(all, now)
 		}
 		why = ""
 		for i, l := range d.logged {

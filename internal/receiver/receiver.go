@@ -2,6 +2,7 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -18,10 +19,13 @@ const Network = "127.0.0.0/8"
 
 // Update names an update.
 type Update struct {
-	Log    string
+	Log    string // or the batch that is done
 	Event  string
 	Number int
 }
+
+// Named returns the name of an update.
+func Named(u *client.Update) Update { return Update{cmp.Or(u.Log, u.Batch), u.Event, u.Number} }
 
 // Receiver takes posts whose signature is right. Its methods may be called by many goroutines at once.
 type Receiver struct {
@@ -106,7 +110,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.posts++
 	for i := range events {
 		u := &events[i].Update
-		r.got[Update{u.Log, u.Event, u.Number}] = u.State
+		r.got[Named(u)] = u.State
 	}
 }
 

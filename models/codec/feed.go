@@ -32,6 +32,9 @@ func EncodeTold(t *models.Told) []byte {
 		w.int(t.Version)
 		encodeChanges(t.Changes, w)
 		encodeFeedEvents(t.Events, w)
+		w.flags(t.Ended)
+		w.int(int64(t.Batch.Ended))
+		w.int(int64(t.Batch.Done))
 	})
 }
 
@@ -41,6 +44,8 @@ func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
 		t.Entry, t.Version = r.int(), r.int64()
 		t.Changes = decodeChanges(r)
 		t.Events = decodeFeedEvents(r)
+		t.Ended = r.flags() != 0
+		t.Batch.Ended, t.Batch.Done = r.int(), r.int()
 	})
 	t.Chunk = chunk
 	if err == nil {
@@ -112,6 +117,8 @@ func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {
 		w.b = append(w.b, c.Chunk[:]...)
 		w.int(c.Version)
 		encodeChanges(c.Changes, w)
+		w.int(int64(c.Ended))
+		w.int(int64(c.Done))
 	}
 	w.text(string(encodeNotices(e.Notices)))
 	w.text(string(e.Standing))
@@ -146,6 +153,7 @@ func decodeFeedFields(e *models.FeedEntry, r *binaryReader) {
 		r.s = r.s[len(c.Chunk):]
 		c.Version = r.int64()
 		c.Changes = decodeChanges(r)
+		c.Ended, c.Done = r.int(), r.int()
 		e.Chunks = append(e.Chunks, c)
 	}
 	if raw := r.text(); raw != "" && json.Unmarshal([]byte(raw), &e.Notices) != nil {

@@ -126,7 +126,10 @@ func (d *Describer) describeChunk(ctx context.Context, chunk models.ID, found []
 			Tags:     b.Tags,
 		}
 		n := u.Log.Recipient()
-		if n > len(recipients) {
+		if n == 0 {
+			out[i].Log = models.ID{} // it is of the batch
+		}
+		if n == 0 || n > len(recipients) {
 			continue
 		}
 		r := &recipients[n-1]

@@ -72,6 +72,68 @@ func TestManyChunks(t *testing.T) {
 	require.Equal(t, len(entries), head.Number, "nothing is new")
 }
 
+// TestBatchesEnd: the end of a batch of several chunks is told when the last of them has ended, whichever writer tells of
+// which chunk, and if told rows are missing; and again when it was opened and has ended once more.
+func TestBatchesEnd(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s, user, batch := sqlitetest.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
+	const chunks, size = 5, 2
+	views := [chunks][]models.Entry{}
+	change := func(n int, e models.Entry) {
+		e.Number, e.Recipients = len(views[n])+1, models.SetTo(size)
+		views[n] = append(views[n], e)
+	}
+	writers := []*Writer{NewWriter(s), NewWriter(forgetful{s}), NewWriter(s)}
+	tell := func(ns ...int) {
+		t.Helper()
+		i := rand.IntN(len(writers))
+		var some []Chunk
+		for _, n := range ns {
+			view := models.Resolve(size, views[n], nil).ForFeed()
+			some = append(some, Chunk{ID: batch.Chunk(n), View: view, Of: chunks})
+		}
+		if err := writers[i].Tell(ctx, user, some); err != nil { // it has stopped before it stored what was told
+			require.ErrorIs(t, err, models.ErrUnavailable)
+			writers[i] = NewWriter(forgetful{s})
+		}
+	}
+	end := models.Entry{Kind: models.Ending, Reason: models.Expired}
+	release := models.Entry{Kind: models.Release}
+	ends := func(from int) (found []Update) {
+		for _, u := range readAll(t, s, user, 3)[from:] {
+			if u.Event == models.BatchEnded {
+				require.Equal(t, batch, u.Log)
+				found = append(found, u)
+			}
+		}
+		return found
+	}
+	for _, n := range rand.Perm(chunks) {
+		require.Empty(t, ends(0))
+		change(n, end)
+		tell(n)
+	}
+	for round := range 5 {
+		found := ends(0)
+		require.Len(t, found, round+1)
+		require.Equal(t, round+1, found[round].Number)
+		a, b := rand.IntN(chunks-1), chunks-1
+		for _, n := range []int{a, b} {
+			change(n, release)
+		}
+		tell(a, b)
+		change(a, end)
+		tell(a)
+		require.Len(t, ends(0), round+1, "one chunk is open")
+		change(b, end)
+		tell(b, a)
+	}
+	told, err := NewWriter(s).Told(ctx, user, batch)
+	require.NoError(t, err)
+	require.Equal(t, models.ToldBatch{Ended: chunks, Done: 6}, told[batch].Batch)
+}
+
 // forgetful is a store that does not store what was told.
 type forgetful struct{ models.Store }
 

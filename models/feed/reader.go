@@ -38,8 +38,8 @@ var Begin = Position{Entry: -1}
 
 // Update is one update: of a log a change of its state or an event, or a notice.
 type Update struct {
-	Notice   *models.Notice // nil: it is of a log
-	Log      models.ID
+	Notice   *models.Notice   // nil: it is of a log, or of a batch
+	Log      models.ID        // or the batch of the event models.BatchEnded
 	Number   int              // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	State    models.State     // empty: an event
 	Event    models.EventKind // empty: a change of the state
@@ -129,51 +129,73 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 	for i := range e.Chunks {
 		c := &e.Chunks[i]
 		for k := range c.Changes {
-			change := &c.Changes[k]
-			n := change.Recipients.Len()
-			if at+n <= p.Next.Skip {
-				at += n
-				continue
+			if full, err = p.addChange(ctx, c.Chunk, &c.Changes[k], part{e, q, &at}); full || err != nil {
+				return full, err
 			}
-			wanted := true
-			if q.Match != nil {
-				if wanted, err = q.Match(ctx, c.Chunk, change); err != nil {
-					return false, err
-				}
-			}
-			if !wanted {
-				at += n
-				p.Next.Skip = max(p.Next.Skip, at)
-				continue
-			}
-			if q.Counts != nil {
-				q.Counts[TypeOf(change.State, change.Event)] += int64(at + n - max(at, p.Next.Skip))
-				at += n
-				p.Next.Skip = at
-				continue
-			}
-			for r := range change.Recipients.All() {
-				if at++; at <= p.Next.Skip {
-					continue
-				}
-				if len(p.Updates) >= q.Limit {
-					return true, nil
-				}
-				p.Next.Skip = at
-				p.Updates = append(p.Updates, Update{
-					Log:      c.Chunk.Log(r),
-					Number:   change.Number,
-					State:    change.State,
-					Event:    change.Event,
-					Reason:   change.Reason,
-					Provider: change.Provider,
-					At:       e.At,
-					Next:     Position{Entry: p.Next.Entry, Skip: at},
-				})
-			}
+		}
+		if c.Done == 0 {
+			continue
+		}
+		done := models.FeedChange{Event: models.BatchEnded, Number: c.Done}
+		if full, err = p.addChange(ctx, c.Chunk.Batch(), &done, part{e, q, &at}); full || err != nil {
+			return full, err
 		}
 	}
 	return p.addNotices(e, at, q), nil
+}
+
+// part is the part of an entry after its first updates.
+type part struct {
+	*models.FeedEntry
+	q  *Query
+	at *int // number of the updates before
+}
+
+// addChange adds the wanted updates of a change: one of each recipient, or if it has none, one of
+// the batch. It reports whether the page is full before the end.
+func (p *Page) addChange(ctx context.Context, chunk models.ID, c *models.FeedChange, e part) (full bool, err error) {
+	logs := make([]models.ID, 0, max(1, c.Recipients.Len()))
+	for r := range c.Recipients.All() {
+		logs = append(logs, chunk.Log(r))
+	}
+	if len(logs) == 0 {
+		logs = append(logs, chunk)
+	}
+	before := *e.at
+	if *e.at += len(logs); *e.at <= p.Next.Skip {
+		return false, nil
+	}
+	wanted := true
+	if e.q.Match != nil {
+		if wanted, err = e.q.Match(ctx, chunk, c); err != nil {
+			return false, err
+		}
+	}
+	logs = logs[max(0, p.Next.Skip-before):]
+	if wanted && e.q.Counts != nil {
+		e.q.Counts[TypeOf(c.State, c.Event)] += int64(len(logs))
+	}
+	if !wanted || e.q.Counts != nil {
+		p.Next.Skip = *e.at
+		return false, nil
+	}
+	for i, log := range logs {
+		if len(p.Updates) >= e.q.Limit {
+			return true, nil
+		}
+		p.Next.Skip = *e.at - len(logs) + i + 1
+		p.Updates = append(p.Updates, Update{
+			Log:      log,
+			Number:   c.Number,
+			State:    c.State,
+			Event:    c.Event,
+			Reason:   c.Reason,
+			Provider: c.Provider,
+			At:       e.At,
+			Next:     Position{Entry: p.Next.Entry, Skip: p.Next.Skip},
+		})
+	}
+	return false, nil
 }
 
 // addNotices adds the wanted notices of an entry, of which the first is the update at of the

@@ -21,6 +21,7 @@ const (
 	Unsubscribed Type = "log.unsubscribed"
 	Opened       Type = "log.opened"
 	Clicked      Type = "log.clicked"
+	BatchDone    Type = "batch.done" // no log of the batch is queued any more
 )
 
 // The types of notices, for operators.
@@ -39,7 +40,7 @@ const All Type = "all"
 
 // Types lists the types of updates of mail, those of changes first.
 var Types = []Type{
-	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked,
+	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked, BatchDone,
 }
 
 // NoticeTypes lists the types of notices.
@@ -81,6 +82,8 @@ func (t Type) Words() string {
 		return "opened"
 	case Clicked:
 		return "clicked"
+	case BatchDone:
+		return "batch done"
 	case ProviderSuspended:
 		return "provider suspended"
 	case ProviderRecovered:
@@ -112,6 +115,9 @@ func TypeOf(s models.State, event models.EventKind) Type {
 		return Cancelled
 	case models.Queued:
 		return Queued
+	}
+	if event == models.BatchEnded {
+		return BatchDone
 	}
 	return Type("log." + event)
 }

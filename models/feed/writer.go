@@ -28,6 +28,7 @@ const (
 type Chunk struct {
 	ID   models.ID
 	View models.FeedView
+	Of   int // number of chunks of the batch
 }
 
 // Writer appends to feeds. Its methods may be called by many goroutines at once. Other
@@ -88,15 +89,21 @@ type recent struct {
 	since time.Time     // when this process has read or appended it
 }
 
-// chunk returns what the entry tells of a chunk, or nil.
-func (r *recent) chunk(id models.ID) *models.FeedChunk {
-	i, ok := slices.BinarySearchFunc(r.entry.Chunks, id, func(c models.FeedChunk, id models.ID) int {
-		return c.Chunk.Compare(id)
-	})
-	if !ok {
-		return nil
+// about returns the chunks about which an entry has something, each once: its own, and the first
+// ones of their batches.
+func about(e *models.FeedEntry) []models.ID {
+	out := make([]models.ID, 0, len(e.Chunks))
+	var batch models.ID
+	for i := range e.Chunks {
+		id := e.Chunks[i].Chunk
+		if b := id.Batch(); b != batch {
+			if batch = b; id != b {
+				out = append(out, b)
+			}
+		}
+		out = append(out, id)
 	}
-	return &r.entry.Chunks[i]
+	return out
 }
 
 // state returns the state of a user's feed.
@@ -129,11 +136,12 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 		}
 	}
 	for len(chunks) > 0 {
-		told, err := w.load(ctx, s, chunks[:min(len(chunks), maxChunks)])
+		some := chunks[:min(len(chunks), maxChunks)]
+		told, err := w.load(ctx, s, withBatches(some))
 		if err != nil {
 			return err
 		}
-		d := w.draft(s, told, chunks)
+		d := w.draft(s, told, some)
 		if len(d.entry.Chunks) > 0 {
 			err = w.store.AppendFeed(ctx, user, d.entry)
 		}
@@ -163,11 +171,16 @@ func (w *Writer) Told(ctx context.Context, user string, ids ...models.ID) (map[m
 	if err := w.readNew(ctx, user, s); err != nil {
 		return nil, err
 	}
-	chunks := make([]Chunk, len(ids))
-	for i := range ids {
-		chunks[i].ID = ids[i]
+	return w.load(ctx, s, ids)
+}
+
+// withBatches returns the IDs of chunks, and of the first chunks of their batches.
+func withBatches(chunks []Chunk) []models.ID {
+	e := models.FeedEntry{Chunks: make([]models.FeedChunk, len(chunks))}
+	for i := range chunks {
+		e.Chunks[i].Chunk = chunks[i].ID
 	}
-	return w.load(ctx, s, chunks)
+	return about(&e)
 }
 
 // draft is an entry that is not appended yet.
@@ -185,21 +198,45 @@ func (w *Writer) draft(s *state, told map[models.ID]models.Told, chunks []Chunk)
 		At:      models.LaterOf(w.now().UTC().Truncate(time.Microsecond), s.at.Add(time.Microsecond)),
 		Settled: s.settled,
 	}}
-	for size := 0; d.chunks < len(told) && size < maxBytes; d.chunks++ {
+	of := map[models.ID]int{} // numbers of chunks, by batch
+	for size := 0; d.chunks < len(chunks) && size < maxBytes; d.chunks++ {
 		c := &chunks[d.chunks]
 		t := told[c.ID]
 		news, ok := t.News(&c.View)
 		if !ok {
 			continue
 		}
-		t.Apply(d.entry.Number, &news)
-		d.entry.Chunks, d.told = append(d.entry.Chunks, news), append(d.told, t)
-		size += 24
+		d.entry.Chunks = append(d.entry.Chunks, news)
+		of[c.ID.Batch()] = c.Of
+		size += 26
 		for i := range news.Changes {
 			size += 24 + 2*min(news.Changes[i].Recipients.Len(), models.MaxChunkRecipients/2)
 		}
 	}
+	d.end(told, of)
+	for _, id := range about(&d.entry) {
+		t := told[id]
+		t.Apply(&d.entry)
+		d.told = append(d.told, t)
+	}
 	return d
+}
+
+// end notes which batches end with the entry: no chunk of them has a queued log after it, and one
+// had before. of has their numbers of chunks.
+func (d *draft) end(told map[models.ID]models.Told, of map[models.ID]int) {
+	for i := range d.entry.Chunks {
+		c := &d.entry.Chunks[i]
+		batch := c.Chunk.Batch()
+		if i+1 < len(d.entry.Chunks) && d.entry.Chunks[i+1].Chunk.Batch() == batch {
+			continue // it is not the last one of its batch
+		}
+		before := told[batch].Batch
+		_, news, _ := d.entry.About(batch)
+		if before.Ended < of[batch] && before.Ended+news.Ended == of[batch] {
+			c.Done = before.Done + 1
+		}
+	}
 }
 
 // apply makes an entry that was appended the head.
@@ -239,10 +276,10 @@ func (w *Writer) readNew(ctx context.Context, user string, s *state) error {
 				s.known = false
 				return fmt.Errorf("feed of %s: entry %d is missing: %w", user, s.head+1, models.ErrDamaged)
 			}
-			for k := range e.Chunks {
-				key := toldKey{s.generation, e.Chunks[k].Chunk}
+			for _, id := range about(e) {
+				key := toldKey{s.generation, id}
 				if t, ok := w.told.Get(key); ok {
-					t.Apply(e.Number, &e.Chunks[k])
+					t.Apply(e)
 					w.told.Add(key, t)
 				}
 			}
@@ -267,11 +304,10 @@ func (s *state) advance(settled int) {
 }
 
 // load returns what the feed has told of chunks up to the head.
-func (w *Writer) load(ctx context.Context, s *state, chunks []Chunk) (map[models.ID]models.Told, error) {
+func (w *Writer) load(ctx context.Context, s *state, chunks []models.ID) (map[models.ID]models.Told, error) {
 	told := make(map[models.ID]models.Told, len(chunks))
 	var missing []models.ID
-	for i := range chunks {
-		id := chunks[i].ID
+	for _, id := range chunks {
 		t, ok := w.told.Get(toldKey{s.generation, id})
 		if !ok {
 			missing = append(missing, id)
@@ -292,9 +328,7 @@ func (w *Writer) load(ctx context.Context, s *state, chunks []Chunk) (map[models
 	for _, id := range missing {
 		t := told[id]
 		for _, r := range s.recent {
-			if c := r.chunk(id); c != nil {
-				t.Apply(r.entry.Number, c)
-			}
+			t.Apply(&r.entry)
 		}
 		told[id] = t
 		if t.Entry <= s.head {
@@ -314,11 +348,7 @@ func (w *Writer) settle(ctx context.Context, s *state) error {
 		}
 		told := r.told
 		if !own {
-			chunks := make([]Chunk, len(r.entry.Chunks))
-			for i := range chunks {
-				chunks[i].ID = r.entry.Chunks[i].Chunk
-			}
-			all, err := w.load(ctx, s, chunks)
+			all, err := w.load(ctx, s, about(&r.entry))
 			if err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 		Settled: n - 1,
 	}
 	for _, id := range chunks {
-		e.Chunks = append(e.Chunks, models.FeedChunk{Chunk: id, Version: 7, Changes: []models.FeedChange{
+		e.Chunks = append(e.Chunks, models.FeedChunk{Chunk: id, Version: 7, Ended: 1, Done: n, Changes: []models.FeedChange{
 			{State: models.Success, Provider: "sg", Number: 1, Recipients: models.SetTo(900)},
 			{State: models.Failed, Reason: models.MailboxInvalid, Provider: "mg", Number: n, Recipients: models.SetOf(1000)},
 			{State: models.Queued, Number: 3, Recipients: models.SetOf(950, 952)},
@@ -49,7 +49,7 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 func told(chunk models.ID, entry int) models.Told {
 	e := feedEntry(entry, chunk)
 	t := models.Told{Chunk: chunk}
-	t.Apply(entry, &e.Chunks[0])
+	t.Apply(&e)
 	return t
 }
 
