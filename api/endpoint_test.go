@@ -64,12 +64,11 @@ func (c *contract) checkInstallation() {
 		notices[i] = models.Notice{Kind: models.NoticeKind(kind), Provider: "sg", Since: time.Now(), Count: 1}
 	}
 	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Standing) []models.Notice { return notices }))
-	c.check("GET", "/v1/updates"+of, "", "", 200, by...)
-	c.check("GET", "/v1/updates"+of+"&events=failover.started", "", "", 200, by...)
-	c.check("GET", "/v1/updates/counts"+of, "", "", 200, by...)
-	c.check("GET", "/v1/updates"+of+"&events=log.failed", "", "", 400, by...)
-	c.check("GET", "/v1/updates"+of+"&tag=a", "", "", 400, by...)
-	c.check("GET", "/v1/updates"+of, "", "", 403)
+	c.check("GET", "/v1/notices", "", "", 200, by...)
+	c.check("GET", "/v1/notices?events=failover.started", "", "", 200, by...)
+	c.check("GET", "/v1/notices?events=log.failed", "", "", 400, by...)
+	c.check("GET", "/v1/notices?tag=a", "", "", 400, by...)
+	c.check("GET", "/v1/notices", "", "", 403)
 	c.check("POST", "/v1/endpoints"+of, js, `{"url": "http://127.0.0.1:1/x"}`, 403)
 	made := c.check("POST", "/v1/endpoints"+of, js,
 		`{"url": "http://127.0.0.1:1/x", "events": ["all"], "format": "slack"}`, 201, by...)

@@ -84,16 +84,16 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, "limit_reached", send(1).problem(t).Code)
 
 	var told struct {
-		Updates []models.Notice `json:"updates"`
+		Notices []models.Notice `json:"notices"`
 	}
-	require.NoError(t, json.Unmarshal(f.operator().get("/v1/updates?installation=true").Body, &told))
-	require.Len(t, told.Updates, 2, "each user's hour once")
+	require.NoError(t, json.Unmarshal(f.operator().get("/v1/notices").Body, &told))
+	require.Len(t, told.Notices, 2, "each user's hour once")
 	for i, used := range []int64{10, 9} {
-		n := told.Updates[i]
+		n := told.Notices[i]
 		require.Equal(t, []any{models.QuotaNear, models.RecipientsPerHour, used, int64(10)}, []any{n.Kind, n.Limit, n.Count, n.Most})
 	}
-	require.Equal(t, f.user, told.Updates[0].User)
-	require.NotEqual(t, f.user, told.Updates[1].User)
+	require.Equal(t, f.user, told.Notices[0].User)
+	require.NotEqual(t, f.user, told.Notices[1].User)
 }
 
 // TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.

@@ -63,8 +63,9 @@ var parameters = map[string][]string{
 	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
 	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},
 
-	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit", "installation"},
-	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events", "installation"},
+	"GET /v1/notices":        {"cursor", "from", "to", "wait", "events", "limit"},
+	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
+	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},
 
 	"GET /v1/endpoints":              {"installation"},
 	"POST /v1/endpoints":             {"installation"},

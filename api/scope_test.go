@@ -120,6 +120,7 @@ func TestScopes(t *testing.T) {
 		"POST /v1/parked/x/requeue",
 		"DELETE /v1/parked/x",
 		"GET /v1/workers",
+		"GET /v1/notices",
 		"GET /v1/check",
 	}
 	require.Len(t, f.server.engine.Routes(), len(send)+len(read)+len(operate)+3)
@@ -152,11 +153,11 @@ func TestScopes(t *testing.T) {
 	try(operator, operate, false)
 	var installation []string
 	for _, route := range append(send, read...) {
-		if strings.Contains(route, "/endpoints") || strings.Contains(route, "/updates") {
+		if strings.Contains(route, "/endpoints") {
 			installation = append(installation, route+"?installation=true")
 		}
 	}
-	require.Len(t, installation, 13)
+	require.Len(t, installation, 11)
 	try(f.secret, installation, true)
 	try(operator, installation, false)
 }

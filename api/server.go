@@ -151,6 +151,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.POST("/parked/:id/requeue", s.requeue)
 	operate.DELETE("/parked/:id", s.discard)
 	operate.GET("/workers", s.workers)
+	operate.GET("/notices", s.listNotices)
 	operate.GET("/check", s.check)
 }
 

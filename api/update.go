@@ -23,6 +23,21 @@ const maxLines = 100_000
 
 // listUpdates is GET /v1/updates.
 func (s *Server) listUpdates(c *gin.Context) {
+	s.readFeed(c, caller(c).User, func(p *updates.Page) any { return p })
+}
+
+// listNotices is GET /v1/notices.
+func (s *Server) listNotices(c *gin.Context) {
+	s.readFeed(c, feed.Installation, func(p *updates.Page) any {
+		return struct {
+			Notices []feed.Described `json:"notices"`
+			updates.Position
+		}{p.Updates, p.Position}
+	})
+}
+
+// readFeed answers with a page of a feed, as shape makes it, or with lines.
+func (s *Server) readFeed(c *gin.Context, owner string, shape func(p *updates.Page) any) {
 	q, err := updatesQuery(c)
 	if err != nil {
 		s.fail(c, err)
@@ -30,11 +45,11 @@ func (s *Server) listUpdates(c *gin.Context) {
 	}
 	c.Header("Cache-Control", "no-store")
 	if accepts(c, ndjson) {
-		s.streamUpdates(c, q)
+		s.streamUpdates(c, owner, q)
 		return
 	}
-	v, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
-	answer(s, c, v, err)
+	p, err := s.svc.Updates().Read(c.Request.Context(), owner, q)
+	answer(s, c, shape(&p), err)
 }
 
 // countUpdates is GET /v1/updates/counts.
@@ -45,7 +60,7 @@ func (s *Server) countUpdates(c *gin.Context) {
 		return
 	}
 	c.Header("Cache-Control", "no-store")
-	v, err := s.svc.Updates().Count(c.Request.Context(), owner(c), q)
+	v, err := s.svc.Updates().Count(c.Request.Context(), caller(c).User, q)
 	answer(s, c, v, err)
 }
 
@@ -88,7 +103,7 @@ func accepts(c *gin.Context, want string) bool {
 
 // streamUpdates answers with a line for each update, and a last line that tells where they end.
 // If the feed cannot be read, the connection is closed before the last line.
-func (s *Server) streamUpdates(c *gin.Context, q updates.Query) {
+func (s *Server) streamUpdates(c *gin.Context, owner string, q updates.Query) {
 	left := q.Limit
 	if left == 0 || left > maxLines {
 		left = maxLines
@@ -99,7 +114,7 @@ func (s *Server) streamUpdates(c *gin.Context, q updates.Query) {
 		if left > 0 {
 			q.Limit = min(left, updates.MaxLimit)
 		}
-		p, err := s.svc.Updates().Read(c.Request.Context(), owner(c), q)
+		p, err := s.svc.Updates().Read(c.Request.Context(), owner, q)
 		switch {
 		case err != nil && !begun:
 			s.fail(c, err)

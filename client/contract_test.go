@@ -276,10 +276,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.Log(ctx, "id")))
 	require.NoError(t, err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})))
 	require.NoError(t, err(c.Usage(ctx)))
+	require.NoError(t, err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Events: []string{client.AllTypes}})))
+	require.NoError(t, err(c.NoticePage(ctx, client.NoticeOptions{Types: []string{client.FailoverEnded}})))
 	require.NoError(
 		t,
-		err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Tag: "a", Events: []string{client.AllTypes}})),
-		err(c.NoticePage(ctx, client.UpdateOptions{Events: []string{client.FailoverEnded}})),
 		err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})),
 	)
 	for _, key := range []string{"", "key"} {

@@ -36,9 +36,23 @@ type Notice struct {
 	At    time.Time `json:"at"`
 }
 
+// NoticeOptions select notices. The zero value selects all that are kept.
+type NoticeOptions struct {
+	// PageSize is how many notices a request asks for, 1 to 1,000. The default is 1,000.
+	PageSize int
+	// Cursor is where to begin: that of an earlier read. By default it is the oldest notice that is kept.
+	Cursor string
+	// From and To bound the time of the notices: [From, To).
+	From, To time.Time
+	// Types are types of notices; the default is all.
+	Types []string
+	// Wait is how long the request waits for a notice, up to a minute. Zero: it does not wait.
+	Wait time.Duration
+}
+
 // NoticePage is a part of the notices.
 type NoticePage struct {
-	Notices []Notice `json:"updates"`
+	Notices []Notice `json:"notices"`
 	// Next is the cursor behind the page. It is there even if nothing is new.
 	Next string `json:"next_cursor"`
 	// More says that there is more to read now, also if the page is empty.
@@ -47,11 +61,11 @@ type NoticePage struct {
 	Complete time.Time `json:"complete_until,omitzero"`
 }
 
-// NoticePage reads one page of notices; of the options Batch, Tag and State must be empty. Call it again with its Next
-// as the Cursor. It needs the scope operate.
-func (c *Client) NoticePage(ctx context.Context, o UpdateOptions, options ...CallOption) (NoticePage, error) {
-	query := o.query()
-	query.Set("installation", "true")
+// NoticePage reads one page of notices. Call it again with its Next as the Cursor. It needs the scope operate.
+func (c *Client) NoticePage(ctx context.Context, o NoticeOptions, options ...CallOption) (NoticePage, error) {
+	query := UpdateOptions{
+		PageSize: o.PageSize, Cursor: o.Cursor, From: o.From, To: o.To, Events: o.Types, Wait: o.Wait,
+	}
 	var out NoticePage
-	return out, c.get(ctx, route("updates"), query, &out, options)
+	return out, c.get(ctx, route("notices"), query.query(), &out, options)
 }

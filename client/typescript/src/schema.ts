@@ -247,7 +247,7 @@ export interface paths {
          *     other within about a second may be one update.
          *
          *     With `events` you choose the types of updates, and may ask for events, too: deferrals, bounces, complaints,
-         *     unsubscriptions, opens and clicks. Each kind of event is told once for a log and provider, however often it was
+         *     unsubscriptions, opens and clicks, and the ends of batches. Each kind of event is told once for a log and provider, however often it was
          *     reported. The events of a log have numbers 1, 2, 3, … of their own, so that the numbers of changes do not depend on
          *     what you ask for.
          *
@@ -262,6 +262,49 @@ export interface paths {
          *     Needs the scope `read`.
          */
         get: operations["listUpdates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/updates/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count what changed
+         * @description Counts the updates that the same parameters select in `GET /v1/updates`, by type. A call counts a part of the feed: while
+         *     `more` is true, call it again with `next_cursor` and add what it counts. Needs the scope `read`.
+         */
+        get: operations["countUpdates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/notices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read what happened to the installation
+         * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and
+         *     limits of users that are nearly used up. Each is told once, with a number. Cursors, ranges, `wait` and NDJSON are as in
+         *     `GET /v1/updates`. Needs the scope `operate`.
+         */
+        get: operations["listNotices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1206,7 +1249,7 @@ export interface paths {
         };
         /**
          * List your endpoints
-         * @description All of them, oldest first. Needs the scope `read`.
+         * @description All of them, oldest first. Needs the scope `read`, and for those of the installation `operate` instead.
          */
         get: operations["listEndpoints"];
         put?: never;
@@ -1218,6 +1261,10 @@ export interface paths {
          *     repeated with the same `webhook-id` after 5 s, 30 s, 2 min, 10 min, 1, 3, 6, 12 and 24 h, or after the time that
          *     `Retry-After` names, if that is longer. 410 disables the endpoint, and so do five days without an accepted post. The
          *     address may not be in a private network, unless the operator allows it. Needs the scope `send`.
+         *
+         *     With `installation=true` it is an endpoint of the installation, which gets the notices for operators: providers
+         *     that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are nearly used
+         *     up. So are the other calls about endpoints; all of them need the scope `operate` then, in place of another.
          */
         post: operations["createEndpoint"];
         delete?: never;
@@ -1818,6 +1865,142 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "batch.done": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** No log of a batch is queued any more */
+        post: operations["postBatchDone"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "provider.suspended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider gets no mail */
+        post: operations["postProviderSuspended"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "provider.recovered": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider gets mail again */
+        post: operations["postProviderRecovered"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "failover.started": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider fail; its mail goes through others */
+        post: operations["postFailoverStarted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "failover.ended": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider succeed again */
+        post: operations["postFailoverEnded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "check.difference": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** More sums differ from their recount than before */
+        post: operations["postCheckDifference"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "outcome.unknown": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls to a provider have ended without an answer, in the last minute */
+        post: operations["postOutcomeUnknown"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "quota.near": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A user has used more than four fifths of a limit of an hour or day */
+        post: operations["postQuotaNear"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     batch: {
         parameters: {
             query?: never;
@@ -2069,22 +2252,22 @@ export interface components {
              */
             complete_until?: string;
         };
-        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`. */
+        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, or `done` of a batch, which has no `log`. */
         Update: {
             /** Format: uuid */
-            log: string;
+            log?: string;
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             id?: string;
-            /** @description The changes of a log are 1, 2, 3, …, and so are its events. */
+            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. */
             number: number;
             /** Format: uuid */
             batch: string;
             state?: components["schemas"]["State"];
             /**
-             * @description What a provider reported. `bounced`: it has given up, for whatever reason.
+             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more.
              * @enum {string}
              */
-            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked";
+            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done";
             /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
             reason?: string;
             /** @description The provider that decided, if one did, or that reported the event. */
@@ -2097,6 +2280,55 @@ export interface components {
             /** @description That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are the tags. */
             metadata?: components["schemas"]["Metadata"];
             tags?: string[];
+        };
+        /** @description What operators want to hear of. It is about no single mail. */
+        Notice: {
+            type: components["schemas"]["NoticeType"];
+            /** @description The notices of the installation are 1, 2, 3, …. */
+            number: number;
+            provider?: string;
+            /** @description Source of a suspension or of an outage: `calls`, `rejected`, `retry_after` or `silence`. */
+            reason?: string;
+            /** @description The same for people, like the answer of the provider. */
+            why?: string;
+            /**
+             * Format: date-time
+             * @description When what is told, or has ended, began.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description When it ends at the earliest.
+             */
+            until?: string;
+            /** @description The number of sums that differ, of recipients whose outcome is unknown, or what is used of the limit. */
+            count?: number;
+            /** @description ID of the user whose limit it is. */
+            user?: string;
+            /** @description Name of the limit, like `recipients_per_hour`. */
+            limit?: string;
+            /** @description Its value. */
+            most?: number;
+            /**
+             * Format: date-time
+             * @description When the notice was written.
+             */
+            at: string;
+        };
+        /**
+         * @description What happened to the installation.
+         * @enum {string}
+         */
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near";
+        /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
+        NoticePost: {
+            type: components["schemas"]["NoticeType"];
+            /**
+             * Format: date-time
+             * @description `at` of the notice.
+             */
+            timestamp: string;
+            data: components["schemas"]["Notice"];
         };
         NewBatchForm: {
             from: string;
@@ -2597,7 +2829,7 @@ export interface components {
             /** @description An address that begins with https:// or http://. */
             url: string;
             description?: string;
-            /** @description Types of updates; `all`: all. Default: all changes of the state. */
+            /** @description Types of updates; `all`: all. Default: all changes of the state. Of an endpoint of the installation: types of notices; default: all. */
             events?: components["schemas"]["ChosenType"][];
             /** @description Only mail with one of these tags. Default: all mail. */
             tags?: string[];
@@ -2607,6 +2839,11 @@ export interface components {
             batch?: boolean;
             /** @description A post waits until the one before it was accepted or given up. Default: false, up to ten posts at once. */
             ordered?: boolean;
+            /**
+             * @description As an incoming webhook of Slack gets it, and what is compatible with it: without a signature. Only endpoints of the installation have it, and then not `batch`.
+             * @enum {string}
+             */
+            format?: "slack";
             /** @description Header fields of the posts. Their values are never told again. */
             headers?: {
                 [key: string]: string;
@@ -2630,7 +2867,7 @@ export interface components {
              * @description `at` of the last update.
              */
             timestamp: string;
-            data: components["schemas"]["UpdatePost"][];
+            data: (components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"])[];
         };
         TestPost: {
             /** @enum {string} */
@@ -2641,12 +2878,13 @@ export interface components {
                 message: string;
             };
         };
-        ChosenType: components["schemas"]["UpdateType"] | "all";
+        ChosenUpdate: components["schemas"]["UpdateType"] | "all";
+        ChosenType: components["schemas"]["UpdateType"] | components["schemas"]["NoticeType"] | "all";
         /**
-         * @description What became of the mail to a recipient. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
+         * @description What became of the mail to a recipient, or of a batch. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
          * @enum {string}
          */
-        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked";
+        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done";
         Endpoint: {
             id: string;
             url: string;
@@ -2656,6 +2894,11 @@ export interface components {
             categories?: string[];
             batch: boolean;
             ordered: boolean;
+            /**
+             * @description As an incoming webhook of Slack gets it, and what is compatible with it: without a signature. Only endpoints of the installation have it, and then not `batch`.
+             * @enum {string}
+             */
+            format?: "slack";
             header_names?: string[];
             /** @description Key of the signatures, `whsec_…`. Only in the answer in which it is new. */
             secret?: string;
@@ -3533,6 +3776,8 @@ export interface components {
         To: string;
         /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
         Everyone: boolean;
+        /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+        Installation: boolean;
         /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
         EveryonesList: boolean;
         /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
@@ -4011,7 +4256,7 @@ export interface operations {
                 /** @description Only updates to this state. */
                 state?: components["schemas"]["State"];
                 /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
-                events?: components["schemas"]["ChosenType"][];
+                events?: components["schemas"]["ChosenUpdate"][];
                 /** @description The number of updates; up to 100,000 of NDJSON, where it is also the default. */
                 limit?: number;
             };
@@ -4030,6 +4275,109 @@ export interface operations {
                 content: {
                     "application/json": {
                         updates: components["schemas"]["Update"][];
+                    } & components["schemas"]["UpdatesEnd"];
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    countUpdates: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest update that is kept is the first. */
+                cursor?: string;
+                /** @description Only updates with this `at` or a later one. */
+                from?: string;
+                /** @description Only updates with an `at` before this time. */
+                to?: string;
+                /** @description Only updates of this batch. */
+                batch?: string;
+                /** @description Only updates of batches with this tag. */
+                tag?: string;
+                /** @description Only updates to this state. */
+                state?: components["schemas"]["State"];
+                /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
+                events?: components["schemas"]["ChosenUpdate"][];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The counts. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "counts": {
+                     *         "log.delivered": 9899,
+                     *         "log.failed": 101
+                     *       },
+                     *       "next_cursor": "AQAAAAAAAAABAAAAAAAGSf9Wb5w6hcMyb7Mo",
+                     *       "more": false,
+                     *       "complete_until": "2026-01-31T12:00:02.123457Z"
+                     *     }
+                     */
+                    "application/json": {
+                        /** @description By type, like `log.delivered`. Types without an update are left out. */
+                        counts: {
+                            [key: string]: number;
+                        };
+                    } & components["schemas"]["UpdatesEnd"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listNotices: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the answer before. Without it, the oldest notice that is kept is the first. */
+                cursor?: string;
+                /** @description Only notices with this `at` or a later one. */
+                from?: string;
+                /** @description Only notices with an `at` before this time. */
+                to?: string;
+                /** @description How long to wait if there is no notice, at most 1m. */
+                wait?: string;
+                /** @description Only notices of these types, separated by commas. Default: all. */
+                events?: components["schemas"]["NoticeType"][];
+                /** @description The number of notices; up to 100,000 of NDJSON, where it is also the default. */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The notices. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        notices: components["schemas"]["Notice"][];
                     } & components["schemas"]["UpdatesEnd"];
                     "application/x-ndjson": string;
                 };
@@ -6033,7 +6381,10 @@ export interface operations {
     };
     listEndpoints: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -6063,7 +6414,10 @@ export interface operations {
     };
     createEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6117,7 +6471,10 @@ export interface operations {
     };
     getEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: never;
             path: {
                 /** @description ID of the endpoint. */
@@ -6148,7 +6505,10 @@ export interface operations {
     };
     updateEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6193,7 +6553,10 @@ export interface operations {
     };
     removeEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: never;
             path: {
                 /** @description ID of the endpoint. */
@@ -6222,7 +6585,10 @@ export interface operations {
     };
     endpointAttempts: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: never;
             path: {
                 /** @description ID of the endpoint. */
@@ -6255,7 +6621,10 @@ export interface operations {
     };
     rotateEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6301,7 +6670,10 @@ export interface operations {
     };
     disableEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6349,7 +6721,10 @@ export interface operations {
     };
     enableEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6395,7 +6770,10 @@ export interface operations {
     };
     replayEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -6444,7 +6822,10 @@ export interface operations {
     };
     testEndpoint: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
             header?: {
                 /**
                  * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
@@ -7325,6 +7706,350 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postBatchDone: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postProviderSuspended: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postProviderRecovered: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postFailoverStarted: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postFailoverEnded: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postCheckDifference: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postOutcomeUnknown: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postQuotaNear: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
             };
         };
         responses: {

@@ -2,8 +2,8 @@ import { Webhook } from "standardwebhooks";
 import type { components } from "./schema.js";
 
 type Schemas = components["schemas"];
-/** What is told of one update, or a test. */
-export type Event = Schemas["UpdatePost"] | Schemas["TestPost"];
+/** What is told of one update or, at endpoints of the installation, notice; or a test. */
+export type Event = Schemas["UpdatePost"] | Schemas["NoticePost"] | Schemas["TestPost"];
 
 /**
  * Returns the events of a post to your endpoint, or throws an error unless it was made with the secret of the endpoint

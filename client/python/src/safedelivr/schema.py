@@ -85,6 +85,9 @@ class UpdatesEnd(TypedDict):
     complete_until: NotRequired[str]
 
 
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near']
+
+
 NewBatchForm = TypedDict(
     'NewBatchForm',
     {
@@ -423,7 +426,7 @@ class TestPost(TypedDict, closed=True):
     data: Data
 
 
-UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked']
+UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done']
 
 
 class EndpointAttempt(TypedDict, closed=True):
@@ -812,20 +815,49 @@ class Route(TypedDict, closed=True):
 
 class Update(TypedDict, closed=True):
     """
-    A change of the state of a log, which has a `state`, or an event, which has an `event`.
+    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, or `done` of a batch, which has no `log`.
     """
 
-    log: str
+    log: NotRequired[str]
     id: NotRequired[str]
     number: int
     batch: str
     state: NotRequired[State]
-    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked']]
+    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done']]
     reason: NotRequired[str]
     provider: NotRequired[str]
     at: str
     metadata: NotRequired[Metadata]
     tags: NotRequired[list[str]]
+
+
+class Notice(TypedDict, closed=True):
+    """
+    What operators want to hear of. It is about no single mail.
+    """
+
+    type: NoticeType
+    number: int
+    provider: NotRequired[str]
+    reason: NotRequired[str]
+    why: NotRequired[str]
+    since: NotRequired[str]
+    until: NotRequired[str]
+    count: NotRequired[int]
+    user: NotRequired[str]
+    limit: NotRequired[str]
+    most: NotRequired[int]
+    at: str
+
+
+class NoticePost(TypedDict, closed=True):
+    """
+    A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`.
+    """
+
+    type: NoticeType
+    timestamp: str
+    data: Notice
 
 
 class BatchControlResult(TypedDict, closed=True):
@@ -872,10 +904,13 @@ class UpdatePost(TypedDict, closed=True):
 class BatchPost(TypedDict, closed=True):
     type: Literal['batch']
     timestamp: str
-    data: list[UpdatePost]
+    data: list[UpdatePost | NoticePost]
 
 
-ChosenType: TypeAlias = UpdateType | Literal['all']
+ChosenUpdate: TypeAlias = UpdateType | Literal['all']
+
+
+ChosenType: TypeAlias = UpdateType | NoticeType | Literal['all']
 
 
 class Endpoint(TypedDict, closed=True):
@@ -887,6 +922,7 @@ class Endpoint(TypedDict, closed=True):
     categories: NotRequired[list[str]]
     batch: bool
     ordered: bool
+    format: NotRequired[Literal['slack']]
     header_names: NotRequired[list[str]]
     secret: NotRequired[str]
     state: Literal['active', 'failing', 'disabled']
@@ -1065,6 +1101,7 @@ class NewEndpoint(TypedDict, closed=True):
     categories: NotRequired[list[Category]]
     batch: NotRequired[bool]
     ordered: NotRequired[bool]
+    format: NotRequired[Literal['slack']]
     headers: NotRequired[dict[str, str]]
 
 

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 
 from standardwebhooks import Webhook
 
-from .schema import TestPost, UpdatePost
+from .schema import NoticePost, TestPost, UpdatePost
 
-#: What is told of one update, or a test.
-Event: TypeAlias = UpdatePost | TestPost
+#: What is told of one update or, at endpoints of the installation, notice; or a test.
+Event: TypeAlias = UpdatePost | NoticePost | TestPost
 
 
 def verify(secret: str, headers: Mapping[str, str], body: bytes) -> list[Event]:
