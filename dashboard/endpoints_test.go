@@ -108,4 +108,5 @@ func TestInstallationEndpointPages(t *testing.T) {
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
 	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
 	require.Contains(t, b.post(page+"/remove", nil).text, "operators hear of outages")
+	require.Regexp(t, `added an endpoint(?s).{0,300}`+of[0].ID, b.get("/operations/audit").text)
 }
