@@ -185,9 +185,10 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	}
 	require.Equal(t, 1, reached())
 	boss := Caller{By: "cli:zoe", Operator: true}
-	out, _, err := f.Erase(t.Context(), boss, rs[0].Email, "", "", Repeat{})
-	require.NoError(t, err)
-	require.True(t, out.Done)
+	for out := (Erasure{}); !out.Done; { // a busy machine needs several parts
+		out, _, err = f.Erase(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
+		require.NoError(t, err)
+	}
 	require.NoError(t, f.worker.Sync(t.Context()))
 	require.Zero(t, reached())
 }
