@@ -68,10 +68,11 @@ func hardScenarios() []scenario {
 	}
 }
 
-// soonBack shortens suspensions and the wait for final events, because there are many faults.
+// soonBack shortens suspensions and the wait for final events, because there are many faults: what each of them leaves
+// behind makes the pauses after the next one longer.
 var soonBack = []string{
 	"SAFEDELIVR_TIMES_HOLD=500ms",
-	"SAFEDELIVR_TIMES_BREAKER_OPEN=200ms",
+	"SAFEDELIVR_TIMES_BREAKER_OPEN=20ms",
 	"SAFEDELIVR_TIMES_FINAL_EVENT=20s",
 }
 
