@@ -114,8 +114,13 @@ func TestEventWhileSendingStopsHold(t *testing.T) {
 // provider gets it, even if the outcome of the newest attempt is unknown.
 func TestAcceptedMailIsNotResent(t *testing.T) {
 	t.Parallel()
-	aa, bb := newScripted("aa", always(models.Unknown)), newScripted("bb", always(models.Unknown))
-	cc := newScripted("cc", always(models.Accepted))
+	began, free := make(chan struct{}), make(chan struct{})
+	aa, cc := newScripted("aa", always(models.Unknown)), newScripted("cc", always(models.Accepted))
+	bb := newScripted("bb", func(_ context.Context, c *models.Call) []models.Part {
+		close(began)
+		<-free
+		return part(models.Unknown, c)
+	})
 	r := emptyRig(t, nil, "aa", "bb", "cc")
 	cfg := fast()
 	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
@@ -123,12 +128,16 @@ func TestAcceptedMailIsNotResent(t *testing.T) {
 	b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) {
 		b.Providers, b.OnUnknown = []string{"aa", "bb", "cc"}, models.Resend
 	})
-	require.Eventually(t, func() bool { return bb.count() == 1 }, patience, time.Millisecond)
+	<-began
 	r.event(
 		"aa",
 		b.ID.Log(1),
 		models.Event{ID: "1", Attempt: r.view(b).Tries(1)[0].Attempt, Kind: models.Processed, At: time.Now()},
 	)
+	require.Eventually(t, func() bool {
+		return r.view(b).Tries(1)[0].Verdict == models.VerdictAccepted
+	}, patience, time.Millisecond)
+	close(free)
 	require.Eventually(t, func() bool {
 		return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) > 0 || cc.count() > 0
 	}, patience,
