@@ -119,7 +119,7 @@ type ProviderSuppression struct {
 	// Text is what the provider says.
 	Text string    `json:"text,omitempty"`
 	At   time.Time `json:"at"`
-	// RemovedBy has removed the address from everyone's list; empty: nobody did.
+	// RemovedBy is who removed the address from everyone's list; empty if it was not removed.
 	RemovedBy  string `json:"removed_by,omitempty"`
 	RemovedWhy string `json:"removed_why,omitempty"`
 }

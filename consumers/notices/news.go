@@ -102,7 +102,7 @@ func differenceNews(s *feed.Standing, r *telemetry.Recount) (news []models.Notic
 }
 
 // unknownNews returns what is to be told of unknown outcomes: one notice for each provider that
-// has new ones. What was told of hours before the oldest is forgotten.
+// has new ones. It forgets the counts of hours before the oldest.
 func unknownNews(s *feed.Standing, counts map[string]int64, oldest string) (news []models.Notice) {
 	byProvider := map[string]int64{}
 	for key, n := range counts {
