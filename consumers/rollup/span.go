@@ -133,8 +133,8 @@ func (c *check) span(
 	counted models.Summary,
 	again recount,
 ) (wrong bool, err error) {
-	began := time.Now()
-	changed, last := began, [2]int64{-1, -1}
+	var began, changed time.Time // of the first comparison, and of the first one since the last change
+	last := [2]int64{-1, -1}
 	for {
 		shown, err := c.node(ctx, s)
 		if errors.Is(err, models.ErrDamaged) {
@@ -144,14 +144,18 @@ func (c *check) span(
 		if err != nil || same(&shown, &counted) {
 			return false, err
 		}
+		now := time.Now()
+		if began.IsZero() {
+			began = now
+		}
 		if at := [2]int64{shown.FullVersion(), counted.FullVersion()}; at != last {
-			last, changed = at, time.Now()
+			last, changed = at, now
 		}
 		switch {
-		case time.Since(changed) >= c.o.Settle:
+		case now.Sub(changed) >= c.o.Settle:
 			c.found(Difference{What: string(s.Level), User: s.User, ID: spanID(s), Shown: shown, Counted: counted})
 			return true, nil
-		case time.Since(began) >= maxSettles*c.o.Settle:
+		case now.Sub(began) >= maxSettles*c.o.Settle:
 			return false, nil
 		}
 		select {
