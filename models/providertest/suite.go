@@ -88,7 +88,8 @@ type Answer struct {
 	Three, One models.Class  // Three: of the second recipient; see Others
 	Others     models.Class  // of the first and the third, if it differs
 	Reason     models.Reason // of the second, if it matters
-	RetryIn    time.Duration // of throttled and unavailable, within half a minute; 0: RetryAt is not set
+	RetryIn    time.Duration // of throttled and unavailable: how long after the answer the provider wants to be called
+	RetryAt    time.Time     // the same as a time, in whole seconds; neither is set: the part has no RetryAt
 }
 
 // Run runs the suite.

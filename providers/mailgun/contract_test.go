@@ -314,10 +314,10 @@ func answers() []providertest.Answer {
 	add("domain", 404, says("Domain not found: mg.sender.test"), models.AccountClass, "")
 	add("not found", 404, "404 page not found", models.AccountClass, "")
 	add("too large", 413, says("request size exceeds 52.4MiB limit"), models.RejectedHereClass, models.TooLarge)
-	at := time.Now().Add(10 * time.Minute).UTC()
+	at := time.Now().Add(10 * time.Hour).UTC().Truncate(time.Second)
 	a := add("rate", 429, says("Domain mg.sender.test is not allowed to send: recipient limit exceeded, try again after "+
 		at.Format(time.RFC1123)), models.Throttled, "")
-	a.RetryIn = 10 * time.Minute
+	a.RetryAt = at
 	a = add("rate by header", 429, says("too many"), models.Throttled, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
 	add("rate in the past", 429,
@@ -329,7 +329,7 @@ func answers() []providertest.Answer {
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
 	a = add("unavailable until a time", 503, says("Down for maintenance, try again after "+at.Format(time.RFC1123)),
 		models.Unavailable, "")
-	a.RetryIn = 10 * time.Minute
+	a.RetryAt = at
 	a = add("time-out of the server for a while", 408, "", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "120"}, 2*time.Minute
 	add("unavailable for a year", 503, "<html>", models.Unavailable,

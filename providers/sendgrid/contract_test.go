@@ -331,12 +331,12 @@ func answers() []providertest.Answer {
 	a = add("time-out of the server for a while", 408, "", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "120"}, 2*time.Minute
 	add("too large", 413, "", models.RejectedHereClass, models.TooLarge)
+	reset := time.Now().Add(20 * time.Hour).Truncate(time.Second)
 	add("rate", 429, errorOf("too many requests", "null"), models.Throttled, "")
 	a = add("rate with seconds", 429, errorOf("too many requests", "null"), models.Throttled, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "90"}, 90*time.Second
 	a = add("rate with reset", 429, errorOf("too many requests", "null"), models.Throttled, "")
-	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(),
-		10)}, 20*time.Minute
+	a.Header, a.RetryAt = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10)}, reset
 	add("rate with reset in the past", 429, "", models.Throttled,
 		"").Header = map[string]string{"X-RateLimit-Reset": "1500000000"}
 	add("residency", 451, errorOf("unavailable", "null"), models.AccountClass, "")
@@ -346,8 +346,7 @@ func answers() []providertest.Answer {
 	a = add("unavailable for a while", 503, "no", models.Unavailable, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "600"}, 10*time.Minute
 	a = add("unavailable until a reset", 503, "no", models.Unavailable, "")
-	a.Header, a.RetryIn = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(time.Now().Add(20*time.Minute).Unix(),
-		10)}, 20*time.Minute
+	a.Header, a.RetryAt = map[string]string{"X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10)}, reset
 	add("unavailable for a year", 503, "no", models.Unavailable, "").Header = map[string]string{"Retry-After": "31536000"}
 	add("internal, with a time", 500, "no", models.Unknown, "").Header = map[string]string{"Retry-After": "600"}
 	add("gateway time-out", 504, "", models.Unknown, "")
