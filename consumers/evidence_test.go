@@ -109,7 +109,7 @@ func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
+	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
 	p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
 	r := lookUpRig(t, cfg, p)
 	b := r.batch(3, true, nil)
@@ -142,7 +142,7 @@ func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 func TestResendWaitsForLookup(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = 200*time.Millisecond, 400*time.Millisecond, 50*time.Millisecond
+	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = time.Hour, 400*time.Millisecond, 50*time.Millisecond
 	p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
 	other := newScripted("sg", always(models.Accepted))
 	r := emptyRig(t, nil, "mg", "sg")
@@ -188,7 +188,7 @@ func TestResendWaitsForLookup(t *testing.T) {
 func TestLookupAfterHold(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 300*time.Millisecond
+	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 300*time.Millisecond
 	p := &told{scripted: newScripted("mg", always(models.Unknown))}
 	r := lookUpRig(t, cfg, p)
 	b := r.batch(2, true, nil)
@@ -245,7 +245,7 @@ func TestOutageIsLookedUp(t *testing.T) {
 func TestHangingEventsAPI(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = 200*time.Millisecond, 600*time.Millisecond
+	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
 	hangs := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
 	good := &told{scripted: newScripted("mg-eu", always(models.Unknown))}
 	r := emptyRig(t, nil, "mg", "mg-eu")
