@@ -109,8 +109,13 @@ func plural(n int64, one, many string) string {
 // title keeps UTC.
 func when(t time.Time) template.HTML { return timeTag(t, "2 Jan 2006, 15:04:05 UTC", "full") }
 
-// whenShort is like when, without the year and the seconds.
-func whenShort(t time.Time) template.HTML { return timeTag(t, "2 Jan, 15:04 UTC", "short") }
+// whenShort is like when, without the seconds, and without the year if it is this one.
+func whenShort(t time.Time) template.HTML {
+	if t.UTC().Year() == time.Now().UTC().Year() {
+		return timeTag(t, "2 Jan, 15:04 UTC", "short")
+	}
+	return timeTag(t, "2 Jan 2006, 15:04 UTC", "short")
+}
 
 // whenClock formats the time of day to a tenth of a second.
 func whenClock(t time.Time) template.HTML { return timeTag(t, "15:04:05.0 UTC", "clock") }
@@ -131,13 +136,16 @@ func timeTag(t time.Time, layout, how string) template.HTML {
 	return template.HTML(text) //nolint:gosec // has only formatted times
 }
 
-// dayWords formats a UTC date like 2026-01-31 as Sat 31 Jan.
+// dayWords formats a UTC date like 2026-01-31 as Sat 31 Jan, with the year if it is not this one.
 func dayWords(date string) template.HTML {
 	t, err := time.Parse(time.DateOnly, date)
 	if err != nil {
 		return template.HTML(template.HTMLEscapeString(date)) //nolint:gosec // escaped
 	}
-	return timeTag(t, "Mon 2 Jan", "day")
+	if t.Year() == time.Now().UTC().Year() {
+		return timeTag(t, "Mon 2 Jan", "day")
+	}
+	return timeTag(t, "Mon 2 Jan 2006", "day")
 }
 
 // took formats a duration with about two significant digits.

@@ -8,12 +8,19 @@
   if (root.dataset.get) history.replaceState(null, "", root.dataset.get);
 
   // Times are sent in UTC and shown in the local time zone. The title keeps UTC.
+  const short = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  const day = { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" };
   const formats = {
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
-    short: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" }),
+    short: new Intl.DateTimeFormat(undefined, short),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
-    day: new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" }),
+    day: new Intl.DateTimeFormat(undefined, day),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
+  };
+  // withYear has the formats of times in other years, if they differ.
+  const withYear = {
+    short: new Intl.DateTimeFormat(undefined, { ...short, year: "numeric" }),
+    day: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
   };
   // Numbers are sent with narrow spaces between thousands, which nothing else has, and shown
   // in the format of the reader's language, like times and shares.
@@ -41,8 +48,9 @@
     localNumbers(within);
     for (const t of within.querySelectorAll("time[data-time]")) {
       if (t.dataset.time === "in") countDown(t);
-      const format = formats[t.dataset.time];
-      if (format) t.textContent = format.format(new Date(t.dateTime));
+      const at = new Date(t.dateTime), other = at.getUTCFullYear() !== new Date().getUTCFullYear();
+      const format = (other && withYear[t.dataset.time]) || formats[t.dataset.time];
+      if (format) t.textContent = format.format(at);
     }
   };
 

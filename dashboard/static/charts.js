@@ -1,6 +1,6 @@
 // Charts: an element with data-chart holds a <data> whose value is
 //   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max}
-// bars has a bar per UTC day, steps a bar per step; both are stacked, as is area.
+// bars has a bar per UTC day, or per week where there is no room for that, steps a bar per step; both are stacked, as is area.
 // lines are durations in ms and have a gap where a value is 0; shares are lines in percent, with a
 // gap where a value is negative. Neither is stacked. Steps in which something failed
 // have a mark at the axis. The page has the same
@@ -35,6 +35,22 @@
   // spans are the possible distances of labels of times, in seconds: labels show no fractions.
   const spans = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, ...[1, 2, 3, 5, 7, 14].map((d) => d * 86400)];
 
+  // weeks adds up the days of each week, from Monday to Sunday. ends has the first and the last day of each.
+  const weeks = (spec) => {
+    const x = [], ends = [], series = spec.series.map((s) => ({ ...s, values: [] }));
+    spec.x.forEach((day, i) => {
+      const monday = day - (new Date(day * 1000).getUTCDay() + 6) % 7 * 86400;
+      if (x.at(-1) !== monday) {
+        x.push(monday);
+        ends.push([day, day]);
+        for (const s of series) s.values.push(0);
+      }
+      ends.at(-1)[1] = day;
+      series.forEach((s, k) => { s.values[x.length - 1] += spec.series[k].values[i]; });
+    });
+    return { ...spec, x, ends, series };
+  };
+
   // tip shows the values under the pointer.
   const tip = (host, spec) => {
     const box = document.createElement("div");
@@ -51,7 +67,7 @@
       box.replaceChildren();
       const line = (text) => { const p = document.createElement("div"); p.textContent = text; box.append(p); };
       const at = new Date(spec.x[i] * 1000);
-      line(spec.kind === "bars" ? day.format(at) : spec.step ? moment.format(at) : clock.format(at));
+      line(spec.ends ? day.formatRange(...spec.ends[i].map((s) => new Date(s * 1000))) : spec.kind === "bars" ? day.format(at) : spec.step ? moment.format(at) : clock.format(at));
       for (const s of spec.series) {
         if (spec.kind === "shares") line(`${s.label}: ${s.values[i] < 0 ? "–" : percent.format(s.values[i] / 100)}`);
         else if (spec.kind === "lines") line(`${s.label}: ${s.values[i] ? spell(s.values[i]) : "–"}`);
@@ -103,14 +119,27 @@
     ctx.restore();
   };
 
+  // perWeek says that a bar is a week.
+  const perWeek = (u) => {
+    const ctx = u.ctx, ratio = devicePixelRatio;
+    ctx.save();
+    ctx.fillStyle = token("--ink-2");
+    ctx.font = `${12 * ratio}px ${token("--font")}`;
+    ctx.textAlign = "left";
+    ctx.fillText("per week, from Monday", u.bbox.left, u.bbox.top - 8 * ratio);
+    ctx.restore();
+  };
+
   const draw = (host) => {
     const data = host.querySelector("data");
     if (!data || !window.uPlot) return;
-    const spec = JSON.parse(data.value);
+    let spec = JSON.parse(data.value);
     plots.get(host)?.destroy();
     plots.delete(host);
     for (const old of host.querySelectorAll(".chart-tip")) old.remove();
     if (!spec.x?.length) return;
+    if (spec.kind === "bars" && spec.x.length * 3 > host.clientWidth) spec = weeks(spec);
+    const half = spec.ends ? 302400 : 43200; // of what a bar of days stands for
     const shares = spec.kind === "shares", lines = shares || spec.kind === "lines", steps = spec.kind === "steps";
     const sums = lines ? spec.series.map((s) => s.values.map((v) => (shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
     const order = spec.series.map((_, i) => i).reverse(); // paint the tallest first
@@ -124,9 +153,9 @@
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (s) => (days ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: spark ? [2, 0, 0, 0] : [8, days ? 4 : spec.step ? 16 : 38, 0, 0],
+      padding: spark ? [2, 0, 0, 0] : [spec.ends ? 24 : 8, days ? 4 : spec.step ? 16 : 38, 0, 0],
       scales: {
-        x: { range: (u, min, max) => (days ? [min - 43200, max + 43200] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
+        x: { range: (u, min, max) => (days ? [min - half, max + half] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
         y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * (spec.marks ? 1.2 : 1.08), 1)] },
       },
       axes: spark ? [{ show: false }, { show: false }] : [
@@ -142,7 +171,7 @@
         paths: lines ? uPlot.paths.linear() : days ? uPlot.paths.bars({ size: [0.72, 40], radius: 0.12 }) : steps ? uPlot.paths.bars({ size: [0.8, 40], align: 1 })
           : uPlot.paths.stepped({ align: 1 }),
       }))],
-      hooks: { draw: [marks(spec), failures(spec)], setCursor: [tip(host, spec)] },
+      hooks: { draw: [marks(spec), failures(spec), ...(spec.ends ? [perWeek] : [])], setCursor: [tip(host, spec)] },
     }, [spec.x, ...order.map((i) => sums[i])], host);
     plots.set(host, plot);
     resized.observe(host);
