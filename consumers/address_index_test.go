@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,33 +43,41 @@ func TestFoundByAddress(t *testing.T) {
 	}
 	t.Run("an attempt", func(t *testing.T) {
 		t.Parallel()
-		r := start(t)
-		delivered(3)(t, r, r.batch(3, true, nil))
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t)
+			delivered(3)(t, r, r.batch(3, true, nil))
+		})
 	})
 	t.Run("the ending of a blocked recipient", func(t *testing.T) {
 		t.Parallel()
-		r := start(t)
-		r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
-		b := r.batch(3, true, func(_ *models.Batch, rs []models.Recipient) { rs[0].Email = "a@bad.test" })
-		delivered(2)(t, r, b)
-		require.Equal(t, models.Ending, r.view(b).Entries[0].Kind)
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t)
+			r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
+			b := r.batch(3, true, func(_ *models.Batch, rs []models.Recipient) { rs[0].Email = "a@bad.test" })
+			delivered(2)(t, r, b)
+			require.Equal(t, models.Ending, r.view(b).Entries[0].Kind)
+		})
 	})
 	t.Run("a retry before anything failed", func(t *testing.T) {
 		t.Parallel()
-		r := start(t)
-		b := r.batch(3, false, nil)
-		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-		r.announce(b)
-		delivered(3)(t, r, b)
-		require.Equal(t, models.Release, r.view(b).Entries[0].Kind)
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t)
+			b := r.batch(3, false, nil)
+			r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
+			r.announce(b)
+			delivered(3)(t, r, b)
+			require.Equal(t, models.Release, r.view(b).Entries[0].Kind)
+		})
 	})
 	t.Run("an ending, and a retry", func(t *testing.T) {
 		t.Parallel()
-		r := start(t)
-		b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Millisecond) })
-		require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
-		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-		r.announce(b)
-		delivered(3)(t, r, b)
+		synctest.Test(t, func(t *testing.T) {
+			r := start(t)
+			b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Millisecond) })
+			require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
+			r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
+			r.announce(b)
+			delivered(3)(t, r, b)
+		})
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -65,71 +66,75 @@ func (r *rig) stored(lane models.Lane, due time.Time) *models.Batch {
 // TestBacklogIsRepublished: mail that could not be announced is sent when the broker is back, hours
 // before its next reconcile.
 func TestBacklogIsRepublished(t *testing.T) {
-	p := newScripted("sg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg")
-	b := &leaving{Broker: r.broker}
-	r.broker = b
-	cfg := fast()
-	cfg.Recheck = time.Hour
-	r.engine = r.worker(cfg, p)
-	require.Eventually(
-		t,
-		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
-		patience,
-		10*time.Millisecond,
-		"the backlog of the start is republished",
-	)
+	synctest.Test(t, func(t *testing.T) {
+		p := newScripted("sg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg")
+		b := &leaving{Broker: r.broker}
+		r.broker = b
+		cfg := fast()
+		cfg.Recheck = time.Hour
+		r.engine = r.worker(cfg, p)
+		require.Eventually(
+			t,
+			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
+			patience,
+			10*time.Millisecond,
+			"the backlog of the start is republished",
+		)
 
-	b.away.Store(true)
-	var all []*models.Batch
-	all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // reconciled while the broker is down
-	require.Eventually(
-		t,
-		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return ok },
-		patience,
-		10*time.Millisecond,
-	)
-	for i := range 50 {
-		all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
-	}
-	require.Zero(t, p.count())
-	b.away.Store(false)
-	for _, batch := range all {
-		r.done(batch)
-		require.Equal(t, 1, p.copiesOf(batch.ID.Log(1)))
-	}
-	require.Eventually(
-		t,
-		func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
-		patience,
-		10*time.Millisecond,
-	)
+		b.away.Store(true)
+		var all []*models.Batch
+		all = append(all, r.stored(models.Bulk, time.Now().Add(50*time.Millisecond))) // reconciled while the broker is down
+		require.Eventually(
+			t,
+			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return ok },
+			patience,
+			10*time.Millisecond,
+		)
+		for i := range 50 {
+			all = append(all, r.stored([]models.Lane{models.Urgent, models.Bulk}[i%2], time.Now().Add(cfg.Recheck)))
+		}
+		require.Zero(t, p.count())
+		b.away.Store(false)
+		for _, batch := range all {
+			r.done(batch)
+			require.Equal(t, 1, p.copiesOf(batch.ID.Log(1)))
+		}
+		require.Eventually(
+			t,
+			func() bool { _, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince(); return !ok },
+			patience,
+			10*time.Millisecond,
+		)
+	})
 }
 
 // TestRetryWhileBrokerIsDown: the message of a retry that cannot be published is redelivered.
 func TestRetryWhileBrokerIsDown(t *testing.T) {
-	r := emptyRig(t, nil, "sg", "mg")
-	b := &leaving{Broker: r.broker}
-	r.broker = b
-	cfg := fast()
-	cfg.Recheck = time.Hour
-	refusing := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		b.away.Store(true)
-		return part(models.Unavailable, c)
+	synctest.Test(t, func(t *testing.T) {
+		r := emptyRig(t, nil, "sg", "mg")
+		b := &leaving{Broker: r.broker}
+		r.broker = b
+		cfg := fast()
+		cfg.Recheck = time.Hour
+		refusing := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			b.away.Store(true)
+			return part(models.Unavailable, c)
+		})
+		taking := newScripted("mg", always(models.Accepted))
+		r.engine = r.worker(cfg, refusing, taking)
+		batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
+		require.Eventually(
+			t,
+			func() bool {
+				_, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
+				return ok && refusing.count() > 0
+			},
+			patience,
+			time.Millisecond,
+		)
+		b.away.Store(false)
+		r.done(batch)
+		require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
 	})
-	taking := newScripted("mg", always(models.Accepted))
-	r.engine = r.worker(cfg, refusing, taking)
-	batch := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	require.Eventually(
-		t,
-		func() bool {
-			_, ok := r.engine.dispatch.OutgoingOutage().UnannouncedSince()
-			return ok && refusing.count() > 0
-		},
-		patience,
-		time.Millisecond,
-	)
-	b.away.Store(false)
-	r.done(batch)
-	require.Equal(t, 1, taking.copiesOf(batch.ID.Log(1)))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -101,28 +102,30 @@ func TestCheckRepairs(t *testing.T) {
 // reports no difference then.
 func TestCheckWhileMailFlows(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
-	r.known()
-	flows, over := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(over)
-		for {
-			select {
-			case <-flows:
-				return
-			case <-time.After(2 * time.Millisecond):
-				r.batch(1, true, nil)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+		r.known()
+		flows, over := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			for {
+				select {
+				case <-flows:
+					return
+				case <-time.After(2 * time.Millisecond):
+					r.batch(1, true, nil)
+				}
 			}
-		}
-	}()
-	out, err := r.engine.Check(
-		t.Context(),
-		rollup.CheckOptions{Settle: 300 * time.Millisecond, Found: func(d rollup.Difference) { t.Error(d) }},
-	)
-	close(flows)
-	<-over
-	require.NoError(t, err)
-	require.Zero(t, out.Differences)
+		}()
+		out, err := r.engine.Check(
+			t.Context(),
+			rollup.CheckOptions{Settle: 300 * time.Millisecond, Found: func(d rollup.Difference) { t.Error(d) }},
+		)
+		close(flows)
+		<-over
+		require.NoError(t, err)
+		require.Zero(t, out.Differences)
+	})
 }
 
 // scorched is a store in which the summary of a chunk cannot be read until one with a
@@ -159,36 +162,38 @@ func (s *scorched) PutSummaries(ctx context.Context, sums ...models.ChunkSummary
 // higher version. It counts as repaired only if it can be read then.
 func TestRepairOfUnreadableSummary(t *testing.T) {
 	t.Parallel()
-	s := &scorched{}
-	r := newRig(t, fast(), func(store models.Store) models.Store {
-		s.Store = store
-		return s
-	}, newScripted("sg", always(models.Accepted)))
-	r.known()
-	b := r.batch(4, true, nil)
-	r.done(b)
-	require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
-	r.stop()
-	version := func(s models.Summary) int64 { return s.FullVersion() }
-	check := func() (telemetry.Recount, int) {
-		found := 0
-		out, err := r.engine.Check(
-			t.Context(),
-			rollup.CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(rollup.Difference) { found++ }},
-		)
-		require.NoError(t, err)
-		return out, found
-	}
-	s.chunk, s.version, s.holds = b.ID, version(storedIn(t, r.store, b)), true
-	out, found := check()
-	require.NotZero(t, found)
-	require.Zero(t, out.Repaired, "it still cannot be read")
-	s.holds = false
-	out, found = check()
-	require.NotZero(t, found)
-	require.Equal(t, 1, out.Repaired)
-	_, found = check()
-	require.Zero(t, found)
+	synctest.Test(t, func(t *testing.T) {
+		s := &scorched{}
+		r := newRig(t, fast(), func(store models.Store) models.Store {
+			s.Store = store
+			return s
+		}, newScripted("sg", always(models.Accepted)))
+		r.known()
+		b := r.batch(4, true, nil)
+		r.done(b)
+		require.Eventually(t, func() bool { return r.idle() && r.engine.Pending() == 0 }, patience, 5*time.Millisecond)
+		r.stop()
+		version := func(s models.Summary) int64 { return s.FullVersion() }
+		check := func() (telemetry.Recount, int) {
+			found := 0
+			out, err := r.engine.Check(
+				t.Context(),
+				rollup.CheckOptions{Repair: true, Settle: 50 * time.Millisecond, Found: func(rollup.Difference) { found++ }},
+			)
+			require.NoError(t, err)
+			return out, found
+		}
+		s.chunk, s.version, s.holds = b.ID, version(storedIn(t, r.store, b)), true
+		out, found := check()
+		require.NotZero(t, found)
+		require.Zero(t, out.Repaired, "it still cannot be read")
+		s.holds = false
+		out, found = check()
+		require.NotZero(t, found)
+		require.Equal(t, 1, out.Repaired)
+		_, found = check()
+		require.Zero(t, found)
+	})
 }
 
 // stored returns the stored summary of a batch of one chunk.
@@ -236,62 +241,64 @@ func (p *buggyParser) Parse(body []byte) models.Parsed {
 // and sums, however often the replay is repeated.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	p := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}
-	r := emptyRig(t, nil, "mg")
-	spec := provider.Spec{
-		Adapter: p,
-		Provider: models.Provider{
-			Name:        "mg",
-			Weight:      1,
-			Concurrency: 4,
-			ChunkLimit:  1000,
-			Timeout:     time.Second,
-			Events:      models.EventsWebhook,
-		},
-	}
-	r.engine = r.start(fast(), []provider.Spec{spec})
-	ctx := t.Context()
-	b := r.batch(6, true, nil)
-	r.taken(b)
-	for n := 1; n <= 6; n++ {
-		ev := models.ParsedEvent{
-			Log:   b.ID.Log(n),
-			Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+	synctest.Test(t, func(t *testing.T) {
+		p := &buggyParser{scripted: newScripted("mg", always(models.Accepted))}
+		r := emptyRig(t, nil, "mg")
+		spec := provider.Spec{
+			Adapter: p,
+			Provider: models.Provider{
+				Name:        "mg",
+				Weight:      1,
+				Concurrency: 4,
+				ChunkLimit:  1000,
+				Timeout:     time.Second,
+				Events:      models.EventsWebhook,
+			},
 		}
-		if n%2 == 0 {
-			ev.Event.Kind, ev.Event.Reason, ev.Event.Text = models.Bounced, models.MailboxInvalid, "no such user"
+		r.engine = r.start(fast(), []provider.Spec{spec})
+		ctx := t.Context()
+		b := r.batch(6, true, nil)
+		r.taken(b)
+		for n := 1; n <= 6; n++ {
+			ev := models.ParsedEvent{
+				Log:   b.ID.Log(n),
+				Event: models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+			}
+			if n%2 == 0 {
+				ev.Event.Kind, ev.Event.Reason, ev.Event.Text = models.Bounced, models.MailboxInvalid, "no such user"
+			}
+			body, err := json.Marshal([]models.ParsedEvent{ev})
+			require.NoError(t, err)
+			in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
+			require.NoError(t, r.store.PutInbox(ctx, in))
+			require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
 		}
-		body, err := json.Marshal([]models.ParsedEvent{ev})
-		require.NoError(t, err)
-		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
-		require.NoError(t, r.store.PutInbox(ctx, in))
-		require.NoError(t, r.broker.Publish(ctx, models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
-	}
-	require.EqualValues(t, 6, r.done(b).Summary().Success, "as the buggy parser read it")
-	before := r.view(b)
-	replay := func() events.Replayed {
-		out, err := r.engine.Replay(
-			context.Background(),
-			b.Created().Add(-time.Minute),
-			time.Now().Add(time.Minute),
-			func(events.Replayed) {},
-		)
-		require.NoError(t, err)
-		require.Equal(t, 6, out.Posts)
-		return out
-	}
-	require.Zero(t, replay().Events)
-	require.Equal(t, before.Logs, r.view(b).Logs)
-	require.Equal(t, before.Version, r.view(b).Version, "nothing is written twice")
+		require.EqualValues(t, 6, r.done(b).Summary().Success, "as the buggy parser read it")
+		before := r.view(b)
+		replay := func() events.Replayed {
+			out, err := r.engine.Replay(
+				context.Background(),
+				b.Created().Add(-time.Minute),
+				time.Now().Add(time.Minute),
+				func(events.Replayed) {},
+			)
+			require.NoError(t, err)
+			require.Equal(t, 6, out.Posts)
+			return out
+		}
+		require.Zero(t, replay().Events)
+		require.Equal(t, before.Logs, r.view(b).Logs)
+		require.Equal(t, before.Version, r.view(b).Version, "nothing is written twice")
 
-	p.fixed = true
-	require.EqualValues(t, 3, replay().Events)
-	sum := r.view(b).Summary()
-	require.EqualValues(t, 3, sum.Success)
-	require.EqualValues(t, 3, sum.Reasons[models.MailboxInvalid])
-	after := r.view(b)
-	require.Zero(t, replay().Events)
-	require.Equal(t, after.Logs, r.view(b).Logs)
+		p.fixed = true
+		require.EqualValues(t, 3, replay().Events)
+		sum := r.view(b).Summary()
+		require.EqualValues(t, 3, sum.Success)
+		require.EqualValues(t, 3, sum.Reasons[models.MailboxInvalid])
+		after := r.view(b)
+		require.Zero(t, replay().Events)
+		require.Equal(t, after.Logs, r.view(b).Logs)
+	})
 }
 
 // bereft is a store that has lost recipients of a chunk.
@@ -315,36 +322,38 @@ func (s *bereft) Recipients(ctx context.Context, chunk models.ID) ([]models.Reci
 // they were due to be removed.
 func TestCheckFindsLostRecipients(t *testing.T) {
 	t.Parallel()
-	s := &bereft{}
-	r := newRig(t, fast(), func(store models.Store) models.Store {
-		s.Store = store
-		return s
-	}, newScripted("sg", always(models.Accepted)))
-	r.known()
-	b := r.batch(4, true, nil)
-	r.done(b)
-	check := func(e *Engine) (list []rollup.Difference) {
-		_, err := e.Check(
-			t.Context(),
-			rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }},
-		)
+	synctest.Test(t, func(t *testing.T) {
+		s := &bereft{}
+		r := newRig(t, fast(), func(store models.Store) models.Store {
+			s.Store = store
+			return s
+		}, newScripted("sg", always(models.Accepted)))
+		r.known()
+		b := r.batch(4, true, nil)
+		r.done(b)
+		check := func(e *Engine) (list []rollup.Difference) {
+			_, err := e.Check(
+				t.Context(),
+				rollup.CheckOptions{Settle: 100 * time.Millisecond, Found: func(d rollup.Difference) { list = append(list, d) }},
+			)
+			require.NoError(t, err)
+			return list
+		}
+		require.Eventually(t, func() bool { return len(check(r.engine)) == 0 }, patience, time.Millisecond)
+		s.chunk = b.ID
+		list := check(r.engine)
+		require.Len(t, list, 1)
+		require.Equal(t, "recipients", list[0].What)
+		require.Equal(t, b.ID.String(), list[0].ID)
+		s.left = []models.Recipient{{Email: "u1@x.test"}}
+		require.Len(t, check(r.engine), 1)
+		cfg := fast()
+		cfg.KeepContent = time.Nanosecond
+		later, err := New(r.store, r.broker, nil, cfg)
 		require.NoError(t, err)
-		return list
-	}
-	require.Eventually(t, func() bool { return len(check(r.engine)) == 0 }, patience, time.Millisecond)
-	s.chunk = b.ID
-	list := check(r.engine)
-	require.Len(t, list, 1)
-	require.Equal(t, "recipients", list[0].What)
-	require.Equal(t, b.ID.String(), list[0].ID)
-	s.left = []models.Recipient{{Email: "u1@x.test"}}
-	require.Len(t, check(r.engine), 1)
-	cfg := fast()
-	cfg.KeepContent = time.Nanosecond
-	later, err := New(r.store, r.broker, nil, cfg)
-	require.NoError(t, err)
-	t.Cleanup(later.dispatch.Stop)
-	require.Empty(t, check(later), "they were due to be removed")
+		t.Cleanup(later.dispatch.Stop)
+		require.Empty(t, check(later), "they were due to be removed")
+	})
 }
 
 // TestRepairAfterLostFacts: a summary that was made from more facts than there are is a
@@ -352,47 +361,49 @@ func TestCheckFindsLostRecipients(t *testing.T) {
 // repair are newer.
 func TestRepairAfterLostFacts(t *testing.T) {
 	t.Parallel()
-	mg := newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "mg")
-	r.known()
-	r.withEvents(fast(), mg)
-	b := r.batch(2, true, nil)
-	r.taken(b)
-	require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
-	check := func(repair bool) (list []rollup.Difference) {
-		_, err := r.engine.Check(
-			t.Context(),
-			rollup.CheckOptions{
-				Repair: repair,
-				Settle: 200 * time.Millisecond,
-				Found:  func(d rollup.Difference) { list = append(list, d) },
-			},
-		)
-		require.NoError(t, err)
-		return list
-	}
-	for _, wrong := range []bool{false, true} {
-		lie := r.view(b).Summary()
-		lie.Version += 50
-		if wrong {
-			lie.Success, lie.Queued = 2, 0
+	synctest.Test(t, func(t *testing.T) {
+		mg := newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "mg")
+		r.known()
+		r.withEvents(fast(), mg)
+		b := r.batch(2, true, nil)
+		r.taken(b)
+		require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
+		check := func(repair bool) (list []rollup.Difference) {
+			_, err := r.engine.Check(
+				t.Context(),
+				rollup.CheckOptions{
+					Repair: repair,
+					Settle: 200 * time.Millisecond,
+					Found:  func(d rollup.Difference) { list = append(list, d) },
+				},
+			)
+			require.NoError(t, err)
+			return list
 		}
-		require.NoError(t, r.store.PutSummaries(t.Context(), models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: lie}))
-		list := check(true)
-		require.NotEmpty(t, list)
-		require.Contains(
-			t,
-			list[0].String(),
-			fmt.Sprintf("made from %d entries and facts, but only %d are stored", lie.Version, lie.Version-50),
-		)
-		require.Empty(t, check(false))
-	}
-	for n := range 2 {
-		r.event("mg", b.ID.Log(n+1), models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()})
-	}
-	r.done(b)
-	require.Eventually(t, func() bool {
-		s := storedUntil(t, r.store, b)
-		return s != nil && s.Success == 2
-	}, patience, time.Millisecond)
+		for _, wrong := range []bool{false, true} {
+			lie := r.view(b).Summary()
+			lie.Version += 50
+			if wrong {
+				lie.Success, lie.Queued = 2, 0
+			}
+			require.NoError(t, r.store.PutSummaries(t.Context(), models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: lie}))
+			list := check(true)
+			require.NotEmpty(t, list)
+			require.Contains(
+				t,
+				list[0].String(),
+				fmt.Sprintf("made from %d entries and facts, but only %d are stored", lie.Version, lie.Version-50),
+			)
+			require.Empty(t, check(false))
+		}
+		for n := range 2 {
+			r.event("mg", b.ID.Log(n+1), models.Event{ID: fmt.Sprint(n), Attempt: 1, Kind: models.Delivered, At: time.Now()})
+		}
+		r.done(b)
+		require.Eventually(t, func() bool {
+			s := storedUntil(t, r.store, b)
+			return s != nil && s.Success == 2
+		}, patience, time.Millisecond)
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -73,21 +74,23 @@ func TestEnvelopeMovesAsOne(t *testing.T) {
 	} {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
-			sg, mg := newScripted("sg", always(class)), newScripted("mg", always(models.Accepted))
-			r := emptyRig(t, nil, "sg", "mg")
-			r.withEvents(fast(), sg, mg)
-			b := r.envelope(nil)
-			r.taken(b)
-			require.Equal(t, []string{wholeEnvelope}, mg.shapes())
-			for _, shape := range sg.shapes() {
-				require.Equal(t, wholeEnvelope, shape)
-			}
-			mg.mu.Lock()
-			defer mg.mu.Unlock()
-			for i := range mg.calls[0].Recipients { // all read the values of the address in To
-				vars := mg.calls[0].Recipients[i].Vars
-				require.Equal(t, "A-17 u1@x.test", vars["code"]+" "+vars["email"])
-			}
+			synctest.Test(t, func(t *testing.T) {
+				sg, mg := newScripted("sg", always(class)), newScripted("mg", always(models.Accepted))
+				r := emptyRig(t, nil, "sg", "mg")
+				r.withEvents(fast(), sg, mg)
+				b := r.envelope(nil)
+				r.taken(b)
+				require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+				for _, shape := range sg.shapes() {
+					require.Equal(t, wholeEnvelope, shape)
+				}
+				mg.mu.Lock()
+				defer mg.mu.Unlock()
+				for i := range mg.calls[0].Recipients { // all read the values of the address in To
+					vars := mg.calls[0].Recipients[i].Vars
+					require.Equal(t, "A-17 u1@x.test", vars["code"]+" "+vars["email"])
+				}
+			})
 		})
 	}
 }
@@ -96,29 +99,31 @@ func TestEnvelopeMovesAsOne(t *testing.T) {
 // have one copy.
 func TestBounceOfOneAddress(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	r.withEvents(fast(), sg, mg)
-	b := r.envelope(nil)
-	r.taken(b)
-	r.report("sg", b, 3, models.Blocked, models.PolicyReputation)
-	for _, n := range []int{1, 2, 4} {
-		r.report("sg", b, n, models.Delivered, "")
-	}
-	require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
-	r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: 2, Kind: models.Delivered, At: time.Now()})
-	v := r.done(b)
-	require.Equal(t, []string{wholeEnvelope}, sg.shapes())
-	require.Equal(t, []string{":u3"}, mg.shapes())
-	require.Equal(t, "A-17", mg.calls[0].Recipients[0].Vars["code"], "the content is the same")
-	for n := 1; n <= 4; n++ {
-		s := v.Status(n)
-		require.Equal(t, models.Success, s.State)
-		require.Equal(t, 1, s.Copies)
-		require.Equal(t, n == 3, s.Attempts == 2)
-	}
-	require.Contains(t, v.Entries[1].Because, "sent to this address alone")
-	require.False(t, v.Entries[1].Together)
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		r.withEvents(fast(), sg, mg)
+		b := r.envelope(nil)
+		r.taken(b)
+		r.report("sg", b, 3, models.Blocked, models.PolicyReputation)
+		for _, n := range []int{1, 2, 4} {
+			r.report("sg", b, n, models.Delivered, "")
+		}
+		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+		r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: 2, Kind: models.Delivered, At: time.Now()})
+		v := r.done(b)
+		require.Equal(t, []string{wholeEnvelope}, sg.shapes())
+		require.Equal(t, []string{":u3"}, mg.shapes())
+		require.Equal(t, "A-17", mg.calls[0].Recipients[0].Vars["code"], "the content is the same")
+		for n := 1; n <= 4; n++ {
+			s := v.Status(n)
+			require.Equal(t, models.Success, s.State)
+			require.Equal(t, 1, s.Copies)
+			require.Equal(t, n == 3, s.Attempts == 2)
+		}
+		require.Contains(t, v.Entries[1].Because, "sent to this address alone")
+		require.False(t, v.Entries[1].Together)
+	})
 }
 
 // TestEnvelopeWithUnknownOutcome: the outcome is unknown for all addresses. Without evidence they are held, or sent
@@ -138,33 +143,35 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cfg := fast()
-			cfg.EvidenceWindow, cfg.FinalEventWait = 300*time.Millisecond, time.Second
-			sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
-			r := emptyRig(t, nil, "sg", "mg")
-			b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = c.policy })
-			if c.evidence {
-				cfg.EvidenceWindow = time.Second
-			}
-			r.withEvents(cfg, sg, mg)
-			require.Eventually(t, func() bool { return len(r.view(b).Entries) > 0 }, patience, time.Millisecond)
-			if c.evidence {
-				r.report("sg", b, 2, models.Delivered, "")
-			}
-			if c.calls > 0 {
-				r.taken(b)
-				require.Equal(t, []string{wholeEnvelope}, mg.shapes())
-				return
-			}
-			v := r.done(b)
-			require.Zero(t, mg.count())
-			for n := 1; n <= 4; n++ {
-				if s := v.Status(n); c.evidence && n == 2 {
-					require.Equal(t, models.Success, s.State)
-				} else {
-					require.Equal(t, c.reason, s.Reason, "recipient %d", n)
+			synctest.Test(t, func(t *testing.T) {
+				cfg := fast()
+				cfg.EvidenceWindow, cfg.FinalEventWait = 300*time.Millisecond, time.Second
+				sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
+				r := emptyRig(t, nil, "sg", "mg")
+				b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = c.policy })
+				if c.evidence {
+					cfg.EvidenceWindow = time.Second
 				}
-			}
+				r.withEvents(cfg, sg, mg)
+				require.Eventually(t, func() bool { return len(r.view(b).Entries) > 0 }, patience, time.Millisecond)
+				if c.evidence {
+					r.report("sg", b, 2, models.Delivered, "")
+				}
+				if c.calls > 0 {
+					r.taken(b)
+					require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+					return
+				}
+				v := r.done(b)
+				require.Zero(t, mg.count())
+				for n := 1; n <= 4; n++ {
+					if s := v.Status(n); c.evidence && n == 2 {
+						require.Equal(t, models.Success, s.State)
+					} else {
+						require.Equal(t, c.reason, s.Reason, "recipient %d", n)
+					}
+				}
+			})
 		})
 	}
 }
@@ -194,41 +201,43 @@ func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
 		for n, want := range map[int]string{1: "", 2: "to:u1 cc:u3 bcc:u4", 4: "to:u1 cc:u2 cc:u3"} {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				t.Parallel()
-				sg := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
-					all := call.Numbers()
-					if bad := models.SetOf(n); c.before == nil && all.Has(n) {
-						return []models.Part{
-							{Class: models.RejectedRecipient, Recipients: bad, Reason: models.MailboxInvalid},
-							{Class: models.Split, Recipients: all.Minus(bad)},
+				synctest.Test(t, func(t *testing.T) {
+					sg := newScripted("sg", func(_ context.Context, call *models.Call) []models.Part {
+						all := call.Numbers()
+						if bad := models.SetOf(n); c.before == nil && all.Has(n) {
+							return []models.Part{
+								{Class: models.RejectedRecipient, Recipients: bad, Reason: models.MailboxInvalid},
+								{Class: models.Split, Recipients: all.Minus(bad)},
+							}
 						}
+						return part(models.Accepted, call)
+					})
+					mg := newScripted("mg", always(models.Accepted))
+					r := emptyRig(t, nil, "sg", "mg")
+					r.withEvents(fast(), sg, mg)
+					if c.before != nil {
+						c.before(r, n)
 					}
-					return part(models.Accepted, call)
+					b := r.envelope(func(_ *models.Batch, rs []models.Recipient) {
+						if name == "blocked" {
+							rs[n-1].Email = fmt.Sprintf("u%d@d%d.test", n, n)
+						}
+					})
+					if want == "" {
+						v := r.done(b)
+						for k := 2; k <= 4; k++ {
+							require.Equal(t, models.ToFailed, v.Status(k).Reason)
+						}
+					} else {
+						require.Eventually(t, func() bool { return r.view(b).Taken() }, patience, 5*time.Millisecond)
+						require.Equal(t, want, sg.shapes()[sg.count()-1])
+					}
+					require.Equal(t, c.reason, r.view(b).Status(n).Reason)
+					require.Zero(t, mg.count())
+					for _, shape := range sg.shapes()[:max(0, sg.count()-1)] {
+						require.Equal(t, wholeEnvelope, shape)
+					}
 				})
-				mg := newScripted("mg", always(models.Accepted))
-				r := emptyRig(t, nil, "sg", "mg")
-				r.withEvents(fast(), sg, mg)
-				if c.before != nil {
-					c.before(r, n)
-				}
-				b := r.envelope(func(_ *models.Batch, rs []models.Recipient) {
-					if name == "blocked" {
-						rs[n-1].Email = fmt.Sprintf("u%d@d%d.test", n, n)
-					}
-				})
-				if want == "" {
-					v := r.done(b)
-					for k := 2; k <= 4; k++ {
-						require.Equal(t, models.ToFailed, v.Status(k).Reason)
-					}
-				} else {
-					require.Eventually(t, func() bool { return r.view(b).Taken() }, patience, 5*time.Millisecond)
-					require.Equal(t, want, sg.shapes()[sg.count()-1])
-				}
-				require.Equal(t, c.reason, r.view(b).Status(n).Reason)
-				require.Zero(t, mg.count())
-				for _, shape := range sg.shapes()[:max(0, sg.count()-1)] {
-					require.Equal(t, wholeEnvelope, shape)
-				}
 			})
 		}
 	}
@@ -238,86 +247,92 @@ func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
 // address in To cannot get it, that does not change.
 func TestReleaseOfOneAddress(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.EvidenceWindow = 50 * time.Millisecond
-	sg := newScripted("sg", always(models.Unknown))
-	r := emptyRig(t, nil, "sg")
-	r.withEvents(cfg, sg)
-	b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
-	r.done(b)
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
-	r.announce(b)
-	require.Eventually(t, func() bool { return sg.count() == 2 }, patience, time.Millisecond)
-	require.Equal(t, []string{wholeEnvelope, ":u2"}, sg.shapes())
-
-	e := models.NewSuppression("u1@x.test", models.Manual, models.FromAPI, time.Now())
-	require.NoError(t, r.engine.suppressions.Add(t.Context(), r.user, e))
-	b = r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
-	r.done(b)
-	for _, log := range []models.ID{b.ID.Log(2), {}} { // one of them, then all
-		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Log: log})
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.EvidenceWindow = 50 * time.Millisecond
+		sg := newScripted("sg", always(models.Unknown))
+		r := emptyRig(t, nil, "sg")
+		r.withEvents(cfg, sg)
+		b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
+		r.done(b)
+		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
 		r.announce(b)
-		before := len(r.view(b).Entries)
-		require.Eventually(t, func() bool { return len(r.view(b).Entries) > before }, patience, time.Millisecond)
-		v := r.done(b)
-		require.Equal(t, models.Suppressed, v.Status(1).Reason)
-		require.Equal(t, models.ToFailed, v.Status(2).Reason)
-	}
-	require.Equal(t, 2, sg.count())
+		require.Eventually(t, func() bool { return sg.count() == 2 }, patience, time.Millisecond)
+		require.Equal(t, []string{wholeEnvelope, ":u2"}, sg.shapes())
+
+		e := models.NewSuppression("u1@x.test", models.Manual, models.FromAPI, time.Now())
+		require.NoError(t, r.engine.suppressions.Add(t.Context(), r.user, e))
+		b = r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = nil })
+		r.done(b)
+		for _, log := range []models.ID{b.ID.Log(2), {}} { // one of them, then all
+			r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Log: log})
+			r.announce(b)
+			before := len(r.view(b).Entries)
+			require.Eventually(t, func() bool { return len(r.view(b).Entries) > before }, patience, time.Millisecond)
+			v := r.done(b)
+			require.Equal(t, models.Suppressed, v.Status(1).Reason)
+			require.Equal(t, models.ToFailed, v.Status(2).Reason)
+		}
+		require.Equal(t, 2, sg.count())
+	})
 }
 
 // TestEnvelopeIsNotDivided: a provider whose calls have fewer addresses is not used.
 func TestEnvelopeIsNotDivided(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	r.engine = r.start(fast(), []provider.Spec{
-		{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
-			Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
-		{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
-			Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		r.engine = r.start(fast(), []provider.Spec{
+			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
+				Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
+				Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+		})
+		b := r.envelope(nil)
+		r.done(b)
+		require.Zero(t, sg.count())
+		require.Equal(t, []string{wholeEnvelope}, mg.shapes())
 	})
-	b := r.envelope(nil)
-	r.done(b)
-	require.Zero(t, sg.count())
-	require.Equal(t, []string{wholeEnvelope}, mg.shapes())
 }
 
 // TestErasedAddressOfEnvelope: an erased address is left out of mail that was not sent. Without the address in To none
 // gets it, and of mail that was sent, nothing is sent again, because the values were erased with the address.
 func TestErasedAddressOfEnvelope(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	r.withEvents(fast(), sg, mg)
-	waiting := func(erased string) *models.Batch {
-		r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
-		b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
-		r.erase(b, erased)
-		r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
-		r.announce(b)
-		return b
-	}
-	b := waiting("u3@x.test")
-	r.taken(b)
-	require.Equal(t, []string{"to:u1 cc:u2 bcc:u4"}, sg.shapes())
-	require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		r.withEvents(fast(), sg, mg)
+		waiting := func(erased string) *models.Batch {
+			r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
+			b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
+			r.erase(b, erased)
+			r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
+			r.announce(b)
+			return b
+		}
+		b := waiting("u3@x.test")
+		r.taken(b)
+		require.Equal(t, []string{"to:u1 cc:u2 bcc:u4"}, sg.shapes())
+		require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
 
-	v := r.done(waiting("u1@x.test"))
-	require.Equal(
-		t,
-		[]models.Reason{models.Erased, models.ToFailed},
-		[]models.Reason{v.Status(1).Reason, v.Status(4).Reason},
-	)
+		v := r.done(waiting("u1@x.test"))
+		require.Equal(
+			t,
+			[]models.Reason{models.Erased, models.ToFailed},
+			[]models.Reason{v.Status(1).Reason, v.Status(4).Reason},
+		)
 
-	b = r.envelope(nil)
-	r.taken(b)
-	r.erase(b, "u1@x.test")
-	r.report("sg", b, 2, models.Blocked, models.PolicyReputation)
-	r.report("sg", b, 1, models.Delivered, "") // its address is unknown now, and the only one that is
-	require.Eventually(t, func() bool {
-		v := r.view(b)
-		return v.Status(2).Reason == models.Erased && v.Status(1).State == models.Success
-	}, patience, 5*time.Millisecond)
-	require.Zero(t, mg.count())
+		b = r.envelope(nil)
+		r.taken(b)
+		r.erase(b, "u1@x.test")
+		r.report("sg", b, 2, models.Blocked, models.PolicyReputation)
+		r.report("sg", b, 1, models.Delivered, "") // its address is unknown now, and the only one that is
+		require.Eventually(t, func() bool {
+			v := r.view(b)
+			return v.Status(2).Reason == models.Erased && v.Status(1).State == models.Success
+		}, patience, 5*time.Millisecond)
+		require.Zero(t, mg.count())
+	})
 }

@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,65 +23,71 @@ func (r *rig) erase(b *models.Batch, address string) {
 // rest of its chunk is sent. No retry or release sends it later.
 func TestErasedMailIsNotSent(t *testing.T) {
 	t.Parallel()
-	p := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, p)
-	r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"}) // the agenda may begin with the batch
-	b := r.batch(4, false, nil)
-	r.erase(b, "U2@x.test")
-	r.erase(b, "u3@x.test")
-	r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
-	r.announce(b)
-	v := r.done(b)
-	for n, want := range map[int]models.State{1: models.Success, 2: models.Failed, 3: models.Failed, 4: models.Success} {
-		require.Equal(t, want, v.Status(n).State, n)
-	}
-	require.Equal(t, models.Erased, v.Status(2).Reason)
-	calls := p.count()
-	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-	r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(3)})
-	r.announce(b)
-	require.Eventually(t, func() bool { return r.idle() && r.view(b).Summary().Queued == 0 }, patience, 5*time.Millisecond)
-	require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
-	require.Equal(t, calls, p.count())
+	synctest.Test(t, func(t *testing.T) {
+		p := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, p)
+		r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"}) // the agenda may begin with the batch
+		b := r.batch(4, false, nil)
+		r.erase(b, "U2@x.test")
+		r.erase(b, "u3@x.test")
+		r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
+		r.announce(b)
+		v := r.done(b)
+		for n, want := range map[int]models.State{1: models.Success, 2: models.Failed, 3: models.Failed, 4: models.Success} {
+			require.Equal(t, want, v.Status(n).State, n)
+		}
+		require.Equal(t, models.Erased, v.Status(2).Reason)
+		calls := p.count()
+		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
+		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(3)})
+		r.announce(b)
+		require.Eventually(t, func() bool { return r.idle() && r.view(b).Summary().Queued == 0 }, patience, 5*time.Millisecond)
+		require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
+		require.Equal(t, calls, p.count())
+	})
 }
 
 // TestReleaseSkipsErasedMail: mail that had ended before its address was erased keeps state and
 // timeline, whatever commands come later.
 func TestReleaseSkipsErasedMail(t *testing.T) {
 	t.Parallel()
-	p := newScripted("sg", always(models.RejectedHereClass))
-	r := newRig(t, fast(), nil, p)
-	b := r.batch(2, true, nil)
-	before := *r.done(b).Status(1)
-	require.Equal(t, models.Failed, before.State)
-	r.erase(b, "u1@x.test")
-	r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
-	r.announce(b)
-	require.Eventually(t, func() bool { return r.view(b).Status(2).Attempts == 2 }, patience, 5*time.Millisecond)
-	v := r.done(b)
-	require.Equal(t, before.Reason, v.Status(1).Reason)
-	require.Equal(t, before.Attempts, v.Status(1).Attempts)
+	synctest.Test(t, func(t *testing.T) {
+		p := newScripted("sg", always(models.RejectedHereClass))
+		r := newRig(t, fast(), nil, p)
+		b := r.batch(2, true, nil)
+		before := *r.done(b).Status(1)
+		require.Equal(t, models.Failed, before.State)
+		r.erase(b, "u1@x.test")
+		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
+		r.announce(b)
+		require.Eventually(t, func() bool { return r.view(b).Status(2).Attempts == 2 }, patience, 5*time.Millisecond)
+		v := r.done(b)
+		require.Equal(t, before.Reason, v.Status(1).Reason)
+		require.Equal(t, before.Attempts, v.Status(1).Attempts)
+	})
 }
 
 // TestErasedWhileInMemory: a worker does not send recipients that it has kept in memory since
 // their batch was accepted, if an address was erased since.
 func TestErasedWhileInMemory(t *testing.T) {
 	t.Parallel()
-	p := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, p)
-	var to []models.Recipient
-	b := r.batch(2, false, func(b *models.Batch, rs []models.Recipient) {
-		b.ExpiresAt, to = time.Now().Add(time.Hour), rs
+	synctest.Test(t, func(t *testing.T) {
+		p := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, p)
+		var to []models.Recipient
+		b := r.batch(2, false, func(b *models.Batch, rs []models.Recipient) {
+			b.ExpiresAt, to = time.Now().Add(time.Hour), rs
+		})
+		kept := append([]models.Recipient{}, to...)
+		r.engine.Accepted(b, models.Chunk{ID: b.ID, Recipients: kept})
+		r.erase(b, "u1@x.test")
+		require.NoError(
+			t,
+			r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}),
+		)
+		v := r.done(b)
+		require.Equal(t, models.Erased, v.Status(1).Reason)
+		require.Equal(t, models.Success, v.Status(2).State)
+		require.Zero(t, p.copiesOf(b.ID.Log(1)))
 	})
-	kept := append([]models.Recipient{}, to...)
-	r.engine.Accepted(b, models.Chunk{ID: b.ID, Recipients: kept})
-	r.erase(b, "u1@x.test")
-	require.NoError(
-		t,
-		r.broker.Publish(context.Background(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}),
-	)
-	v := r.done(b)
-	require.Equal(t, models.Erased, v.Status(1).Reason)
-	require.Equal(t, models.Success, v.Status(2).State)
-	require.Zero(t, p.copiesOf(b.ID.Log(1)))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -108,33 +109,35 @@ func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
 // Mail about which it finds nothing is held when its evidence window has expired.
 func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
-	p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
-	r := lookUpRig(t, cfg, p)
-	b := r.batch(3, true, nil)
-	require.Eventually(
-		t,
-		func() bool { return p.queries() > 0 },
-		patience,
-		5*time.Millisecond,
-		"it is queried when the window expires",
-	)
-	require.EqualValues(t, 3, r.view(b).Summary().Queued, "while the provider cannot be queried, nothing is ended")
-	made := r.view(b).Status(1).Last.Attempt // on a busy machine the first attempt may have passed its start-by
-	p.tell(b.ID.Log(1), made, models.Delivered, time.Now())
-	p.tell(b.ID.Log(2), made, models.Processed, time.Now())
-	p.mu.Lock()
-	p.down = false
-	p.mu.Unlock()
-	require.Eventually(t, func() bool {
-		s := r.view(b).Summary()
-		return s.Success == 1 && s.Failed == 1
-	}, patience, 20*time.Millisecond)
-	v := r.view(b)
-	require.Equal(t, models.VerdictAccepted, v.Status(2).Last.Verdict)
-	require.Equal(t, models.OutcomeUnknown, v.Status(3).Reason)
-	require.Equal(t, 1, p.count())
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
+		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
+		r := lookUpRig(t, cfg, p)
+		b := r.batch(3, true, nil)
+		require.Eventually(
+			t,
+			func() bool { return p.queries() > 0 },
+			patience,
+			5*time.Millisecond,
+			"it is queried when the window expires",
+		)
+		require.EqualValues(t, 3, r.view(b).Summary().Queued, "while the provider cannot be queried, nothing is ended")
+		made := r.view(b).Status(1).Last.Attempt
+		p.tell(b.ID.Log(1), made, models.Delivered, time.Now())
+		p.tell(b.ID.Log(2), made, models.Processed, time.Now())
+		p.mu.Lock()
+		p.down = false
+		p.mu.Unlock()
+		require.Eventually(t, func() bool {
+			s := r.view(b).Summary()
+			return s.Success == 1 && s.Failed == 1
+		}, patience, 20*time.Millisecond)
+		v := r.view(b)
+		require.Equal(t, models.VerdictAccepted, v.Status(2).Last.Verdict)
+		require.Equal(t, models.OutcomeUnknown, v.Status(3).Reason)
+		require.Equal(t, 1, p.count())
+	})
 }
 
 // TestResendWaitsForLookup: a second copy is sent only after the provider that may have the
@@ -187,17 +190,19 @@ func TestResendWaitsForLookup(t *testing.T) {
 // held meanwhile.
 func TestLookupAfterHold(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 300*time.Millisecond
-	p := &told{scripted: newScripted("mg", always(models.Unknown))}
-	r := lookUpRig(t, cfg, p)
-	b := r.batch(2, true, nil)
-	require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
-	at := time.Now()
-	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
-	r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
-	require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
-	require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 300*time.Millisecond
+		p := &told{scripted: newScripted("mg", always(models.Unknown))}
+		r := lookUpRig(t, cfg, p)
+		b := r.batch(2, true, nil)
+		require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
+		at := time.Now()
+		p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
+		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+		require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
+		require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
+	})
 }
 
 // outage stores an outage of the webhook receiver under the name o.
@@ -226,17 +231,19 @@ func (r *rig) outages() map[string]telemetry.Outage {
 // are found.
 func TestOutageIsLookedUp(t *testing.T) {
 	t.Parallel()
-	p := &told{scripted: newScripted("mg", always(models.Accepted))}
-	r := lookUpRig(t, fast(), p)
-	b := r.batch(4, true, nil)
-	r.taken(b)
-	at := time.Now()
-	for n := 1; n <= 4; n++ {
-		p.tell(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
-	}
-	r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
-	require.EqualValues(t, 4, r.done(b).Summary().Success)
-	require.Eventually(t, func() bool { return r.outages()["o"].Asked == 1 }, patience, 5*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		r := lookUpRig(t, fast(), p)
+		b := r.batch(4, true, nil)
+		r.taken(b)
+		at := time.Now()
+		for n := 1; n <= 4; n++ {
+			p.tell(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
+		}
+		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+		require.EqualValues(t, 4, r.done(b).Summary().Success)
+		require.Eventually(t, func() bool { return r.outages()["o"].Asked == 1 }, patience, 5*time.Millisecond)
+	})
 }
 
 // TestHangingEventsAPI: a provider whose events API hangs or is down does not delay the
@@ -244,109 +251,115 @@ func TestOutageIsLookedUp(t *testing.T) {
 // outage when it is back.
 func TestHangingEventsAPI(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
-	hangs := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
-	good := &told{scripted: newScripted("mg-eu", always(models.Unknown))}
-	r := emptyRig(t, nil, "mg", "mg-eu")
-	spec := func(p *told) provider.Spec {
-		return provider.Spec{
-			Adapter: p,
-			Provider: models.Provider{
-				Name:        p.name,
-				Weight:      1,
-				Concurrency: 4,
-				ChunkLimit:  1000,
-				Timeout:     100 * time.Millisecond,
-				Events:      models.EventsWebhook,
-			},
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
+		hangs := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
+		good := &told{scripted: newScripted("mg-eu", always(models.Unknown))}
+		r := emptyRig(t, nil, "mg", "mg-eu")
+		spec := func(p *told) provider.Spec {
+			return provider.Spec{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        p.name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     100 * time.Millisecond,
+					Events:      models.EventsWebhook,
+				},
+			}
 		}
-	}
-	r.engine = r.start(cfg, []provider.Spec{spec(hangs), spec(good)})
-	through := func(name string) func(*models.Batch, []models.Recipient) {
-		return func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{name} }
-	}
-	held, ended := r.batch(2, true, through("mg")), r.batch(2, true, through("mg-eu"))
-	require.Eventually(t, func() bool { return hangs.queries() > 0 }, patience, 5*time.Millisecond)
-	require.Equal(t, models.OutcomeUnknown, r.done(ended).Status(1).Reason)
-	require.EqualValues(t, 2, r.view(held).Summary().Queued)
+		r.engine = r.start(cfg, []provider.Spec{spec(hangs), spec(good)})
+		through := func(name string) func(*models.Batch, []models.Recipient) {
+			return func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{name} }
+		}
+		held, ended := r.batch(2, true, through("mg")), r.batch(2, true, through("mg-eu"))
+		require.Eventually(t, func() bool { return hangs.queries() > 0 }, patience, 5*time.Millisecond)
+		require.Equal(t, models.OutcomeUnknown, r.done(ended).Status(1).Reason)
+		require.EqualValues(t, 2, r.view(held).Summary().Queued)
 
-	hangs.mu.Lock()
-	hangs.hangs, hangs.down = false, true // the query that hangs continues to
-	hangs.mu.Unlock()
-	at := time.Now()
-	r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
-	require.Eventually(
-		t,
-		func() bool { return r.outages()["o"].Asked == 1 && r.outages()["o@mg"].Provider == "mg" },
-		patience,
-		5*time.Millisecond,
-	)
-	require.Zero(t, r.outages()["o@mg"].Asked)
-	hangs.mu.Lock()
-	hangs.down = false
-	hangs.mu.Unlock()
-	require.Eventually(t, func() bool { return r.outages()["o@mg"].Asked == 1 }, patience, 5*time.Millisecond)
-	require.Equal(t, 1, r.outages()["o"].Asked)
+		hangs.mu.Lock()
+		hangs.hangs, hangs.down = false, true // the query that hangs continues to
+		hangs.mu.Unlock()
+		at := time.Now()
+		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
+		require.Eventually(
+			t,
+			func() bool { return r.outages()["o"].Asked == 1 && r.outages()["o@mg"].Provider == "mg" },
+			patience,
+			5*time.Millisecond,
+		)
+		require.Zero(t, r.outages()["o@mg"].Asked)
+		hangs.mu.Lock()
+		hangs.down = false
+		hangs.mu.Unlock()
+		require.Eventually(t, func() bool { return r.outages()["o@mg"].Asked == 1 }, patience, 5*time.Millisecond)
+		require.Equal(t, 1, r.outages()["o"].Asked)
+	})
 }
 
 // TestOutagesShareQuery: overlapping outages, as a process leaves them that is killed again
 // and again, share a query.
 func TestOutagesShareQuery(t *testing.T) {
 	t.Parallel()
-	p := &told{scripted: newScripted("mg", always(models.Accepted))}
-	r := emptyRig(t, nil, "mg")
-	at := time.Now().Add(-time.Second)
-	for i := range 50 {
-		raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
+	synctest.Test(t, func(t *testing.T) {
+		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		r := emptyRig(t, nil, "mg")
+		at := time.Now().Add(-time.Second)
+		for i := range 50 {
+			raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
+			require.NoError(t, err)
+			require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("o", i), raw, time.Hour))
+		}
+		// An outage that ended 5 minutes ago is due for the third time, and not for the fourth.
+		raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-5 * time.Minute), Asked: 2})
 		require.NoError(t, err)
-		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("o", i), raw, time.Hour))
-	}
-	// An outage that ended 5 minutes ago is due for the third time, and not for the fourth.
-	raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-5 * time.Minute), Asked: 2})
-	require.NoError(t, err)
-	require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
-	r.start(
-		fast(),
-		[]provider.Spec{
-			{
-				Adapter: p,
-				Provider: models.Provider{
-					Name:        "mg",
-					Weight:      1,
-					Concurrency: 4,
-					ChunkLimit:  1000,
-					Timeout:     time.Second,
-					Events:      models.EventsWebhook,
+		require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, "before", raw, time.Hour))
+		r.start(
+			fast(),
+			[]provider.Spec{
+				{
+					Adapter: p,
+					Provider: models.Provider{
+						Name:        "mg",
+						Weight:      1,
+						Concurrency: 4,
+						ChunkLimit:  1000,
+						Timeout:     time.Second,
+						Events:      models.EventsWebhook,
+					},
 				},
 			},
-		},
-	)
-	require.Eventually(t, func() bool {
-		all := r.outages()
-		for name, o := range all {
-			if want := map[bool]int{true: 3, false: 1}[name == "before"]; o.Asked != want {
-				return false
+		)
+		require.Eventually(t, func() bool {
+			all := r.outages()
+			for name, o := range all {
+				if want := map[bool]int{true: 3, false: 1}[name == "before"]; o.Asked != want {
+					return false
+				}
 			}
-		}
-		return len(all) == 51
-	}, patience, 5*time.Millisecond)
-	require.Equal(t, 2, p.queries())
+			return len(all) == 51
+		}, patience, 5*time.Millisecond)
+		require.Equal(t, 2, p.queries())
+	})
 }
 
 // TestNoFinalEventIsLookedUpFirst: before accepted mail ends because no final event
 // arrived, its provider is queried.
 func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.FinalEventWait = 300 * time.Millisecond
-	p := &told{scripted: newScripted("mg", always(models.Accepted))}
-	r := lookUpRig(t, cfg, p)
-	b := r.batch(2, false, nil)
-	p.tell(b.ID.Log(2), 1, models.Delivered, time.Now().Add(10*time.Millisecond))
-	r.announce(b)
-	v := r.done(b)
-	require.Equal(t, models.NoFinalEvent, v.Status(1).Reason)
-	require.Equal(t, models.Success, v.Status(2).State)
-	require.Equal(t, 1, p.count())
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.FinalEventWait = 300 * time.Millisecond
+		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		r := lookUpRig(t, cfg, p)
+		b := r.batch(2, false, nil)
+		p.tell(b.ID.Log(2), 1, models.Delivered, time.Now().Add(10*time.Millisecond))
+		r.announce(b)
+		v := r.done(b)
+		require.Equal(t, models.NoFinalEvent, v.Status(1).Reason)
+		require.Equal(t, models.Success, v.Status(2).State)
+		require.Equal(t, 1, p.count())
+	})
 }

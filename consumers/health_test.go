@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -94,13 +95,15 @@ func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 // Mail that waited for a slot does not go to a provider that was suspended meanwhile.
 func TestSuspendedWhileMailWaits(t *testing.T) {
 	t.Parallel()
-	r, p, b, open := waiting(t)
-	rejectKey(r.engine.providers.Get("sg").Health)
-	open()
-	r.looked(b)
-	r.looked(b) // again, after it was planned
-	require.EqualValues(t, 3, r.view(b).Summary().Untried)
-	require.Equal(t, 3, p.count())
+	synctest.Test(t, func(t *testing.T) {
+		r, p, b, open := waiting(t)
+		rejectKey(r.engine.providers.Get("sg").Health)
+		open()
+		r.looked(b)
+		r.looked(b) // again, after it was planned
+		require.EqualValues(t, 3, r.view(b).Summary().Untried)
+		require.Equal(t, 3, p.count())
+	})
 }
 
 // Workers store when calls of a provider failed, while they do and afterwards.
@@ -126,7 +129,7 @@ func TestFailedCallsAreStored(t *testing.T) {
 				}
 			}
 			return false
-		}, 20*time.Second, 10*time.Millisecond)
+		}, patience, 10*time.Millisecond)
 	}
 	b := r.batch(1, true, nil)
 	stored(func(c telemetry.FailedCalls) bool { return c.Calls > 0 && c.To.IsZero() })

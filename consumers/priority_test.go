@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,15 +13,17 @@ import (
 // TestUrgentMailIsNoted: a worker that sends urgent mail notes it, so that low-priority
 // work yields. It does not run in parallel, because the other tests send urgent mail.
 func TestUrgentMailIsNoted(t *testing.T) {
-	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
-	send := func(lane models.Lane) {
-		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = lane }))
-	}
-	require.Eventually(t, func() bool { return !r.engine.cfg.Priority.UrgentLately() }, patience, time.Millisecond)
-	send(models.Bulk)
-	require.False(t, r.engine.cfg.Priority.UrgentLately())
-	require.Eventually(t, func() bool {
-		send(models.Urgent)
-		return r.engine.cfg.Priority.UrgentLately()
-	}, patience, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+		send := func(lane models.Lane) {
+			r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = lane }))
+		}
+		require.Eventually(t, func() bool { return !r.engine.cfg.Priority.UrgentLately() }, patience, time.Millisecond)
+		send(models.Bulk)
+		require.False(t, r.engine.cfg.Priority.UrgentLately())
+		require.Eventually(t, func() bool {
+			send(models.Urgent)
+			return r.engine.cfg.Priority.UrgentLately()
+		}, patience, time.Millisecond)
+	})
 }

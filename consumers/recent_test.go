@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,25 +48,27 @@ func (r *rig) accepted(n int) *models.Batch {
 // of the store.
 func TestAcceptedBatchIsNotRead(t *testing.T) {
 	t.Parallel()
-	counted := &reads{}
-	before := make(chan int64, 1)
-	p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		before <- counted.n.Load()
-		return part(models.Accepted, c)
-	})
-	cfg := fast()
-	cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // only the dispatcher reads
-	r := newRig(t, cfg, func(s models.Store) models.Store { counted.Store = s; return counted }, p)
-	b := r.accepted(2)
-	counted.n.Store(0)
-	require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
-	require.Zero(t, <-before)
-	r.done(b)
+	synctest.Test(t, func(t *testing.T) {
+		counted := &reads{}
+		before := make(chan int64, 1)
+		p := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			before <- counted.n.Load()
+			return part(models.Accepted, c)
+		})
+		cfg := fast()
+		cfg.Recheck, cfg.Renewal = time.Minute, time.Minute // only the dispatcher reads
+		r := newRig(t, cfg, func(s models.Store) models.Store { counted.Store = s; return counted }, p)
+		b := r.accepted(2)
+		counted.n.Store(0)
+		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
+		require.Zero(t, <-before)
+		r.done(b)
 
-	unknown := r.batch(2, true, nil)
-	require.NotZero(t, <-before, "this one is not known")
-	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
-	require.Eventually(t, func() bool { return p.copiesOf(unknown.ID.Log(2)) == 1 }, patience, 5*time.Millisecond)
+		unknown := r.batch(2, true, nil)
+		require.NotZero(t, <-before, "this one is not known")
+		require.Equal(t, 1, p.copiesOf(b.ID.Log(1)))
+		require.Eventually(t, func() bool { return p.copiesOf(unknown.ID.Log(2)) == 1 }, patience, 5*time.Millisecond)
+	})
 }
 
 // conflicts is a store that counts the appends that conflict.
@@ -86,76 +89,80 @@ func (s *conflicts) Append(ctx context.Context, chunk models.ID, entry models.En
 // than the process that has just accepted it.
 func TestAcceptedBatchOfQuickerWorker(t *testing.T) {
 	t.Parallel()
-	p, lost := newScripted("sg", always(models.Accepted)), &conflicts{}
-	r := emptyRig(t, func(s models.Store) models.Store { lost.Store = s; return lost }, "sg")
-	cfg := fast()
-	cfg.Sole = true // so that each has all slots
-	one := func() *Engine {
-		e, err := New(
-			r.store,
-			r.broker,
-			[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
-				Timeout: time.Second, Events: models.EventsNone}}},
-			cfg,
-		)
-		require.NoError(t, err)
-		return e
-	}
-	other := one()
-	r.engine = one()
-	b := r.accepted(1)
-	m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
-	require.Equal(t, models.Done(), other.dispatch.HandleBatch(t.Context(), m))
-	require.NoError(t, other.Flush(t.Context()))
-	sent := stored(t, r, b)
-	require.EqualValues(t, 1, sent.Success, "%+v", sent)
+	synctest.Test(t, func(t *testing.T) {
+		p, lost := newScripted("sg", always(models.Accepted)), &conflicts{}
+		r := emptyRig(t, func(s models.Store) models.Store { lost.Store = s; return lost }, "sg")
+		cfg := fast()
+		cfg.Sole = true // so that each has all slots
+		one := func() *Engine {
+			e, err := New(
+				r.store,
+				r.broker,
+				[]provider.Spec{{Adapter: p, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 1000,
+					Timeout: time.Second, Events: models.EventsNone}}},
+				cfg,
+			)
+			require.NoError(t, err)
+			return e
+		}
+		other := one()
+		r.engine = one()
+		b := r.accepted(1)
+		m := models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}
+		require.Equal(t, models.Done(), other.dispatch.HandleBatch(t.Context(), m))
+		require.NoError(t, other.Flush(t.Context()))
+		sent := stored(t, r, b)
+		require.EqualValues(t, 1, sent.Success, "%+v", sent)
 
-	require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), m))
-	require.EqualValues(t, 1, lost.n.Load(), "its ledger was expected to be empty")
-	require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
-	require.NoError(t, r.engine.Flush(t.Context()))
-	require.Equal(t, sent, stored(t, r, b))
+		require.Equal(t, models.Done(), r.engine.dispatch.HandleBatch(t.Context(), m))
+		require.EqualValues(t, 1, lost.n.Load(), "its ledger was expected to be empty")
+		require.Equal(t, 1, p.copiesOf(b.ID.Log(1)), "not sent again")
+		require.NoError(t, r.engine.Flush(t.Context()))
+		require.Equal(t, sent, stored(t, r, b))
+	})
 }
 
 // TestSummaryOfEmptyLedger: the summary of a batch without entries is stored without a read, and
 // never replaces a newer one.
 func TestSummaryOfEmptyLedger(t *testing.T) {
 	t.Parallel()
-	counted := &reads{}
-	r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
-	e, err := New(
-		r.store,
-		r.broker,
-		[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}},
-		fast(),
-	)
-	require.NoError(t, err)
-	b := r.batch(3, false, nil)
-	untouched, err := e.dispatch.Load(t.Context(), b.ID)
-	require.NoError(t, err)
-	counted.n.Store(0)
-	e.rollup.MarkChunk(untouched)
-	require.NoError(t, e.Flush(t.Context()))
-	require.Zero(t, counted.n.Load())
-	first := stored(t, r, b)
-	require.Equal(t, models.Summary{Accepted: 3, Queued: 3, Untried: 3}, first)
+	synctest.Test(t, func(t *testing.T) {
+		counted := &reads{}
+		r := emptyRig(t, func(s models.Store) models.Store { counted.Store = s; return counted }, "sg")
+		e, err := New(
+			r.store,
+			r.broker,
+			[]provider.Spec{{Adapter: newScripted("sg", nil), Provider: models.Provider{Name: "sg", Weight: 1}}},
+			fast(),
+		)
+		require.NoError(t, err)
+		b := r.batch(3, false, nil)
+		untouched, err := e.dispatch.Load(t.Context(), b.ID)
+		require.NoError(t, err)
+		counted.n.Store(0)
+		e.rollup.MarkChunk(untouched)
+		require.NoError(t, e.Flush(t.Context()))
+		require.Zero(t, counted.n.Load())
+		first := stored(t, r, b)
+		require.Equal(t, models.Summary{Accepted: 3, Queued: 3, Untried: 3}, first)
 
-	entry := models.Entry{
-		Number:     1,
-		Token:      models.NewToken(),
-		Kind:       models.Ending,
-		At:         time.Now().UTC(),
-		Recipients: models.SetOf(2),
-		Reason:     models.Expired,
-	}
-	require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
-	e.rollup.MarkChunk(untouched) // read before the entry
-	e.rollup.Mark(b.User, b.ID)
-	e.rollup.MarkChunk(untouched)
-	require.NoError(t, e.Flush(t.Context()))
-	ended := stored(t, r, b)
-	require.EqualValues(t, 1, ended.Failed)
-	e.rollup.MarkChunk(untouched)
-	require.NoError(t, e.Flush(t.Context()))
-	require.Equal(t, ended, stored(t, r, b), "the newer one stays")
+		entry := models.Entry{
+			Number:     1,
+			Token:      models.NewToken(),
+			Kind:       models.Ending,
+			At:         time.Now().UTC(),
+			Recipients: models.SetOf(2),
+			Reason:     models.Expired,
+		}
+		require.NoError(t, r.store.Append(t.Context(), b.ID, entry))
+		e.rollup.MarkChunk(untouched) // read before the entry
+		e.rollup.Mark(b.User, b.ID)
+		e.rollup.MarkChunk(untouched)
+		require.NoError(t, e.Flush(t.Context()))
+		ended := stored(t, r, b)
+		require.EqualValues(t, 1, ended.Failed)
+		e.rollup.MarkChunk(untouched)
+		require.NoError(t, e.Flush(t.Context()))
+		require.Equal(t, ended, stored(t, r, b), "the newer one stays")
+	})
 }

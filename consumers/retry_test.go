@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,126 +19,137 @@ func TestRetryingEnds(t *testing.T) {
 	t.Parallel()
 	t.Run("no provider left", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(
-			t,
-			fast(),
-			nil,
-			newScripted("sg", always(models.RejectedHereClass)),
-			newScripted("mg", always(models.RejectedHereClass)),
-		)
-		v := r.done(r.batch(3, true, nil))
-		require.Equal(t, models.NoProviderLeft, v.Status(3).EndedBy)
-		require.Equal(t, 2, v.Status(3).Attempts)
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(
+				t,
+				fast(),
+				nil,
+				newScripted("sg", always(models.RejectedHereClass)),
+				newScripted("mg", always(models.RejectedHereClass)),
+			)
+			v := r.done(r.batch(3, true, nil))
+			require.Equal(t, models.NoProviderLeft, v.Status(3).EndedBy)
+			require.Equal(t, 2, v.Status(3).Attempts)
+		})
 	})
 	t.Run("retries used up", func(t *testing.T) {
 		t.Parallel()
-		cfg := fast()
-		cfg.MaxRetries = 3
-		sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
-		r := newRig(t, cfg, nil, sg, mg)
-		v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
-		require.Equal(t, models.RetriesUsedUp, v.Status(1).EndedBy)
-		require.Equal(t, 4, v.Status(1).Attempts)
-		require.Equal(t, 3, mg.count())
+		synctest.Test(t, func(t *testing.T) {
+			cfg := fast()
+			cfg.MaxRetries = 3
+			sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
+			r := newRig(t, cfg, nil, sg, mg)
+			v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
+			require.Equal(t, models.RetriesUsedUp, v.Status(1).EndedBy)
+			require.Equal(t, 4, v.Status(1).Attempts)
+			require.Equal(t, 3, mg.count())
+		})
 	})
 	t.Run("not while all providers are unavailable", func(t *testing.T) {
 		t.Parallel()
-		cfg := fast()
-		cfg.MaxRetries = 3
-		var back atomic.Bool
-		away := func(class models.Class) *scripted {
-			return newScripted(string(class), func(_ context.Context, c *models.Call) []models.Part {
-				if back.Load() {
-					return part(models.Accepted, c)
-				}
-				return part(class, c)
-			})
-		}
-		one, two := away(models.Unavailable), away(models.Throttled)
-		r := newRig(t, cfg, nil, one, two)
-		b := r.batch(3, true, nil)
-		require.Eventually(
-			t,
-			func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries },
-			patience,
-			time.Millisecond,
-		)
-		require.EqualValues(t, 3, r.view(b).Summary().Queued)
-		back.Store(true)
-		require.EqualValues(t, 3, r.done(b).Summary().Success)
+		synctest.Test(t, func(t *testing.T) {
+			cfg := fast()
+			cfg.MaxRetries = 3
+			var back atomic.Bool
+			away := func(class models.Class) *scripted {
+				return newScripted(string(class), func(_ context.Context, c *models.Call) []models.Part {
+					if back.Load() {
+						return part(models.Accepted, c)
+					}
+					return part(class, c)
+				})
+			}
+			one, two := away(models.Unavailable), away(models.Throttled)
+			r := newRig(t, cfg, nil, one, two)
+			b := r.batch(3, true, nil)
+			require.Eventually(
+				t,
+				func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries },
+				patience,
+				time.Millisecond,
+			)
+			require.EqualValues(t, 3, r.view(b).Summary().Queued)
+			back.Store(true)
+			require.EqualValues(t, 3, r.done(b).Summary().Success)
+		})
 	})
 	t.Run("retries are off", func(t *testing.T) {
 		t.Parallel()
-		cfg := fast()
-		cfg.MaxRetries = 0
-		r := newRig(t, cfg, nil, newScripted("sg", always(models.Unavailable)))
-		require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).EndedBy)
+		synctest.Test(t, func(t *testing.T) {
+			cfg := fast()
+			cfg.MaxRetries = 0
+			r := newRig(t, cfg, nil, newScripted("sg", always(models.Unavailable)))
+			require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).EndedBy)
+		})
 	})
 	t.Run("success", func(t *testing.T) {
 		t.Parallel()
-		var n atomic.Int64
-		sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-			if n.Add(1) < 4 {
-				return part(models.Throttled, c)
-			}
-			return part(models.Accepted, c)
+		synctest.Test(t, func(t *testing.T) {
+			var n atomic.Int64
+			sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+				if n.Add(1) < 4 {
+					return part(models.Throttled, c)
+				}
+				return part(models.Accepted, c)
+			})
+			r := newRig(t, fast(), nil, sg)
+			require.Equal(t, models.Success, r.done(r.batch(3, true, nil)).Status(1).State)
+			require.Equal(t, 4, sg.count())
 		})
-		r := newRig(t, fast(), nil, sg)
-		require.Equal(t, models.Success, r.done(r.batch(3, true, nil)).Status(1).State)
-		require.Equal(t, 4, sg.count())
 	})
 }
 
 // TestExpiredMailEnds: mail that no provider takes ends when it expires.
 func TestExpiredMailEnds(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fast(), nil, newScripted("sg", always(models.AccountClass)))
-	v := r.done(
-		r.batch(
-			2,
-			true,
-			func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(400 * time.Millisecond) },
-		),
-	)
-	require.Equal(t, models.Expired, v.Status(1).Reason)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fast(), nil, newScripted("sg", always(models.AccountClass)))
+		v := r.done(
+			r.batch(
+				2,
+				true,
+				func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(400 * time.Millisecond) },
+			),
+		)
+		require.Equal(t, models.Expired, v.Status(1).Reason)
+	})
 }
 
 // TestExpiryWhileWaitingForSlot: mail that waits for a provider's slot until it expires has
 // passed is not handed over.
 func TestExpiryWhileWaitingForSlot(t *testing.T) {
 	t.Parallel()
-	hold := make(chan struct{})
-	sg := newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-		}
-		return part(models.Accepted, c)
-	})
-	r := emptyRig(t, nil, "sg")
-	r.engine = r.start(
-		fast(),
-		[]provider.Spec{
-			{
-				Adapter: sg,
-				Provider: models.Provider{
-					Name:        "sg",
-					Weight:      1,
-					Concurrency: 1,
-					ChunkLimit:  1000,
-					Timeout:     patience,
-					Events:      models.EventsNone,
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		sg := newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
+			select {
+			case <-hold:
+			case <-ctx.Done():
+			}
+			return part(models.Accepted, c)
+		})
+		r := emptyRig(t, nil, "sg")
+		r.engine = r.start(
+			fast(),
+			[]provider.Spec{
+				{
+					Adapter: sg,
+					Provider: models.Provider{
+						Name:        "sg",
+						Weight:      1,
+						Concurrency: 1,
+						ChunkLimit:  1000,
+						Timeout:     patience,
+						Events:      models.EventsNone,
+					},
 				},
 			},
-		},
-	)
-	first := r.batch(1, true, nil)
-	require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
-	// On a busy machine it may expire before the mail waits for the slot. Then the
-	// test is repeated with a later expiry.
-	var late *models.Batch
-	for soon := 500 * time.Millisecond; ; soon *= 2 {
-		late = r.batch(2, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(soon) })
+		)
+		first := r.batch(1, true, nil)
+		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
+		late := r.batch(2, false, func(b *models.Batch, _ []models.Recipient) {
+			b.ExpiresAt = time.Now().Add(500 * time.Millisecond)
+		})
 		require.Equal(t, models.Bulk, late.Lane)
 		require.NoError(
 			t,
@@ -146,18 +158,12 @@ func TestExpiryWhileWaitingForSlot(t *testing.T) {
 				models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: late.ID, Lane: late.Lane},
 			),
 		)
-		waits := false
-		require.Eventually(t, func() bool {
-			waits = waits || r.inLine("sg", models.Bulk)
-			return waits || r.view(late).Summary().Failed > 0
-		}, patience, time.Millisecond)
-		if waits {
-			break
-		}
-	}
-	require.Eventually(t, func() bool { return time.Now().After(late.ExpiresAt) }, patience, time.Millisecond)
-	close(hold)
-	require.Equal(t, models.Success, r.done(first).Status(1).State)
-	require.Equal(t, models.Expired, r.done(late).Status(2).Reason)
-	require.Equal(t, 1, sg.count())
+		require.Eventually(t, func() bool { return r.inLine("sg", models.Bulk) }, patience, time.Millisecond)
+		require.True(t, time.Now().Before(late.ExpiresAt))
+		require.Eventually(t, func() bool { return time.Now().After(late.ExpiresAt) }, patience, time.Millisecond)
+		close(hold)
+		require.Equal(t, models.Success, r.done(first).Status(1).State)
+		require.Equal(t, models.Expired, r.done(late).Status(2).Reason)
+		require.Equal(t, 1, sg.count())
+	})
 }

@@ -16,13 +16,21 @@ import (
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain uses the compression of stored forms once: it makes channels at its first use, and those of
+// one synctest bubble cannot be used in another one.
+func TestMain(m *testing.M) {
+	if _, err := codec.Unpack(codec.Pack(make([]byte, 1<<10))); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // patience is how long a test waits for something that should happen soon.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // scripted is a provider with answers of the test.
 type scripted struct {

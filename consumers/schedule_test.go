@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -14,41 +15,45 @@ import (
 // is without another announcement.
 func TestScheduledMailLeavesInTime(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, sg)
-	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
-		b.DeliverAt = time.Now().Add(700 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		sg := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, sg)
+		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
+			b.DeliverAt = time.Now().Add(700 * time.Millisecond)
+		})
+		v := r.done(b)
+		require.Equal(t, models.Success, v.Status(1).State)
+		require.Equal(t, 1, sg.count())
+		require.False(t, v.Entries[0].At.Before(b.DeliverAt.Truncate(time.Millisecond)))
 	})
-	v := r.done(b)
-	require.Equal(t, models.Success, v.Status(1).State)
-	require.Equal(t, 1, sg.count())
-	require.False(t, v.Entries[0].At.Before(b.DeliverAt.Truncate(time.Millisecond)))
 }
 
 // TestCancelledBeforeItsTime: a batch that is cancelled before its time ends at once and is not sent at its time. A
 // stopped one is not sent either, until it is resumed.
 func TestCancelledBeforeItsTime(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, sg)
-	soon := time.Now().Add(time.Second)
-	scheduled := func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = soon }
-	stopped := r.batch(1, true, scheduled)
-	r.order(models.Command{Kind: models.StopBatch, Batch: stopped.ID})
-	cancelled := r.batch(
-		1,
-		true,
-		func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = time.Now().Add(24 * time.Hour) },
-	)
-	r.order(models.Command{Kind: models.CancelBatch, Batch: cancelled.ID})
-	require.NoError(t, r.broker.Publish(context.Background(),
-		models.Message{Kind: models.BatchMessage, ID: cancelled.ID, Lane: cancelled.Lane}))
-	require.Equal(t, models.Cancelled, r.done(cancelled).Status(1).State)
+	synctest.Test(t, func(t *testing.T) {
+		sg := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, sg)
+		soon := time.Now().Add(time.Second)
+		scheduled := func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = soon }
+		stopped := r.batch(1, true, scheduled)
+		r.order(models.Command{Kind: models.StopBatch, Batch: stopped.ID})
+		cancelled := r.batch(
+			1,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = time.Now().Add(24 * time.Hour) },
+		)
+		r.order(models.Command{Kind: models.CancelBatch, Batch: cancelled.ID})
+		require.NoError(t, r.broker.Publish(context.Background(),
+			models.Message{Kind: models.BatchMessage, ID: cancelled.ID, Lane: cancelled.Lane}))
+		require.Equal(t, models.Cancelled, r.done(cancelled).Status(1).State)
 
-	sent := r.batch(1, true, scheduled)
-	r.done(sent)
-	require.Equal(t, models.Queued, r.view(stopped).Status(1).State)
-	r.order(models.Command{Kind: models.ResumeBatch, Batch: stopped.ID})
-	require.Equal(t, models.Success, r.done(stopped).Status(1).State)
-	require.Equal(t, 2, sg.count())
+		sent := r.batch(1, true, scheduled)
+		r.done(sent)
+		require.Equal(t, models.Queued, r.view(stopped).Status(1).State)
+		r.order(models.Command{Kind: models.ResumeBatch, Batch: stopped.ID})
+		require.Equal(t, models.Success, r.done(stopped).Status(1).State)
+		require.Equal(t, 2, sg.count())
+	})
 }

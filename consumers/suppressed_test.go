@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,72 +26,74 @@ func (r *rig) entriesOf(address string) []models.Suppression {
 // next mail is not sent to these addresses, through no provider, and another user's is.
 func TestEventsSuppress(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	var specs []provider.Spec
-	for _, p := range []*scripted{sg, mg} {
-		specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
-			Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
-	}
-	r.engine = r.start(fast(), specs)
-	report := func(log models.ID, kind models.EventKind, reason models.Reason, guess bool) {
-		ev := models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: reason, At: time.Now(), Guess: guess}
-		r.event("sg", log, ev)
-	}
-	send := func(user, category string) *models.Batch {
-		return r.batch(6, true, func(b *models.Batch, _ []models.Recipient) {
-			b.User, b.Category, b.Providers = user, category, []string{"sg", "mg"}
-		})
-	}
-	first := send(r.user, "news")
-	r.taken(first)
-	at := time.Now()
-	report(first.ID.Log(1), models.Bounced, models.MailboxInvalid, false)
-	report(first.ID.Log(2), models.Complained, "", false)
-	for _, token := range []string{"a", "b"} { // reported twice
-		ev := models.Event{ID: "u", Attempt: 1, Kind: models.Unsubscribed, At: at}
-		r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg",
-			Posts: []models.Post{postOf(t, token, first.ID.Log(3), ev)}})
-	}
-	report(first.ID.Log(4), models.Bounced, models.MailboxFull, false)
-	report(first.ID.Log(5), models.Bounced, models.MailboxInvalid, true)
-	report(first.ID.Log(6), models.Delivered, "", false)
-	want := []models.SuppressionReason{models.HardBounce, models.Complaint, models.Unsubscribe}
-	require.Eventually(t, func() bool {
-		return r.idle() && len(r.entriesOf("u1@x.test"))+len(r.entriesOf("u2@x.test"))+len(r.entriesOf("u3@x.test")) == 3
-	}, patience, 5*time.Millisecond)
-	for i, reason := range want {
-		e := r.entriesOf(fmt.Sprintf("u%d@x.test", i+1))[0]
-		require.Equal(t, reason, e.Reason)
-		require.Equal(t, models.FromEvent, e.Origin)
-		require.Equal(t, first.ID.Log(i+1), e.Log)
-		require.Equal(t, reason == models.Unsubscribe, e.Category == "news")
-	}
-	require.Empty(t, r.entriesOf("u4@x.test"), "a full mailbox may be emptied")
-	require.Empty(t, r.entriesOf("u5@x.test"), "a guess")
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		var specs []provider.Spec
+		for _, p := range []*scripted{sg, mg} {
+			specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
+				Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
+		}
+		r.engine = r.start(fast(), specs)
+		report := func(log models.ID, kind models.EventKind, reason models.Reason, guess bool) {
+			ev := models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: reason, At: time.Now(), Guess: guess}
+			r.event("sg", log, ev)
+		}
+		send := func(user, category string) *models.Batch {
+			return r.batch(6, true, func(b *models.Batch, _ []models.Recipient) {
+				b.User, b.Category, b.Providers = user, category, []string{"sg", "mg"}
+			})
+		}
+		first := send(r.user, "news")
+		r.taken(first)
+		at := time.Now()
+		report(first.ID.Log(1), models.Bounced, models.MailboxInvalid, false)
+		report(first.ID.Log(2), models.Complained, "", false)
+		for _, token := range []string{"a", "b"} { // reported twice
+			ev := models.Event{ID: "u", Attempt: 1, Kind: models.Unsubscribed, At: at}
+			r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg",
+				Posts: []models.Post{postOf(t, token, first.ID.Log(3), ev)}})
+		}
+		report(first.ID.Log(4), models.Bounced, models.MailboxFull, false)
+		report(first.ID.Log(5), models.Bounced, models.MailboxInvalid, true)
+		report(first.ID.Log(6), models.Delivered, "", false)
+		want := []models.SuppressionReason{models.HardBounce, models.Complaint, models.Unsubscribe}
+		require.Eventually(t, func() bool {
+			return r.idle() && len(r.entriesOf("u1@x.test"))+len(r.entriesOf("u2@x.test"))+len(r.entriesOf("u3@x.test")) == 3
+		}, patience, 5*time.Millisecond)
+		for i, reason := range want {
+			e := r.entriesOf(fmt.Sprintf("u%d@x.test", i+1))[0]
+			require.Equal(t, reason, e.Reason)
+			require.Equal(t, models.FromEvent, e.Origin)
+			require.Equal(t, first.ID.Log(i+1), e.Log)
+			require.Equal(t, reason == models.Unsubscribe, e.Category == "news")
+		}
+		require.Empty(t, r.entriesOf("u4@x.test"), "a full mailbox may be emptied")
+		require.Empty(t, r.entriesOf("u5@x.test"), "a guess")
 
-	sentTo := func(b *models.Batch) (out []int) {
-		for n := range b.Recipients {
-			if sg.copiesOf(b.ID.Log(n+1))+mg.copiesOf(b.ID.Log(n+1)) > 0 {
-				out = append(out, n+1)
+		sentTo := func(b *models.Batch) (out []int) {
+			for n := range b.Recipients {
+				if sg.copiesOf(b.ID.Log(n+1))+mg.copiesOf(b.ID.Log(n+1)) > 0 {
+					out = append(out, n+1)
+				}
 			}
+			return out
 		}
-		return out
-	}
-	for category, suppressed := range map[string][]int{"news": {1, 2, 3}, "": {1, 2}} {
-		b := send(r.user, category)
+		for category, suppressed := range map[string][]int{"news": {1, 2, 3}, "": {1, 2}} {
+			b := send(r.user, category)
+			r.taken(b)
+			for n := range b.Recipients {
+				if s := r.view(b).Status(n + 1); slices.Contains(suppressed, n+1) {
+					require.Equal(t, models.Suppressed, s.Reason)
+					require.Equal(t, models.Failed, s.State)
+					require.Contains(t, s.Detail, want[n].Words())
+				}
+			}
+			require.Len(t, sentTo(b), 6-len(suppressed))
+			require.NotContains(t, sentTo(b), suppressed[0])
+		}
+		b := send(models.NewUserID(), "news")
 		r.taken(b)
-		for n := range b.Recipients {
-			if s := r.view(b).Status(n + 1); slices.Contains(suppressed, n+1) {
-				require.Equal(t, models.Suppressed, s.Reason)
-				require.Equal(t, models.Failed, s.State)
-				require.Contains(t, s.Detail, want[n].Words())
-			}
-		}
-		require.Len(t, sentTo(b), 6-len(suppressed))
-		require.NotContains(t, sentTo(b), suppressed[0])
-	}
-	b := send(models.NewUserID(), "news")
-	r.taken(b)
-	require.Len(t, sentTo(b), 6)
+		require.Len(t, sentTo(b), 6)
+	})
 }

@@ -38,7 +38,7 @@ type Rollup struct {
 	mu     sync.Mutex
 	marked map[models.ID]*mark
 	work   map[models.ID]*mark // chunks that are being renewed
-	one    sync.Mutex          // held by Flush
+	one    chan struct{}       // holds a value while Flush works
 }
 
 // mark says that the summary of a chunk has to be renewed.
@@ -112,6 +112,7 @@ func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) 
 		feed:     feed.NewWriter(store),
 		onRound:  onRound,
 		marked:   map[models.ID]*mark{},
+		one:      make(chan struct{}, 1),
 	}
 }
 
@@ -177,10 +178,14 @@ func (s *Rollup) Run(ctx context.Context) {
 	}
 }
 
-// Flush renews the summaries that are marked when it begins.
+// Flush renews the summaries that are marked when it begins, after another Flush that runs.
 func (s *Rollup) Flush(ctx context.Context) error {
-	s.one.Lock()
-	defer s.one.Unlock()
+	select {
+	case s.one <- struct{}{}:
+		defer func() { <-s.one }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	work := s.marked
 	s.marked, s.work = map[models.ID]*mark{}, work
