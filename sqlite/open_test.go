@@ -362,7 +362,7 @@ func TestSweepDropsEndedLeases(t *testing.T) {
 	require.Eventually(t, func() bool {
 		require.NoError(t, s.Sweep(t.Context(), time.Now(), RetentionOptions{}))
 		return len(s.leases.held) == 1
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 }
 
 // Only the owner can read the database, also if an earlier process left it open to others.
