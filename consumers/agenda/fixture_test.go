@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 )
 
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // idleAdapter is an adapter that is never called.
 type idleAdapter struct{ models.Adapter }

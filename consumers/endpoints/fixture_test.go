@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // fixture is a store with a feed of one user.
 type fixture struct {

@@ -18,7 +18,7 @@ import (
 type Open func(t *testing.T, providers ...string) models.Broker
 
 // patience bounds the wait for a state. Only a failing test waits that long.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // Run runs the suite.
 func Run(t *testing.T, open Open) {

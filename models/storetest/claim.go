@@ -90,5 +90,5 @@ func testClaimExpires(t *testing.T, s models.Store) {
 		fresh := models.Claim{ID: models.NewBatchID(now()), Hash: "new", At: now()}
 		got, err := s.Claim(ctx, key, fresh, time.Hour)
 		return err == nil && got.Hash == "new" && got.Answer == nil
-	}, 30*time.Second, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 }

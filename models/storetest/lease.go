@@ -27,16 +27,16 @@ func testLease(t *testing.T, s models.Store) {
 		require.NoError(t, err)
 		return ok
 	}
-	require.True(t, lease(name, "a", time.Minute))
-	require.False(t, lease(name, "b", time.Minute))
-	require.True(t, lease(name, "a", time.Minute), "renewed")
-	require.True(t, lease(name+"x", "b", time.Minute), "another lease")
+	require.True(t, lease(name, "a", time.Hour))
+	require.False(t, lease(name, "b", time.Hour))
+	require.True(t, lease(name, "a", time.Hour), "renewed")
+	require.True(t, lease(name+"x", "b", time.Hour), "another lease")
 	lease(name, "b", 0) // not b's to give up
-	require.False(t, lease(name, "b", time.Minute))
+	require.False(t, lease(name, "b", time.Hour))
 	lease(name, "a", 0)
 	lease(name, "a", 0)
-	require.True(t, lease(name, "b", time.Minute), "given up, so taken at once")
-	require.False(t, lease(name, "a", time.Minute))
+	require.True(t, lease(name, "b", time.Hour), "given up, so taken at once")
+	require.False(t, lease(name, "a", time.Hour))
 	lease(name, "b", 0)
 }
 
@@ -45,7 +45,7 @@ func testLeaseRace(t *testing.T, s models.Store) {
 	held := make([]bool, 12)
 	allNil(t, together(len(held), func(i int) (err error) {
 		return settled(t.Context(), func() error {
-			held[i], err = s.Lease(t.Context(), name, fmt.Sprint("holder-", i), time.Minute)
+			held[i], err = s.Lease(t.Context(), name, fmt.Sprint("holder-", i), time.Hour)
 			return err
 		})
 	}))
@@ -68,6 +68,6 @@ func testLeaseExpires(t *testing.T, s models.Store) {
 	require.Eventually(t, func() bool {
 		ok, err := s.Lease(ctx, name, "b", time.Second)
 		return err == nil && ok
-	}, 10*time.Second, 20*time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond, "taken from its holder")
 }

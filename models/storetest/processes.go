@@ -243,7 +243,7 @@ func testTransientThatEnded(t *testing.T, p Processes) {
 		require.Eventually(t, func() bool {
 			_, err := p.WithClock(off).Transient(ctx, kind, "n")
 			return errors.Is(err, models.ErrNotFound)
-		}, 10*time.Second, 50*time.Millisecond)
+		}, patience, 50*time.Millisecond)
 		require.NoError(t, p.WithClock(0).PutTransient(ctx, kind, "n", []byte("new"), long))
 		for _, by := range []time.Duration{off, 0} {
 			got, err := p.WithClock(by).Transient(ctx, kind, "n")
@@ -333,14 +333,11 @@ func testLeaseByClocks(t *testing.T, p Processes) {
 	held, err := p.WithClock(time.Hour).Lease(ctx, name, "a", time.Second)
 	require.NoError(t, err)
 	require.True(t, held)
-	held, err = p.WithClock(0).Lease(ctx, name, "b", time.Second)
-	require.NoError(t, err)
-	require.False(t, held)
 	require.Eventually(t, func() bool {
-		held, err := p.WithClock(0).Lease(ctx, name, "b", time.Minute)
+		held, err := p.WithClock(0).Lease(ctx, name, "b", time.Hour)
 		return err == nil && held
-	}, 10*time.Second, 50*time.Millisecond)
-	require.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
+	}, patience, 50*time.Millisecond)
+	require.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond, "taken from its holder")
 	held, err = p.WithClock(2*time.Hour).Lease(ctx, name, "a", time.Second)
 	require.NoError(t, err)
 	require.False(t, held, "taken from its holder")
@@ -369,6 +366,13 @@ func testReplayGuardLasts(t *testing.T, p Processes) {
 	}
 }
 
+// requireBetween checks that a time of a store's clock, which may differ a little from this one, is between two others.
+func requireBetween(t *testing.T, from, at, to time.Time) {
+	t.Helper()
+	const off = 10 * time.Second
+	require.False(t, at.Before(from.Add(-off)) || at.After(to.Add(off)), "%v is not between %v and %v", at, from, to)
+}
+
 // testMarkInTheFuture sets a mark by a clock that is ahead. No entry may be lost, and later
 // marks must move.
 func testMarkInTheFuture(t *testing.T, p Processes) {
@@ -381,12 +385,12 @@ func testMarkInTheFuture(t *testing.T, p Processes) {
 	for shard := range s.Shards() {
 		mark, err := s.AgendaMark(ctx, shard)
 		require.NoError(t, err)
-		require.WithinDuration(t, time.Now(), mark, 10*time.Second, "the mark is never later than now")
+		requireBetween(t, base, mark, time.Now()) // never later than now
 	}
 	require.NoError(t, s.SetAgendaMark(ctx, 0, base.Add(24*time.Hour)))
 	mark, err := p.WithClock(24*time.Hour).AgendaMark(ctx, 0)
 	require.NoError(t, err)
-	require.WithinDuration(t, base, mark, 10*time.Second, "for any writer and any reader")
+	requireBetween(t, base, mark, time.Now()) // for any writer and any reader
 	s = p.WithClock(0)
 	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
 	require.NoError(t, s.Schedule(ctx, es...))
@@ -404,7 +408,7 @@ func testMarkInTheFuture(t *testing.T, p Processes) {
 			marks = append(marks, at)
 		}
 		return len(marks) == 3
-	}, 10*time.Second, 20*time.Millisecond, "the mark moves again")
+	}, patience, 20*time.Millisecond, "the mark moves again")
 	require.NoError(t, s.SetAgendaMark(ctx, 0, marks[0]))
 	mark, err = s.AgendaMark(ctx, 0)
 	require.NoError(t, err)

@@ -24,6 +24,9 @@ type testCase struct {
 	run  func(t *testing.T, s models.Store)
 }
 
+// patience is how long a case waits for something that should happen soon.
+const patience = 5 * time.Minute
+
 // Run checks every promise that can be checked without closing and reopening. open returns
 // a store on new, empty data and closes it in t.Cleanup. It is called twice.
 func Run(t *testing.T, open func(t *testing.T) models.Store) {

@@ -47,7 +47,7 @@ func testTransientEnds(t *testing.T, s models.Store) {
 	require.Eventually(t, func() bool {
 		got, err := s.Transients(ctx, kind)
 		return err == nil && len(got) == 1
-	}, 10*time.Second, 20*time.Millisecond, "the other ends after its TTL")
+	}, patience, 20*time.Millisecond, "the other ends after its TTL")
 	none, err := s.Transients(ctx, kind+"none")
 	require.NoError(t, err)
 	require.Empty(t, none)
