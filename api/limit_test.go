@@ -119,7 +119,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	require.Eventually(t, func() bool { // a second may end between two requests
 		refused = f.get("/v1/stats")
 		return refused.Status == http.StatusTooManyRequests
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	require.Equal(t, "limit_reached", refused.problem(t).Code)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
 	require.Equal(t, http.StatusOK, f.get("/v1/stats", "Authorization", "Bearer "+f.foreign).Status)
@@ -138,7 +138,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	require.Eventually(
 		t,
 		func() bool { return f.get("/v1/stats").Status == http.StatusTooManyRequests },
-		10*time.Second,
+		time.Minute,
 		time.Millisecond,
 	)
 	_, err = io.WriteString(w, whole[20:])
@@ -148,7 +148,7 @@ func TestRequestsAtOnce(t *testing.T) {
 	require.Eventually(
 		t,
 		func() bool { return f.get("/v1/stats").Status == http.StatusOK },
-		10*time.Second,
+		time.Minute,
 		time.Millisecond,
 	)
 }

@@ -73,7 +73,7 @@ func TestOutageInWords(t *testing.T) {
 	told := func(c telemetry.FailedCalls, want string) {
 		f.put(telemetry.FailedCallsReport, "w/1", telemetry.FailedCallsOf{"sg": {c}})
 		require.Eventually(t, func() bool { return strings.Contains(textOf(b.get(path).text), want) },
-			10*time.Second, 50*time.Millisecond, want)
+			time.Minute, 50*time.Millisecond, want)
 	}
 	told(calls, "SendGrid (sg) has been failing since "+at.Format("15:04:05 UTC")+". "+counts)
 	calls.To = at.Add(2100 * time.Millisecond)

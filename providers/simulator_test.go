@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"sync"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func (s *stage) call(batch models.ID, chunk int, addresses ...string) *models.Ca
 
 func (s *stage) settle(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := s.sim.Settle(ctx); err != nil {
 		t.Fatal(err)
@@ -232,7 +233,12 @@ func TestSimulatedFaults(t *testing.T) {
 			"status:504": models.Unknown,
 		} {
 			id := s.sim.Inject(simulator.Fault{Mode: mode})
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			if mode == simulator.ModeHangAfterBody { // the call times out when the provider has all of it
+				ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+					WroteRequest: func(httptrace.WroteRequestInfo) { cancel() },
+				})
+			}
 			c := s.call(models.NewBatchID(time.Now()), 0, "deliver@sim.test", "deliver+2@sim.test")
 			parts := s.adapter.Send(ctx, c)
 			cancel()

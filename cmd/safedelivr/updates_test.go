@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 )
@@ -67,9 +68,9 @@ func TestUpdatesCommand(t *testing.T) {
 	shows := func(id models.ID) func() bool {
 		return func() bool { return strings.Contains(o.String(), id.String()) }
 	}
-	require.Eventually(t, shows(first.Log(1)), 10*time.Second, time.Millisecond)
+	require.Eventually(t, shows(first.Log(1)), testkit.Patience, time.Millisecond)
 	second := end()
-	require.Eventually(t, shows(second.Log(1)), 10*time.Second, time.Millisecond)
+	require.Eventually(t, shows(second.Log(1)), testkit.Patience, time.Millisecond)
 	stop()
 	require.Zero(t, <-ended, e.String())
 }

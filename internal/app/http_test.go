@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/simulated"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/stretchr/testify/require"
 )
 
@@ -131,7 +132,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	require.Error(t, ask(dial(t, l)))
 	require.NoError(t, ask(a), "open ones stay open")
 	require.NoError(t, b.Close())
-	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, testkit.Patience, 10*time.Millisecond)
 }
 
 // The metrics are served at their own address only, and profiles only if that is configured.

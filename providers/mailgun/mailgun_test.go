@@ -309,11 +309,15 @@ func TestLegacyPosts(t *testing.T) {
 		"a long boundary": strings.Repeat("-", 1<<20),
 	} {
 		var refusal *models.WebhookError
-		began := time.Now()
-		if _, err := p.Verify(http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
-			t.Errorf("%s, with very many fields: %v", name, err)
+		took := time.Hour
+		for i := 0; i < 5 && took > time.Second; i++ { // the machine may pause during some of them
+			began := time.Now()
+			if _, err := p.Verify(http.Header{}, []byte(body), now); !errors.As(err, &refusal) || refusal.Code != "malformed" {
+				t.Errorf("%s, with very many fields: %v", name, err)
+			}
+			took = min(took, time.Since(began))
 		}
-		if took := time.Since(began); took > time.Second {
+		if took > time.Second {
 			t.Errorf("%s, with very many fields: took %v", name, took)
 		}
 	}
