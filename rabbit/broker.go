@@ -2,6 +2,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -26,6 +27,8 @@ type Config struct {
 	Providers []string     // whose queues are declared
 	TLS       *tls.Config  // for amqps://; nil: the CAs of the system
 	Logger    *slog.Logger // nil: no log
+
+	heartbeat time.Duration // of the connections; 5 s
 }
 
 // Broker publishes and consumes over two connections, so that a RabbitMQ that
@@ -74,7 +77,7 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Providers)}
 	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.restorer = newRestorer(b.topology, c.Logger)
-	n := nodes{urls: urls, tls: c.TLS}
+	n := nodes{urls: urls, tls: c.TLS, heartbeat: cmp.Or(c.heartbeat, 5*time.Second)}
 	b.publisher = newPublisher(n, b.topology, b.restorer, c.Logger)
 	// Either connection may be up first, so both declare.
 	b.consume = connect(n, "safedelivr consume", c.Logger, b.topology.onto)

@@ -40,7 +40,13 @@ func openProxied(t *testing.T, providers ...string) (*Broker, *proxy) {
 
 func openAt(t *testing.T, u string, providers ...string) *Broker {
 	t.Helper()
-	c := Config{URL: u, Prefix: "t" + models.NewUserID(), Providers: providers}
+	return openWith(t, Config{URL: u, Providers: providers})
+}
+
+// openWith opens a broker with a prefix of its own.
+func openWith(t *testing.T, c Config) *Broker {
+	t.Helper()
+	c.Prefix = "t" + models.NewUserID()
 	b, err := Open(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -201,10 +207,12 @@ func TestQueueNamesHavePrefix(t *testing.T) {
 }
 
 // A peer that does not answer must block no call for longer than its context, and
-// neither the start nor the end of a subscription.
+// neither the start nor the end of a subscription. A missing heartbeat ends the connection only
+// after three minutes, so that the machine may pause.
 func TestSilentPeerBlocksNoCall(t *testing.T) {
 	t.Parallel()
-	b, p := openProxied(t)
+	p, through := newProxy(t)
+	b := openWith(t, Config{URL: through, heartbeat: time.Minute})
 	none := func(context.Context, models.Message) models.Disposition { return models.Done() }
 	subscribed := make(chan error, 2)
 	ctx, stop := context.WithCancel(t.Context())
@@ -228,12 +236,11 @@ func TestSilentPeerBlocksNoCall(t *testing.T) {
 	} {
 		require.ErrorIs(t, ask(), models.ErrUnavailable, name)
 	}
-	require.Less(t, time.Since(began), 2*time.Second)
 	stop()
 	for range cap(subscribed) {
 		require.NoError(t, <-subscribed)
 	}
-	require.Less(t, time.Since(began), 5*time.Second, "the heartbeat would have ended it later")
+	require.Less(t, time.Since(began), 100*time.Second, "the heartbeat would have ended it later")
 }
 
 // consumers counts the consumers of the event queue.

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	heartbeat   = 5 * time.Second
 	dialTimeout = 5 * time.Second
 )
 
@@ -44,6 +43,8 @@ type connection struct {
 type nodes struct {
 	urls []string
 	tls  *tls.Config // of amqps:// URLs
+
+	heartbeat time.Duration
 }
 
 func connect(n nodes, name string, log *slog.Logger, up func(*amqp.Connection) error) *connection {
@@ -124,7 +125,7 @@ func (c *connection) dialAny(ctx context.Context) (conn *amqp.Connection, err er
 
 func (c *connection) dial(ctx context.Context, url string) (*amqp.Connection, error) {
 	conn, err := amqp.DialConfig(url, amqp.Config{
-		Heartbeat:       heartbeat,
+		Heartbeat:       c.heartbeat,
 		Dial:            amqp.DefaultDial(dialTimeout),
 		TLSClientConfig: c.tls.Clone(), // the dialer sets the name of the node in it
 		Properties:      amqp.Table{"connection_name": c.name, "product": "safedelivr"},

@@ -366,17 +366,11 @@ func testReplayGuardLasts(t *testing.T, p Processes) {
 	}
 }
 
-// requireBetween checks that a time of a store's clock, which may differ a little from this one, is between two others.
-func requireBetween(t *testing.T, from, at, to time.Time) {
-	t.Helper()
-	const off = 10 * time.Second
-	require.False(t, at.Before(from.Add(-off)) || at.After(to.Add(off)), "%v is not between %v and %v", at, from, to)
-}
-
 // testMarkInTheFuture sets a mark by a clock that is ahead. No entry may be lost, and later
 // marks must move.
 func testMarkInTheFuture(t *testing.T, p Processes) {
 	ctx := t.Context()
+	const off = 10 * time.Second // between this clock and the servers'
 	base, s := now(), p.WithClock(24*time.Hour)
 	for shard := range s.Shards() {
 		require.NoError(t, s.SetAgendaMark(ctx, shard, base.Add(24*time.Hour)))
@@ -385,12 +379,12 @@ func testMarkInTheFuture(t *testing.T, p Processes) {
 	for shard := range s.Shards() {
 		mark, err := s.AgendaMark(ctx, shard)
 		require.NoError(t, err)
-		requireBetween(t, base, mark, time.Now()) // never later than now
+		require.WithinRange(t, mark, base.Add(-off), time.Now().Add(off), "the mark is never later than now")
 	}
 	require.NoError(t, s.SetAgendaMark(ctx, 0, base.Add(24*time.Hour)))
 	mark, err := p.WithClock(24*time.Hour).AgendaMark(ctx, 0)
 	require.NoError(t, err)
-	requireBetween(t, base, mark, time.Now()) // for any writer and any reader
+	require.WithinRange(t, mark, base.Add(-off), time.Now().Add(off), "for any writer and any reader")
 	s = p.WithClock(0)
 	es, own := entries(20, base.Add(10*time.Minute), 10*time.Minute)
 	require.NoError(t, s.Schedule(ctx, es...))
