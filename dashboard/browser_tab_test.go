@@ -20,7 +20,7 @@ import (
 )
 
 // tabWait limits the wait for a state. It does not assert speed.
-const tabWait = 60 * time.Second
+const tabWait = 3 * time.Minute
 
 // browserTab is a browser with one page.
 type browserTab struct {

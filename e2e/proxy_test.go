@@ -121,7 +121,7 @@ func (p *proxied) serves(name string, args ...string) {
 			return false
 		}
 		return c.Close() == nil
-	}, time.Minute, 20*time.Millisecond)
+	}, testkit.Patience, 20*time.Millisecond)
 }
 
 // from returns a client at an address of this machine that reaches the product through the proxy.
@@ -207,7 +207,7 @@ func (p *proxied) spooled() {
 		return err == nil && slices.ContainsFunc(usage.Limits, func(u client.Limit) bool {
 			return u.Limit == "spool_bytes" && u.Used > 0
 		})
-	}, time.Minute, 20*time.Millisecond, "the proxy keeps the request to itself")
+	}, testkit.Patience, 20*time.Millisecond, "the proxy keeps the request to itself")
 }
 
 // livePagesAreLive: the first event of a live page comes although the answer never ends.

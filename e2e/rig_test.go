@@ -178,7 +178,7 @@ func (r *rig) startProgram(program, addr string, more []string, args ...string) 
 	require.Eventually(r.t, func() bool {
 		ready, err := c.Readiness(context.Background())
 		return err == nil && ready.Ready()
-	}, time.Minute, 20*time.Millisecond, "the process is not ready")
+	}, testkit.Patience, 20*time.Millisecond, "the process is not ready")
 	return p
 }
 
@@ -342,7 +342,7 @@ func (r *rig) oncePerLog(id models.ID, recipients int) (unknown, withCopy int) {
 func (r *rig) statsAgree(ids ...models.ID) {
 	r.t.Helper()
 	var got, want client.Counts
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); {
 		want = r.recount(ids)
 		for range 30 {
 			stats, err := r.client.Stats(context.Background(), client.StatsQuery{})

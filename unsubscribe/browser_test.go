@@ -50,7 +50,7 @@ func look(ctx context.Context, t *testing.T, axe, name, heading string) {
 	require.Eventually(t, func() bool {
 		text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.querySelector('h1')?.innerText ?? ''"))
 		return err == nil && text == heading
-	}, time.Minute, 20*time.Millisecond, heading)
+	}, 3*time.Minute, 20*time.Millisecond, heading)
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
 	require.NoError(t, err)
 	require.Contains(t, text, "mail of the kind “news” from shop@example.com")

@@ -219,7 +219,7 @@ func (d *drill) startedInTime(ctx context.Context, log string) error {
 func (d *drill) compareDays(ctx context.Context, want *client.Counts) error {
 	var got client.Stats
 	tomorrow := time.Now().AddDate(0, 0, 1) // for a clock that is ahead
-	err := poll(ctx, 30*time.Second, "days agree with logs", func() (_ bool, err error) {
+	err := poll(ctx, d.bound(patience), "days agree with logs", func() (_ bool, err error) {
 		got, err = d.client.Stats(ctx, client.StatsQuery{To: tomorrow, By: "tag"})
 		return err == nil && sameEnds(&got.Totals, want) && balanced(&got.Totals) &&
 			len(got.Groups) == 1 && sameEnds(&got.Groups[0].Counts, want), err

@@ -99,7 +99,7 @@ func (e *environment) withStore(ctx context.Context, f func(models.Store) error)
 		return err
 	}
 	var store models.Store
-	err = poll(ctx, 10*time.Second, "the data folder is free", func() (bool, error) {
+	err = poll(ctx, patience, "the data folder is free", func() (bool, error) {
 		store, err = app.OpenStore(ctx, &cfg, e.log)
 		if errors.Is(err, sqlite.ErrInUse) {
 			return false, nil

@@ -71,7 +71,7 @@ func (d *drill) countFeed(ctx context.Context) error {
 	var all []told
 	newest, events := map[string]told{}, map[string][]told{}
 	why := ""
-	err := poll(ctx, 30*time.Second, "the feed agrees with the logs", func() (_ bool, err error) {
+	err := poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
 		for u, err := range updates.All(ctx) {
 			if err != nil {
 				return false, err

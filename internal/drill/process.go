@@ -107,7 +107,7 @@ func startProgram(ctx context.Context, exe, addr string, env []string, args ...s
 // ready waits until the server is ready.
 func (p *process) ready(ctx context.Context) error {
 	c := client.New("http://"+p.addr, "")
-	return poll(ctx, time.Minute, "the server is ready", func() (bool, error) {
+	return poll(ctx, 2*patience, "the server is ready", func() (bool, error) {
 		select {
 		case <-p.gone:
 			return false, errors.New("the server ended")
