@@ -10,7 +10,7 @@ import (
 )
 
 // postWait is how long updates may take to be posted.
-const postWait = 30 * time.Second
+const postWait = 5 * time.Minute
 
 // compareUpdates reads the feed of updates to its end, and compares it with the batch and with what an application got.
 func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Counts) error {
