@@ -190,6 +190,8 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 		TimeScale:    60, // SendGrid posts its events every half second instead of every 30 seconds
 		EventDelay:   150 * time.Millisecond,
 		Latency:      d.latency(),
+
+		WebhookTimeout: 5 * time.Minute, // Mailgun repeats no post of a delivery: none is lost if the machine pauses
 	})
 	for _, a := range simulated.Accounts("") {
 		if err := d.sim.AddAccount(a); err != nil {
@@ -230,7 +232,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}
 	return append(env, simulated.Settings(d.simURL,
-		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=5s")...)
+		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=1m")...)
 }
 
 // startServer starts Safedelivr with a user and a key. The channel has its result when it has stopped.

@@ -61,7 +61,7 @@ func TestOneFailoverTime(t *testing.T) {
 	require.Eventually(
 		t,
 		func() bool { return strings.Contains(out.String(), "Still running.") || len(ended) > 0 },
-		5*time.Minute,
+		12*time.Minute,
 		50*time.Millisecond,
 	)
 	text := out.String()
