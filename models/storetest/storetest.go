@@ -64,6 +64,7 @@ func allCases() []testCase {
 		claimCases(),
 		addressIndexCases(),
 		suppressionCases(),
+		softBounceCases(),
 		feedCases(),
 		documentCases(),
 		lifeCases(),
