@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"time"
 
@@ -123,24 +124,37 @@ func (s *search) full() bool { return s.bytes > matchBytes || s.chunks > matchCh
 
 // user searches the mail of a user.
 func (s *search) user(ctx context.Context, user string) error {
-	for before := s.to.Truncate(time.Hour).Add(time.Hour); !s.full(); {
-		hours, err := s.store.AddressIndexHours(ctx, user, before, matchHours)
+	for hour, err := range s.hours(ctx, user, s.from, s.to) {
 		if err != nil {
 			return err
 		}
-		for _, hour := range hours {
-			if before = hour; !hour.After(s.from.Add(-time.Hour)) {
-				return nil
-			}
-			if err := s.hour(ctx, user, hour); err != nil {
-				return err
-			}
-		}
-		if len(hours) < matchHours {
-			return nil
+		if err := s.hour(ctx, user, hour); err != nil || s.full() {
+			return err
 		}
 	}
 	return nil
+}
+
+// hours yields the hours from which there may be mail of a user that was accepted between two
+// times, newest first. It ends after the first error.
+func (q *Processor) hours(ctx context.Context, user string, from, to time.Time) iter.Seq2[time.Time, error] {
+	return func(yield func(time.Time, error) bool) {
+		for before := to.Truncate(time.Hour).Add(time.Hour); ; {
+			hours, err := q.store.AddressIndexHours(ctx, user, before, matchHours)
+			if err != nil {
+				yield(time.Time{}, err)
+				return
+			}
+			for _, hour := range hours {
+				if before = hour; !hour.After(from.Add(-time.Hour)) || !yield(hour, nil) {
+					return
+				}
+			}
+			if len(hours) < matchHours {
+				return
+			}
+		}
+	}
 }
 
 // hour searches the mail that was accepted in an hour.
