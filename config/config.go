@@ -167,6 +167,9 @@ type Limits struct {
 	// share of a batch's recipients that may fail because the mailbox does not exist. If there are more, the batch is
 	// stopped once, when at least 100 were tried; its user or an operator may resume it. 0: it is never stopped
 	Bounces float64 `koanf:"bounces" range:"0..100" unit:"percent"`
+	// mails in a row that could not be delivered to an address, through any provider, because its mailbox is full or its
+	// server does not take them. Then the address is suppressed for `TIMES_SOFT_BOUNCE_EXPIRY`. 0: it never is
+	SoftBounces int `koanf:"soft_bounces" range:"0..100" unit:"mails"`
 	// a batch of up to this size is urgent
 	UrgentUpTo int `koanf:"urgent_up_to" range:">0" unit:"recipients"`
 	// open HTTP connections; more wait
@@ -241,6 +244,8 @@ type Times struct {
 	InboxKeep time.Duration `koanf:"inbox_keep" range:">0"`
 	// how often the suppression lists that the providers keep are read; 0: never
 	ProviderLists time.Duration `koanf:"provider_lists" range:"0.."`
+	// how long an address is suppressed after `LIMITS_SOFT_BOUNCES`, from the newest bounce on
+	SoftBounceExpiry time.Duration `koanf:"soft_bounce_expiry" range:">0"`
 	// how long a shutdown waits for calls in flight
 	StopGrace time.Duration `koanf:"stop_grace" range:">0"`
 }

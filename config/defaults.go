@@ -39,6 +39,7 @@ func Defaults() Config {
 			Body:               1 << 30,
 			Retries:            10,
 			Bounces:            5,
+			SoftBounces:        5,
 			UrgentUpTo:         100,
 			Connections:        4096,
 			AddressConnections: 1024,
@@ -65,10 +66,13 @@ func Defaults() Config {
 			InboxKeep:      7 * 24 * time.Hour,
 			StopGrace:      35 * time.Second,
 			ProviderLists:  time.Hour,
-			Idempotency:    24 * time.Hour,
-			KeepContent:    90 * 24 * time.Hour,
-			KeepLogs:       400 * 24 * time.Hour,
-			KeepUpdates:    30 * 24 * time.Hour,
+
+			SoftBounceExpiry: 7 * 24 * time.Hour,
+
+			Idempotency: 24 * time.Hour,
+			KeepContent: 90 * 24 * time.Hour,
+			KeepLogs:    400 * 24 * time.Hour,
+			KeepUpdates: 30 * 24 * time.Hour,
 		},
 	}
 }

@@ -55,6 +55,10 @@ type Config struct {
 	QueuePoll      time.Duration // how often the age of the queues is read
 	ListsEvery     time.Duration // how often the providers' suppression lists are read; 0: never
 
+	SoftBounces      int           // soft bounces in a row that suppress an address; 0: none do
+	SoftBounceExpiry time.Duration // for how long they suppress it
+	SoftBouncePoll   time.Duration // how often it is decided about addresses with so many
+
 	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
 
 	EndpointClient *outbound.Client // posts to endpoints; nil: one that reaches no private network
@@ -98,6 +102,9 @@ func DefaultConfig() Config {
 		HistoryPoll:    5 * time.Second,
 		QueuePoll:      5 * time.Second,
 
+		SoftBounceExpiry: 7 * 24 * time.Hour,
+		SoftBouncePoll:   10 * time.Second,
+
 		AttachmentMemory: 256 << 20,
 
 		Delays: []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
@@ -135,6 +142,8 @@ func (c Config) withDefaults() Config {
 	set(&c.SumsPoll, d.SumsPoll)
 	set(&c.HistoryPoll, d.HistoryPoll)
 	set(&c.QueuePoll, d.QueuePoll)
+	set(&c.SoftBounceExpiry, d.SoftBounceExpiry)
+	set(&c.SoftBouncePoll, d.SoftBouncePoll)
 	if c.AttachmentMemory <= 0 {
 		c.AttachmentMemory = d.AttachmentMemory
 	}
@@ -239,10 +248,15 @@ func (c *Config) agenda() agenda.Config {
 // events returns the configuration of the processing of events.
 func (c *Config) events() events.Config {
 	return events.Config{
-		InboxAge: c.InboxAge,
-		Sole:     c.Sole,
-		Priority: c.Priority,
-		Logger:   c.Logger,
+		Worker:           c.Worker,
+		InboxAge:         c.InboxAge,
+		Sole:             c.Sole,
+		SoftBounces:      c.SoftBounces,
+		SoftBounceExpiry: c.SoftBounceExpiry,
+		SoftBouncePoll:   c.SoftBouncePoll,
+		KeepContent:      c.KeepContent,
+		Priority:         c.Priority,
+		Logger:           c.Logger,
 	}
 }
 

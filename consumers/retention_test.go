@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 )
 
 // TestRetention: the content and the addresses of an old batch are removed, and its states are
@@ -275,4 +276,23 @@ func TestRetentionOfUpdates(t *testing.T) {
 		require.NoError(t, e.Purge(t.Context(), now.Add(99*time.Hour)))
 		require.Equal(t, 10, first())
 	})
+}
+
+// TestRetentionOfSoftBounces: what is known of the soft bounces of an address goes with its mail.
+func TestRetentionOfSoftBounces(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+	ctx := t.Context()
+	r.known()
+	h := models.HashAddress("ann@x.test")
+	bounce := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
+	require.NoError(t, softbounce.Note(ctx, r.store, r.user, 5, map[models.AddressHash][]softbounce.Bounce{h: {bounce}}))
+	require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 89)))
+	records, err := softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
+	require.NoError(t, err)
+	require.Len(t, records, 1)
+	require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 91)))
+	records, err = softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
+	require.NoError(t, err)
+	require.Empty(t, records)
 }

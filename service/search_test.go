@@ -2,11 +2,13 @@ package service
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -37,4 +39,27 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 	require.Equal(t, []models.CommandKind{models.AddressErased, models.EraseAddress}, kinds)
 	_, _, err = s.Erase(t.Context(), Caller{User: "u"}, "ann@x.test", "", "", Repeat{})
 	require.ErrorContains(t, err, "operate")
+}
+
+// TestErasureOfSoftBounces: an erasure removes what is known of the soft bounces of the address, and of no other.
+func TestErasureOfSoftBounces(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
+	t.Cleanup(s.Close)
+	user := models.User{ID: models.NewUserID(), Name: "u", Created: time.Now()}
+	require.NoError(t, store.CreateUser(t.Context(), user))
+	ann, bob := models.HashAddress("ann@x.test"), models.HashAddress("bob@x.test")
+	bounce := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
+	require.NoError(t, softbounce.Note(t.Context(), store, user.ID, 5, map[models.AddressHash][]softbounce.Bounce{
+		ann: {bounce}, bob: {bounce}}))
+	boss := Caller{By: "cli:zoe", Operator: true}
+	out, _, err := s.Erase(t.Context(), boss, "Ann@X.test", "", "", Repeat{})
+	for ; err == nil && !out.Done; out, _, err = s.Erase(t.Context(), boss, "Ann@X.test", out.Next, "", Repeat{}) {
+	}
+	require.NoError(t, err)
+	left, err := softbounce.Records(t.Context(), store, user.ID, []models.AddressHash{ann, bob})
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.Equal(t, bob, left[0].Hash)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -413,8 +414,8 @@ func (s *Service) Unsuppress(
 	return true, nil
 }
 
-// eraseSuppressions removes an address from the entries of all lists. Its hash stays, so that
-// the address stays suppressed.
+// eraseSuppressions removes an address from the entries of all lists, and the records of its soft
+// bounces. The hash of an entry stays, so that the address stays suppressed.
 func (s *Service) eraseSuppressions(ctx context.Context, address string) error {
 	users, err := s.store.Users(ctx)
 	if err != nil {
@@ -423,6 +424,9 @@ func (s *Service) eraseSuppressions(ctx context.Context, address string) error {
 	lists := []string{models.EveryonesList}
 	for i := range users {
 		lists = append(lists, users[i].ID)
+		if err := softbounce.Erase(ctx, s.store, users[i].ID, address); err != nil {
+			return storeError("erase soft bounces", err)
+		}
 	}
 	for _, list := range lists {
 		entries, err := s.store.SuppressionsOf(ctx, list, models.HashAddress(address))

@@ -15,14 +15,24 @@ import (
 
 // Config configures a Processor.
 type Config struct {
+	Worker   string
 	InboxAge time.Duration // age at which an unprocessed post is announced again
 	Sole     bool          // no other process uses the store
+
+	SoftBounces      int           // soft bounces in a row that suppress an address; 0: none do
+	SoftBounceExpiry time.Duration // for how long
+	SoftBouncePoll   time.Duration // how often what is due is decided
+	KeepContent      time.Duration // how long addresses are known after acceptance
+
 	Priority *priority.Scheduler
 	Logger   *slog.Logger
 }
 
 // Store is the part of models.Store that a Processor needs.
 type Store interface {
+	models.DocumentStore
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+	SuppressionsOf(ctx context.Context, list string, hashes ...models.AddressHash) ([]models.Suppression, error)
 	Inbox(ctx context.Context, ids ...models.ID) ([]models.Inbox, error)
 	InboxDone(ctx context.Context, ids ...models.ID) error
 	Pending(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.Inbox, error]

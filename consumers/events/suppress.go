@@ -26,21 +26,28 @@ func suppressedBy(ev *models.Event) models.SuppressionReason {
 	return ""
 }
 
-// suppress adds the recipients of a group's events to the suppression lists of their users. An
-// entry has the time of its event, so that a repeat adds nothing, and one that was removed
-// since stays removed.
+// suppress adds the recipients of a group's events to the suppression lists of their users, and
+// notes their soft bounces. An entry has the time of its event, so that a repeat adds nothing, and
+// one that was removed since stays removed.
 func (q *Processor) suppress(ctx context.Context, group *eventGroup) error {
-	g, ctx := errgroup.WithContext(ctx)
+	var soft softBounces
+	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(storeAtOnce)
 	for i := range group.facts {
 		f := &group.facts[i]
-		g.Go(func() error { return q.suppressChunk(ctx, f.Chunk, f.Fact.Events) })
+		g.Go(func() error { return q.suppressChunk(gctx, f.Chunk, f.Fact.Events, &soft) })
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return q.noteSoftBounces(ctx, &soft)
 }
 
-func (q *Processor) suppressChunk(ctx context.Context, chunk models.ID, events []models.Event) error {
-	if !slices.ContainsFunc(events, func(ev models.Event) bool { return suppressedBy(&ev) != "" }) {
+func (q *Processor) suppressChunk(
+	ctx context.Context, chunk models.ID, events []models.Event, soft *softBounces,
+) error {
+	isSoft := func(ev *models.Event) bool { return q.cfg.SoftBounces > 0 && softBounce(ev) }
+	if !slices.ContainsFunc(events, func(ev models.Event) bool { return suppressedBy(&ev) != "" || isSoft(&ev) }) {
 		return nil
 	}
 	b, err := q.dispatch.Batch(ctx, chunk.Batch())
@@ -58,7 +65,13 @@ func (q *Processor) suppressChunk(ctx context.Context, chunk models.ID, events [
 	for i := range events {
 		ev := &events[i]
 		reason := suppressedBy(ev)
-		if reason == "" || ev.Recipient > len(recipients) || recipients[ev.Recipient-1].Erased() {
+		if ev.Recipient > len(recipients) || recipients[ev.Recipient-1].Erased() {
+			continue
+		}
+		if isSoft(ev) {
+			soft.add(b.User, recipients[ev.Recipient-1].Email, chunk.Log(ev.Recipient), ev)
+		}
+		if reason == "" {
 			continue
 		}
 		e := models.NewSuppression(recipients[ev.Recipient-1].Email, reason, models.FromEvent, ev.At)

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 )
 
 const (
@@ -95,8 +96,8 @@ func (r *Retention) round(ctx context.Context) {
 // Purge removes the content and the recipients of all batches that were accepted more than
 // KeepContent before now, and their address indexes. It removes everything but the sums of
 // days about batches of days that ended KeepLogs before now, and older commands. It removes
-// updates that were written more than KeepUpdates before now. An error about one user does not
-// stop the purge of the others.
+// updates that were written more than KeepUpdates before now, and records of soft bounces without
+// one since KeepContent. An error about one user does not stop the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
 	if err != nil {
@@ -116,7 +117,8 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 			r.log.Info("old batches removed", "user_id", users[i].ID, "batches", n)
 		}
 		err = errors.Join(err, r.purgeKeys(ctx, users[i].ID, now.Add(-r.cfg.KeepLogs)),
-			feed.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepUpdates)))
+			feed.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepUpdates)),
+			softbounce.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepContent)))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}

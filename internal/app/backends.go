@@ -192,6 +192,7 @@ func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.KeepContent, c.KeepLogs, c.KeepUpdates, c.SilenceLeast = t.KeepContent, t.KeepLogs, t.KeepUpdates, t.Silence
 	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
 	c.ListsEvery = t.ProviderLists
+	c.SoftBounces, c.SoftBounceExpiry = cfg.Limits.SoftBounces, t.SoftBounceExpiry
 	c.AttachmentMemory, c.Bounces = cfg.Limits.AttachmentMemory, cfg.Limits.Bounces
 	c.InboxAge = min(c.InboxAge, t.Recheck)
 	c.EndpointClient = outbound.New(cfg.AllowedEndpoints())
