@@ -217,17 +217,30 @@ func TestAfterTheEntry(t *testing.T) {
 		}
 	}
 	r.decide()
-	require.Equal(t, []models.Suppression{forever}, r.entries("kept@x.test"))
 	require.Empty(t, r.entries("expired@x.test"), "it would have expired")
 	removed := models.NewSuppression("removed@x.test", models.SoftBounce, models.FromAPI, time.Now().Add(-24*time.Hour))
 	removed.Removed = true
 	require.NoError(t, r.store.PutSuppressions(t.Context(), r.user.ID, removed))
-	r.bounced(3*time.Hour, "removed@x.test")
-	r.bounced(3*time.Hour, "expired@x.test")
+	for _, address := range []string{"removed@x.test", "expired@x.test", "kept@x.test"} {
+		r.bounced(3*time.Hour, address)
+	}
 	r.decide()
+	require.Equal(t, []models.Suppression{forever}, r.entries("kept@x.test"))
 	require.True(t, r.held("expired@x.test"))
 	require.False(t, r.held("removed@x.test"))
 	require.Len(t, r.record("removed@x.test"), 1)
+}
+
+// TestOldBounces: a bounce does not count when nobody knows any more what was delivered after it.
+func TestOldBounces(t *testing.T) {
+	t.Parallel()
+	r := newSoftRig(t)
+	for _, ago := range []time.Duration{91 * 24 * time.Hour, 2 * time.Hour, time.Hour} {
+		r.bounced(ago, "ann@x.test")
+	}
+	r.decide()
+	require.Empty(t, r.entries("ann@x.test"))
+	require.Len(t, r.record("ann@x.test"), 2)
 }
 
 // TestErasedAddress: the record of an address whose mail names it no more is removed, and nothing is suppressed.
