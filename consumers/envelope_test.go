@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // envelope stores a batch with one address in To, two in Cc and one in Bcc.
@@ -172,6 +175,90 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// TestEnvelopeIsLookedUp: what a look-up finds about an address of an envelope with an unknown outcome decides about that
+// address. The others wait for their own events, and get no second copy, also if the batch wants that and if one address
+// is sent to again because its mail was blocked.
+func TestEnvelopeIsLookedUp(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	cfg.EvidenceWindow, cfg.FinalEventWait, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
+	sg := &told{scripted: newScripted("sg", always(models.Unknown)), down: true}
+	mg := newScripted("mg", always(models.Accepted))
+	r := emptyRig(t, nil, "sg", "mg")
+	var specs []provider.Spec
+	for name, adapter := range map[string]models.Adapter{"sg": sg, "mg": mg} {
+		specs = append(specs, provider.Spec{Adapter: adapter, Provider: models.Provider{Name: name, Weight: 1,
+			Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook,
+			Carries: models.Capabilities{Copies: true}}})
+	}
+	r.engine = r.start(cfg, specs)
+	b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
+	require.Eventually(t, func() bool { return sg.queries() > 0 }, patience, 5*time.Millisecond)
+	require.Zero(t, mg.count(), "while sg cannot be queried, nothing is sent again")
+	made := r.view(b).Status(1).Last.Attempt // on a busy machine the first attempt may have passed its start-by
+	about := func(n int, kind models.EventKind, reason models.Reason) models.ParsedEvent {
+		return models.ParsedEvent{Log: b.ID.Log(1), Address: fmt.Sprintf("u%d@x.test", n), Event: models.Event{
+			ID: fmt.Sprint(n, kind), Attempt: made, Kind: kind, Reason: reason, At: time.Now()}}
+	}
+	sg.tellAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
+		about(3, models.Blocked, models.PolicyReputation))
+	sg.mu.Lock()
+	sg.down = false
+	sg.mu.Unlock()
+	require.Eventually(t, func() bool { return mg.count() > 0 }, patience, 5*time.Millisecond)
+	again := r.view(b).Status(3).Last.Attempt
+	r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: again, Kind: models.Delivered, At: time.Now()})
+	v := r.done(b)
+	require.Equal(t, []string{wholeEnvelope}, sg.shapes())
+	require.Equal(t, []string{":u3"}, mg.shapes())
+	require.Equal(t, models.Success, v.Status(1).State)
+	require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)
+	require.Equal(t, models.Success, v.Status(3).State)
+	require.Equal(t, models.NoFinalEvent, v.Status(4).Reason, "sg has the mail, and said nothing about it")
+}
+
+// TestEnvelopeAsProbe: an envelope with which a suspended provider is probed is one call, and if the probe is refused, it
+// moves to the next provider as a whole.
+func TestEnvelopeAsProbe(t *testing.T) {
+	t.Parallel()
+	for _, class := range []models.Class{models.AccountClass, models.Unavailable} {
+		t.Run(string(class), func(t *testing.T) {
+			t.Parallel()
+			var r *rig
+			var healed, probed atomic.Bool
+			sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+				h := r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{})
+				if probed.Store(probed.Load() || h.State == telemetry.Probing); healed.Load() {
+					return part(models.Accepted, c)
+				}
+				return part(class, c)
+			})
+			mg := newScripted("mg", always(models.Accepted))
+			r = emptyRig(t, nil, "sg", "mg")
+			r.withEvents(fast(), sg, mg)
+			r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
+			moves := r.envelope(nil)
+			require.Eventually(t, probed.Load, patience, time.Millisecond)
+			r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
+			r.taken(moves)
+			require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+
+			probed.Store(false)
+			healed.Store(true)
+			stays := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
+			r.taken(stays)
+			require.True(t, probed.Load())
+			for _, shape := range sg.shapes() {
+				require.Equal(t, wholeEnvelope, shape)
+			}
+			for n := 1; n <= 4; n++ {
+				require.Equal(t, 1, sg.copiesOf(stays.ID.Log(n)))
+				require.Zero(t, sg.copiesOf(moves.ID.Log(n)))
+			}
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,7 @@ func (p *told) LookUp(ctx context.Context, q models.LookupQuery, post func([]byt
 		if ev.Event.At.Before(q.From) || !ev.Event.At.Before(q.To) {
 			continue
 		}
-		if q.Recipient != "" && q.Recipient != p.address(ev.Log) {
+		if q.Recipient != "" && q.Recipient != cmp.Or(ev.Address, p.address(ev.Log)) {
 			continue
 		}
 		body, err := json.Marshal([]models.ParsedEvent{ev})
@@ -70,15 +71,14 @@ func (p *told) address(log models.ID) string {
 
 // tell adds an event of an attempt.
 func (p *told) tell(log models.ID, attempt int, kind models.EventKind, at time.Time) {
+	ev := models.Event{ID: log.String() + string(kind), Attempt: attempt, Kind: kind, At: at}
+	p.tellAll(models.ParsedEvent{Log: log, Event: ev})
+}
+
+func (p *told) tellAll(events ...models.ParsedEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events = append(
-		p.events,
-		models.ParsedEvent{
-			Log:   log,
-			Event: models.Event{ID: log.String() + string(kind), Attempt: attempt, Kind: kind, At: at},
-		},
-	)
+	p.events = append(p.events, events...)
 }
 
 func (p *told) queries() int {
