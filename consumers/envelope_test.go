@@ -263,6 +263,33 @@ func TestEnvelopeAsProbe(t *testing.T) {
 	}
 }
 
+// TestEnvelopeOnProbation: a provider that was silent gets a few recipients at a time, and an envelope with more of them
+// is one call all the same.
+func TestEnvelopeOnProbation(t *testing.T) {
+	t.Parallel()
+	var r *rig
+	var state atomic.Value
+	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+		state.Store(r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State)
+		return part(models.Accepted, c)
+	})
+	r = emptyRig(t, nil, "sg")
+	raw, err := json.Marshal(struct {
+		provider.Finding
+		At time.Time `json:"at"`
+	}{provider.Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: 300 * time.Millisecond}, time.Now()})
+	require.NoError(t, err)
+	require.NoError(t, r.store.PutTransient(t.Context(), "finding", "sg dead", raw, time.Hour))
+	r.withEvents(fast(), sg)
+	r.taken(r.batch(1, true, nil)) // the probe
+	b := r.batch(50, true, func(b *models.Batch, _ []models.Recipient) { b.Envelope = &models.Envelope{CC: 48, BCC: 1} })
+	r.taken(b)
+	require.Equal(t, telemetry.Probation, state.Load())
+	require.Less(t, r.engine.providers.Get("sg").CallSize(time.Now()), 50)
+	require.Len(t, sg.shapes(), 2)
+	require.Len(t, sg.calls[1].Recipients, 50)
+}
+
 // TestAddressOfEnvelopeCannotGetMail: an address that is suppressed, refused or blocked is left out. Without the one in
 // To, none gets the mail.
 func TestAddressOfEnvelopeCannotGetMail(t *testing.T) {
