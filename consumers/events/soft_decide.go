@@ -129,6 +129,7 @@ func (q *Processor) suspects(
 	all := make(map[models.AddressHash]*suspect, len(records))
 	for _, r := range records {
 		r.After(now.Add(-q.cfg.KeepContent))
+		r.Bounces = r.Bounces[max(0, len(r.Bounces)-q.cfg.SoftBounces):] // there were more if the number was lowered
 		all[r.Hash] = &suspect{Record: r}
 	}
 	for i := range listed {

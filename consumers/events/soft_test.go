@@ -243,6 +243,22 @@ func TestOldBounces(t *testing.T) {
 	require.Len(t, r.record("ann@x.test"), 2)
 }
 
+// TestFewerSoftBounces: when the number is lowered, only the newest bounces count, and what was delivered among them.
+func TestFewerSoftBounces(t *testing.T) {
+	t.Parallel()
+	r := newSoftRig(t)
+	r.cfg.SoftBounces = 6
+	for _, ago := range []time.Duration{8, 7, 6, 4, 3, 1} {
+		r.bounced(ago*time.Hour, "ann@x.test")
+	}
+	r.take(r.mail(15*time.Hour/2, "ann@x.test"), models.Delivered, "", time.Now().Add(-13*time.Hour/2))
+	r.take(r.mail(9*time.Hour, "ann@x.test"), models.Delivered, "", time.Now().Add(-5*time.Hour/2))
+	r.cfg.SoftBounces = 3
+	r.decide()
+	require.Empty(t, r.entries("ann@x.test"))
+	require.Len(t, r.record("ann@x.test"), 1)
+}
+
 // TestErasedAddress: the record of an address whose mail names it no more is removed, and nothing is suppressed.
 func TestErasedAddress(t *testing.T) {
 	t.Parallel()
