@@ -15,9 +15,8 @@ func softBounce(ev *models.Event) bool {
 	if ev.Guess || ev.Kind != models.Bounced && ev.Kind != models.Blocked {
 		return false
 	}
-	switch ev.Reason { //nolint:exhaustive // all others are final, or about the mail or the account
-	case models.MailboxFull, models.PolicyReputation, models.DeliveryTimeout, models.DNSOrConnect,
-		models.Greylisted, models.RateLimited, models.BounceUnknown:
+	switch ev.Reason { //nolint:exhaustive // all others are final, or about the mail, the sender or the account
+	case models.MailboxFull, models.DeliveryTimeout, models.DNSOrConnect, models.BounceUnknown:
 		return true
 	}
 	return false

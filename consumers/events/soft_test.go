@@ -135,11 +135,13 @@ func TestSoftBouncesInARow(t *testing.T) {
 	for i := range 5 {
 		at := time.Now().Add(time.Duration(i-10) * time.Minute)
 		r.take(one, models.Bounced, models.MailboxFull, at)
-		r.take(one, models.Blocked, models.PolicyReputation, at)
+		r.take(one, models.Blocked, models.DNSOrConnect, at)
 		r.take(r.mail(time.Hour, "slow@x.test"), models.Deferred, models.MailboxFull, at)
-		log := r.mail(time.Hour, "content@x.test")
-		r.take(log, models.Blocked, models.PolicyContent, at)
-		r.end(log)
+		for _, reason := range []models.Reason{models.PolicyContent, models.PolicyReputation, models.RateLimited} {
+			log := r.mail(time.Hour, "sender@x.test")
+			r.take(log, models.Blocked, reason, at)
+			r.end(log)
+		}
 	}
 	r.decide()
 	es := r.entries("ann@x.test")
@@ -151,7 +153,7 @@ func TestSoftBouncesInARow(t *testing.T) {
 	require.Equal(t, "3 mails in a row; the last one: the mailbox is full or not available", es[0].Why)
 	require.Equal(t, es[0].At.Add(7*24*time.Hour), es[0].Expires)
 	require.True(t, r.held("ann@x.test"))
-	for _, address := range []string{"one@x.test", "two@x.test", "slow@x.test", "content@x.test", "somebody@x.test"} {
+	for _, address := range []string{"one@x.test", "two@x.test", "slow@x.test", "sender@x.test", "somebody@x.test"} {
 		require.Empty(t, r.entries(address), address)
 	}
 	require.Zero(t, r.due())
@@ -184,7 +186,7 @@ func TestMailOnItsWay(t *testing.T) {
 		r.bounced(3*time.Hour, address)
 		r.bounced(2*time.Hour, address)
 		last = append(last, r.mail(time.Minute, address))
-		r.take(last[len(last)-1], models.Blocked, models.PolicyReputation, time.Now())
+		r.take(last[len(last)-1], models.Blocked, models.DNSOrConnect, time.Now())
 	}
 	r.decide()
 	require.Empty(t, r.entries("ann@x.test"))
