@@ -25,8 +25,9 @@ type fixture struct {
 	now   time.Time
 }
 
+// newFixture returns a fixture whose clock is at the beginning of an hour.
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), now: time.Now().UTC().Truncate(time.Second)}
+	return &fixture{t: t, store: sqlitetest.Open(t), now: time.Now().UTC().Truncate(time.Hour)}
 }
 
 func (f *fixture) watch(store Store) *Watch { return New("w", store, slog.New(slog.DiscardHandler)) }
