@@ -18,6 +18,8 @@ const (
 	RetryBatch   CommandKind = "batch.retry"   // sends failed mail again if that is safe
 	ReleaseBatch CommandKind = "batch.release" // sends mail with an unknown outcome again; it may double
 
+	RescheduleBatch CommandKind = "batch.reschedule" // changes the times of a batch that has not begun
+
 	PauseUser  CommandKind = "user.pause" // no new call for any batch of the user
 	ResumeUser CommandKind = "user.resume"
 	SetSenders CommandKind = "user.senders" // sets the addresses that the user may send from
@@ -64,7 +66,7 @@ const (
 // command that it does not know.
 func (a CommandKind) Known() bool {
 	switch a {
-	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch,
+	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch, RescheduleBatch,
 		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
@@ -78,7 +80,7 @@ func (a CommandKind) Known() bool {
 // Withholds reports whether the command withholds mail that could be sent before.
 func (a CommandKind) Withholds() bool {
 	switch a { //nolint:exhaustive // the others withhold nothing
-	case StopBatch, CancelBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld, EraseAddress:
+	case StopBatch, CancelBatch, RescheduleBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld, EraseAddress:
 		return true
 	}
 	return false
@@ -109,6 +111,7 @@ type Command struct {
 	Before   time.Time `json:"bf,omitzero"`  // of hold.add
 	Limits   Limits    `json:"lm,omitempty"` // of user.limits
 	Subject  string    `json:"o,omitempty"`  // of recorded actions and user.limits: the key, message or erased domain
+	Schedule *Schedule `json:"sc,omitempty"` // of batch.reschedule
 	Request  ID        `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
 }
 

@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -69,6 +70,31 @@ var Margins = [...]Margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.
 
 // AnyTime is how long before its expiry mail leaves at any time, unless its window is strict.
 const AnyTime = time.Hour
+
+// Schedule has the times of a batch.
+type Schedule struct {
+	DeliverAt time.Time   `json:"deliver_at,omitzero"` // zero: at once
+	Window    *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt time.Time   `json:"expires_at"`
+}
+
+// Schedule returns the times of a batch.
+func (b *Batch) Schedule() Schedule { return Schedule{b.DeliverAt, b.Window, b.ExpiresAt} }
+
+// Rescheduled returns the batch with other times; nil: with its own.
+func (b *Batch) Rescheduled(s *Schedule) *Batch {
+	if s == nil {
+		return b
+	}
+	out := *b
+	out.DeliverAt, out.Window, out.ExpiresAt = s.DeliverAt, s.Window, s.ExpiresAt
+	return &out
+}
+
+// Equal reports whether two schedules are the same.
+func (s Schedule) Equal(o Schedule) bool {
+	return s.DeliverAt.Equal(o.DeliverAt) && s.ExpiresAt.Equal(o.ExpiresAt) && reflect.DeepEqual(s.Window, o.Window)
+}
 
 // MayLeave returns when the mail of a batch may be handed over, now at the earliest. It does not
 // look at the expiry of the batch, which may be earlier. Mail that was released manually does not

@@ -24,6 +24,16 @@ type BatchRule struct {
 	Waits    *models.Wait     // the command that withholds the batch; nil: sending is allowed
 	Cancel   *models.Command  // nil: not cancelled
 	Releases []models.Command // retries and releases, in order
+
+	Reschedule *models.Command // the command that set its times; nil: they are those of its request
+}
+
+// Scheduled returns a batch with the times that are in effect.
+func (r *BatchRule) Scheduled(b *models.Batch) *models.Batch {
+	if r.Reschedule == nil {
+		return b
+	}
+	return b.Rescheduled(r.Reschedule.Schedule)
 }
 
 // Rules is the state that the command log results in. All methods may be called by many
@@ -43,8 +53,8 @@ type Rules struct {
 }
 
 type batchCommands struct {
-	stop, cancel *models.Command
-	releases     []models.Command
+	stop, cancel, reschedule *models.Command
+	releases                 []models.Command
 }
 
 type userCommands struct {
@@ -111,7 +121,8 @@ func (r *Rules) Apply(c models.Command) bool {
 		r.resumed = c.Number
 	}
 	switch c.Kind {
-	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch:
+	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch,
+		models.RescheduleBatch:
 		r.applyBatch(c)
 	case models.PauseUser:
 		r.user(c.User).pause = &c
@@ -171,12 +182,19 @@ func (r *Rules) applyBatch(c models.Command) {
 		if o.cancel == nil {
 			o.cancel = &c
 		}
+	case models.RescheduleBatch:
+		o.reschedule = &c
 	default:
 		o.releases = append(slices.Clone(o.releases), c)
 	}
-	if o.stop == nil && o.cancel == nil && len(o.releases) == 0 {
+	if o.empty() {
 		delete(r.batches, c.Batch)
 	}
+}
+
+// empty reports whether there is no command any more.
+func (o *batchCommands) empty() bool {
+	return o.stop == nil && o.cancel == nil && o.reschedule == nil && len(o.releases) == 0
 }
 
 func (r *Rules) user(id string) *userCommands {
@@ -198,7 +216,7 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	defer r.mu.RUnlock()
 	var out BatchRule
 	if o := r.batches[b.ID]; o != nil {
-		out.Cancel, out.Releases = o.cancel, o.releases
+		out.Cancel, out.Releases, out.Reschedule = o.cancel, o.releases, o.reschedule
 		if o.stop != nil {
 			out.Waits = waitFor(models.WaitBatchStopped, "stopped by "+o.stop.By, o.stop)
 		}
@@ -212,6 +230,12 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 		}
 	}
 	return out
+}
+
+// Scheduled returns a batch with the times that are in effect.
+func (r *Rules) Scheduled(b *models.Batch) *models.Batch {
+	rule := r.Batch(b)
+	return rule.Scheduled(b)
 }
 
 // waitFor returns the wait for the end of what a command began.
@@ -327,8 +351,8 @@ func (r *Rules) Holds() []models.Command {
 }
 
 // Forget drops releases from before a time of batches that were accepted before it. Each has long
-// been applied, or the content of its batch has been removed. It keeps stops
-// and cancellations, except of batches with IDs less than purged, which do not exist any
+// been applied, or the content of its batch has been removed. It keeps stops,
+// cancellations and changed times, except of batches with IDs less than purged, which do not exist any
 // more.
 func (r *Rules) Forget(before time.Time, purged models.ID) {
 	r.mu.Lock()
@@ -339,7 +363,7 @@ func (r *Rules) Forget(before time.Time, purged models.ID) {
 			continue
 		}
 		o.releases = slices.DeleteFunc(slices.Clone(o.releases), func(c models.Command) bool { return c.At.Before(before) })
-		if len(o.releases) == 0 && o.stop == nil && o.cancel == nil || less(id, purged) {
+		if o.empty() || less(id, purged) {
 			delete(r.batches, id)
 		}
 	}

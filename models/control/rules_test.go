@@ -99,6 +99,30 @@ func TestRulesOfBatches(t *testing.T) {
 	require.True(t, cancelled)
 }
 
+// TestNewTimesReplaceThoseOfBatch: the last command about the times of a batch counts, whatever it names no more, and is
+// kept as long as the batch.
+func TestNewTimesReplaceThoseOfBatch(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := &models.Batch{ID: models.NewBatchID(at), User: "u", DeliverAt: at.AddDate(0, 0, 1), ExpiresAt: at.AddDate(0, 0, 8)}
+	move := func(days int, w *models.SendWindow) models.Command {
+		s := models.Schedule{DeliverAt: at.AddDate(0, 0, days), Window: w, ExpiresAt: at.AddDate(0, 0, days+7)}
+		return models.Command{Kind: models.RescheduleBatch, Batch: b.ID, Schedule: &s}
+	}
+	require.Same(t, b, applied(t).Scheduled(b))
+	r := applied(t, move(5, &models.SendWindow{To: 60, Zone: "UTC"}), move(3, nil),
+		models.Command{Kind: models.StopBatch, Batch: b.ID}, models.Command{Kind: models.ResumeBatch, Batch: b.ID})
+	for range 2 {
+		now := r.Scheduled(b)
+		require.Equal(t, *move(3, nil).Schedule, now.Schedule())
+		require.Equal(t, "u", now.User)
+		require.Equal(t, at.AddDate(0, 0, 1), b.DeliverAt, "the batch itself never changes")
+		r.Forget(at.AddDate(1, 0, 0), models.ID{})
+	}
+	r.Forget(at, models.MinID(at.AddDate(0, 0, 1)))
+	require.Same(t, b, r.Scheduled(b), "the batch was purged")
+}
+
 // TestPendingReleases: the releases of a chunk are pending until an entry of its ledger has
 // their number or a higher one. One entry contains those of one kind and reason.
 func TestPendingReleases(t *testing.T) {

@@ -30,6 +30,8 @@ type savedBatch struct {
 	Stop     *models.Command  `json:"s,omitempty"`
 	Cancel   *models.Command  `json:"c,omitempty"`
 	Releases []models.Command `json:"r,omitempty"`
+
+	Reschedule *models.Command `json:"t,omitempty"`
 }
 
 type savedUser struct {
@@ -60,7 +62,7 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 	}
 	for id, b := range r.batches {
 		if !less(id, purged) {
-			s.Batches[id] = savedBatch{Stop: b.stop, Cancel: b.cancel, Releases: b.releases}
+			s.Batches[id] = savedBatch{Stop: b.stop, Cancel: b.cancel, Releases: b.releases, Reschedule: b.reschedule}
 		}
 	}
 	for id, u := range r.users {
@@ -93,7 +95,12 @@ func (r *Rules) restore(raw []byte) error {
 	}
 	fresh := NewRules()
 	for id, b := range s.Batches {
-		fresh.batches[id] = &batchCommands{stop: b.Stop, cancel: b.Cancel, releases: b.Releases}
+		fresh.batches[id] = &batchCommands{
+			stop:       b.Stop,
+			cancel:     b.Cancel,
+			reschedule: b.Reschedule,
+			releases:   b.Releases,
+		}
 	}
 	for id, u := range s.Users {
 		fresh.users[id] = &userCommands{
