@@ -162,6 +162,31 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	})
 }
 
+// TestPurgeKeepsMovedBatch: the content of a batch whose times were changed is kept until it expires by the new ones.
+func TestPurgeKeepsMovedBatch(t *testing.T) {
+	t.Parallel()
+	cfg := fast()
+	const day = 24 * time.Hour
+	cfg.KeepContent, cfg.FinalEventWait = day, time.Hour
+	r := newRig(t, cfg, nil)
+	r.known()
+	now := time.Now()
+	b := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
+		b.DeliverAt, b.ExpiresAt = now.Add(day), now.Add(2*day)
+	})
+	r.order(models.Command{
+		Kind:     models.RescheduleBatch,
+		Batch:    b.ID,
+		Schedule: &models.Schedule{DeliverAt: now.Add(10 * day), ExpiresAt: now.Add(11 * day)},
+	})
+	for days, redacted := range []bool{2: false, 10: false, 12: true} {
+		require.NoError(t, r.engine.Purge(t.Context(), now.Add(time.Duration(days)*day)))
+		got, err := r.store.Batch(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.Equal(t, redacted, got.Redacted, "after %d days", days)
+	}
+}
+
 // TestPurgeSkipsDamagedBatch: a batch that cannot be read is reported, and does not stop the purge of
 // others. Its content is removed when it can be read again.
 func TestPurgeSkipsDamagedBatch(t *testing.T) {

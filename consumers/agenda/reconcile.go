@@ -133,6 +133,7 @@ func (a *Agenda) reconcileChunks(
 		return dispatch.Result{}, err // a command may release what has ended
 	}
 	rule := a.follower.Rules().Batch(b)
+	b = rule.Scheduled(b)
 	// A batch whose time has not come costs nothing after its first reconcile.
 	if entry.Round > 0 && rule.Cancel == nil && len(rule.Releases) == 0 && b.DeliverAt.After(time.Now()) {
 		return dispatch.Result{RequeueAt: b.DeliverAt, Scheduled: true}, nil

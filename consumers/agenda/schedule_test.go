@@ -38,3 +38,41 @@ func TestScheduledBatchIsDueInTime(t *testing.T) {
 	require.Equal(t, at, entries(now.Add(time.Millisecond), at.AddDate(0, 0, 30))[0].Due.UTC())
 	require.Zero(t, f.announced(t)[models.Bulk])
 }
+
+// TestMovedBatchIsDueInTime: an entry of the time that a batch had before leads to one at its new time, whichever is
+// earlier, and announces nothing.
+func TestMovedBatchIsDueInTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f.acquireShards(t.Context())
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	day := 24 * time.Hour
+	for _, days := range []int{100, 300} {
+		old, at := now.Add(200*day), now.Add(time.Duration(days)*day+123*time.Millisecond)
+		id := f.putBatch(t, now, func(b *models.Batch) { b.DeliverAt, b.ExpiresAt = old, old.Add(time.Hour) })
+		done, err := f.follower.Append(t.Context(), &models.Command{
+			Kind:     models.RescheduleBatch,
+			Batch:    id,
+			Schedule: &models.Schedule{DeliverAt: at, ExpiresAt: at.Add(time.Hour)},
+		}, nil)
+		require.NoError(t, err)
+		require.True(t, done)
+		require.NoError(t, f.reconcile(t.Context(), models.AgendaEntry{
+			Due:    old,
+			Kind:   models.LookAtBatch,
+			ID:     id,
+			User:   "u",
+			Chunks: 1,
+			Round:  1,
+		}))
+		due := map[time.Time]int{}
+		for e, err := range f.store.Agenda(t.Context(), id.Shard(f.store.Shards()), now.Add(day), now.Add(400*day)) {
+			require.NoError(t, err)
+			if e.ID == id {
+				due[e.Due.UTC()]++
+			}
+		}
+		require.Equal(t, map[time.Time]int{at: 1}, due)
+		require.Zero(t, f.announced(t)[models.Bulk])
+	}
+}

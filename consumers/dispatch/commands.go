@@ -123,17 +123,19 @@ var errHeldBack = errors.New("held back")
 // mayCall returns errHeldBack if the time or a command forbids the call. It uses
 // rules that are no older than age.
 func (d *Dispatcher) mayCall(ctx context.Context, c *Chunk, j *job, age time.Duration) error {
-	if !j.Step.Released && policy.PastExpiry(c.Batch, time.Now()) {
-		return fmt.Errorf("%w: it has expired", errHeldBack)
-	}
-	if now := time.Now(); c.Batch.MayLeave(now, j.Step.Released).After(now) {
-		return fmt.Errorf("%w: its time has not come", errHeldBack)
-	}
 	if err := d.follower.EnsureFresh(ctx, age); err != nil {
 		return err
 	}
-	rules := d.follower.Rules()
-	if r := rules.Batch(c.Batch); r.Waits != nil || r.Cancel != nil ||
+	rules, now := d.follower.Rules(), time.Now()
+	r := rules.Batch(c.Batch)
+	b := r.Scheduled(c.Batch)
+	if !j.Step.Released && policy.PastExpiry(b, now) {
+		return fmt.Errorf("%w: it has expired", errHeldBack)
+	}
+	if b.MayLeave(now, j.Step.Released).After(now) {
+		return fmt.Errorf("%w: its time has not come", errHeldBack)
+	}
+	if r.Waits != nil || r.Cancel != nil ||
 		rules.Provider(j.Provider.Name).Mode == models.ProviderOffline {
 		return fmt.Errorf("%w by a command", errHeldBack)
 	}

@@ -90,7 +90,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 				Announced: d.evidence.MayEndSoon(c, st, now),
 			})
 		case policy.Call:
-			if end := c.Batch.ExpiresAt; end.After(now) {
+			if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; end.After(now) {
 				out = out.Or(Result{RequeueAt: end})
 			}
 			if at := st.Earliest(); at.After(now.Add(d.cfg.Recheck)) {

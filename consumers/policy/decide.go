@@ -51,6 +51,7 @@ const maxSplits = 14
 func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.Time) []Step {
 	var steps []Step
 	byHistory := map[uint64]int{}
+	b = cmds.Rule.Scheduled(b)
 	var blocks []*models.Block
 	e := p.envelope(v, b, cmds)
 	for i := range v.Logs {

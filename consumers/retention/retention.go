@@ -100,6 +100,9 @@ func (r *Retention) round(ctx context.Context) {
 // one since KeepContent. An error about one user does not stop the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
+	if err == nil {
+		err = r.follower.Sync(ctx) // commands say when batches expire
+	}
 	if err != nil {
 		return err
 	}
@@ -163,7 +166,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 				failed = append(failed, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
-			if !b.ExpiresAt.Add(r.cfg.FinalEventWait).Before(now) {
+			if !r.follower.Rules().Scheduled(b).ExpiresAt.Add(r.cfg.FinalEventWait).Before(now) {
 				first = models.ID{} // it is unfinished: the next run comes back to it
 				continue
 			}
