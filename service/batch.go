@@ -93,6 +93,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		return BatchView{}, -1, err
 	}
 	rules := s.commandLog.Rules()
+	b = rules.Scheduled(b)
 	v := BatchView{
 		ID:         b.ID,
 		State:      b.StateOf(sum, time.Now()),

@@ -104,21 +104,22 @@ func (s *Service) awaitPropagation(ctx context.Context) {
 
 // AuditEntry is a command as the audit trail shows it.
 type AuditEntry struct {
-	Number   int                `json:"number"`
-	At       time.Time          `json:"at"`
-	By       string             `json:"by"` // a user's ID, or "cli:" and a name
-	Command  models.CommandKind `json:"command"`
-	Why      string             `json:"why,omitempty"`
-	BatchID  models.ID          `json:"batch_id,omitzero"`
-	LogID    models.ID          `json:"log_id,omitzero"`
-	LogIDs   []models.ID        `json:"log_ids,omitempty"` // if several logs were selected
-	User     string             `json:"user,omitempty"`
-	Provider string             `json:"provider,omitempty"`
-	Senders  []string           `json:"senders,omitempty"`
-	Block    *models.Block      `json:"block,omitempty"`
-	Limits   models.Limits      `json:"limits,omitempty"`
-	Before   time.Time          `json:"before,omitzero"`
-	Subject  string             `json:"subject,omitempty"`
+	Number           int                `json:"number"`
+	At               time.Time          `json:"at"`
+	By               string             `json:"by"` // a user's ID, or "cli:" and a name
+	Command          models.CommandKind `json:"command"`
+	Why              string             `json:"why,omitempty"`
+	BatchID          models.ID          `json:"batch_id,omitzero"`
+	LogID            models.ID          `json:"log_id,omitzero"`
+	LogIDs           []models.ID        `json:"log_ids,omitempty"` // if several logs were selected
+	User             string             `json:"user,omitempty"`
+	Provider         string             `json:"provider,omitempty"`
+	Senders          []string           `json:"senders,omitempty"`
+	Block            *models.Block      `json:"block,omitempty"`
+	Limits           models.Limits      `json:"limits,omitempty"`
+	Before           time.Time          `json:"before,omitzero"`
+	Subject          string             `json:"subject,omitempty"`
+	*models.Schedule                    // of batch.reschedule
 }
 
 // AuditPage is a page of the audit trail. Next is empty on the last page.
@@ -225,6 +226,7 @@ func auditEntry(c *models.Command) AuditEntry {
 		Limits:   c.Limits,
 		Before:   c.Before,
 		Subject:  c.Subject,
+		Schedule: c.Schedule,
 	}
 }
 

@@ -2,12 +2,14 @@ package service
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // BatchControlResult tells what a command about a batch did, or what a dry run of it would
@@ -19,15 +21,16 @@ type BatchControlResult struct {
 	DryRun  bool               `json:"dry_run,omitempty"` // the command was not given
 	Changed bool               `json:"changed"`           // false if the command has nothing to change
 	// Recipients is the number of recipients that the command reaches: those that a stop or
-	// a cancellation withholds, a resumption sends, or a retry or release sends again.
+	// a cancellation withholds, a resumption sends, a retry or release sends again, or new times apply to.
 	// It is 0 if nothing changed, and nil if they could not be counted.
-	Recipients *int   `json:"recipients"`
-	Stopped    bool   `json:"stopped"`   // state after the command
-	Cancelled  bool   `json:"cancelled"` // state after the command
-	InFlight   *int   `json:"in_flight"` // recipients of calls in flight; nil if they could not be counted
-	Warning    string `json:"warning,omitempty"`
-	Late       bool   `json:"-"` // the command may have to be repeated; Warning says so
-	Waits      bool   `json:"-"` // the mail does not go out yet; Warning says why
+	Recipients       *int   `json:"recipients"`
+	Stopped          bool   `json:"stopped"`   // state after the command
+	Cancelled        bool   `json:"cancelled"` // state after the command
+	InFlight         *int   `json:"in_flight"` // recipients of calls in flight; nil if they could not be counted
+	*models.Schedule        // of batch.reschedule: the times after the command
+	Warning          string `json:"warning,omitempty"`
+	Late             bool   `json:"-"` // the command may have to be repeated; Warning says so
+	Waits            bool   `json:"-"` // the mail does not go out yet; Warning says why
 }
 
 // warn adds a warning.
@@ -79,6 +82,86 @@ func (s *Service) DryRunBatch(
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})
 }
 
+// Reschedule names the times of a batch that are to be changed.
+type Reschedule struct {
+	Batch string          // ID
+	Times *intake.Builder // has the fields that are named
+	Why   string
+}
+
+// RescheduleBatch changes the times of a batch that has not begun.
+func (s *Service) RescheduleBatch(
+	ctx context.Context, who Caller, in Reschedule, r Repeat,
+) (BatchControlResult, bool, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (BatchControlResult, error) {
+		return s.reschedule(ctx, who, in, older, s.controlBatch)
+	})
+}
+
+// DryRunReschedule returns what RescheduleBatch would do. It writes nothing.
+func (s *Service) DryRunReschedule(ctx context.Context, who Caller, in Reschedule) (BatchControlResult, error) {
+	return s.reschedule(ctx, who, in, false, s.dryRunBatch)
+}
+
+// reschedule has do give the command. older reports whether the request may be a repeat.
+func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, older bool,
+	do func(context.Context, Caller, *models.Batch, *models.Command) (BatchControlResult, error),
+) (out BatchControlResult, err error) {
+	if err := CheckWhy(in.Why); err != nil {
+		return out, err
+	}
+	stored, err := s.controllableBatch(ctx, who, in.Batch)
+	if err == nil && !older {
+		err = s.takeCommand(who, stored.ID.String())
+	}
+	for err == nil {
+		if err := s.commandLog.Sync(ctx); err != nil {
+			return out, storeError("read command log", err)
+		}
+		b := s.commandLog.Rules().Scheduled(stored)
+		times, err := in.Times.Change(b, time.Now())
+		if err != nil {
+			return out, err
+		}
+		out, err = do(ctx, who, b, &models.Command{
+			Kind:     models.RescheduleBatch,
+			Batch:    b.ID,
+			Why:      in.Why,
+			Schedule: &times,
+		})
+		if !errors.Is(err, errOvertaken) {
+			return out, err
+		}
+	}
+	return out, err
+}
+
+// errOvertaken reports that another command has changed the times of a batch meanwhile.
+var errOvertaken = errors.New("the times were changed meanwhile")
+
+// beforeBegin is how long before a batch begins its times can be changed at the latest. No worker that knows the former
+// times, or whose clock is a moment ahead, has begun by then.
+const beforeBegin = 2 * time.Second
+
+// judgeReschedule is judge for a command about the times of a batch, which was made for the times that b has.
+func judgeReschedule(rules *control.Rules, b *models.Batch, c *models.Command) (wanted bool, refused error) {
+	rule := rules.Batch(b)
+	now, from := rule.Scheduled(b), b.Created()
+	if rule.Reschedule != nil {
+		from = rule.Reschedule.At
+	}
+	switch {
+	case now.Schedule().Equal(*c.Schedule):
+		return false, nil
+	case !now.Schedule().Equal(b.Schedule()):
+		return false, errOvertaken
+	case now.MayLeave(from, false).Before(time.Now().Add(beforeBegin)):
+		return false, Fail(Conflict, "batch_begun",
+			"The batch has begun, or begins within two seconds, so its times cannot be changed.")
+	}
+	return true, nil
+}
+
 // controllableBatch parses the ID of a batch and returns what controllable returns for it.
 func (s *Service) controllableBatch(ctx context.Context, who Caller, batch string) (*models.Batch, error) {
 	id, err := models.ParseBatchID(batch)
@@ -86,86 +169,6 @@ func (s *Service) controllableBatch(ctx context.Context, who Caller, batch strin
 		return nil, notFound("batch")
 	}
 	return s.controllable(ctx, who, id)
-}
-
-// ReleaseLog sends one held or failed log again.
-func (s *Service) ReleaseLog(
-	ctx context.Context,
-	who Caller,
-	log, why string,
-	r Repeat,
-) (BatchControlResult, bool, error) {
-	if err := CheckWhy(why); err != nil {
-		return BatchControlResult{}, false, err
-	}
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
-		b, id, err := s.controllableLog(ctx, who, log)
-		if err != nil {
-			return BatchControlResult{}, err
-		}
-		c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID}
-		if err := s.checkReleasable(ctx, who, b, &c); err != nil {
-			return BatchControlResult{}, err
-		}
-		return s.controlBatch(ctx, who, b, &c)
-	})
-}
-
-// DryRunLog returns what ReleaseLog would do. It writes nothing.
-func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
-	if err := CheckWhy(why); err != nil {
-		return BatchControlResult{}, err
-	}
-	b, id, err := s.controllableLog(ctx, who, log)
-	if err != nil {
-		return BatchControlResult{}, err
-	}
-	c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id}
-	if err := s.checkReleasable(ctx, who, b, &c); err != nil {
-		return BatchControlResult{}, err
-	}
-	return s.dryRunBatch(ctx, who, b, &c)
-}
-
-// controllableLog parses the ID of a log and returns it with its batch, which the caller
-// may control.
-func (s *Service) controllableLog(ctx context.Context, who Caller, log string) (*models.Batch, models.ID, error) {
-	id, err := models.ParseLogID(log)
-	if err != nil {
-		return nil, id, notFound("log")
-	}
-	b, err := s.controllable(ctx, who, id.Batch())
-	if err == nil && id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
-		err = notFound("log")
-	}
-	return b, id, err
-}
-
-// checkReleasable returns an error if the log of a command to release cannot be released.
-// A log that was released before can: the command then changes nothing.
-func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Batch, c *models.Command) error {
-	if err := s.commandLog.Sync(ctx); err != nil {
-		return storeError("read command log", err)
-	}
-	rules := s.commandLog.Rules()
-	if v := judge(rules, who, b, c); v.refused != nil || v.repeated != nil {
-		return v.refused
-	}
-	chunk, r := c.Log.ChunkID(), c.Log.Recipient()
-	entries, facts, err := s.store.Record(ctx, chunk)
-	if err != nil {
-		return storeError("read log", err)
-	}
-	v := models.Resolve(b.ChunkSize(chunk.ChunkNumber()), entries, facts)
-	st := v.Status(r)
-	released := st.State == models.Queued && slices.ContainsFunc(entries, func(e models.Entry) bool {
-		return e.Kind == models.Release && e.Recipients.Has(r)
-	})
-	if released || st.State == models.Failed && !st.Reason.Hard() {
-		return nil
-	}
-	return Fail(Conflict, "not_releasable",
-		"Only a failed log can be released, unless its recipient or its mail was refused permanently.")
 }
 
 // controlBatch gives a command about a batch. Once the command is in effect, later
@@ -186,8 +189,9 @@ func (s *Service) controlBatch(
 		Command:    c.Kind,
 		Changed:    done.changed,
 		Recipients: done.recipients,
+		Schedule:   c.Schedule,
 	}
-	if needsRequeue(c.Kind) && !done.idle {
+	if needsRequeue(c) && !done.idle {
 		if !c.Kind.Withholds() { // otherwise appendCommand has waited
 			s.awaitPropagation(context.WithoutCancel(ctx))
 		}
@@ -215,7 +219,14 @@ func (s *Service) dryRunBatch(
 	if verdict.refused != nil {
 		return BatchControlResult{}, verdict.refused
 	}
-	out := BatchControlResult{BatchID: b.ID, LogID: c.Log, Command: c.Kind, DryRun: true, Changed: verdict.wanted}
+	out := BatchControlResult{
+		BatchID:  b.ID,
+		LogID:    c.Log,
+		Command:  c.Kind,
+		DryRun:   true,
+		Changed:  verdict.wanted,
+		Schedule: c.Schedule,
+	}
 	if sendsAgain(c.Kind) {
 		reached, err := s.releaseReach(ctx, rules, b, c)
 		if err != nil {
@@ -237,6 +248,10 @@ func (s *Service) complete(ctx context.Context, rules *control.Rules, b *models.
 			out.warn(inFlightWarning)
 		}
 		return
+	case models.RescheduleBatch:
+		if out.InFlight != nil && *out.InFlight > 0 {
+			out.warn(inFlightWarning)
+		}
 	case models.RetryBatch:
 		if !out.Changed {
 			out.warn(noneFailed)
@@ -284,6 +299,8 @@ func judge(rules *control.Rules, who Caller, b *models.Batch, c *models.Command)
 		v.wanted = stopped
 	case c.Kind == models.CancelBatch:
 		v.wanted = !cancelled
+	case c.Kind == models.RescheduleBatch:
+		v.wanted, v.refused = judgeReschedule(rules, b, c)
 	default:
 		// A repeat of a request must not release the mail a second time.
 		releases := rules.Batch(b).Releases
@@ -350,10 +367,8 @@ func (s *Service) appendBatchCommand(
 				c.Chunks = reached.chunks
 			}
 		}
-		if needsRequeue(c.Kind) {
-			late := requeueEntry(b) // by then the command is in effect, or never will be
-			late.Due = late.Due.Add(s.cfg.RetryTime)
-			if err := s.store.Schedule(ctx, requeueEntry(b), late); err != nil {
+		if c.Kind != models.StopBatch {
+			if err := s.store.Schedule(ctx, s.requeueEntries(b, c)...); err != nil {
 				return appended{}, storeError("schedule", err)
 			}
 		}
@@ -391,49 +406,7 @@ func (s *Service) releasedBefore(
 }
 
 // needsRequeue reports whether workers have something to do for a batch after a command.
-func needsRequeue(do models.CommandKind) bool { return do != models.StopBatch }
-
-const (
-	requeueAfter   = 2 * time.Second // from the command until the agenda requeues the batch
-	requeueAtOnce  = 100             // agenda entries of one write
-	requeueTimeout = 5 * time.Second // of one write
-)
-
-// requeueEntry returns the agenda entry that requeues a batch soon.
-func requeueEntry(b *models.Batch) models.AgendaEntry {
-	return models.AgendaEntry{
-		Due:    time.Now().Add(requeueAfter),
-		Kind:   models.LookAtBatch,
-		ID:     b.ID,
-		User:   b.User,
-		Chunks: b.Chunks,
-		Lane:   b.Lane,
-	}
-}
-
-// requeue announces batches and puts them on the agenda again. It must be called when all
-// workers know the commands: a worker that does not know them finds nothing to do and
-// drops the batch. It reports whether the agenda has all batches.
-func (s *Service) requeue(ctx context.Context, batches ...models.AgendaEntry) bool {
-	ctx = context.WithoutCancel(ctx) // even if the client goes away
-	all := true
-	for some := range slices.Chunk(batches, requeueAtOnce) {
-		for i := range some {
-			e := &some[i]
-			e.Due = time.Now().Add(requeueAfter)
-			s.announce[e.Lane].Add(e.ID, e.Chunks, e.Lane)
-		}
-		if err := s.schedule(ctx, some); err != nil {
-			s.log.Warn("command in effect, but the batches could not be put on the agenda",
-				"batch_id", some[0].ID.String(), "batches", len(some), "err", err)
-			all = false
-		}
-	}
-	return all
-}
-
-func (s *Service) schedule(ctx context.Context, entries []models.AgendaEntry) error {
-	ctx, cancel := context.WithTimeout(ctx, requeueTimeout)
-	defer cancel()
-	return s.store.Schedule(ctx, entries...)
+func needsRequeue(c *models.Command) bool {
+	later := c.Schedule != nil && c.Schedule.DeliverAt.After(time.Now().Add(requeueAfter)) // the agenda has it
+	return c.Kind != models.StopBatch && !later
 }

@@ -192,3 +192,36 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.NoError(t, f.worker.Sync(t.Context()))
 	require.Zero(t, reached())
 }
+
+// TestRescheduleIsOnAgendaBefore: the agenda has a batch at its new time before the command is in effect, so that it goes
+// out then even if this process ends between the two. A batch that is due at once is announced after workers know it.
+func TestRescheduleIsOnAgendaBefore(t *testing.T) {
+	t.Parallel()
+	f := newCommandRig(t)
+	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Second)
+	id := acceptBatch(t, f.Service, f.who, "deliver_at", at.Format(time.RFC3339))
+	require.Equal(t, id, <-f.announced)
+	f.store.written()
+	for _, to := range []time.Time{at.AddDate(0, 0, 1), at, time.Now().UTC().Truncate(time.Second)} {
+		require.NoError(t, f.worker.Sync(t.Context()))
+		in := f.NewIntake(t.Context(), f.who)
+		in.SetText("deliver_at", to.Format(time.RFC3339))
+		out, _, err := f.RescheduleBatch(t.Context(), f.who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+		in.Close()
+		require.NoError(t, err)
+		require.True(t, out.Changed)
+		f.known()
+		require.Equal(t, to, f.worker.Rules().Scheduled(&models.Batch{ID: id}).DeliverAt)
+		calls, scheduled := f.store.written()
+		soon := time.Now().Add(requeueAfter)
+		if to.After(soon) {
+			require.Equal(t, []string{"schedule", "command"}, calls)
+			require.Equal(t, to, scheduled[0][0].Due)
+			continue
+		}
+		require.Equal(t, []string{"schedule", "command", "schedule"}, calls)
+		require.Equal(t, id, <-f.announced)
+		require.Empty(t, f.early)
+		require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
+	}
+}

@@ -300,3 +300,83 @@ func (s *Service) hasHeld(ctx context.Context, b *models.Batch, provider string)
 	tried := provider == "" || sum.Providers[provider].Tried > 0
 	return tried && sum.Reasons[models.OutcomeUnknown]+sum.Reasons[models.NoFinalEvent] > 0, nil
 }
+
+// ReleaseLog sends one held or failed log again.
+func (s *Service) ReleaseLog(
+	ctx context.Context,
+	who Caller,
+	log, why string,
+	r Repeat,
+) (BatchControlResult, bool, error) {
+	if err := CheckWhy(why); err != nil {
+		return BatchControlResult{}, false, err
+	}
+	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
+		b, id, err := s.controllableLog(ctx, who, log)
+		if err != nil {
+			return BatchControlResult{}, err
+		}
+		c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID}
+		if err := s.checkReleasable(ctx, who, b, &c); err != nil {
+			return BatchControlResult{}, err
+		}
+		return s.controlBatch(ctx, who, b, &c)
+	})
+}
+
+// DryRunLog returns what ReleaseLog would do. It writes nothing.
+func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
+	if err := CheckWhy(why); err != nil {
+		return BatchControlResult{}, err
+	}
+	b, id, err := s.controllableLog(ctx, who, log)
+	if err != nil {
+		return BatchControlResult{}, err
+	}
+	c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id}
+	if err := s.checkReleasable(ctx, who, b, &c); err != nil {
+		return BatchControlResult{}, err
+	}
+	return s.dryRunBatch(ctx, who, b, &c)
+}
+
+// controllableLog parses the ID of a log and returns it with its batch, which the caller
+// may control.
+func (s *Service) controllableLog(ctx context.Context, who Caller, log string) (*models.Batch, models.ID, error) {
+	id, err := models.ParseLogID(log)
+	if err != nil {
+		return nil, id, notFound("log")
+	}
+	b, err := s.controllable(ctx, who, id.Batch())
+	if err == nil && id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
+		err = notFound("log")
+	}
+	return b, id, err
+}
+
+// checkReleasable returns an error if the log of a command to release cannot be released.
+// A log that was released before can: the command then changes nothing.
+func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Batch, c *models.Command) error {
+	if err := s.commandLog.Sync(ctx); err != nil {
+		return storeError("read command log", err)
+	}
+	rules := s.commandLog.Rules()
+	if v := judge(rules, who, b, c); v.refused != nil || v.repeated != nil {
+		return v.refused
+	}
+	chunk, r := c.Log.ChunkID(), c.Log.Recipient()
+	entries, facts, err := s.store.Record(ctx, chunk)
+	if err != nil {
+		return storeError("read log", err)
+	}
+	v := models.Resolve(b.ChunkSize(chunk.ChunkNumber()), entries, facts)
+	st := v.Status(r)
+	released := st.State == models.Queued && slices.ContainsFunc(entries, func(e models.Entry) bool {
+		return e.Kind == models.Release && e.Recipients.Has(r)
+	})
+	if released || st.State == models.Failed && !st.Reason.Hard() {
+		return nil
+	}
+	return Fail(Conflict, "not_releasable",
+		"Only a failed log can be released, unless its recipient or its mail was refused permanently.")
+}

@@ -164,14 +164,17 @@ func (f *commandRig) putHeld(batch models.ID) {
 	require.NoError(f, f.store.PutSummaries(f.Context(), models.ChunkSummary{User: "aaaa", Chunk: batch, Summary: sum}))
 }
 
-// acceptBatch accepts a batch with one recipient.
-func acceptBatch(t testing.TB, s *Service, who Caller) models.ID {
+// acceptBatch accepts a batch with one recipient. fields are names of further fields, each followed by its value.
+func acceptBatch(t testing.TB, s *Service, who Caller, fields ...string) models.ID {
 	t.Helper()
 	in := s.NewIntake(t.Context(), who)
 	defer in.Close()
 	in.SetText("from", "a@one.example")
 	in.SetText("subject", "s")
 	in.SetText("text", "t")
+	for i := 0; i+1 < len(fields); i += 2 {
+		in.SetText(fields[i], fields[i+1])
+	}
 	require.NoError(t, in.Add(&Recipient{Email: "x@y.example"}))
 	a, _, err := s.Accept(t.Context(), who, in, Repeat{})
 	require.NoError(t, err)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Limits of the times of a batch.
@@ -38,6 +39,47 @@ type Window struct {
 func (b *Builder) SetWindow(w *Window) {
 	b.set[SendWindow] = true
 	b.window = w
+}
+
+// RemoveWindow lets the mail of a batch leave at any time.
+func (b *Builder) RemoveWindow() {
+	b.set[SendWindow] = true
+	b.window = nil
+}
+
+// Change returns the times of a batch after a request that names some of them. A batch whose time is moved, but not its
+// expiry, expires as long after its time as before. now is that of the request.
+func (b *Builder) Change(batch *models.Batch, now time.Time) (models.Schedule, error) {
+	if b.Found() == 0 && !b.set[DeliverAt] && !b.set[ExpiresAt] && !b.set[SendWindow] {
+		b.Wrong("", "required", "Name deliver_at, expires_at or send_window.")
+	}
+	var named models.Batch
+	b.setSchedule(&named)
+	if err := b.errUnchanged(); err != nil {
+		return models.Schedule{}, err
+	}
+	out := *batch
+	if b.set[DeliverAt] {
+		out.DeliverAt = named.DeliverAt
+		from := models.LaterOf(batch.DeliverAt, batch.Created())
+		out.ExpiresAt = models.LaterOf(out.DeliverAt, batch.Created()).Add(batch.ExpiresAt.Sub(from))
+	}
+	if b.set[ExpiresAt] {
+		out.ExpiresAt = named.ExpiresAt
+	}
+	if b.set[SendWindow] {
+		out.Window = named.Window
+	}
+	if out.Schedule().Equal(batch.Schedule()) { // a repeat, whatever the time is now
+		return out.Schedule(), nil
+	}
+	b.checkTimes(&out, now, batch.Created())
+	return out.Schedule(), b.errUnchanged()
+}
+
+// errUnchanged returns the error that lists the mistakes in a change of a batch.
+func (b *Builder) errUnchanged() error {
+	return b.In(problem.New(problem.Invalid, "invalid_request", "The batch was not changed: see errors."))
 }
 
 // setSchedule sets the times of the batch that the request names.
@@ -143,26 +185,32 @@ func onClock(local time.Time, zone *time.Location) time.Time {
 // SetTimes checks the times of a batch that was first requested at a time, and sets the expiry
 // if the request has none. All retries of a request get the same times.
 func (b *Builder) SetTimes(batch *models.Batch, requested time.Time) error {
+	if !b.set[ExpiresAt] {
+		first := models.LaterOf(requested, batch.DeliverAt)
+		batch.ExpiresAt = first.Add(b.cfg.ExpireAfter).UTC().Truncate(time.Millisecond)
+	}
+	b.checkTimes(batch, requested, requested)
+	return b.Err()
+}
+
+// checkTimes checks the times of a batch that was accepted at a time, as a request at a time names them.
+func (b *Builder) checkTimes(batch *models.Batch, requested, accepted time.Time) {
 	if at := batch.DeliverAt; b.set[DeliverAt] && (at.Before(requested.Add(-maxLate)) || at.Sub(requested) > maxAhead) {
 		b.Wrong("/"+DeliverAt, "invalid_value", "deliver_at must be in the future, at most %d days from now.",
 			maxAhead/(24*time.Hour))
-		return b.Err()
+		return
 	}
 	first := models.LaterOf(requested, batch.DeliverAt)
-	if !b.set[ExpiresAt] {
-		batch.ExpiresAt = first.Add(b.cfg.ExpireAfter).UTC().Truncate(time.Millisecond)
-	}
 	most := max(maxExpiry, b.cfg.ExpireAfter)
 	if !batch.ExpiresAt.After(first) || batch.ExpiresAt.Sub(first) > most {
 		b.Wrong("/"+ExpiresAt, "invalid_value",
 			"expires_at must be in the future and after deliver_at, at most %d days later.", int(most/(24*time.Hour)))
 	}
-	if k := b.cfg.Kept; b.set[DeliverAt] && k > 0 && batch.ExpiresAt.Sub(requested) > k {
+	if k := b.cfg.Kept; !batch.DeliverAt.IsZero() && k > 0 && batch.ExpiresAt.Sub(accepted) > k {
 		b.Wrong("/"+DeliverAt, "invalid_value",
-			"The batch must expire within %d days from now: batches are not kept longer.", int(k/(24*time.Hour)))
+			"The batch must expire within %d days from its acceptance: batches are not kept longer.", int(k/(24*time.Hour)))
 	}
 	if batch.Window != nil && !batch.MayLeave(first, false).Before(batch.ExpiresAt) {
 		b.Wrong("/"+SendWindow, "invalid_value", "The mail expires before the window opens.")
 	}
-	return b.Err()
 }
