@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -106,6 +107,11 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.secret = c.operator().secret
 	defer func() { c.secret = own }()
 	batch := batchPath(b.ID)
+	moved := batchPath(c.scheduled(time.Now().AddDate(0, 0, 1)))
+	c.check("PATCH", moved, js, `{"send_window": {"from": "09:00", "to": "17:00"}, "time_zone": "UTC"}`, 200)
+	c.check("PATCH", moved, js, `{"send_window": null, "why": "a test"}`, 200, "Idempotency-Key", "k")
+	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
+	c.check("PATCH", batch, js, `{"expires_at": "2099-01-01T00:00:00Z"}`, 422)
 	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {
 		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")
 	}

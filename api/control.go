@@ -7,6 +7,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // command handles a POST that gives a command. Its body may have the member why. dryRun
@@ -59,6 +60,30 @@ func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
 			return s.svc.DryRunBatch(c.Request.Context(), caller(c), do, c.Param("id"), why)
 		})
 	}
+}
+
+// rescheduleBatch is PATCH /v1/batches/{id}.
+func (s *Server) rescheduleBatch(c *gin.Context) {
+	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
+	defer d.Close()
+	in := service.Reschedule{Batch: c.Param("id"), Times: d.Builder}
+	fields := map[string]any{"why": &in.Why, intake.SendWindow: setter(func(raw []byte) {
+		if string(raw) == "null" {
+			d.RemoveWindow()
+		} else {
+			d.jsonWindow(raw)
+		}
+	})}
+	for _, name := range []string{intake.DeliverAt, intake.TimeZone, intake.ExpiresAt} {
+		fields[name] = setter(func(raw []byte) {
+			_ = d.jsonText(name, raw) // its only error is that of content that is too long
+		})
+	}
+	giveCommand(s, c, fields, func(r service.Repeat) (service.BatchControlResult, bool, error) {
+		return s.svc.RescheduleBatch(c.Request.Context(), caller(c), in, r)
+	}, func() (service.BatchControlResult, error) {
+		return s.svc.DryRunReschedule(c.Request.Context(), caller(c), in)
+	})
 }
 
 // releaseLog is POST /v1/logs/{id}/release.

@@ -44,6 +44,7 @@ var parameters = map[string][]string{
 
 	"POST /v1/batches":             {"dry_run", "mode"},
 	"PUT /v1/messages":             {"mode"},
+	"PATCH /v1/batches/:id":        {"dry_run"},
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},
 	"POST /v1/batches/:id/cancel":  {"dry_run"},

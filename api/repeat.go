@@ -78,6 +78,18 @@ func requireJSON(c *gin.Context) error {
 	return nil
 }
 
+// setter is a field whose value is taken by a function, which reports mistakes in it. The value may be null.
+type setter func(raw []byte)
+
+// set decodes a value into a field. It returns false if the value has another type.
+func set(field any, value []byte) bool {
+	if f, ok := field.(setter); ok {
+		f(value)
+		return true
+	}
+	return string(value) != "null" && json.Unmarshal(value, field) == nil
+}
+
 // maxFieldsBody is the size in bytes of the largest request that is not a batch.
 const maxFieldsBody = 64 << 10
 
@@ -130,7 +142,7 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case !validText(value):
 			form.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
-		case string(value) != "null" && json.Unmarshal(value, field) == nil:
+		case set(field, value):
 		case value[0] == '"' && kindOf(field) == aTime:
 			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)
 		default:

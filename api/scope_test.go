@@ -53,6 +53,7 @@ func TestScopes(t *testing.T) {
 		"POST /v1/endpoints/x/enable",
 		"POST /v1/endpoints/x/replay",
 		"POST /v1/endpoints/x/test",
+		"PATCH /v1/batches/%s",
 		"POST /v1/batches/%s/stop",
 		"POST /v1/batches/%s/resume",
 		"POST /v1/batches/%s/cancel",

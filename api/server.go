@@ -109,6 +109,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/providers/history", s.history)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
+	v1.PATCH("/batches/:id", s.rescheduleBatch)
 	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
 	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))
 	v1.POST("/batches/:id/cancel", s.controlBatch(models.CancelBatch))

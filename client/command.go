@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"time"
 )
 
@@ -32,6 +34,10 @@ type BatchControlResult struct {
 	InFlight *int `json:"in_flight"`
 	// Warning says what the caller should know, such as that mail may arrive twice.
 	Warning string `json:"warning,omitempty"`
+	// DeliverAt, SendWindow and ExpiresAt are the times after RescheduleBatch; a zero DeliverAt is at once.
+	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
 // ControlResult is what became of a command about a user or a provider.
@@ -56,6 +62,41 @@ func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...Cal
 // CancelBatch permanently cancels what no provider has accepted.
 func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
 	return c.controlBatch(ctx, id, "cancel", why, options)
+}
+
+// Reschedule names the times of a batch that are to be changed.
+type Reschedule struct {
+	// DeliverAt is when the mail is sent. Now, or a time up to an hour ago, sends it at once.
+	DeliverAt time.Time `json:"deliver_at,omitzero"`
+	// ExpiresAt is when the mail expires. If only DeliverAt is set, it expires as long after it as before.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	// SendWindow is when mail may leave.
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	// TimeZone is the time zone of a SendWindow that names none.
+	TimeZone string `json:"time_zone,omitempty"`
+	// AnyTime removes the window.
+	AnyTime bool   `json:"-"`
+	Why     string `json:"why,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r Reschedule) MarshalJSON() ([]byte, error) {
+	type fields Reschedule
+	if !r.AnyTime {
+		return json.Marshal(fields(r))
+	}
+	return json.Marshal(struct {
+		fields
+		SendWindow *SendWindow `json:"send_window"`
+	}{fields: fields(r)})
+}
+
+// RescheduleBatch changes the times of a batch that has not begun, until two seconds before its mail may leave for the
+// first time (batch_begun). After it returns nothing leaves before the new time.
+func (c *Client) RescheduleBatch(
+	ctx context.Context, id string, r Reschedule, options ...CallOption,
+) (out BatchControlResult, err error) {
+	return out, c.send(ctx, http.MethodPatch, route("batches", id), r, &out, options)
 }
 
 // RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known

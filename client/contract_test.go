@@ -98,6 +98,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Rejected":            client.Rejected{},
 		"Rejection":           client.Rejection{},
 		"Release":             client.Release{},
+		"Reschedule":          client.Reschedule{},
 		"ReleaseResult":       client.ReleaseResult{},
 		"BatchControlResult":  client.BatchControlResult{},
 		"ControlResult":       client.ControlResult{},
@@ -300,6 +301,11 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	} {
 		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))
 		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))
+	}
+	for _, change := range []client.Reschedule{
+		{DeliverAt: now, ExpiresAt: now.Add(time.Hour), AnyTime: true, Why: "why"}, {SendWindow: batch.SendWindow},
+	} {
+		require.NoError(t, err(c.RescheduleBatch(ctx, "id", change, client.IdempotencyKey("k"))))
 	}
 	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		c.PauseUser, c.ResumeUser, c.DisableUser, c.EnableUser, c.EndSessions,

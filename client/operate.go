@@ -173,6 +173,10 @@ type AuditEntry struct {
 	Before time.Time        `json:"before,omitzero"`
 	// Subject names anything else that the command was about.
 	Subject string `json:"subject,omitempty"`
+	// DeliverAt, SendWindow and ExpiresAt are the times that batch.reschedule set.
+	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
 // Audit returns all commands, newest first. It needs the scope operate.
