@@ -21,7 +21,7 @@ import (
 func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "List and show batches; stop, resume, cancel, retry or release them",
+		Short: "List and show batches; stop, resume, cancel, retry, release or reschedule them",
 		Long: `List batches, show one, or give a command about it, by its id. Each command prints its result, how many
 recipients it reaches, and how many are in flight: in calls to a provider that have begun and have no answer.
 Commands are idempotent.`,
@@ -83,7 +83,7 @@ It may arrive twice.`,
 		dryRunFlag(sub, &dryRun)
 		cmd.AddCommand(sub)
 	}
-	cmd.AddCommand(c.batchListCommand(), c.batchShowCommand(), c.batchRejectedCommand())
+	cmd.AddCommand(c.batchListCommand(), c.batchShowCommand(), c.batchRejectedCommand(), c.batchRescheduleCommand())
 	return cmd
 }
 
@@ -209,6 +209,47 @@ func (c *cli) batchRejectedCommand() *cobra.Command {
 	}
 }
 
+func (c *cli) batchRescheduleCommand() *cobra.Command {
+	var o scheduleFlags
+	var dryRun bool
+	cmd := c.commandAbout(about{
+		use:   "reschedule ID",
+		short: "Change the times of a batch that has not begun",
+		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is not given
+stays as it is, but a batch whose time is moved expires as long after it as before. When the command ends, nothing is
+sent before the new time.`,
+		what: "batch",
+	}, func(ctx context.Context, svc *service.Service, id, why string) error {
+		in := svc.NewIntake(ctx, c.operator())
+		defer in.Close()
+		if err := o.set(in); err != nil {
+			return err
+		}
+		var v service.BatchControlResult
+		var err error
+		if change := (service.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
+			v, err = svc.DryRunReschedule(ctx, c.operator(), change)
+		} else {
+			v, _, err = svc.RescheduleBatch(ctx, c.operator(), change, service.Repeat{})
+		}
+		if err != nil {
+			return err
+		}
+		c.sayBatch(&v)
+		fmt.Fprintln(c.out, scheduleText(*v.Schedule))
+		return nil
+	})
+	f := cmd.Flags()
+	f.StringVar(&o.deliverAt, "deliver-at", "", "when it is sent, like 2026-12-24T18:00, or now")
+	f.StringVar(&o.timeZone, "time-zone", "", "time zone of the times, like Europe/Vienna")
+	f.StringVar(&o.expiresAt, "expires-at", "", "when what is left expires, like 2026-12-31T18:00")
+	f.StringVar(&o.window, "send-window", "", "hours in which it is sent, like 09:00-17:00, or none for any time")
+	f.StringSliceVar(&o.weekdays, "weekdays", nil, "days of --send-window, like monday,tuesday (default: every day)")
+	f.BoolVar(&o.strict, "strict", false, "send nothing outside of --send-window, even if it expires")
+	dryRunFlag(cmd, &dryRun)
+	return cmd
+}
+
 // shownRecipients is how many recipients batch show prints.
 const shownRecipients = 10
 
@@ -224,6 +265,10 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		name(b.User),
 		timeOrDash(b.CreatedAt),
 	)
+	if b.State == models.BatchScheduled || b.Window != nil {
+		t := models.Schedule{DeliverAt: b.DeliverAt, Window: b.Window, ExpiresAt: b.ExpiresAt}
+		fmt.Fprintln(c.out, scheduleText(t))
+	}
 	if b.Rejected != nil {
 		fmt.Fprintf(c.out, "left out: %s; see safedelivr batch rejected %s\n", count(b.Rejected.Count, "recipient"), b.ID)
 	}
@@ -270,47 +315,6 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 // dryRunFlag adds the flag that every command about batches has.
 func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
 	cmd.Flags().BoolVar(dryRun, "dry-run", false, "print what the command would do, and change nothing")
-}
-
-func (c *cli) logCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "show ID",
-		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
-		Args:  takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				story, err := svc.Log(ctx, c.operator(), args[0])
-				if err != nil {
-					return orMissing(err, "log", args[0])
-				}
-				printStory(c.out, &story)
-				return nil
-			})
-		},
-	})
-	var dryRun bool
-	release := c.commandAbout(about{
-		use:   "release ID",
-		short: "Send to one recipient again; it may arrive twice",
-		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
-refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
-		what: "log",
-	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-		var v service.BatchControlResult
-		if dryRun {
-			v, err = svc.DryRunLog(ctx, c.operator(), id, why)
-		} else {
-			v, _, err = svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
-		}
-		if err == nil {
-			c.sayBatch(&v)
-		}
-		return err
-	})
-	dryRunFlag(release, &dryRun)
-	cmd.AddCommand(release)
-	return cmd
 }
 
 // sayBatch prints the result of a command about a batch or a log.

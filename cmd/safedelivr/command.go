@@ -44,7 +44,7 @@ func flagOf(pointer string) string {
 	case "columns":
 		name = "column"
 	}
-	return "--" + name + ": "
+	return "--" + strings.ReplaceAll(name, "_", "-") + ": "
 }
 
 // orMissing replaces a "not found" by an error that names what was not found.

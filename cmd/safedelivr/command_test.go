@@ -48,14 +48,26 @@ func (d *desk) run(line string) (out, errs string) {
 	return o.String(), e.String()
 }
 
-// batch accepts a batch of one mail.
-func (d *desk) batch() models.ID {
+// fails runs a command, which must fail, and returns what it says.
+func (d *desk) fails(line string) string {
+	d.Helper()
+	var out, errs strings.Builder
+	c := &cli{streams: streams{out: &out, err: &errs}, args: strings.Fields(line), server: d.server, ranBy: "zoe"}
+	require.Equal(d, 1, c.run(d.Context()), line)
+	return errs.String()
+}
+
+// batch accepts a batch of one mail. fields are names of further fields, each followed by its value.
+func (d *desk) batch(fields ...string) models.ID {
 	d.Helper()
 	in := d.server.service.NewIntake(d.Context(), service.Caller{User: "aaaa"})
 	defer in.Close()
 	in.SetText("from", "a@one.example")
 	in.SetText("subject", "s")
 	in.SetText("text", "t")
+	for i := 0; i+1 < len(fields); i += 2 {
+		in.SetText(fields[i], fields[i+1])
+	}
 	require.NoError(d, in.Add(&service.Recipient{Email: "x@y.example"}))
 	a, _, err := d.server.service.Accept(d.Context(), service.Caller{User: "aaaa"}, in, service.Repeat{})
 	require.NoError(d, err)
@@ -81,6 +93,34 @@ func (d *desk) heldBatch() models.ID {
 		Summary: models.Summary{Version: 1, Accepted: 1, Failed: 1, Reasons: reasons},
 	}))
 	return id
+}
+
+// TestRescheduleBatch requires that the new times of a batch are printed, and that flags are named in mistakes.
+func TestRescheduleBatch(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	day := time.Now().AddDate(0, 0, 2).Format("2006-01-02")
+	id := d.batch("deliver_at", day+"T08:00", "time_zone", "UTC").String()
+	line := "batch reschedule " + id + " --time-zone UTC"
+	out, _ := d.run(line + " --deliver-at " + day + "T12:00 --dry-run --send-window none")
+	require.Contains(t, out, "dry run, nothing was done; recipients: 1;")
+	require.Contains(t, out, "\nsent at "+day+"T12:00:00Z; expires at ")
+	out, _ = d.run(line + " --send-window 07:00-11:00 --weekdays monday --expires-at " + day + "T09:00")
+	require.Contains(t, out, "sent at "+day+"T08:00:00Z; only from 07:00 to 11:00 on Monday (UTC); expires at "+day+"T09:00")
+	out, _ = d.run("batch show " + id)
+	require.Contains(t, out, "sent at "+day+"T08:00:00Z; only from")
+	out, _ = d.run(line + " --send-window none --deliver-at now --why hurry")
+	require.Contains(t, out, "batch.reschedule "+id+": done; recipients: 1; in flight: 0\nsent at ")
+	out, _ = d.run("audit")
+	require.Contains(t, out, "hurry")
+	for flags, want := range map[string]string{
+		" --deliver-at " + day + "T12:00": "has begun",
+		" --send-window 9":                "--send-window 9: like 09:00-17:00, or none",
+		" --send-window 9-10":             "--send-window: from must be a time of day",
+		"":                                "Name deliver_at",
+	} {
+		require.Contains(t, d.fails(line+flags), want, flags)
+	}
 }
 
 // TestReleaseWarns requires that every release says that mail may arrive twice, and what it waits for.
@@ -164,10 +204,7 @@ func TestMissingIsNamed(t *testing.T) {
 		"batch stop x --dry-run":  "there is no batch x",
 		"log release x --dry-run": "there is no log x",
 	} {
-		var out, errs strings.Builder
-		c := &cli{streams: streams{out: &out, err: &errs}, args: strings.Fields(line), server: d.server, ranBy: "zoe"}
-		require.Equal(t, 1, c.run(t.Context()), line)
-		require.Contains(t, errs.String(), want, line)
+		require.Contains(t, d.fails(line), want, line)
 	}
 }
 

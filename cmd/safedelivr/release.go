@@ -123,3 +123,44 @@ the hold.`,
 	})
 	return cmd
 }
+
+func (c *cli) logCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
+	cmd.AddCommand(&cobra.Command{
+		Use:   "show ID",
+		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
+		Args:  takes(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+				story, err := svc.Log(ctx, c.operator(), args[0])
+				if err != nil {
+					return orMissing(err, "log", args[0])
+				}
+				printStory(c.out, &story)
+				return nil
+			})
+		},
+	})
+	var dryRun bool
+	release := c.commandAbout(about{
+		use:   "release ID",
+		short: "Send to one recipient again; it may arrive twice",
+		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
+refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
+		what: "log",
+	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
+		var v service.BatchControlResult
+		if dryRun {
+			v, err = svc.DryRunLog(ctx, c.operator(), id, why)
+		} else {
+			v, _, err = svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
+		}
+		if err == nil {
+			c.sayBatch(&v)
+		}
+		return err
+	})
+	dryRunFlag(release, &dryRun)
+	cmd.AddCommand(release)
+	return cmd
+}

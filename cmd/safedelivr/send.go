@@ -400,3 +400,46 @@ func step(m *models.Moment) string {
 	}
 	return at + "  " + text
 }
+
+// scheduleFlags are flags about times.
+type scheduleFlags struct {
+	deliverAt, timeZone, expiresAt, window string
+	weekdays                               []string
+	strict                                 bool
+}
+
+// set sets the fields of a request that flags name.
+func (o *scheduleFlags) set(in *intake.Builder) error {
+	for name, text := range map[string]string{
+		intake.DeliverAt: o.deliverAt, intake.TimeZone: o.timeZone, intake.ExpiresAt: o.expiresAt,
+	} {
+		if name == intake.DeliverAt && text == "now" {
+			text = time.Now().Format(time.RFC3339)
+		}
+		if text != "" {
+			in.SetText(name, text)
+		}
+	}
+	from, to, both := strings.Cut(o.window, "-")
+	switch {
+	case o.window == "none":
+		in.RemoveWindow()
+	case o.window != "" && !both:
+		return fmt.Errorf("--send-window %s: like 09:00-17:00, or none", o.window)
+	case o.window != "":
+		in.SetWindow(&intake.Window{From: from, To: to, Weekdays: o.weekdays, Strict: o.strict})
+	}
+	return nil
+}
+
+// scheduleText describes the times of a batch.
+func scheduleText(t models.Schedule) string {
+	text := "sent at once"
+	if !t.DeliverAt.IsZero() {
+		text = "sent at " + t.DeliverAt.Format(time.RFC3339)
+	}
+	if t.Window != nil {
+		text += "; only from " + t.Window.String()
+	}
+	return text + "; expires at " + t.ExpiresAt.Format(time.RFC3339)
+}
