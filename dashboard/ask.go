@@ -23,6 +23,8 @@ type askView struct {
 	Once  string // idempotency key: a second press changes nothing
 
 	IDs []string // of the selected entries
+
+	Times *timesForm // fields for the times of a batch; nil: there are none
 }
 
 // ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
@@ -30,7 +32,11 @@ type askView struct {
 func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
 	q.Once, q.To = newSecret(), r.URL.EscapedPath()
 	if r.Header.Get("Hx-Request") == "" {
-		d.render(w, r, v, http.StatusOK, "ask", page{Title: q.Title, Active: active, Data: q})
+		status := http.StatusOK
+		if q.Times != nil && len(q.Times.Wrong) > 0 {
+			status = http.StatusUnprocessableEntity
+		}
+		d.render(w, r, v, status, "ask", page{Title: q.Title, Active: active, Data: q})
 		return nil
 	}
 	ps, err := d.pages.parts("ask", q, "ask")
@@ -92,6 +98,9 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Stopped: // by an operator
 	case b.Counts.Queued > 0:
 		out = append(out, actionLink{"stop", "Stop"})
+	}
+	if b.State == models.BatchScheduled {
+		out = append(out, actionLink{"reschedule", "Change time"})
 	}
 	if b.Counts.Queued > 0 {
 		out = append(out, actionLink{"cancel", "Cancel"})
@@ -358,39 +367,6 @@ func (d *Dashboard) hasProvider(name string) bool {
 		}
 	}
 	return false
-}
-
-// askHolds is GET /operations/holds/lift, for operators.
-func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	holds, err := d.service.Holds(r.Context(), v.caller())
-	if err != nil {
-		return err
-	}
-	if len(holds) == 0 {
-		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
-	}
-	before := holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC")
-	return d.ask(w, r, v, "operations", &askView{
-		Title: "Release the mail on hold since the restore?",
-		Do:    "Release held mail",
-		Grave: true,
-		Back:  "/operations/parked",
-		Text: []string{
-			"All unfinished mail that was accepted before " + before + " is sent.",
-			"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
-				"First cancel the batches that must not be sent.",
-		},
-	})
-}
-
-// liftHolds is POST /operations/holds/lift, for operators.
-func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, repeat := answered(w, r)
-	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
-		return err
-	}
-	seeOther(w, r, "/operations/parked")
-	return nil
 }
 
 // switchProvider is POST /providers/{name}/{do}, for operators.

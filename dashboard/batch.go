@@ -116,6 +116,8 @@ func didWords(did, flying, reached, kept string) string {
 		"release": "Held messages are queued again.",
 		"stop":    "Stopped: no new provider call starts.",
 		"cancel":  "Cancelled: nothing more is sent.",
+
+		"reschedule": "The time is changed.",
 	}[did]
 	switch {
 	case n < 1:

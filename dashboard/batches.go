@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,9 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // batchRow is a batch in a list.
@@ -268,4 +271,86 @@ func exportRow(b *service.BatchView, l *service.LogView, columns []string) []str
 	}
 	text, _ := toJSON(metadata) // a map of strings always encodes
 	return append(row, text)
+}
+
+// timesForm has the fields in which the times of a batch are changed, as they were typed.
+type timesForm struct {
+	DeliverAt, TimeZone string
+	Now, AnyTime        bool
+	Window              *models.SendWindow // that the batch has
+	Wrong               map[string]string  // mistakes by field
+}
+
+// set sets the fields of a request.
+func (f *timesForm) set(in *intake.Builder) {
+	at := f.DeliverAt
+	if f.Now {
+		at = time.Now().Format(time.RFC3339)
+	}
+	in.SetText(intake.DeliverAt, at)
+	if f.TimeZone != "" {
+		in.SetText(intake.TimeZone, f.TimeZone)
+	}
+	if f.AnyTime {
+		in.RemoveWindow()
+	}
+}
+
+// askTimes is GET /batches/{id}/reschedule.
+func (d *Dashboard) askTimes(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	return d.showTimes(w, r, v, nil)
+}
+
+// showTimes shows the form in which the times of a batch are changed; typed is nil at first.
+func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor, typed *timesForm) error {
+	b, err := d.service.Batch(r.Context(), v.caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if typed == nil {
+		typed = &timesForm{DeliverAt: b.DeliverAt.UTC().Format("2006-01-02T15:04:05"), TimeZone: "UTC"}
+	}
+	typed.Window = b.Window
+	return d.ask(w, r, v, "batches", &askView{
+		Title: "Change the time of this batch?",
+		Do:    "Change time",
+		Back:  "/batches/" + b.ID.String(),
+		Times: typed,
+		Text: []string{
+			messages(b.Counts.Queued) + " " + plural(b.Counts.Queued, "is", "are") + " to be sent at " +
+				b.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC") + ". Nothing is sent before the new time.",
+			"What is left expires as long after the new time as it would have after the old one.",
+		},
+	})
+}
+
+// reschedule is POST /batches/{id}/reschedule.
+func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, repeat := answered(w, r)
+	form := &timesForm{
+		DeliverAt: strings.TrimSpace(r.PostFormValue("deliver_at")),
+		TimeZone:  strings.TrimSpace(r.PostFormValue("time_zone")),
+		Now:       r.PostFormValue("now") != "",
+		AnyTime:   r.PostFormValue("any_time") != "",
+	}
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	form.set(in)
+	id := r.PathValue("id")
+	repeat.Hash = hashOf(why + fmt.Sprint(form.DeliverAt, " ", form.TimeZone, form.Now, form.AnyTime))
+	if repeat.Key != "" {
+		repeat.Key = r.PostFormValue("once") + repeat.Hash
+	}
+	change := service.Reschedule{Batch: id, Times: in, Why: why}
+	done, _, err := d.service.RescheduleBatch(r.Context(), v.caller(), change, repeat)
+	var refused *service.Error
+	if errors.As(err, &refused) && len(refused.Fields) > 0 {
+		form.Wrong = wrongFields(refused)
+		return d.showTimes(w, r, v, form)
+	}
+	if err != nil {
+		return err
+	}
+	seeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
+	return nil
 }

@@ -218,6 +218,9 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 		"POST /selected/{do}": d.sendSelected,
 
+		"GET /batches/{id}/reschedule":  d.askTimes,
+		"POST /batches/{id}/reschedule": d.reschedule,
+
 		"GET /batches/{id}/{do}":  d.askBatch,
 		"POST /batches/{id}/{do}": d.controlBatch,
 

@@ -338,3 +338,36 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	seeOther(w, r, operationsPath(r.PathValue("what")))
 	return nil
 }
+
+// askHolds is GET /operations/holds/lift, for operators.
+func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	holds, err := d.service.Holds(r.Context(), v.caller())
+	if err != nil {
+		return err
+	}
+	if len(holds) == 0 {
+		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
+	}
+	before := holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	return d.ask(w, r, v, "operations", &askView{
+		Title: "Release the mail on hold since the restore?",
+		Do:    "Release held mail",
+		Grave: true,
+		Back:  "/operations/parked",
+		Text: []string{
+			"All unfinished mail that was accepted before " + before + " is sent.",
+			"The backup does not contain what was sent after it was made: such mail may arrive twice. " +
+				"First cancel the batches that must not be sent.",
+		},
+	})
+}
+
+// liftHolds is POST /operations/holds/lift, for operators.
+func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, repeat := answered(w, r)
+	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+		return err
+	}
+	seeOther(w, r, "/operations/parked")
+	return nil
+}

@@ -43,8 +43,10 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 		}
 		in.SetText(name, value)
 	}
-	if html, ok := fields["html"]; ok {
-		in.SetText("html", html)
+	for _, name := range []string{"html", "deliver_at"} {
+		if value, ok := fields[name]; ok {
+			in.SetText(name, value)
+		}
 	}
 	for i := range to {
 		require.NoError(f, in.Add(&to[i]))

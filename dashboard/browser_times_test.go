@@ -1,0 +1,29 @@
+//go:build browser
+
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestBrowserChangeTime changes the time of a scheduled batch in the dialog of its page, and looks at it.
+func TestBrowserChangeTime(t *testing.T) {
+	f := newRig(t, nil)
+	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
+	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
+		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
+	b := f.logIn(f.url)
+	b.open("/batches/" + id.String())
+	b.press("Change time")
+	b.sees("Nothing is sent before the new time.")
+	b.fill("time_zone", "Europe/Vienna")
+	b.answer()
+	b.sees("The time is changed.")
+	b.lookAround("times", "/batches/"+id.String()+"/reschedule")
+	require.Empty(t, b.complaints())
+}
