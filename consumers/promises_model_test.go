@@ -58,6 +58,9 @@ type promises struct {
 	suppressed map[string]time.Time // when it was answered, by address
 	called     map[models.ID]string // suppressed addresses that were called afterwards, by log
 
+	due   map[models.ID]time.Time // before which no call may begin, by batch
+	early models.ID               // a log that was called before; zero: none
+
 	past []modelEvent
 }
 
@@ -80,6 +83,7 @@ func newPromises(t *rapid.T) *promises {
 
 		suppressed: map[string]time.Time{},
 		called:     map[models.ID]string{},
+		due:        map[models.ID]time.Time{},
 	}
 	m.store, err = sqlite.Open(dir, sqlite.Options{})
 	must(t, err)
@@ -147,6 +151,9 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 		r := &c.Recipients[i]
 		if at, ok := m.suppressed[r.Email]; ok && began.After(at) {
 			m.called[r.Log] = r.Email
+		}
+		if began.Before(m.due[c.Batch]) {
+			m.early = r.Log
 		}
 	}
 	m.together(c)

@@ -36,6 +36,7 @@ func TestPromises(t *testing.T) {
 			"stop":     m.stop,
 			"resume":   m.resume,
 			"cancel":   m.cancel,
+			"move":     m.move,
 			"suppress": m.suppress,
 			"purge":    m.purge,
 			"kill":     m.kill,
@@ -70,6 +71,12 @@ func (m *promises) post(t *rapid.T) {
 		b.Recipients, b.Envelope = n, &models.Envelope{CC: n / 2, BCC: n - 1 - n/2}
 		m.mu.Lock()
 		m.envelopes[b.ID] = n
+		m.mu.Unlock()
+	}
+	if rapid.Bool().Draw(t, "scheduled") {
+		b.DeliverAt = m.soon(t, now)
+		m.mu.Lock()
+		m.due[b.ID] = b.DeliverAt
 		m.mu.Unlock()
 	}
 	rs := make([]models.Recipient, n)
@@ -185,6 +192,50 @@ func (m *promises) cancel(t *rapid.T) {
 	b := m.any(t)
 	b.cancelled = true
 	m.order(t, models.Command{Kind: models.CancelBatch, Batch: b.ID})
+}
+
+// soon returns a time within half a second.
+func (*promises) soon(t *rapid.T, now time.Time) time.Time {
+	return now.Add(time.Duration(rapid.IntRange(0, 500).Draw(t, "ms")) * time.Millisecond).UTC().Truncate(time.Millisecond)
+}
+
+// move gives a batch whose time has not come another time, as the service does: the agenda has it first.
+func (m *promises) move(t *rapid.T) {
+	var waiting []*modelled
+	m.mu.Lock()
+	for _, b := range m.batches {
+		if m.due[b.ID].After(time.Now()) && !b.cancelled {
+			waiting = append(waiting, b)
+		}
+	}
+	m.mu.Unlock()
+	if len(waiting) == 0 {
+		t.Skip("no batch waits for its time")
+	}
+	b := rapid.SampledFrom(waiting).Draw(t, "batch")
+	before, at := b.DeliverAt, m.soon(t, time.Now())
+	b.DeliverAt = at
+	must(t, m.store.Schedule(context.Background(), models.AgendaEntry{
+		Due:    models.LaterOf(at, time.Now().Add(100*time.Millisecond)),
+		Kind:   models.LookAtBatch,
+		ID:     b.ID,
+		User:   b.User,
+		Chunks: 1,
+		Round:  1,
+	}))
+	m.mu.Lock()
+	m.due[b.ID] = models.EarlierOf(at, before)
+	m.mu.Unlock()
+	m.order(t, models.Command{
+		Kind:     models.RescheduleBatch,
+		Batch:    b.ID,
+		Schedule: &models.Schedule{DeliverAt: at, ExpiresAt: b.ExpiresAt},
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if before.After(time.Now()) { // else it may have begun before the command was in effect
+		m.due[b.ID] = at
+	}
 }
 
 // suppress adds an address to the list of the user. From then on no attempt may begin that
@@ -361,6 +412,8 @@ func (m *promises) kept(t *rapid.T, b *modelled, log models.ID, s *models.Status
 	}
 	doubt := m.doubtful[log] || m.kills > 0
 	switch {
+	case !m.early.IsZero():
+		wrong(m.early.String() + " was called too early")
 	case m.divided != "":
 		wrong(m.divided)
 	case m.called[log] != "":
