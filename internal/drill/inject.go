@@ -2,9 +2,11 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/simulator"
@@ -114,23 +116,29 @@ func endpointDown(ctx context.Context, d *drill) error {
 	return err
 }
 
-// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. None of them may
-// leave earlier.
+// scheduledMail is a batch that may not leave before a time.
+type scheduledMail struct {
+	posted
+	at time.Time
+}
+
+// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. Meanwhile it moves
+// some of them, to earlier and to later. None of them may leave before its time.
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
-	at := time.Now().Add(5 * time.Second).Truncate(time.Millisecond)
-	var due []posted
-	for range 3 {
-		batch := d.newBatch(d.recipients / 10)
-		batch.DeliverAt = at
-		b, err := d.accept(ctx, batch)
-		if err != nil {
-			return err
-		}
-		due = append(due, b)
+	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
+	later := at.Add(4 * time.Second)
+	due, err := d.schedule(ctx, at, at, at, at.AddDate(0, 0, 1))
+	if err != nil {
+		return err
 	}
 	id := d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
 	d.broken()
-	err := poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
+	for i, to := range map[int]time.Time{1: later, 3: at} {
+		if err := d.move(ctx, &due[i], to); err != nil {
+			return err
+		}
+	}
+	err = poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
 		for _, b := range due {
 			got, err := d.batch(ctx, b.id)
 			if err != nil || got.Counts.Success == 0 {
@@ -144,11 +152,38 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	for _, b := range due {
 		for i := range b.n {
 			for _, c := range d.copiesOf(b.id.Log(i + 1).String()) {
-				if c.At.Before(at) {
-					d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
+				if c.At.Before(b.at) {
+					d.res.wrong("scheduled mail left %s too early", b.at.Sub(c.At))
 				}
 			}
 		}
+	}
+	return err
+}
+
+// schedule posts a batch for each of some times.
+func (d *drill) schedule(ctx context.Context, times ...time.Time) (out []scheduledMail, err error) {
+	for _, at := range times {
+		batch := d.newBatch(d.recipients / 10)
+		batch.DeliverAt = at
+		b, err := d.accept(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, scheduledMail{b, at})
+	}
+	return out, nil
+}
+
+// move changes the time of a batch. If it has begun, it keeps its time.
+func (d *drill) move(ctx context.Context, b *scheduledMail, to time.Time) error {
+	_, err := d.client.RescheduleBatch(ctx, b.id.String(), client.Reschedule{DeliverAt: to, Why: "a drill"})
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == "batch_begun" && b.at.Before(to) {
+		return nil
+	}
+	if err == nil {
+		b.at = to
 	}
 	return err
 }

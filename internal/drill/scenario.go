@@ -167,7 +167,7 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "scheduled-through-outage",
-		story:  "SendGrid answers 503 to everything when scheduled mail is due",
+		story:  "SendGrid answers 503 to everything when scheduled mail is due, and some of it is moved",
 		prefer: sgFirst,
 		breaks: []string{"sg"},
 		inject: scheduledThroughOutage,
