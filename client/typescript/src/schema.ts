@@ -67,7 +67,14 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change the times of a batch
+         * @description Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
+         *     the first time. After the answer nothing leaves before the new time. A batch whose `deliver_at` is moved, but not its
+         *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once. Needs
+         *     the scope `send`, or `operate` for the batches of other users.
+         */
+        patch: operations["rescheduleBatch"];
         trace?: never;
     };
     "/v1/batches/{id}/logs": {
@@ -2388,6 +2395,25 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
+        /** @description One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is. */
+        Reschedule: {
+            /** @description When the mail is sent, as in a new batch: at most 365 days from now. */
+            deliver_at?: string;
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset, and of `send_window`. */
+            time_zone?: string;
+            /** @description After this time nothing is handed over, as in a new batch. */
+            expires_at?: string;
+            /** @description When mail may leave, as in a new batch. `null` removes the window: the mail may leave at any time. */
+            send_window?: {
+                from: string;
+                to: string;
+                weekdays?: string[];
+                time_zone?: string;
+                strict?: boolean;
+            } | null;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
         Release: {
             /** @description Name of a provider: release only mail that is held at it. Default: any provider. */
             provider?: string;
@@ -2412,7 +2438,7 @@ export interface components {
             dry_run?: boolean;
             /** @description `false` if the command had nothing to change: it was in effect before, or no log has failed or is held. */
             changed: boolean;
-            /** @description Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a retry or a release sends it again. 0 if nothing changed; `null` if they could not be counted. */
+            /** @description Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be counted. */
             recipients: number | null;
             /** @description Whether the batch is stopped after the command. */
             stopped: boolean;
@@ -2422,6 +2448,14 @@ export interface components {
             in_flight: number | null;
             /** @description For people: for example that mail may arrive twice, that calls are in flight, or what the mail still waits for. */
             warning?: string;
+            /**
+             * Format: date-time
+             * @description Of a change of the times, like the next two: the time after it. Absent if the batch is sent at once.
+             */
+            deliver_at?: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
         };
         ReleaseResult: {
             /** @description `true` if this was a dry run: nothing was released. */
@@ -2471,7 +2505,7 @@ export interface components {
             unreadable: number;
         };
         /** @enum {string} */
-        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "user.pause" | "user.resume" | "user.senders" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
+        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         User: {
             id: string;
             name: string;
@@ -2711,6 +2745,14 @@ export interface components {
             before?: string;
             /** @description ID of the key or of the parked message. */
             subject?: string;
+            /**
+             * Format: date-time
+             * @description Of batch.reschedule, like the next two: the times that it set.
+             */
+            deliver_at?: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
         };
         Queue: {
             name: string;
@@ -3948,6 +3990,55 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rescheduleBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: components["parameters"]["DryRun"];
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Reschedule"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

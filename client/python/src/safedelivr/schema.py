@@ -128,6 +128,18 @@ class Why(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+class Reschedule(TypedDict, closed=True):
+    """
+    One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is.
+    """
+
+    deliver_at: NotRequired[str]
+    time_zone: NotRequired[str]
+    expires_at: NotRequired[str]
+    send_window: NotRequired[SendWindow | None]
+    why: NotRequired[str]
+
+
 Release = TypedDict(
     'Release',
     {
@@ -163,7 +175,7 @@ class Erasure(TypedDict, closed=True):
     unreadable: int
 
 
-CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'user.pause', 'user.resume', 'user.senders', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
+CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
 class User(TypedDict, closed=True):
@@ -292,24 +304,6 @@ class Request(TypedDict, closed=True):
     batch_id: NotRequired[BatchId]
     took_ms: float
     omitted: NotRequired[int]
-
-
-class AuditEntry(TypedDict, closed=True):
-    number: int
-    at: str
-    by: str
-    command: CommandKind
-    why: NotRequired[str]
-    batch_id: NotRequired[BatchId]
-    log_id: NotRequired[BatchId]
-    log_ids: NotRequired[list[BatchId]]
-    user: NotRequired[str]
-    provider: NotRequired[str]
-    senders: NotRequired[list[str]]
-    block: NotRequired[Block]
-    limits: NotRequired[dict[str, int]]
-    before: NotRequired[str]
-    subject: NotRequired[str]
 
 
 class Queue(TypedDict, closed=True):
@@ -871,6 +865,9 @@ class BatchControlResult(TypedDict, closed=True):
     cancelled: bool
     in_flight: int | None
     warning: NotRequired[str]
+    deliver_at: NotRequired[str]
+    send_window: NotRequired[SendWindowModel]
+    expires_at: NotRequired[str]
 
 
 class ControlResult(TypedDict, closed=True):
@@ -889,6 +886,27 @@ class SuppressionImport(TypedDict, closed=True):
     added: int
     rejected: int
     errors: list[FieldError]
+
+
+class AuditEntry(TypedDict, closed=True):
+    number: int
+    at: str
+    by: str
+    command: CommandKind
+    why: NotRequired[str]
+    batch_id: NotRequired[BatchId]
+    log_id: NotRequired[BatchId]
+    log_ids: NotRequired[list[BatchId]]
+    user: NotRequired[str]
+    provider: NotRequired[str]
+    senders: NotRequired[list[str]]
+    block: NotRequired[Block]
+    limits: NotRequired[dict[str, int]]
+    before: NotRequired[str]
+    subject: NotRequired[str]
+    deliver_at: NotRequired[str]
+    send_window: NotRequired[SendWindowModel]
+    expires_at: NotRequired[str]
 
 
 class UpdatePost(TypedDict, closed=True):
