@@ -24,6 +24,8 @@ const (
 	ResumeUser CommandKind = "user.resume"
 	SetSenders CommandKind = "user.senders" // sets the addresses that the user may send from
 
+	SetDefaults CommandKind = "user.defaults" // sets the time zone and the window of batches that name none
+
 	SetLimits CommandKind = "user.limits" // sets the limits of the user or of one key
 
 	DisableUser CommandKind = "user.disable"      // no key, session or login; accepted mail goes on
@@ -67,7 +69,7 @@ const (
 func (a CommandKind) Known() bool {
 	switch a {
 	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch, RescheduleBatch,
-		PauseUser, ResumeUser, SetSenders, SetLimits, DisableUser, EnableUser, EndSessions,
+		PauseUser, ResumeUser, SetSenders, SetDefaults, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
 		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, ProviderUnlist, CreatedEndpoint, ChangedEndpoint,
@@ -100,19 +102,20 @@ type Command struct {
 	Why    string      `json:"why,omitempty"` // the reason that was given
 	Kind   CommandKind `json:"do"`
 
-	Batch    ID        `json:"b,omitzero"`
-	Log      ID        `json:"l,omitzero"`  // of a retry or release: only this log
-	Logs     Set       `json:"ls,omitzero"` // of a retry or release: only these recipients of the chunk of Log
-	Chunks   []int     `json:"c,omitempty"` // of a retry or release: only these chunks, ascending; empty: all
-	User     string    `json:"u,omitempty"`
-	Provider string    `json:"a,omitempty"` // of provider commands; of a release: only mail held at this provider
-	Senders  []string  `json:"s,omitempty"` // of user.senders: addresses, or @domain
-	Block    *Block    `json:"bl,omitempty"`
-	Before   time.Time `json:"bf,omitzero"`  // of hold.add
-	Limits   Limits    `json:"lm,omitempty"` // of user.limits
-	Subject  string    `json:"o,omitempty"`  // of recorded actions and user.limits: the key, message or erased domain
-	Schedule *Schedule `json:"sc,omitempty"` // of batch.reschedule
-	Request  ID        `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
+	Batch    ID           `json:"b,omitzero"`
+	Log      ID           `json:"l,omitzero"`  // of a retry or release: only this log
+	Logs     Set          `json:"ls,omitzero"` // of a retry or release: only these recipients of the chunk of Log
+	Chunks   []int        `json:"c,omitempty"` // of a retry or release: only these chunks, ascending; empty: all
+	User     string       `json:"u,omitempty"`
+	Provider string       `json:"a,omitempty"` // of provider commands; of a release: only mail held at this provider
+	Senders  []string     `json:"s,omitempty"` // of user.senders: addresses, or @domain
+	Block    *Block       `json:"bl,omitempty"`
+	Before   time.Time    `json:"bf,omitzero"`  // of hold.add
+	Limits   Limits       `json:"lm,omitempty"` // of user.limits
+	Subject  string       `json:"o,omitempty"`  // of recorded actions and user.limits: the key, message or erased domain
+	Schedule *Schedule    `json:"sc,omitempty"` // of batch.reschedule
+	Defaults SendDefaults `json:"df,omitzero"`  // of user.defaults
+	Request  ID           `json:"q,omitzero"`   // of a retry or release: ID of the request, the same for its repeats
 }
 
 // Reaches reports whether a retry or release may apply to logs of a chunk of its batch.

@@ -71,6 +71,12 @@ var Margins = [...]Margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.
 // AnyTime is how long before its expiry mail leaves at any time, unless its window is strict.
 const AnyTime = time.Hour
 
+// SendDefaults are what a batch of a user has if its request names nothing else.
+type SendDefaults struct {
+	Zone   string      `json:"time_zone,omitempty"`   // IANA name, of times without an offset; empty: none
+	Window *SendWindow `json:"send_window,omitempty"` // nil: mail may leave at any time
+}
+
 // Schedule has the times of a batch.
 type Schedule struct {
 	DeliverAt time.Time   `json:"deliver_at,omitzero"` // zero: at once

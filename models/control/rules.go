@@ -62,6 +62,7 @@ type userCommands struct {
 	sessionsEnded  int // number of the last command that ended the user's sessions
 	senders        []string
 	set            bool
+	defaults       models.SendDefaults
 }
 
 // NewRules returns the rules of an empty command log.
@@ -138,6 +139,8 @@ func (r *Rules) Apply(c models.Command) bool {
 	case models.SetSenders:
 		u := r.user(c.User)
 		u.senders, u.set = c.Senders, true
+	case models.SetDefaults:
+		r.user(c.User).defaults = c.Defaults
 	case models.SetLimits:
 		r.limits[cmp.Or(c.Subject, c.User)] = c.Limits
 	case models.ProviderOffline, models.ProviderDrain, models.ProviderOnline:
@@ -317,6 +320,16 @@ func (r *Rules) Senders(user string) (list []string, set bool) {
 		return slices.Clone(u.senders), u.set
 	}
 	return nil, false
+}
+
+// Defaults returns what batches of a user have if their requests name nothing else.
+func (r *Rules) Defaults(user string) models.SendDefaults {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if u := r.users[user]; u != nil {
+		return u.defaults
+	}
+	return models.SendDefaults{}
 }
 
 // Provider returns the mode of a provider.

@@ -40,6 +40,8 @@ type savedUser struct {
 	SessionsEnded int             `json:"e,omitempty"`
 	Senders       []string        `json:"s,omitempty"`
 	Set           bool            `json:"set,omitempty"`
+
+	Defaults models.SendDefaults `json:"df,omitzero"`
 }
 
 // Snapshot returns the stored form of the rules and the number of their last command. It
@@ -72,6 +74,7 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 			SessionsEnded: u.sessionsEnded,
 			Senders:       u.senders,
 			Set:           u.set,
+			Defaults:      u.defaults,
 		}
 	}
 	raw, err = json.Marshal(s)
@@ -109,6 +112,7 @@ func (r *Rules) restore(raw []byte) error {
 			sessionsEnded: u.SessionsEnded,
 			senders:       u.Senders,
 			set:           u.Set,
+			defaults:      u.Defaults,
 		}
 	}
 	maps.Copy(fresh.limits, s.Limits)

@@ -15,7 +15,7 @@ import (
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	kinds := []models.CommandKind{models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch,
-		models.ReleaseBatch, models.RescheduleBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits,
+		models.ReleaseBatch, models.RescheduleBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits, models.SetDefaults,
 		models.DisableUser, models.EnableUser, models.EndSessions, models.ProviderOffline, models.ProviderDrain,
 		models.ProviderOnline, models.ProviderProbe, models.AddBlock, models.RemoveBlock, models.HoldOld,
 		models.LiftHolds, models.CreatedKey, models.Requeued, models.EraseAddress, models.CreatedEndpoint}
@@ -40,6 +40,7 @@ func TestSnapshot(t *testing.T) {
 				Block:    &models.Block{ID: rapid.SampledFrom([]string{"1", "2"}).Draw(t, "block"), Domain: "a.example"},
 				Before:   at,
 				Limits:   models.Limits{"batches_per_day": int64(i)},
+				Defaults: models.SendDefaults{Zone: "UTC", Window: &models.SendWindow{To: models.TimeOfDay(i), Zone: "UTC"}},
 				Schedule: &models.Schedule{DeliverAt: at.AddDate(0, 0, i), ExpiresAt: at.AddDate(0, 0, i+1)},
 			}
 			require.True(t, whole.Apply(c))
