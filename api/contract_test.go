@@ -110,6 +110,12 @@ func (c *contract) checkControl(b *models.Batch) {
 	moved := batchPath(c.scheduled(time.Now().AddDate(0, 0, 1)))
 	c.check("PATCH", moved, js, `{"send_window": {"from": "09:00", "to": "17:00"}, "time_zone": "UTC"}`, 200)
 	c.check("PATCH", moved, js, `{"send_window": null, "why": "a test"}`, 200, "Idempotency-Key", "k")
+	for _, user := range []string{"ann", "bob"} {
+		c.check("PUT", "/v1/users/"+user+"/defaults", js,
+			`{"time_zone": "UTC", "send_window": {"from": "00:00", "to": "24:00"}}`, 200)
+		c.check("GET", "/v1/users/"+user+"/defaults", "", "", 200)
+		c.check("PUT", "/v1/users/"+user+"/defaults", js, `{"send_window": "none"}`, 200)
+	}
 	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
 	c.check("PATCH", batch, js, `{"expires_at": "2099-01-01T00:00:00Z"}`, 422)
 	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {

@@ -67,18 +67,8 @@ func (s *Server) rescheduleBatch(c *gin.Context) {
 	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
 	defer d.Close()
 	in := service.Reschedule{Batch: c.Param("id"), Times: d.Builder}
-	fields := map[string]any{"why": &in.Why, intake.SendWindow: setter(func(raw []byte) {
-		if string(raw) == "null" {
-			d.RemoveWindow()
-		} else {
-			d.jsonWindow(raw)
-		}
-	})}
-	for _, name := range []string{intake.DeliverAt, intake.TimeZone, intake.ExpiresAt} {
-		fields[name] = setter(func(raw []byte) {
-			_ = d.jsonText(name, raw) // its only error is that of content that is too long
-		})
-	}
+	fields := d.timeFields(intake.DeliverAt, intake.TimeZone, intake.ExpiresAt)
+	fields["why"] = &in.Why
 	giveCommand(s, c, fields, func(r service.Repeat) (service.BatchControlResult, bool, error) {
 		return s.svc.RescheduleBatch(c.Request.Context(), caller(c), in, r)
 	}, func() (service.BatchControlResult, error) {

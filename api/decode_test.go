@@ -31,10 +31,15 @@ func numbered(from, n int) string {
 	return b.String()
 }
 
+// noCommands is a store that nobody has given a command.
+type noCommands struct{ models.Store }
+
+func (noCommands) Commands(context.Context, int, int) ([]models.Command, error) { return nil, nil }
+
 // decoders returns a function that returns a new decoder.
 func decoders(t testing.TB, cfg service.Config, providers ...string) func() *decoder {
 	t.Helper()
-	deps := service.Deps{Config: cfg}
+	deps := service.Deps{Config: cfg, Store: noCommands{}}
 	for _, name := range providers {
 		deps.Providers = append(deps.Providers, models.Provider{Name: name})
 	}

@@ -7,11 +7,18 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
+// noWindow is a send window that lets mail leave at any time, whatever the defaults of the user are.
+const noWindow = "none"
+
 // jsonWindow decodes a send window.
 func (d *decoder) jsonWindow(raw []byte) {
 	const at = "/" + intake.SendWindow
+	if string(raw) == `"`+noWindow+`"` {
+		d.SetWindow(nil)
+		return
+	}
 	if raw[0] != '{' {
-		d.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}.")
+		d.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}, or %q.", noWindow)
 		return
 	}
 	var w intake.Window
@@ -35,4 +42,21 @@ func (d *decoder) jsonWindow(raw []byte) {
 		}
 	})
 	d.SetWindow(&w)
+}
+
+// timeFields returns the fields of a request about times: a send window, and some texts. A window that is null is none.
+func (d *decoder) timeFields(texts ...string) map[string]any {
+	fields := map[string]any{intake.SendWindow: setter(func(raw []byte) {
+		if string(raw) == "null" {
+			d.SetWindow(nil)
+		} else {
+			d.jsonWindow(raw)
+		}
+	})}
+	for _, name := range texts {
+		fields[name] = setter(func(raw []byte) {
+			_ = d.jsonText(name, raw) // its only error is that of content that is too long
+		})
+	}
+	return fields
 }

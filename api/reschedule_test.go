@@ -116,7 +116,7 @@ func TestRescheduleRefused(t *testing.T) {
 		`{"expires_at": ` + in(34*day) + `}`:                         "/expires_at",
 		`{"send_window": {"from": "09:00", "to": "17:00"}}`:          "/send_window/time_zone",
 		`{"send_window": {"from": "9", "to": "8", "x": 1}}`:          "/send_window/x",
-		`{"send_window": "none"}`:                                    "/send_window",
+		`{"send_window": "any"}`:                                     "/send_window",
 		`{"lane": "urgent"}`:                                         "/lane",
 		`{"deliver_at": ` + in(day) + `, "time_zone": "Moon/North"}`: "/time_zone",
 	} {

@@ -91,6 +91,8 @@ func TestScopes(t *testing.T) {
 	operate := []string{
 		"POST /v1/users/bob/pause",
 		"POST /v1/users/bob/resume",
+		"GET /v1/users/bob/defaults",
+		"PUT /v1/users/bob/defaults",
 		"GET /v1/users/bob/limits",
 		"PUT /v1/users/bob/limits",
 		"GET /v1/users/bob/keys/x/limits",

@@ -121,6 +121,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.POST("/users/:id/pause", s.controlUser(models.PauseUser))
 	v1.POST("/users/:id/resume", s.controlUser(models.ResumeUser))
 	v1.POST("/users/:id/end-sessions", s.endSessions)
+	v1.GET("/users/:id/defaults", s.defaults)
+	v1.PUT("/users/:id/defaults", s.setDefaults)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
 	operate.POST("/providers/:id/offline", s.controlProvider(models.ProviderOffline))

@@ -6,6 +6,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // listUsers is GET /v1/users.
@@ -60,4 +61,23 @@ func (s *Server) revokeKey(c *gin.Context) {
 func (s *Server) accessLog(c *gin.Context) {
 	v, err := s.svc.AccessLog(c.Request.Context(), caller(c), accesslog.Kind(c.Query("kind")), page(c))
 	answer(s, c, v, err)
+}
+
+// defaults is GET /v1/users/{id}/defaults.
+func (s *Server) defaults(c *gin.Context) {
+	v, err := s.svc.Defaults(c.Request.Context(), caller(c), c.Param("id"))
+	answer(s, c, v, err)
+}
+
+// setDefaults is PUT /v1/users/{id}/defaults.
+func (s *Server) setDefaults(c *gin.Context) {
+	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
+	defer d.Close()
+	var why string
+	fields := d.timeFields(intake.TimeZone)
+	fields["why"] = &why
+	giveCommand(s, c, fields, func(service.Repeat) (service.DefaultsView, bool, error) {
+		v, err := s.svc.SetDefaults(c.Request.Context(), caller(c), c.Param("id"), d.Builder, why)
+		return v, false, err
+	}, nil)
 }

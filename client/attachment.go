@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"io"
 	"mime"
 	"os"
@@ -19,6 +20,18 @@ type SendWindow struct {
 	// Strict lets nothing leave outside of the window, even if the mail expires. By default mail leaves a little
 	// earlier or later in the last day before it expires, and at any time in the last hour.
 	Strict bool `json:"strict,omitempty"`
+}
+
+// AnyTime returns the window that lets mail leave at any time, although the user has a window.
+func AnyTime() *SendWindow { return &SendWindow{} }
+
+// MarshalJSON implements [json.Marshaler].
+func (w SendWindow) MarshalJSON() ([]byte, error) {
+	if w.From == "" && w.To == "" {
+		return json.Marshal("none")
+	}
+	type fields SendWindow
+	return json.Marshal(fields(w))
 }
 
 // Attachment is a file of a mail.

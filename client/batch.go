@@ -81,7 +81,7 @@ type NewBatch struct {
 	DeliverAt time.Time `json:"deliver_at,omitzero"`
 	// TimeZone is the time zone of a SendWindow that names none: an IANA name, like Europe/Vienna.
 	TimeZone string `json:"time_zone,omitempty"`
-	// SendWindow is when mail may leave. The default is at any time.
+	// SendWindow is when mail may leave. The default is that of the user, if there is one; see [AnyTime].
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	// ExpiresAt is when the mail expires: what no provider has taken by then fails. It is at most 30 days after DeliverAt,
 	// or from now; the default is 7 days.

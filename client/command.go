@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 )
@@ -74,21 +73,7 @@ type Reschedule struct {
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	// TimeZone is the time zone of a SendWindow that names none.
 	TimeZone string `json:"time_zone,omitempty"`
-	// AnyTime removes the window.
-	AnyTime bool   `json:"-"`
-	Why     string `json:"why,omitempty"`
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (r Reschedule) MarshalJSON() ([]byte, error) {
-	type fields Reschedule
-	if !r.AnyTime {
-		return json.Marshal(fields(r))
-	}
-	return json.Marshal(struct {
-		fields
-		SendWindow *SendWindow `json:"send_window"`
-	}{fields: fields(r)})
+	Why      string `json:"why,omitempty"`
 }
 
 // RescheduleBatch changes the times of a batch that has not begun, until two seconds before its mail may leave for the

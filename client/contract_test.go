@@ -99,6 +99,8 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Rejection":           client.Rejection{},
 		"Release":             client.Release{},
 		"Reschedule":          client.Reschedule{},
+		"DefaultsView":        client.Defaults{},
+		"SetDefaults":         client.SetDefaults{},
 		"ReleaseResult":       client.ReleaseResult{},
 		"BatchControlResult":  client.BatchControlResult{},
 		"ControlResult":       client.ControlResult{},
@@ -287,6 +289,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err(c.UserLimits(ctx, "ann", key)))
 		require.NoError(t, err(c.SetUserLimits(ctx, "ann", key, map[string]int64{"requests_per_second": 5}, "why")))
 	}
+	require.NoError(t, err(c.UserDefaults(ctx, "ann")))
+	require.NoError(t, err(c.SetUserDefaults(ctx, "ann", client.SetDefaults{SendWindow: batch.SendWindow, Why: "why"})))
 	require.NoError(t, err(c.Providers(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
 	for _, err := range c.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
@@ -303,7 +307,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))
 	}
 	for _, change := range []client.Reschedule{
-		{DeliverAt: now, ExpiresAt: now.Add(time.Hour), AnyTime: true, Why: "why"}, {SendWindow: batch.SendWindow},
+		{DeliverAt: now, ExpiresAt: now.Add(time.Hour), SendWindow: client.AnyTime(), Why: "why"}, {SendWindow: batch.SendWindow},
 	} {
 		require.NoError(t, err(c.RescheduleBatch(ctx, "id", change, client.IdempotencyKey("k"))))
 	}

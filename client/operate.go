@@ -173,6 +173,8 @@ type AuditEntry struct {
 	Before time.Time        `json:"before,omitzero"`
 	// Subject names anything else that the command was about.
 	Subject string `json:"subject,omitempty"`
+	// Defaults are those that user.defaults set.
+	Defaults *Defaults `json:"defaults,omitempty"`
 	// DeliverAt, SendWindow and ExpiresAt are the times that batch.reschedule set.
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
 	SendWindow *SendWindow `json:"send_window,omitempty"`

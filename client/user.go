@@ -47,6 +47,36 @@ func (c *Client) EndSessions(ctx context.Context, user, why string, options ...C
 	return c.control(ctx, route("users", user, "end-sessions"), why, options)
 }
 
+// Defaults are what a batch of a user has if it names nothing else.
+type Defaults struct {
+	// User is an id.
+	User string `json:"user"`
+	// TimeZone is an IANA name, of times without an offset; empty: none.
+	TimeZone string `json:"time_zone,omitempty"`
+	// SendWindow is when mail may leave; nil: at any time.
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+}
+
+// SetDefaults are the defaults to set, in place of all others.
+type SetDefaults struct {
+	TimeZone   string      `json:"time_zone,omitempty"`
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	Why        string      `json:"why,omitempty"`
+}
+
+// UserDefaults returns the defaults of a user, which is an id or a name. Another user than the caller needs the scope
+// operate.
+func (c *Client) UserDefaults(ctx context.Context, user string, options ...CallOption) (out Defaults, err error) {
+	return out, c.get(ctx, route("users", user, "defaults"), nil, &out, options)
+}
+
+// SetUserDefaults replaces the defaults of a user. Batches that were accepted keep theirs.
+func (c *Client) SetUserDefaults(
+	ctx context.Context, user string, to SetDefaults, options ...CallOption,
+) (out Defaults, err error) {
+	return out, c.put(ctx, route("users", user, "defaults"), to, &out, options)
+}
+
 // Key is an API key without its secret.
 type Key struct {
 	ID string `json:"id"`

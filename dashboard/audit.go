@@ -106,6 +106,7 @@ var commandWords = map[models.CommandKind]string{
 	models.EnableUser:      "enabled a user",
 	models.EndSessions:     "ended the sessions of a user",
 	models.SetSenders:      "set the senders of a user",
+	models.SetDefaults:     "set the time zone and the hours of a user",
 	models.SetLimits:       "set the limits of a user",
 	models.ProviderOffline: "took a provider offline",
 	models.ProviderDrain:   "drained a provider",

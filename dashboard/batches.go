@@ -292,7 +292,7 @@ func (f *timesForm) set(in *intake.Builder) {
 		in.SetText(intake.TimeZone, f.TimeZone)
 	}
 	if f.AnyTime {
-		in.RemoveWindow()
+		in.SetWindow(nil)
 	}
 }
 
@@ -352,5 +352,53 @@ func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *visito
 		return err
 	}
 	seeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
+	return nil
+}
+
+// defaultsForm has the fields of the defaults of a user's batches, as they were typed.
+type defaultsForm struct {
+	TimeZone, From, To, Weekdays string
+	Strict                       bool
+	Wrong                        map[string]string // mistakes by field
+}
+
+// defaultsNow returns the form with the defaults that are in effect.
+func (d *Dashboard) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
+	v, err := d.service.Defaults(ctx, who, who.User)
+	f.TimeZone = v.Zone
+	if w := intake.WindowOf(v.Window); w != nil {
+		f.From, f.To, f.Weekdays, f.Strict = w.From, w.To, strings.Join(w.Weekdays, ", "), w.Strict
+		f.TimeZone = cmp.Or(f.TimeZone, w.Zone)
+	}
+	return f, err
+}
+
+// setDefaults is POST /settings/times.
+func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	why, _ := answered(w, r)
+	f := defaultsForm{
+		TimeZone: strings.TrimSpace(r.PostFormValue("time_zone")),
+		From:     strings.TrimSpace(r.PostFormValue("from")),
+		To:       strings.TrimSpace(r.PostFormValue("until")),
+		Weekdays: strings.TrimSpace(r.PostFormValue("weekdays")),
+		Strict:   r.PostFormValue("strict") != "",
+	}
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	in.SetText(intake.TimeZone, f.TimeZone)
+	if f.From != "" || f.To != "" {
+		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
+		in.SetWindow(&intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict})
+	}
+	_, err := d.service.SetDefaults(r.Context(), v.caller(), v.User, in, why)
+	var refused *service.Error
+	if errors.As(err, &refused) && len(refused.Fields) > 0 {
+		f.Wrong = wrongFields(refused)
+		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: newKeyForm(), Times: f})
+	}
+	if err != nil {
+		return err
+	}
+	seeOther(w, r, "/settings#times")
 	return nil
 }

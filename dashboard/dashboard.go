@@ -265,6 +265,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 		"GET /settings":                    d.settings,
 		"POST /settings/keys":              d.createKey,
+		"POST /settings/times":             d.setDefaults,
 		"POST /settings/keys/{id}/revoke":  d.revokeKey,
 		"POST /settings/sessions/{id}/end": d.endSession,
 	}

@@ -26,6 +26,7 @@ type settingsView struct {
 	Providers []providerNow
 	Limits    []limitRow
 	Theme     string
+	Times     defaultsForm
 }
 
 // keyRow is a key in the list.
@@ -94,6 +95,11 @@ func (d *Dashboard) showSettings(
 	view.Limits = limitRows(&limits)
 	if view.Providers, err = d.providersNow(); err != nil {
 		return err
+	}
+	if view.Times.Wrong == nil {
+		if view.Times, err = d.defaultsNow(r.Context(), v.caller()); err != nil {
+			return err
+		}
 	}
 	view.Theme, view.Once = theme(r), newSecret()
 	d.render(w, r, v, status, "settings", page{Title: "Settings", Active: "settings", Data: view})

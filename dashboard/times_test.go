@@ -56,3 +56,30 @@ func TestChangeTime(t *testing.T) {
 	require.Equal(t, http.StatusConflict, refused.StatusCode)
 	require.Equal(t, http.StatusNotFound, b.get("/batches/x/reschedule").StatusCode)
 }
+
+// TestDefaultTimes: the settings have a form for the hours and the time zone of batches that name none, which says what is
+// wrong.
+func TestDefaultTimes(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	wrong := b.post("/settings/times", url.Values{"from": {"9"}, "until": {"17:00"}, "time_zone": {"Mars"}})
+	require.Equal(t, http.StatusUnprocessableEntity, wrong.StatusCode)
+	require.Contains(t, wrong.text, "There is no such time zone")
+	require.Contains(t, wrong.text, "from must be a time of day")
+	require.Contains(t, wrong.text, `value="Mars"`)
+	saved := b.post("/settings/times", url.Values{
+		"from":      {"09:00"},
+		"until":     {"17:00"},
+		"weekdays":  {"Monday friday"},
+		"time_zone": {"UTC"},
+		"strict":    {"yes"},
+	})
+	require.Equal(t, "/settings", saved.Request.URL.Path)
+	require.Contains(t, saved.text, `value="monday, friday"`)
+	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
+	require.Contains(t, b.get("/batches/"+id.String()).text, "09:00 to 17:00 on Monday, Friday (UTC), strictly")
+	require.Contains(t, b.get("/operations/audit").text, "set the time zone and the hours of a user")
+	require.Contains(t, b.post("/settings/times", nil).text, `placeholder="any time; or 09:00"`)
+	require.NotContains(t, b.get("/settings").text, "monday, friday")
+}

@@ -104,22 +104,24 @@ func (s *Service) awaitPropagation(ctx context.Context) {
 
 // AuditEntry is a command as the audit trail shows it.
 type AuditEntry struct {
-	Number           int                `json:"number"`
-	At               time.Time          `json:"at"`
-	By               string             `json:"by"` // a user's ID, or "cli:" and a name
-	Command          models.CommandKind `json:"command"`
-	Why              string             `json:"why,omitempty"`
-	BatchID          models.ID          `json:"batch_id,omitzero"`
-	LogID            models.ID          `json:"log_id,omitzero"`
-	LogIDs           []models.ID        `json:"log_ids,omitempty"` // if several logs were selected
-	User             string             `json:"user,omitempty"`
-	Provider         string             `json:"provider,omitempty"`
-	Senders          []string           `json:"senders,omitempty"`
-	Block            *models.Block      `json:"block,omitempty"`
-	Limits           models.Limits      `json:"limits,omitempty"`
-	Before           time.Time          `json:"before,omitzero"`
-	Subject          string             `json:"subject,omitempty"`
-	*models.Schedule                    // of batch.reschedule
+	Number   int                  `json:"number"`
+	At       time.Time            `json:"at"`
+	By       string               `json:"by"` // a user's ID, or "cli:" and a name
+	Command  models.CommandKind   `json:"command"`
+	Why      string               `json:"why,omitempty"`
+	BatchID  models.ID            `json:"batch_id,omitzero"`
+	LogID    models.ID            `json:"log_id,omitzero"`
+	LogIDs   []models.ID          `json:"log_ids,omitempty"` // if several logs were selected
+	User     string               `json:"user,omitempty"`
+	Provider string               `json:"provider,omitempty"`
+	Senders  []string             `json:"senders,omitempty"`
+	Block    *models.Block        `json:"block,omitempty"`
+	Limits   models.Limits        `json:"limits,omitempty"`
+	Before   time.Time            `json:"before,omitzero"`
+	Subject  string               `json:"subject,omitempty"`
+	Defaults *models.SendDefaults `json:"defaults,omitempty"` // of user.defaults
+
+	*models.Schedule // of batch.reschedule
 }
 
 // AuditPage is a page of the audit trail. Next is empty on the last page.
@@ -210,7 +212,7 @@ func auditEntry(c *models.Command) AuditEntry {
 		one = models.ID{}
 		several = append(several, c.Log.Log(r))
 	}
-	return AuditEntry{
+	entry := AuditEntry{
 		Number:   c.Number,
 		At:       c.At,
 		By:       c.By,
@@ -228,6 +230,10 @@ func auditEntry(c *models.Command) AuditEntry {
 		Subject:  c.Subject,
 		Schedule: c.Schedule,
 	}
+	if c.Kind == models.SetDefaults {
+		entry.Defaults = &c.Defaults
+	}
+	return entry
 }
 
 // AccessEntry is a login, or a refused login or key, as the audit trail shows it.

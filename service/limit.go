@@ -304,6 +304,13 @@ func (s *Service) SetLimits(
 func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
 	c := s.intake
 	c.Spooling = s.spooler(ctx, who)
+	c.Defaults = func() (models.SendDefaults, error) {
+		rules, err := s.rules(ctx)
+		if err != nil {
+			return models.SendDefaults{}, err
+		}
+		return rules.Defaults(who.User), nil
+	}
 	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
 	return intake.New(ctx, &c)
 }

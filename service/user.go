@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // UserView is a user as operators see it.
@@ -307,6 +309,53 @@ func (s *Service) EndSessions(
 		s.awaitPropagation(ctx)
 		return out, s.dropSessions(ctx, u.ID)
 	})
+}
+
+// DefaultsView tells what a batch of a user has if its request names nothing else.
+type DefaultsView struct {
+	User string `json:"user"` // ID
+	models.SendDefaults
+	Changed bool `json:"-"` // a command changed them
+}
+
+// Defaults returns the defaults of a user, given by ID or name. Callers may read their own; operators those of every user.
+func (s *Service) Defaults(ctx context.Context, who Caller, user string) (DefaultsView, error) {
+	if err := s.mayControl(ctx, who, user, ""); err != nil {
+		return DefaultsView{}, err
+	}
+	u, err := s.user(ctx, user)
+	if err != nil {
+		return DefaultsView{}, err
+	}
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return DefaultsView{}, err
+	}
+	return DefaultsView{User: u.ID, SendDefaults: rules.Defaults(u.ID)}, nil
+}
+
+// SetDefaults replaces the defaults of a user, given by ID or name, by the time zone and the window of a request. Callers
+// may set their own; operators those of every user. Batches that were accepted keep theirs.
+func (s *Service) SetDefaults(
+	ctx context.Context, who Caller, user string, in *intake.Builder, why string,
+) (DefaultsView, error) {
+	if err := s.mayControl(ctx, who, user, why); err != nil {
+		return DefaultsView{}, err
+	}
+	u, err := s.user(ctx, user)
+	if err != nil {
+		return DefaultsView{}, err
+	}
+	to, err := in.SendDefaults()
+	if err != nil {
+		return DefaultsView{}, err
+	}
+	out := DefaultsView{User: u.ID, SendDefaults: to}
+	command := models.Command{Kind: models.SetDefaults, User: u.ID, Defaults: to, Why: why}
+	out.Changed, err = s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		return !reflect.DeepEqual(rules.Defaults(u.ID), to)
+	})
+	return out, err
 }
 
 // SessionKind returns the kind of the transient values that hold the sessions of a user.

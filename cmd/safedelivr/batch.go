@@ -243,9 +243,7 @@ sent before the new time.`,
 	f.StringVar(&o.deliverAt, "deliver-at", "", "when it is sent, like 2026-12-24T18:00, or now")
 	f.StringVar(&o.timeZone, "time-zone", "", "time zone of the times, like Europe/Vienna")
 	f.StringVar(&o.expiresAt, "expires-at", "", "when what is left expires, like 2026-12-31T18:00")
-	f.StringVar(&o.window, "send-window", "", "hours in which it is sent, like 09:00-17:00, or none for any time")
-	f.StringSliceVar(&o.weekdays, "weekdays", nil, "days of --send-window, like monday,tuesday (default: every day)")
-	f.BoolVar(&o.strict, "strict", false, "send nothing outside of --send-window, even if it expires")
+	o.windowFlags(cmd)
 	dryRunFlag(cmd, &dryRun)
 	return cmd
 }

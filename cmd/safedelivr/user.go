@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 var userNames = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -105,6 +107,40 @@ Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) 
 	return cmd
 }
 
+func (c *cli) defaultsCommand() *cobra.Command {
+	var o scheduleFlags
+	cmd := c.commandAbout(about{
+		use:   "defaults NAME",
+		short: "Show or set the time zone and the hours of a user's batches that name none",
+		long: `Show the time zone and the hours in which mail of a user is sent whose batch names none, or set what is given.
+Batches that were accepted keep theirs.`,
+		what: "user",
+	}, func(ctx context.Context, svc *service.Service, name, why string) error {
+		v, err := svc.Defaults(ctx, c.operator(), name)
+		if err == nil && o != (scheduleFlags{}) {
+			in := svc.NewIntake(ctx, c.operator())
+			defer in.Close()
+			in.SetWindow(intake.WindowOf(v.Window))
+			in.SetText(intake.TimeZone, v.Zone)
+			if err = o.set(in); err == nil {
+				v, err = svc.SetDefaults(ctx, c.operator(), name, in, why)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		window := "any time"
+		if v.Window != nil {
+			window = v.Window.String()
+		}
+		fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.Zone, "none"), window)
+		return nil
+	})
+	cmd.Flags().StringVar(&o.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
+	o.windowFlags(cmd)
+	return cmd
+}
+
 // changedLimits returns the limits that are set, with changes like requests_per_second=10.
 func changedLimits(v *service.LimitsView, changes []string, defaults bool) (models.Limits, error) {
 	limits := models.Limits{}
@@ -161,6 +197,7 @@ func (c *cli) userCommand() *cobra.Command {
 		},
 		c.sendersCommand(),
 		c.limitsCommand(),
+		c.defaultsCommand(),
 		c.switchUser(models.PauseUser, about{
 			use:   "pause USER",
 			short: "Start no new call for any batch of a user",
@@ -251,4 +288,60 @@ func addUser(ctx context.Context, s models.Store, name string) (models.User, err
 		err = fmt.Errorf("there is a user %s already", name)
 	}
 	return u, err
+}
+
+// scheduleFlags are flags about times.
+type scheduleFlags struct {
+	deliverAt, timeZone, expiresAt, window, weekdays string
+	strict                                           bool
+}
+
+// windowFlags adds the flags about a window.
+func (o *scheduleFlags) windowFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.window, "send-window", "", "hours in which mail is sent, like 09:00-17:00, or none for any time")
+	f.StringVar(&o.weekdays, "weekdays", "", "days of --send-window, like monday,tuesday (default: every day)")
+	f.BoolVar(&o.strict, "strict", false, "send nothing outside of --send-window, even if it expires")
+}
+
+// set sets the fields of a request that flags name.
+func (o *scheduleFlags) set(in *intake.Builder) error {
+	for name, text := range map[string]string{
+		intake.DeliverAt: o.deliverAt, intake.TimeZone: o.timeZone, intake.ExpiresAt: o.expiresAt,
+	} {
+		if name == intake.DeliverAt && text == "now" {
+			text = time.Now().Format(time.RFC3339)
+		}
+		if name == intake.TimeZone && text == "none" {
+			in.SetText(name, "")
+		} else if text != "" {
+			in.SetText(name, text)
+		}
+	}
+	from, to, both := strings.Cut(o.window, "-")
+	switch {
+	case o.window == "none":
+		in.SetWindow(nil)
+	case o.window != "" && !both:
+		return fmt.Errorf("--send-window %s: like 09:00-17:00, or none", o.window)
+	case o.window != "":
+		w := &intake.Window{From: from, To: to, Strict: o.strict}
+		if o.weekdays != "" {
+			w.Weekdays = strings.Split(o.weekdays, ",")
+		}
+		in.SetWindow(w)
+	}
+	return nil
+}
+
+// scheduleText describes the times of a batch.
+func scheduleText(t models.Schedule) string {
+	text := "sent at once"
+	if !t.DeliverAt.IsZero() {
+		text = "sent at " + t.DeliverAt.Format(time.RFC3339)
+	}
+	if t.Window != nil {
+		text += "; only from " + t.Window.String()
+	}
+	return text + "; expires at " + t.ExpiresAt.Format(time.RFC3339)
 }

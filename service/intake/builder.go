@@ -50,6 +50,8 @@ type Config struct {
 	// number of them when the request is done. It may be nil.
 	Spooling  func(n int64) error
 	Providers map[string]bool // names of the configured providers
+	// Defaults returns what a batch has if its request names nothing else. It may be nil.
+	Defaults func() (models.SendDefaults, error)
 	// UnsubscribeURL is the page at which recipients unsubscribe, without their token; empty:
 	// there is none.
 	UnsubscribeURL string
@@ -66,7 +68,8 @@ type Builder struct {
 	spool *spool
 	files buffer // the bytes of attachments
 
-	window *Window // nil: the request has none
+	window   *Window // nil: the request has none
+	defaults models.SendDefaults
 
 	texts map[string]string
 	options

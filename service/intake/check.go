@@ -23,6 +23,9 @@ func (b *Builder) Check() (models.Batch, error) {
 			return models.Batch{}, err
 		}
 	}
+	if err := b.readDefaults(); err != nil {
+		return models.Batch{}, err
+	}
 	batch := b.batch()
 	if b.template != nil && b.Mistakes.Found() > 0 {
 		return batch, b.Err() // the placeholders were not filled

@@ -35,16 +35,27 @@ type Window struct {
 	Strict         bool
 }
 
-// SetWindow sets when the mail may leave.
+// WindowOf returns a window as a request names it.
+func WindowOf(w *models.SendWindow) *Window {
+	if w == nil {
+		return nil
+	}
+	text := func(t models.TimeOfDay) string {
+		raw, _ := t.MarshalText() // never an error
+		return string(raw)
+	}
+	out := &Window{From: text(w.From), To: text(w.To), Zone: w.Zone, Strict: w.Strict}
+	for _, d := range w.Days {
+		raw, _ := d.MarshalText() // never an error
+		out.Weekdays = append(out.Weekdays, string(raw))
+	}
+	return out
+}
+
+// SetWindow sets when the mail may leave; nil: at any time.
 func (b *Builder) SetWindow(w *Window) {
 	b.set[SendWindow] = true
 	b.window = w
-}
-
-// RemoveWindow lets the mail of a batch leave at any time.
-func (b *Builder) RemoveWindow() {
-	b.set[SendWindow] = true
-	b.window = nil
 }
 
 // Change returns the times of a batch after a request that names some of them. A batch whose time is moved, but not its
@@ -52,6 +63,9 @@ func (b *Builder) RemoveWindow() {
 func (b *Builder) Change(batch *models.Batch, now time.Time) (models.Schedule, error) {
 	if b.Found() == 0 && !b.set[DeliverAt] && !b.set[ExpiresAt] && !b.set[SendWindow] {
 		b.Wrong("", "required", "Name deliver_at, expires_at or send_window.")
+	}
+	if err := b.readDefaults(); err != nil {
+		return models.Schedule{}, err
 	}
 	var named models.Batch
 	b.setSchedule(&named)
@@ -82,20 +96,45 @@ func (b *Builder) errUnchanged() error {
 	return b.In(problem.New(problem.Invalid, "invalid_request", "The batch was not changed: see errors."))
 }
 
-// setSchedule sets the times of the batch that the request names.
+// readDefaults reads what a batch has if its request names nothing else.
+func (b *Builder) readDefaults() (err error) {
+	if b.cfg.Defaults != nil {
+		b.defaults, err = b.cfg.Defaults()
+	}
+	return err
+}
+
+// SendDefaults returns the time zone and the window of the request as defaults for others, or the error that lists the
+// mistakes in them.
+func (b *Builder) SendDefaults() (models.SendDefaults, error) {
+	out := models.SendDefaults{Zone: b.texts[TimeZone]}
+	b.zone("/"+TimeZone, out.Zone)
+	if b.window != nil {
+		out.Window = b.sendWindow(b.window)
+	}
+	return out, b.In(problem.New(problem.Invalid, "invalid_request", "Nothing was changed: see errors."))
+}
+
+// timeZone returns the time zone that the request names, or the default.
+func (b *Builder) timeZone() string { return cmp.Or(b.texts[TimeZone], b.defaults.Zone) }
+
+// setSchedule sets the times of the batch that the request names, or the default window.
 func (b *Builder) setSchedule(batch *models.Batch) {
-	zone := b.zone("/"+TimeZone, b.texts[TimeZone])
+	zone := b.zone("/"+TimeZone, b.timeZone())
 	batch.DeliverAt = b.time(DeliverAt, zone)
 	batch.ExpiresAt = b.time(ExpiresAt, zone)
-	if b.window != nil {
+	switch {
+	case b.window != nil:
 		batch.Window = b.sendWindow(b.window)
+	case !b.set[SendWindow]:
+		batch.Window = b.defaults.Window
 	}
 }
 
 // sendWindow checks a window.
 func (b *Builder) sendWindow(in *Window) *models.SendWindow {
 	const at = "/" + SendWindow
-	w := models.SendWindow{Zone: cmp.Or(in.Zone, b.texts[TimeZone]), Strict: in.Strict}
+	w := models.SendWindow{Zone: cmp.Or(in.Zone, b.timeZone()), Strict: in.Strict}
 	valid := true
 	for _, f := range []struct {
 		name, text string

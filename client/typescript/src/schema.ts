@@ -895,6 +895,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/users/{id}/defaults": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the time zone and the window of a user
+         * @description They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the caller, and
+         *     `operate` for other users.
+         */
+        get: operations["getDefaults"];
+        /**
+         * Set the time zone and the window of a user
+         * @description Replaces both. What is not given is none. Batches that were accepted keep theirs. Needs the scope `send` for the caller,
+         *     and `operate` for other users.
+         */
+        put: operations["setDefaults"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/users/{id}/limits": {
         parameters: {
             query?: never;
@@ -2133,20 +2159,10 @@ export interface components {
             /**
              * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
              *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead.
+             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
+             *     one; `none` lets the mail leave at any time.
              */
-            send_window?: {
-                /** @description Like `09:00`. */
-                from: string;
-                /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
-                to: string;
-                /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
-                weekdays?: string[];
-                /** @description Default: the `time_zone` of the batch. */
-                time_zone?: string;
-                /** @description Send nothing outside of the window. */
-                strict?: boolean;
-            } | null;
+            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
             /**
              * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
              *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
@@ -2403,14 +2419,8 @@ export interface components {
             time_zone?: string;
             /** @description After this time nothing is handed over, as in a new batch. */
             expires_at?: string;
-            /** @description When mail may leave, as in a new batch. `null` removes the window: the mail may leave at any time. */
-            send_window?: {
-                from: string;
-                to: string;
-                weekdays?: string[];
-                time_zone?: string;
-                strict?: boolean;
-            } | null;
+            /** @description When mail may leave, as in a new batch. `null` and `none` remove the window: the mail may leave at any time. */
+            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
             /** @description Reason for the audit trail. */
             why?: string;
         };
@@ -2505,7 +2515,7 @@ export interface components {
             unreadable: number;
         };
         /** @enum {string} */
-        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
+        CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
         User: {
             id: string;
             name: string;
@@ -2671,6 +2681,21 @@ export interface components {
             /** @description The reason. It appears in the audit trail. */
             why?: string;
         };
+        SetDefaults: {
+            /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
+            time_zone?: string;
+            /** @description When mail may leave whose batch names no window. Default: at any time. */
+            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
+        DefaultsView: {
+            /** @description ID of the user. */
+            user: string;
+            /** @description Absent if there is none. */
+            time_zone?: string;
+            send_window?: components["schemas"]["SendWindow"];
+        };
         LimitsView: {
             /** @description ID of the user. */
             user: string;
@@ -2745,6 +2770,11 @@ export interface components {
             before?: string;
             /** @description ID of the key or of the parked message. */
             subject?: string;
+            /** @description Of user.defaults: what it set. */
+            defaults?: {
+                time_zone?: string;
+                send_window?: components["schemas"]["SendWindow"];
+            };
             /**
              * Format: date-time
              * @description Of batch.reschedule, like the next two: the times that it set.
@@ -3117,20 +3147,10 @@ export interface components {
             /**
              * @description Send only while a clock in the time zone shows a time from `from` and before `to`. The mail that is left a day
              *     before it expires may leave an hour earlier or later than that, within the last six hours three hours, and
-             *     within the last hour at any time; with `strict` it expires instead.
+             *     within the last hour at any time; with `strict` it expires instead. Default: the window of the user, if there is
+             *     one; `none` lets the mail leave at any time.
              */
-            send_window?: {
-                /** @description Like `09:00`. */
-                from: string;
-                /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
-                to: string;
-                /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
-                weekdays?: string[];
-                /** @description Default: the `time_zone` of the batch. */
-                time_zone?: string;
-                /** @description Send nothing outside of the window. */
-                strict?: boolean;
-            } | null;
+            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
             /**
              * @description After this time nothing is handed over to a provider; within a minute the remaining logs fail with reason
              *     `expired`. It must be in the future, at most 30 days after `deliver_at`, or from now. Default: 7 days
@@ -3315,6 +3335,18 @@ export interface components {
             send_window?: components["schemas"]["SendWindow"];
             /** Format: date-time */
             expires_at?: string;
+        };
+        NewSendWindow: {
+            /** @description Like `09:00`. */
+            from: string;
+            /** @description Like `17:30`, up to `24:00`. If it is not later than `from`, the window ends on the day after. */
+            to: string;
+            /** @description Days on which the window begins: `monday` to `sunday`. Default: every day. */
+            weekdays?: string[];
+            /** @description Default: the `time_zone` of the batch, or of the user. */
+            time_zone?: string;
+            /** @description Send nothing outside of the window. */
+            strict?: boolean;
         };
         SendWindow: {
             from: string;
@@ -5627,6 +5659,75 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getDefaults: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The defaults. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DefaultsView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setDefaults: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["SetDefaults"];
+            };
+        };
+        responses: {
+            /** @description The defaults that are in effect now. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DefaultsView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];

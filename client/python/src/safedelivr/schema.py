@@ -30,19 +30,6 @@ class Template(TypedDict, closed=True):
     version: NotRequired[int | Literal['latest']]
 
 
-SendWindow = TypedDict(
-    'SendWindow',
-    {
-        'from': str,
-        'to': str,
-        'weekdays': NotRequired[list[str]],
-        'time_zone': NotRequired[str],
-        'strict': NotRequired[bool],
-    },
-    closed=True,
-)
-
-
 class NewAttachment(TypedDict, closed=True):
     filename: str
     content_type: NotRequired[str | None]
@@ -128,18 +115,6 @@ class Why(TypedDict, closed=True):
     why: NotRequired[str]
 
 
-class Reschedule(TypedDict, closed=True):
-    """
-    One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is.
-    """
-
-    deliver_at: NotRequired[str]
-    time_zone: NotRequired[str]
-    expires_at: NotRequired[str]
-    send_window: NotRequired[SendWindow | None]
-    why: NotRequired[str]
-
-
 Release = TypedDict(
     'Release',
     {
@@ -175,7 +150,7 @@ class Erasure(TypedDict, closed=True):
     unreadable: int
 
 
-CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
+CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.defaults', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
 class User(TypedDict, closed=True):
@@ -488,41 +463,6 @@ class Template2(TypedDict, closed=True):
     version: NotRequired[int | Literal['latest']]
 
 
-MessageChange = TypedDict(
-    'MessageChange',
-    {
-        'id': str,
-        'action': NotRequired[Literal['new', 'update', 'cancel']],
-        'to': NotRequired[Mailbox],
-        'name': NotRequired[str | None],
-        'vars': NotRequired[dict[str, Any] | None],
-        'metadata': NotRequired[NewMetadata],
-        'from': NotRequired[Mailbox],
-        'reply_to': NotRequired[str | list[Mailbox] | None],
-        'headers': NotRequired[dict[str, Any] | None],
-        'tags': NotRequired[list[Tag] | None],
-        'category': NotRequired[str | None],
-        'track_opens': NotRequired[bool | None],
-        'track_clicks': NotRequired[bool | None],
-        'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template2 | None],
-        'language': NotRequired[str | None],
-        'subject': NotRequired[str],
-        'text': NotRequired[str | None],
-        'html': NotRequired[str | None],
-        'body': NotRequired[str | None],
-        'providers': NotRequired[list[str] | None],
-        'lane': NotRequired[Lane],
-        'on_unknown': NotRequired[OnUnknown],
-        'deliver_at': NotRequired[str | None],
-        'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[SendWindow | None],
-        'expires_at': NotRequired[str | None],
-    },
-    closed=True,
-)
-
-
 class ChangeResult(TypedDict, closed=True):
     id: str
     status: Literal['accepted', 'unchanged', 'updated', 'cancelled', 'rejected']
@@ -569,8 +509,21 @@ class Address(TypedDict, closed=True):
     name: NotRequired[str]
 
 
-SendWindowModel = TypedDict(
-    'SendWindowModel',
+NewSendWindow = TypedDict(
+    'NewSendWindow',
+    {
+        'from': str,
+        'to': str,
+        'weekdays': NotRequired[list[str]],
+        'time_zone': NotRequired[str],
+        'strict': NotRequired[bool],
+    },
+    closed=True,
+)
+
+
+SendWindow = TypedDict(
+    'SendWindow',
     {
         'from': str,
         'to': str,
@@ -854,6 +807,18 @@ class NoticePost(TypedDict, closed=True):
     data: Notice
 
 
+class Reschedule(TypedDict, closed=True):
+    """
+    One of `deliver_at`, `expires_at` and `send_window` is needed. What is not named stays as it is.
+    """
+
+    deliver_at: NotRequired[str]
+    time_zone: NotRequired[str]
+    expires_at: NotRequired[str]
+    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
+    why: NotRequired[str]
+
+
 class BatchControlResult(TypedDict, closed=True):
     batch_id: BatchId
     log_id: NotRequired[BatchId]
@@ -866,7 +831,7 @@ class BatchControlResult(TypedDict, closed=True):
     in_flight: int | None
     warning: NotRequired[str]
     deliver_at: NotRequired[str]
-    send_window: NotRequired[SendWindowModel]
+    send_window: NotRequired[SendWindow]
     expires_at: NotRequired[str]
 
 
@@ -888,6 +853,27 @@ class SuppressionImport(TypedDict, closed=True):
     errors: list[FieldError]
 
 
+class SetDefaults(TypedDict, closed=True):
+    time_zone: NotRequired[str]
+    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
+    why: NotRequired[str]
+
+
+class DefaultsView(TypedDict, closed=True):
+    user: str
+    time_zone: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+
+
+class Defaults(TypedDict, closed=True):
+    """
+    Of user.defaults: what it set.
+    """
+
+    time_zone: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+
+
 class AuditEntry(TypedDict, closed=True):
     number: int
     at: str
@@ -904,8 +890,9 @@ class AuditEntry(TypedDict, closed=True):
     limits: NotRequired[dict[str, int]]
     before: NotRequired[str]
     subject: NotRequired[str]
+    defaults: NotRequired[Defaults]
     deliver_at: NotRequired[str]
-    send_window: NotRequired[SendWindowModel]
+    send_window: NotRequired[SendWindow]
     expires_at: NotRequired[str]
 
 
@@ -956,6 +943,41 @@ class NewPreview(TemplateFields):
     template: NotRequired[str]
     language: NotRequired[str]
     to: NotRequired[Recipient]
+
+
+MessageChange = TypedDict(
+    'MessageChange',
+    {
+        'id': str,
+        'action': NotRequired[Literal['new', 'update', 'cancel']],
+        'to': NotRequired[Mailbox],
+        'name': NotRequired[str | None],
+        'vars': NotRequired[dict[str, Any] | None],
+        'metadata': NotRequired[NewMetadata],
+        'from': NotRequired[Mailbox],
+        'reply_to': NotRequired[str | list[Mailbox] | None],
+        'headers': NotRequired[dict[str, Any] | None],
+        'tags': NotRequired[list[Tag] | None],
+        'category': NotRequired[str | None],
+        'track_opens': NotRequired[bool | None],
+        'track_clicks': NotRequired[bool | None],
+        'unsubscribe': NotRequired[bool | None],
+        'template': NotRequired[str | Template2 | None],
+        'language': NotRequired[str | None],
+        'subject': NotRequired[str],
+        'text': NotRequired[str | None],
+        'html': NotRequired[str | None],
+        'body': NotRequired[str | None],
+        'providers': NotRequired[list[str] | None],
+        'lane': NotRequired[Lane],
+        'on_unknown': NotRequired[OnUnknown],
+        'deliver_at': NotRequired[str | None],
+        'time_zone': NotRequired[str | None],
+        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
+        'expires_at': NotRequired[str | None],
+    },
+    closed=True,
+)
 
 
 class MessageResults(TypedDict, closed=True):
@@ -1089,7 +1111,7 @@ NewBatch = TypedDict(
         'on_unknown': NotRequired[OnUnknown],
         'deliver_at': NotRequired[str | None],
         'time_zone': NotRequired[str | None],
-        'send_window': NotRequired[SendWindow | None],
+        'send_window': NotRequired[NewSendWindow | Literal['none'] | None],
         'expires_at': NotRequired[str | None],
         'allow_duplicates': NotRequired[bool | None],
     },
@@ -1177,7 +1199,7 @@ Batch = TypedDict(
         'counts': Counts,
         'created_at': str,
         'deliver_at': NotRequired[str],
-        'send_window': NotRequired[SendWindowModel],
+        'send_window': NotRequired[SendWindow],
         'expires_at': NotRequired[str],
     },
     closed=True,
