@@ -59,6 +59,9 @@ type drill struct {
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
 
+	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
+	changed, tooLate int      // changes of them, and those that a provider had already
+
 	mu      sync.Mutex
 	batches []posted
 

@@ -173,6 +173,13 @@ var scenarios = []scenario{
 		inject: scheduledThroughOutage,
 	},
 	{
+		name:   "messages-changed",
+		story:  "kill -9 of API and worker while messages are created, changed and cancelled by ids of the client's own",
+		apart:  true,
+		holds:  callsCutOff,
+		inject: messagesThroughKills,
+	},
+	{
 		name:   "webhooks-doubled",
 		story:  "every event is reported twice",
 		events: true,

@@ -1,0 +1,166 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	messagesChanged = 200 // by ids of the client's own
+	messageRounds   = 5   // how often they are changed
+	messageSubject  = "Version "
+)
+
+// messagesThroughKills creates, changes and cancels messages by ids while the server that takes the request is killed, and
+// each second time the worker, too. Each request is repeated until it is answered. The messages are due at several times
+// meanwhile, so that some are changed in time and some too late.
+func messagesThroughKills(ctx context.Context, d *drill) error {
+	d.broken()
+	d.versions = make([]string, messagesChanged)
+	began := time.Now().Truncate(time.Millisecond)
+	for round := range messageRounds {
+		changes := d.messageChanges(round, began)
+		cut, stop := context.WithTimeout(ctx, acceptTime)
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			_, _ = d.client.PutMessages(cut, slices.Values(changes)) // it is cut off
+		}()
+		select {
+		case <-time.After(time.Duration(d.rnd.Int64N(int64(300 * time.Millisecond)))):
+		case <-answered:
+		}
+		err := d.killReceiving(ctx, round%2 == 1)
+		<-answered
+		stop()
+		if err != nil {
+			return err
+		}
+		if err := d.putMessages(ctx, changes, fmt.Sprint(messageSubject, round)); err != nil {
+			return err
+		}
+	}
+	err := d.addMessageBatches(ctx)
+	d.healed()
+	d.say("of %d changes of messages %d were too late", d.changed, d.tooLate)
+	return err
+}
+
+// messageDue are the times at which messages are due in turn.
+var messageDue = []time.Duration{time.Second, 2500 * time.Millisecond, 5 * time.Second, 9 * time.Second}
+
+// messageChanges returns the records of a round: new messages at first, then changes and some cancellations.
+func (*drill) messageChanges(round int, began time.Time) (out []client.MessageChange) {
+	for i := range messagesChanged {
+		c := client.MessageChange{
+			ID:        fmt.Sprint("message-", i),
+			Action:    client.UpdateMessage,
+			From:      "Rehearsal <drill@rehearse.test>",
+			To:        fmt.Sprintf("message%d@messages.test", i),
+			Subject:   fmt.Sprint(messageSubject, round),
+			Text:      "Nothing to do.",
+			Tags:      []string{drillTag},
+			DeliverAt: began.Add(messageDue[i%len(messageDue)]),
+		}
+		switch {
+		case round == 0:
+			c.Action = client.NewMessage
+		case (i+round)%5 == 0:
+			c = client.MessageChange{ID: c.ID, Action: client.CancelMessage}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// killReceiving kills the server that takes requests, and the worker if it is another one and too is set, and starts
+// them again.
+func (d *drill) killReceiving(ctx context.Context, too bool) (err error) {
+	if d.runsApart() {
+		d.kill(d.others[0])
+		if d.others[0], err = d.others[0].again(ctx); err != nil || !too {
+			return err
+		}
+	}
+	d.kill(d.worker)
+	return d.restart(ctx)
+}
+
+// putMessages repeats a request until it is answered, and notes the version of each message that was answered.
+func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange, version string) error {
+	var results []client.ChangeResult
+	err := poll(ctx, d.bound(patience), "changes of messages are answered", func() (bool, error) {
+		within, cancel := context.WithTimeout(ctx, acceptTime)
+		defer cancel()
+		answered, err := d.client.PutMessages(within, slices.Values(changes))
+		results = answered
+		return err == nil, ctx.Err()
+	})
+	d.changed += len(results)
+	for i, r := range results {
+		switch {
+		case r.Status == "rejected" && slices.Contains([]string{"in_flight", "already_delivered", "already_failed"}, r.Code):
+			d.tooLate++
+		case r.Status == "rejected":
+			d.res.wrong("the change of message %s was rejected: %s %s", r.ID, r.Code, r.Detail)
+		case changes[i].Action == client.CancelMessage:
+			d.versions[i] = ""
+		default:
+			d.versions[i] = version
+		}
+	}
+	return err
+}
+
+// addMessageBatches adds the batches of messages to those that are counted.
+func (d *drill) addMessageBatches(ctx context.Context) error {
+	for b, err := range d.client.Batches(ctx, client.ListOptions{}) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(b.Subject, messageSubject) {
+			continue
+		}
+		id, err := models.ParseBatchID(b.ID)
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.batches = append(d.batches, posted{id: id, n: int(b.Counts.Accepted), at: b.Created})
+		d.mu.Unlock()
+	}
+	return nil
+}
+
+// countMessages compares each message with the version that was answered last: it was sent once, or is held because the
+// outcome is unknown, or was cancelled and not sent. No other version was sent.
+func (d *drill) countMessages(ctx context.Context) error {
+	for i, want := range d.versions {
+		m, err := d.client.Message(ctx, fmt.Sprint("message-", i))
+		if err != nil {
+			return err
+		}
+		sent := 0
+		for _, v := range m.History {
+			sent += len(d.copiesOf(v.Log))
+		}
+		cancelled := m.Log.State == client.Cancelled
+		switch now := m.Log; {
+		case sent > 1:
+			d.res.wrong("message %s was sent %d times", m.ID, sent)
+		case want == "" && (sent > 0 || !cancelled):
+			d.res.wrong("message %s was answered as cancelled, is %s and was sent %d times", m.ID, now.State, sent)
+		case want != "" && (m.Log.Subject != want || cancelled):
+			d.res.wrong("message %s is %s %q, and %q was answered", m.ID, now.State, m.Log.Subject, want)
+		case want != "" && sent == 0 && !held(&now):
+			d.res.wrong("message %s is %s %s, and was never sent", m.ID, now.State, now.Reason)
+		}
+	}
+	return nil
+}
