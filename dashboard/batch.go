@@ -110,6 +110,9 @@ func didWords(did, flying, reached, kept string) string {
 	if err == nil && n == 0 && (did == "retry" || did == "release") {
 		return "Nothing changed: there is no message to send again."
 	}
+	if err == nil && n == 0 && did == "reschedule" {
+		return "Nothing changed."
+	}
 	done := map[string]string{
 		"resume":  "Resumed.",
 		"retry":   "Failed messages that can be retried are queued again.",

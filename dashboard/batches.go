@@ -308,7 +308,12 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor
 		return err
 	}
 	if typed == nil {
-		typed = &timesForm{DeliverAt: b.DeliverAt.UTC().Format("2006-01-02T15:04:05"), TimeZone: "UTC"}
+		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
+		if err != nil || unknown != nil {
+			return cmp.Or(err, unknown)
+		}
+		typed = &timesForm{DeliverAt: b.DeliverAt.In(zone).Format("2006-01-02T15:04:05"), TimeZone: zone.String()}
 	}
 	typed.Window = b.Window
 	return d.ask(w, r, v, "batches", &askView{

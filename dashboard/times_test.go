@@ -47,6 +47,10 @@ func TestChangeTime(t *testing.T) {
 		require.Contains(t, done.text, later.Truncate(time.Minute).Format("2 Jan 2006, 15:04:05 UTC"))
 	}
 	require.Contains(t, b.get("/batches").text, later.Format("2 Jan, 15:04 UTC"))
+	require.Contains(t, b.post(path+"/reschedule", url.Values{
+		"deliver_at": typed["deliver_at"],
+		"time_zone":  typed["time_zone"],
+	}).text, "Nothing changed.")
 	require.Contains(t, b.get("/operations/audit").text, "changed the times of a batch")
 
 	now := b.post(path+"/reschedule", url.Values{"now": {"yes"}})
