@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -107,16 +106,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.secret = c.operator().secret
 	defer func() { c.secret = own }()
 	batch := batchPath(b.ID)
-	moved := batchPath(c.scheduled(time.Now().AddDate(0, 0, 1)))
-	c.check("PATCH", moved, js, `{"send_window": {"from": "09:00", "to": "17:00"}, "time_zone": "UTC"}`, 200)
-	c.check("PATCH", moved, js, `{"send_window": null, "why": "a test"}`, 200, "Idempotency-Key", "k")
-	for _, user := range []string{"ann", "bob"} {
-		c.check("PUT", "/v1/users/"+user+"/defaults", js,
-			`{"time_zone": "UTC", "send_window": {"from": "00:00", "to": "24:00"}}`, 200)
-		c.check("GET", "/v1/users/"+user+"/defaults", "", "", 200)
-		c.check("PUT", "/v1/users/"+user+"/defaults", js, `{"send_window": "none"}`, 200)
-	}
-	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
+	c.checkTimes()
 	c.check("PATCH", batch, js, `{"expires_at": "2099-01-01T00:00:00Z"}`, 422)
 	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {
 		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")

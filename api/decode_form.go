@@ -346,15 +346,8 @@ func (d *decoder) formValue(name, value string) {
 		}
 		d.SetFlag(name, on)
 		return
-	case name == intake.SendWindow && value == noWindow:
-		d.SetWindow(nil)
-		return
-	case name == intake.SendWindow && json.Valid([]byte(value)):
-		d.jsonWindow([]byte(strings.TrimSpace(value)))
-		return
 	case name == intake.SendWindow:
-		d.Wrong(service.Pointer(name), "wrong_type",
-			"send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
+		d.formWindow(value)
 		return
 	case name == "attachments":
 		d.Wrong(service.Pointer(name), "unknown_field", "Send attachments as JSON or as parts of a multipart form.")

@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -42,6 +43,19 @@ func (d *decoder) jsonWindow(raw []byte) {
 		}
 	})
 	d.SetWindow(&w)
+}
+
+// formWindow decodes a send window in a form.
+func (d *decoder) formWindow(value string) {
+	switch raw := []byte(strings.TrimSpace(value)); {
+	case string(raw) == noWindow:
+		d.SetWindow(nil)
+	case json.Valid(raw):
+		d.jsonWindow(raw)
+	default:
+		d.Wrong("/"+intake.SendWindow, "wrong_type",
+			"send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
+	}
 }
 
 // timeFields returns the fields of a request about times: a send window, and some texts. A window that is null is none.

@@ -166,3 +166,19 @@ func TestRescheduleTwiceAtOnce(t *testing.T) {
 	require.Equal(t, moved, v.DeliverAt)
 	require.NotNil(t, v.Window)
 }
+
+// checkTimes changes the times of a batch, and the defaults of users.
+func (c *contract) checkTimes() {
+	c.Helper()
+	const js = "application/json"
+	moved := batchPath(c.scheduled(time.Now().AddDate(0, 0, 1)))
+	c.check("PATCH", moved, js, `{"send_window": {"from": "09:00", "to": "17:00"}, "time_zone": "UTC"}`, 200)
+	c.check("PATCH", moved, js, `{"send_window": null, "why": "a test"}`, 200, "Idempotency-Key", "k")
+	for _, user := range []string{"ann", "bob"} {
+		c.check("PUT", "/v1/users/"+user+"/defaults", js,
+			`{"time_zone": "UTC", "send_window": {"from": "00:00", "to": "24:00"}}`, 200)
+		c.check("GET", "/v1/users/"+user+"/defaults", "", "", 200)
+		c.check("PUT", "/v1/users/"+user+"/defaults", js, `{"send_window": "none"}`, 200)
+	}
+	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
+}

@@ -307,7 +307,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))
 	}
 	for _, change := range []client.Reschedule{
-		{DeliverAt: now, ExpiresAt: now.Add(time.Hour), SendWindow: client.AnyTime(), Why: "why"}, {SendWindow: batch.SendWindow},
+		{DeliverAt: now, ExpiresAt: now.Add(time.Hour), SendWindow: client.AnyTime(), Why: "why"},
+		{SendWindow: batch.SendWindow},
 	} {
 		require.NoError(t, err(c.RescheduleBatch(ctx, "id", change, client.IdempotencyKey("k"))))
 	}

@@ -28,7 +28,11 @@ func TestChangeTime(t *testing.T) {
 	require.Contains(t, form.text, at.Format(`value="2006-01-02T15:04:05"`))
 
 	once := onceField.FindStringSubmatch(form.text)[1]
-	wrong := b.post(path+"/reschedule", url.Values{"once": {once}, "deliver_at": {"2026-01-01T09:00"}, "time_zone": {"Mars"}})
+	wrong := b.post(path+"/reschedule", url.Values{
+		"once":       {once},
+		"deliver_at": {"2026-01-01T09:00"},
+		"time_zone":  {"Mars"},
+	})
 	require.Equal(t, http.StatusUnprocessableEntity, wrong.StatusCode)
 	require.Contains(t, wrong.text, "There is no such time zone")
 	require.Contains(t, wrong.text, `value="Mars"`)
@@ -61,8 +65,8 @@ func TestChangeTime(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get("/batches/x/reschedule").StatusCode)
 }
 
-// TestDefaultTimes: the settings have a form for the hours and the time zone of batches that name none, which says what is
-// wrong.
+// TestDefaultTimes: the settings have a form for the hours and the time zone of batches that name none, which says what
+// is wrong.
 func TestDefaultTimes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)

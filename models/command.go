@@ -82,7 +82,8 @@ func (a CommandKind) Known() bool {
 // Withholds reports whether the command withholds mail that could be sent before.
 func (a CommandKind) Withholds() bool {
 	switch a { //nolint:exhaustive // the others withhold nothing
-	case StopBatch, CancelBatch, RescheduleBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld, EraseAddress:
+	case StopBatch, CancelBatch, RescheduleBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld,
+		EraseAddress:
 		return true
 	}
 	return false

@@ -193,8 +193,9 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.Zero(t, reached())
 }
 
-// TestRescheduleIsOnAgendaBefore: the agenda has a batch at its new time before the command is in effect, so that it goes
-// out then even if this process ends between the two. A batch that is due at once is announced after workers know it.
+// TestRescheduleIsOnAgendaBefore: the agenda has a batch at its new time before the command is in effect, so that it
+// goes out then even if this process ends between the two. A batch that is due at once is announced after workers know
+// it.
 func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 	t.Parallel()
 	f := newCommandRig(t)

@@ -318,7 +318,8 @@ type DefaultsView struct {
 	Changed bool `json:"-"` // a command changed them
 }
 
-// Defaults returns the defaults of a user, given by ID or name. Callers may read their own; operators those of every user.
+// Defaults returns the defaults of a user, given by ID or name. Callers may read their own; operators those of every
+// user.
 func (s *Service) Defaults(ctx context.Context, who Caller, user string) (DefaultsView, error) {
 	if err := s.mayControl(ctx, who, user, ""); err != nil {
 		return DefaultsView{}, err
@@ -334,8 +335,8 @@ func (s *Service) Defaults(ctx context.Context, who Caller, user string) (Defaul
 	return DefaultsView{User: u.ID, SendDefaults: rules.Defaults(u.ID)}, nil
 }
 
-// SetDefaults replaces the defaults of a user, given by ID or name, by the time zone and the window of a request. Callers
-// may set their own; operators those of every user. Batches that were accepted keep theirs.
+// SetDefaults replaces the defaults of a user, given by ID or name, by the time zone and the window of a request.
+// Callers may set their own; operators those of every user. Batches that were accepted keep theirs.
 func (s *Service) SetDefaults(
 	ctx context.Context, who Caller, user string, in *intake.Builder, why string,
 ) (DefaultsView, error) {

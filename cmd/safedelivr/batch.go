@@ -215,9 +215,9 @@ func (c *cli) batchRescheduleCommand() *cobra.Command {
 	cmd := c.commandAbout(about{
 		use:   "reschedule ID",
 		short: "Change the times of a batch that has not begun",
-		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is not given
-stays as it is, but a batch whose time is moved expires as long after it as before. When the command ends, nothing is
-sent before the new time.`,
+		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is
+not given stays as it is, but a batch whose time is moved expires as long after it as before. When the command ends,
+nothing is sent before the new time.`,
 		what: "batch",
 	}, func(ctx context.Context, svc *service.Service, id, why string) error {
 		in := svc.NewIntake(ctx, c.operator())

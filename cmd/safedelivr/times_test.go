@@ -18,7 +18,8 @@ func TestRescheduleBatch(t *testing.T) {
 	require.Contains(t, out, "dry run, nothing was done; recipients: 1;")
 	require.Contains(t, out, "\nsent at "+day+"T12:00:00Z; expires at ")
 	out, _ = d.run(line + " --send-window 07:00-11:00 --weekdays monday --expires-at " + day + "T09:00")
-	require.Contains(t, out, "sent at "+day+"T08:00:00Z; only from 07:00 to 11:00 on Monday (UTC); expires at "+day+"T09:00")
+	require.Contains(t, out,
+		"sent at "+day+"T08:00:00Z; only from 07:00 to 11:00 on Monday (UTC); expires at "+day+"T09:00")
 	out, _ = d.run("batch show " + id)
 	require.Contains(t, out, "sent at "+day+"T08:00:00Z; only from")
 	out, _ = d.run(line + " --send-window none --deliver-at now --why hurry")
@@ -42,7 +43,10 @@ func TestUserDefaults(t *testing.T) {
 	for _, c := range [][2]string{
 		{"", "time zone: none; sent from: any time"},
 		{" --time-zone UTC", "time zone: UTC; sent from: any time"},
-		{" --send-window 09:00-17:00 --weekdays monday,friday", "time zone: UTC; sent from: 09:00 to 17:00 on Monday, Friday (UTC)"},
+		{
+			" --send-window 09:00-17:00 --weekdays monday,friday",
+			"time zone: UTC; sent from: 09:00 to 17:00 on Monday, Friday (UTC)",
+		},
 		{" --time-zone none", "time zone: none; sent from: 09:00 to 17:00 on Monday, Friday (UTC)"},
 		{"", "time zone: none; sent from: 09:00 to 17:00 on Monday, Friday (UTC)"},
 	} {

@@ -136,7 +136,8 @@ Batches that were accepted keep theirs.`,
 		fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.Zone, "none"), window)
 		return nil
 	})
-	cmd.Flags().StringVar(&o.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
+	cmd.Flags().StringVar(
+		&o.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
 	o.windowFlags(cmd)
 	return cmd
 }

@@ -17,9 +17,9 @@ const (
 	messageSubject  = "Version "
 )
 
-// messagesThroughKills creates, changes and cancels messages by ids while the server that takes the request is killed, and
-// each second time the worker, too. Each request is repeated until it is answered. The messages are due at several times
-// meanwhile, so that some are changed in time and some too late.
+// messagesThroughKills creates, changes and cancels messages by ids while the server that takes the request is killed,
+// and each second time the worker, too. Each request is repeated until it is answered. The messages are due at several
+// times meanwhile, so that some are changed in time and some too late.
 func messagesThroughKills(ctx context.Context, d *drill) error {
 	d.broken()
 	d.versions = make([]string, messagesChanged)

@@ -99,12 +99,17 @@ func TestRulesOfBatches(t *testing.T) {
 	require.True(t, cancelled)
 }
 
-// TestNewTimesReplaceThoseOfBatch: the last command about the times of a batch counts, whatever it names no more, and is
-// kept as long as the batch.
+// TestNewTimesReplaceThoseOfBatch: the last command about the times of a batch counts. It is kept as long as the
+// batch.
 func TestNewTimesReplaceThoseOfBatch(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	b := &models.Batch{ID: models.NewBatchID(at), User: "u", DeliverAt: at.AddDate(0, 0, 1), ExpiresAt: at.AddDate(0, 0, 8)}
+	b := &models.Batch{
+		ID:        models.NewBatchID(at),
+		User:      "u",
+		DeliverAt: at.AddDate(0, 0, 1),
+		ExpiresAt: at.AddDate(0, 0, 8),
+	}
 	move := func(days int, w *models.SendWindow) models.Command {
 		s := models.Schedule{DeliverAt: at.AddDate(0, 0, days), Window: w, ExpiresAt: at.AddDate(0, 0, days+7)}
 		return models.Command{Kind: models.RescheduleBatch, Batch: b.ID, Schedule: &s}
