@@ -56,8 +56,8 @@ func New(store models.SuppressionStore, memory int64) *Lists {
 // list is what a process knows of one list.
 type list struct {
 	name    string
-	adding  sync.Mutex // one caller of Add at a time
-	reading sync.Mutex // one reader of the log at a time
+	adding  chan struct{} // holds a value while Add works
+	reading sync.Mutex    // one reader of the log at a time
 
 	mu    sync.RWMutex
 	fresh control.Instant // beginning of the last successful read; zero: none
@@ -75,7 +75,7 @@ func (l *Lists) get(name string) *list {
 	defer l.mu.Unlock()
 	v, ok := l.known.Get(name)
 	if !ok {
-		v = &list{name: name, marks: map[uint64]struct{}{}}
+		v = &list{name: name, marks: map[uint64]struct{}{}, adding: make(chan struct{}, 1)}
 		l.known.Add(name, v)
 	}
 	return v
@@ -303,8 +303,12 @@ func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) 
 	slices.Sort(marks)
 	marks = slices.Compact(marks)
 	v := l.get(name)
-	v.adding.Lock()
-	defer v.adding.Unlock()
+	select {
+	case v.adding <- struct{}{}:
+		defer func() { <-v.adding }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		v, err := l.upToDate(ctx, name, 0)
 		if err != nil {
