@@ -90,7 +90,11 @@ func TestQuotas(t *testing.T) {
 	require.Len(t, told.Notices, 2, "each user's hour once")
 	for i, used := range []int64{10, 9} {
 		n := told.Notices[i]
-		require.Equal(t, []any{models.QuotaNear, models.RecipientsPerHour, used, int64(10)}, []any{n.Kind, n.Limit, n.Count, n.Most})
+		require.Equal(
+			t,
+			[]any{models.QuotaNear, models.RecipientsPerHour, used, int64(10)},
+			[]any{n.Kind, n.Limit, n.Count, n.Most},
+		)
 	}
 	require.Equal(t, f.user, told.Notices[0].User)
 	require.NotEqual(t, f.user, told.Notices[1].User)

@@ -47,7 +47,12 @@ func TestAppendAnswerLost(t *testing.T) {
 	}))
 	for i := range chunks {
 		var conflict *models.ConflictError
-		require.ErrorAs(t, direct.Append(t.Context(), ids[i], storetest.SampleEntry(1)), &conflict, "the number is taken")
+		require.ErrorAs(
+			t,
+			direct.Append(t.Context(), ids[i], storetest.SampleEntry(1)),
+			&conflict,
+			"the number is taken",
+		)
 		require.Equal(t, mine[i], conflict.Winner)
 	}
 	p.thaw()
@@ -118,7 +123,10 @@ func TestPutBatchAnswerLost(t *testing.T) {
 	warm, chunk := storetest.SampleBatch(1)
 	require.NoError(t, through.PutBatch(t.Context(), warm, chunk))
 	b, first := storetest.SampleBatch(1)
-	require.NoError(t, through.list(t.Context(), b.User, b.ID)) // so that the answer to the head is the first that is lost
+	require.NoError(
+		t,
+		through.list(t.Context(), b.User, b.ID),
+	) // so that the answer to the head is the first that is lost
 	p.freeze()
 	err := through.exec(t.Context(), deciding,
 		insertHead, // it is prepared already
@@ -299,7 +307,10 @@ func TestDamaged(t *testing.T) {
 			Recipients: 1,
 			Chunks:     1,
 		}
-		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
+		require.NoError(
+			t,
+			s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}),
+		)
 	}
 	require.NoError(t, s.exec(ctx, plain, `UPDATE chunks SET head = ? WHERE chunk_id = ?`, []byte{0xff}, bad[:]))
 	_, err = s.Batch(ctx, bad)

@@ -214,18 +214,25 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	now := time.Now()
 	err := func(_ any, err error) error { return err }
 	batch := client.NewBatch{
-		From:      "a@example.com",
-		Subject:   "s",
-		Text:      "t",
-		To:        []client.Recipient{{Email: "b@example.com", Name: "B", Vars: map[string]any{"n": 1, "x": "y", "z": true}}},
+		From:    "a@example.com",
+		Subject: "s",
+		Text:    "t",
+		To: []client.Recipient{
+			{Email: "b@example.com", Name: "B", Vars: map[string]any{"n": 1, "x": "y", "z": true}},
+		},
 		CC:        []string{"C <c@example.com>"},
 		BCC:       []string{"d@example.com"},
 		Providers: []string{"sg"},
 		Lane:      client.Urgent,
 		OnUnknown: client.Resend,
 		DeliverAt: now.Add(time.Hour),
-		SendWindow: &client.SendWindow{From: "09:00", To: "17:00", Weekdays: []string{"monday"}, TimeZone: "Europe/Vienna",
-			Strict: true},
+		SendWindow: &client.SendWindow{
+			From:     "09:00",
+			To:       "17:00",
+			Weekdays: []string{"monday"},
+			TimeZone: "Europe/Vienna",
+			Strict:   true,
+		},
 		ExpiresAt: now.Add(24 * time.Hour),
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
@@ -277,7 +284,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, c.RemoveEndpoint(ctx, "id"))
 	require.NoError(t, err(c.Batch(ctx, "id")))
 	require.NoError(t, err(c.Log(ctx, "id")))
-	require.NoError(t, err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})))
+	require.NoError(
+		t,
+		err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})),
+	)
 	require.NoError(t, err(c.Usage(ctx)))
 	require.NoError(t, err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Events: []string{client.AllTypes}})))
 	require.NoError(t, err(c.NoticePage(ctx, client.NoticeOptions{Types: []string{client.FailoverEnded}})))

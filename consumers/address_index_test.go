@@ -52,7 +52,9 @@ func TestFoundByAddress(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			r := start(t)
-			r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}})
+			r.order(
+				models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "bad.test", Fail: true}},
+			)
 			b := r.batch(3, true, func(_ *models.Batch, rs []models.Recipient) { rs[0].Email = "a@bad.test" })
 			delivered(2)(t, r, b)
 			require.Equal(t, models.Ending, r.view(b).Entries[0].Kind)
@@ -73,7 +75,11 @@ func TestFoundByAddress(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			r := start(t)
-			b := r.batch(3, false, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Millisecond) })
+			b := r.batch(
+				3,
+				false,
+				func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(time.Millisecond) },
+			)
 			require.Equal(t, models.Expired, r.done(b).Status(1).Reason)
 			r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 			r.announce(b)

@@ -211,7 +211,10 @@ func TestReleasesBecomeOneEntry(t *testing.T) {
 		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
 		r.announce(b)
 		require.Never(t, func() bool {
-			releases := slices.DeleteFunc(r.view(b).Entries, func(e models.Entry) bool { return e.Kind != models.Release })
+			releases := slices.DeleteFunc(
+				r.view(b).Entries,
+				func(e models.Entry) bool { return e.Kind != models.Release },
+			)
 			return len(releases) != 1 || releases[0].Recipients != models.SetOf(1, 2, 3)
 		}, 200*time.Millisecond, 20*time.Millisecond)
 	})
@@ -360,7 +363,11 @@ func TestResumedMailIsSentAtOnce(t *testing.T) {
 				r := newRig(t, cfg, nil, newScripted("sg", always(models.Accepted)))
 				c[0].User, c[1].User = r.user, r.user
 				r.order(c[0])
-				b := r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(100 * time.Hour) })
+				b := r.batch(
+					3,
+					true,
+					func(b *models.Batch, _ []models.Recipient) { b.ExpiresAt = time.Now().Add(100 * time.Hour) },
+				)
 				require.Eventually(t, func() bool {
 					return len(r.dueWithin(b, time.Now().Add(cfg.Recheck/2), time.Now().Add(3*cfg.Recheck))) > 0
 				}, patience, time.Millisecond)
@@ -379,7 +386,12 @@ func TestAllProvidersBlocked(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := newRig(t, fast(), nil, sg, mg)
 		for _, a := range []string{"sg", "mg"} {
-			r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true}})
+			r.order(
+				models.Command{
+					Kind:  models.AddBlock,
+					Block: &models.Block{ID: a, Provider: a, Domain: "x.test", Fail: true},
+				},
+			)
 		}
 		b := r.batch(2, true, nil)
 		require.Equal(t, models.BlockedByRule, r.done(b).Status(1).Reason)

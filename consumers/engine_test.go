@@ -39,7 +39,9 @@ func TestHardRefusalIsNotRerouted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.RejectedRequest)), newScripted("mg", always(models.Accepted))
 		r := newRig(t, fast(), nil, sg, mg)
-		v := r.done(r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
+		v := r.done(
+			r.batch(5, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }),
+		)
 		require.Equal(t, models.InvalidRequest, v.Status(1).Reason)
 		require.Zero(t, mg.count())
 	})
@@ -155,7 +157,11 @@ func TestUnknownOutcome(t *testing.T) {
 			r, _, mg, b := setup(t, models.Hold)
 			require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
 			for i := 1; i <= 4; i++ {
-				r.event("sg", b.ID.Log(i), models.Event{ID: fmt.Sprint("e", i), Attempt: 1, Kind: models.Delivered, At: time.Now()})
+				r.event(
+					"sg",
+					b.ID.Log(i),
+					models.Event{ID: fmt.Sprint("e", i), Attempt: 1, Kind: models.Delivered, At: time.Now()},
+				)
 			}
 			require.Equal(t, models.Success, r.done(b).Status(4).State)
 			require.Zero(t, mg.count())
@@ -196,7 +202,13 @@ func TestIncompleteBatchIsRemoved(t *testing.T) {
 			t,
 			r.store.Schedule(
 				ctx,
-				models.AgendaEntry{Due: now.Add(50 * time.Millisecond), Kind: models.LookAtBatch, ID: b.ID, User: r.user, Chunks: 2},
+				models.AgendaEntry{
+					Due:    now.Add(50 * time.Millisecond),
+					Kind:   models.LookAtBatch,
+					ID:     b.ID,
+					User:   r.user,
+					Chunks: 2,
+				},
 			),
 		)
 		require.NoError(
@@ -233,7 +245,10 @@ func TestHangingProviderDelaysNoOther(t *testing.T) {
 		require.Eventually(t, func() bool { return slow.count() >= 3 }, patience, time.Millisecond)
 		var bs []*models.Batch
 		for range 50 {
-			bs = append(bs, r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"quick"} }))
+			bs = append(
+				bs,
+				r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"quick"} }),
+			)
 		}
 		before := slow.count()
 		for _, b := range bs {

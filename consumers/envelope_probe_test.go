@@ -76,7 +76,11 @@ func TestEnvelopeOnProbation(t *testing.T) {
 	require.NoError(t, r.store.PutTransient(t.Context(), "finding", "sg dead", raw, time.Hour))
 	r.withEvents(fast(), sg)
 	r.taken(r.batch(1, true, nil)) // the probe
-	b := r.batch(50, true, func(b *models.Batch, _ []models.Recipient) { b.Envelope = &models.Envelope{CC: 48, BCC: 1} })
+	b := r.batch(
+		50,
+		true,
+		func(b *models.Batch, _ []models.Recipient) { b.Envelope = &models.Envelope{CC: 48, BCC: 1} },
+	)
 	r.taken(b)
 	require.Equal(t, telemetry.Probation, state.Load())
 	require.Less(t, r.engine.providers.Get("sg").CallSize(time.Now()), 50)

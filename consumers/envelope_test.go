@@ -326,10 +326,16 @@ func TestEnvelopeIsNotDivided(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
 		r.engine = r.start(fast(), []provider.Spec{
-			{Adapter: sg, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
-				Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
-			{Adapter: mg, Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
-				Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}}},
+			{
+				Adapter: sg,
+				Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
+					Events: models.EventsNone, Carries: models.Capabilities{Copies: true}},
+			},
+			{
+				Adapter: mg,
+				Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
+					Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}},
+			},
 		})
 		b := r.envelope(nil)
 		r.done(b)

@@ -41,7 +41,12 @@ func TestErasedMailIsNotSent(t *testing.T) {
 		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(3)})
 		r.announce(b)
-		require.Eventually(t, func() bool { return r.idle() && r.view(b).Summary().Queued == 0 }, patience, 5*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.idle() && r.view(b).Summary().Queued == 0 },
+			patience,
+			5*time.Millisecond,
+		)
 		require.Equal(t, models.Erased, r.view(b).Status(3).Reason)
 		require.Equal(t, calls, p.count())
 	})

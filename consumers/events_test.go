@@ -128,14 +128,21 @@ func TestEvents(t *testing.T) {
 
 		// The sums follow, and every post is marked as processed.
 		require.Eventually(t, func() bool {
-			nodes, err := r.store.Nodes(context.Background(), r.user, models.Day, at.Add(-48*time.Hour), at.Add(48*time.Hour))
+			nodes, err := r.store.Nodes(
+				context.Background(),
+				r.user,
+				models.Day,
+				at.Add(-48*time.Hour),
+				at.Add(48*time.Hour),
+			)
 			require.NoError(t, err)
 			if len(nodes) != 1 {
 				return false
 			}
 			want := r.view(b).Summary()
 			got := nodes[0].Summary
-			return got.Success == want.Success && got.Failed == want.Failed && got.Queued == want.Queued && got.Accepted == 5
+			return got.Success == want.Success && got.Failed == want.Failed && got.Queued == want.Queued &&
+				got.Accepted == 5
 		}, patience, 5*time.Millisecond)
 		r.workedOff()
 	})
@@ -154,7 +161,12 @@ func TestUnannouncedPost(t *testing.T) {
 				models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}},
 			),
 		)
-		require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).State == models.Success },
+			patience,
+			5*time.Millisecond,
+		)
 	})
 }
 
@@ -174,7 +186,12 @@ func TestReplayedToken(t *testing.T) {
 			r.inbox(models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "sg", Posts: []models.Post{p}})
 		}
 		post(1, models.Delivered)
-		require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).State == models.Success },
+			patience,
+			time.Millisecond,
+		)
 		post(2, models.Bounced)   // another body under the token
 		post(1, models.Delivered) // the same post again, as providers repeat them
 		require.Eventually(t, func() bool {

@@ -200,7 +200,12 @@ func TestLookupAfterHold(t *testing.T) {
 		at := time.Now()
 		p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
 		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
-		require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Success }, patience, 5*time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).State == models.Success },
+			patience,
+			5*time.Millisecond,
+		)
 		require.Equal(t, models.OutcomeUnknown, r.view(b).Status(2).Reason)
 	})
 }
@@ -308,9 +313,14 @@ func TestOutagesShareQuery(t *testing.T) {
 		r := emptyRig(t, nil, "mg")
 		at := time.Now().Add(-time.Second)
 		for i := range 50 {
-			raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at})
+			raw, err := json.Marshal(
+				telemetry.Outage{From: at.Add(-time.Minute + time.Duration(i)*time.Second), To: at},
+			)
 			require.NoError(t, err)
-			require.NoError(t, r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("o", i), raw, time.Hour))
+			require.NoError(
+				t,
+				r.store.PutTransient(t.Context(), telemetry.OutageRecord, fmt.Sprint("o", i), raw, time.Hour),
+			)
 		}
 		// An outage that ended 5 minutes ago is due for the third time, and not for the fourth.
 		raw, err := json.Marshal(telemetry.Outage{From: at.Add(-time.Hour), To: at.Add(-5 * time.Minute), Asked: 2})

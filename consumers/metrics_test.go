@@ -39,8 +39,16 @@ func TestMetrics(t *testing.T) {
 		spec := func(p *scripted, rate, calls float64) provider.Spec {
 			return provider.Spec{
 				Adapter: p,
-				Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
-					Events: models.EventsNone, Rate: rate, CallRate: calls},
+				Provider: models.Provider{
+					Name:        p.name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     time.Second,
+					Events:      models.EventsNone,
+					Rate:        rate,
+					CallRate:    calls,
+				},
 			}
 		}
 		r.engine = r.start(cfg, []provider.Spec{spec(sg, 0, 0), spec(mg, 2000, 300)})
@@ -86,7 +94,12 @@ func TestMetrics(t *testing.T) {
 		for _, f := range families {
 			require.Regexp(t, name, f.GetName())
 			require.NotEmpty(t, f.GetHelp())
-			require.Equal(t, f.GetType() == dto.MetricType_COUNTER, strings.HasSuffix(f.GetName(), "_total"), f.GetName())
+			require.Equal(
+				t,
+				f.GetType() == dto.MetricType_COUNTER,
+				strings.HasSuffix(f.GetName(), "_total"),
+				f.GetName(),
+			)
 			for _, m := range f.GetMetric() {
 				for _, l := range m.GetLabel() {
 					require.NotContains(t, l.GetValue(), "@")
@@ -135,7 +148,11 @@ func TestMetricsCountOnce(t *testing.T) {
 		require.Equal(t, 2, attempt)
 		for range 3 {
 			for n := 1; n <= 3; n++ {
-				r.event("mg", b.ID.Log(n), models.Event{ID: fmt.Sprint(n), Attempt: attempt, Kind: models.Delivered, At: time.Now()})
+				r.event(
+					"mg",
+					b.ID.Log(n),
+					models.Event{ID: fmt.Sprint(n), Attempt: attempt, Kind: models.Delivered, At: time.Now()},
+				)
 			}
 		}
 		r.done(b)
@@ -143,7 +160,11 @@ func TestMetricsCountOnce(t *testing.T) {
 		all := gathered(t, reg)
 		require.InDelta(t, 3, value(all, "safedelivr_log_state_changes_total", "success"), 0)
 		require.InDelta(t, 3, value(all, "safedelivr_events_total", "mg", "delivered"), 0)
-		require.EqualValues(t, 3, all["safedelivr_accept_to_delivered_seconds"].GetMetric()[0].GetHistogram().GetSampleCount())
+		require.EqualValues(
+			t,
+			3,
+			all["safedelivr_accept_to_delivered_seconds"].GetMetric()[0].GetHistogram().GetSampleCount(),
+		)
 		require.InDelta(t, 0, value(all, "safedelivr_attempts_total", "mg", "unavailable"), 0)
 		require.InDelta(t, 1, value(all, "safedelivr_attempts_total", "mg", "accepted"), 0)
 		for _, name := range []string{"safedelivr_call_duration_seconds", "safedelivr_accept_to_provider_seconds"} {

@@ -64,7 +64,8 @@ func (m *promises) post(t *rapid.T) {
 		Recipients: n,
 		Chunks:     1,
 		ExpiresAt:  now.Add(time.Hour),
-		OnUnknown:  rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).Draw(t, "on unknown"),
+		OnUnknown: rapid.SampledFrom([]models.UnknownPolicy{models.Hold, models.Hold, models.Resend}).
+			Draw(t, "on unknown"),
 	}
 	if rapid.Bool().Draw(t, "envelope") {
 		n = min(n, 7) // as many as a call may have
@@ -106,7 +107,10 @@ func (m *promises) post(t *rapid.T) {
 }
 
 func (m *promises) answers(t *rapid.T) {
-	name, how := rapid.SampledFrom(modelProviders).Draw(t, "provider"), rapid.SampledFrom(behaviours).Draw(t, "behaviour")
+	name, how := rapid.SampledFrom(modelProviders).
+		Draw(t, "provider"),
+		rapid.SampledFrom(behaviours).
+			Draw(t, "behaviour")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.behaviour[name] = how
@@ -196,7 +200,9 @@ func (m *promises) cancel(t *rapid.T) {
 
 // soon returns a time within half a second.
 func (*promises) soon(t *rapid.T, now time.Time) time.Time {
-	return now.Add(time.Duration(rapid.IntRange(0, 500).Draw(t, "ms")) * time.Millisecond).UTC().Truncate(time.Millisecond)
+	return now.Add(time.Duration(rapid.IntRange(0, 500).Draw(t, "ms")) * time.Millisecond).
+		UTC().
+		Truncate(time.Millisecond)
 }
 
 // move gives a batch whose time has not come another time, as the service does: the agenda has it first.
@@ -352,9 +358,11 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 			}
 			c := told[u.Log.ChunkID()]
 			c.Chunk = u.Log.ChunkID()
-			c.Apply(&models.FeedEntry{Number: n, Chunks: []models.FeedChunk{{Chunk: c.Chunk, Changes: []models.FeedChange{{
-				State: u.State, Event: u.Event, Reason: u.Reason, Provider: u.Provider, Number: u.Number,
-				Recipients: models.SetOf(u.Log.Recipient())}}}}})
+			c.Apply(
+				&models.FeedEntry{Number: n, Chunks: []models.FeedChunk{{Chunk: c.Chunk, Changes: []models.FeedChange{{
+					State: u.State, Event: u.Event, Reason: u.Reason, Provider: u.Provider, Number: u.Number,
+					Recipients: models.SetOf(u.Log.Recipient())}}}}},
+			)
 			told[u.Log.ChunkID()] = c
 		}
 		p, more = page.Next, page.More

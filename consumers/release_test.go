@@ -32,7 +32,11 @@ func TestUnknownWithoutOtherProvider(t *testing.T) {
 		require.True(t, v.Status(1).MayDouble)
 		require.True(t, control.Released(v, &models.Command{Kind: models.RetryBatch, Batch: b.ID}).Empty(), "not safe")
 		require.Equal(t, 1, control.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID}).Len())
-		require.Equal(t, 1, control.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len())
+		require.Equal(
+			t,
+			1,
+			control.Released(v, &models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Provider: "sg"}).Len(),
+		)
 	})
 }
 
@@ -95,7 +99,11 @@ func TestReleasedMailIsRerouted(t *testing.T) {
 				cfg := fast()
 				cfg.FinalEventWait, cfg.SilenceLeast = 300*time.Millisecond, time.Hour
 				r.withEvents(cfg, sg, mg)
-				b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
+				b := r.batch(
+					4,
+					true,
+					func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} },
+				)
 				require.Equal(t, models.NoFinalEvent, r.done(b).Status(1).Reason)
 				r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 				r.announce(b)
@@ -128,7 +136,12 @@ func TestCancelAfterRelease(t *testing.T) {
 		require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, time.Millisecond)
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
 		r.announce(b)
-		require.Eventually(t, func() bool { return r.view(b).Status(1).State == models.Queued }, patience, time.Millisecond)
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).State == models.Queued },
+			patience,
+			time.Millisecond,
+		)
 		r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 		r.announce(b)
 		require.Equal(t, models.Failed, r.done(b).Status(1).State)

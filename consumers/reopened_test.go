@@ -130,7 +130,13 @@ func TestEndingThatHangs(t *testing.T) {
 			r.event(
 				"sg",
 				other.ID.Log(1),
-				models.Event{ID: strconv.Itoa(i), Attempt: 1, Kind: models.Dropped, Reason: models.PolicyReputation, At: time.Now()},
+				models.Event{
+					ID:      strconv.Itoa(i),
+					Attempt: 1,
+					Kind:    models.Dropped,
+					Reason:  models.PolicyReputation,
+					At:      time.Now(),
+				},
 			)
 		}
 		r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Delivered, At: time.Now()})
@@ -177,12 +183,25 @@ func TestSumsAfterCrash(t *testing.T) {
 			t,
 			r.store.Schedule(
 				ctx,
-				models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1, Round: 5},
+				models.AgendaEntry{
+					Due:    time.Now(),
+					Kind:   models.LookAtBatch,
+					ID:     b.ID,
+					User:   b.User,
+					Chunks: 1,
+					Round:  5,
+				},
 			),
 		)
 		r.withEvents(fast(), newScripted("sg", always(models.Accepted)))
 		require.Eventually(t, func() bool {
-			days, err := r.store.Nodes(ctx, b.User, models.Day, b.Created().Add(-48*time.Hour), b.Created().Add(48*time.Hour))
+			days, err := r.store.Nodes(
+				ctx,
+				b.User,
+				models.Day,
+				b.Created().Add(-48*time.Hour),
+				b.Created().Add(48*time.Hour),
+			)
 			require.NoError(t, err)
 			return len(days) == 1 && days[0].Summary.Failed == 1 && days[0].Summary.Queued == 0
 		}, patience, time.Millisecond)
@@ -221,7 +240,9 @@ func TestEventAfterRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sg := newScripted("sg", always(models.Unavailable))
 		mg := newScripted("mg", func(_ context.Context, c *models.Call) []models.Part {
-			return []models.Part{{Class: models.Throttled, Recipients: c.Numbers(), RetryAt: time.Now().Add(2 * time.Second)}}
+			return []models.Part{
+				{Class: models.Throttled, Recipients: c.Numbers(), RetryAt: time.Now().Add(2 * time.Second)},
+			}
 		})
 		r := emptyRig(t, nil, "sg", "mg")
 		cfg := fast()

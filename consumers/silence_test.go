@@ -35,7 +35,10 @@ func TestReportsAreCounted(t *testing.T) {
 		require.NoError(t, err)
 		in := models.Inbox{ID: models.NewInboxID(time.Now()), Provider: "mg", Posts: []models.Post{{Body: body}}}
 		require.NoError(t, r.store.PutInbox(t.Context(), in))
-		require.NoError(t, r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}))
+		require.NoError(
+			t,
+			r.broker.Publish(t.Context(), models.Message{Kind: models.EventMessage, Provider: "mg", ID: in.ID}),
+		)
 		require.Eventually(t, func() bool {
 			var sum provider.Flow
 			for _, f := range r.engine.flows.Snapshot()["mg"] {

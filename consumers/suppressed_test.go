@@ -36,7 +36,14 @@ func TestEventsSuppress(t *testing.T) {
 		}
 		r.engine = r.start(fast(), specs)
 		report := func(log models.ID, kind models.EventKind, reason models.Reason, guess bool) {
-			ev := models.Event{ID: fmt.Sprint(log, kind), Attempt: 1, Kind: kind, Reason: reason, At: time.Now(), Guess: guess}
+			ev := models.Event{
+				ID:      fmt.Sprint(log, kind),
+				Attempt: 1,
+				Kind:    kind,
+				Reason:  reason,
+				At:      time.Now(),
+				Guess:   guess,
+			}
 			r.event("sg", log, ev)
 		}
 		send := func(user, category string) *models.Batch {
@@ -59,7 +66,8 @@ func TestEventsSuppress(t *testing.T) {
 		report(first.ID.Log(6), models.Delivered, "", false)
 		want := []models.SuppressionReason{models.HardBounce, models.Complaint, models.Unsubscribe}
 		require.Eventually(t, func() bool {
-			return r.idle() && len(r.entriesOf("u1@x.test"))+len(r.entriesOf("u2@x.test"))+len(r.entriesOf("u3@x.test")) == 3
+			return r.idle() &&
+				len(r.entriesOf("u1@x.test"))+len(r.entriesOf("u2@x.test"))+len(r.entriesOf("u3@x.test")) == 3
 		}, patience, 5*time.Millisecond)
 		for i, reason := range want {
 			e := r.entriesOf(fmt.Sprintf("u%d@x.test", i+1))[0]
@@ -146,7 +154,12 @@ func TestSoftBouncesSuppress(t *testing.T) {
 	require.Equal(t, models.SoftBounce, e.Reason)
 	require.Equal(t, 7*24*time.Hour, e.Expires.Sub(e.At))
 	b := send()
-	require.Eventually(t, func() bool { return r.view(b).Status(1).Reason == models.Suppressed }, patience, 5*time.Millisecond)
+	require.Eventually(
+		t,
+		func() bool { return r.view(b).Status(1).Reason == models.Suppressed },
+		patience,
+		5*time.Millisecond,
+	)
 	r.taken(b)
 	require.Contains(t, r.view(b).Status(1).Detail, models.SoftBounce.Words())
 	require.Zero(t, sg.copiesOf(b.ID.Log(1))+mg.copiesOf(b.ID.Log(1)))

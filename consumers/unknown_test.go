@@ -65,7 +65,12 @@ func oneByOne(
 		r.event(
 			"sg",
 			b.ID.Log(i+1),
-			models.Event{ID: fmt.Sprint("e", i), Attempt: r.view(b).Tries(i + 1)[0].Attempt, Kind: kind, At: time.Now()},
+			models.Event{
+				ID:      fmt.Sprint("e", i),
+				Attempt: r.view(b).Tries(i + 1)[0].Attempt,
+				Kind:    kind,
+				At:      time.Now(),
+			},
 		)
 	}
 	require.Eventually(t, func() bool {
@@ -76,7 +81,12 @@ func oneByOne(
 		}
 		return true
 	}, patience, time.Millisecond)
-	require.Less(t, time.Since(r.view(b).Entries[0].At), cfg.EvidenceWindow, "the events came before the window expired")
+	require.Less(
+		t,
+		time.Since(r.view(b).Entries[0].At),
+		cfg.EvidenceWindow,
+		"the events came before the window expired",
+	)
 	return r, b, mg
 }
 
@@ -234,7 +244,13 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			r, b, mg := held(t, models.Resend)
-			r.order(models.Command{Kind: models.AddBlock, Block: &models.Block{ID: "b", Domain: "x.test", Fail: true}, Why: "no"})
+			r.order(
+				models.Command{
+					Kind:  models.AddBlock,
+					Block: &models.Block{ID: "b", Domain: "x.test", Fail: true},
+					Why:   "no",
+				},
+			)
 			r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
 			require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 			require.Zero(t, mg.count())
@@ -269,7 +285,13 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 			r.event(
 				"sg",
 				b.ID.Log(1),
-				models.Event{ID: "1", Attempt: 1, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now()},
+				models.Event{
+					ID:      "1",
+					Attempt: 1,
+					Kind:    models.Blocked,
+					Reason:  models.PolicyReputation,
+					At:      time.Now(),
+				},
 			)
 			require.Eventually(
 				t,

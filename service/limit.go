@@ -105,7 +105,10 @@ func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches
 	})
 	for i := range subjects {
 		if subjects[i].ID == who.User {
-			s.quotas.Near(subjects[i], func(u quota.Usage, began time.Time) error { return s.tellNear(ctx, who.User, &u, began) })
+			s.quotas.Near(
+				subjects[i],
+				func(u quota.Usage, began time.Time) error { return s.tellNear(ctx, who.User, &u, began) },
+			)
 		}
 	}
 	return giveBack, limitError(err)
@@ -159,7 +162,9 @@ func (s *Service) checkDisk() error {
 	if free >= s.cfg.DiskReserve {
 		return nil
 	}
-	return Fail(Unavailable, "disk_reserve",
+	return Fail(
+		Unavailable,
+		"disk_reserve",
 		"The server has too little free disk space to accept batches. What it accepted goes on. Repeat the request later.",
 	).After(60)
 }

@@ -98,7 +98,12 @@ func (r *softRig) held(address string) bool {
 
 // record returns the mails that bounced, as they are stored.
 func (r *softRig) record(address string) (bounces []softbounce.Bounce) {
-	records, err := softbounce.Records(r.Context(), r.store, r.user.ID, []models.AddressHash{models.HashAddress(address)})
+	records, err := softbounce.Records(
+		r.Context(),
+		r.store,
+		r.user.ID,
+		[]models.AddressHash{models.HashAddress(address)},
+	)
 	require.NoError(r, err)
 	for _, record := range records {
 		bounces = append(bounces, record.Bounces...)
@@ -365,7 +370,10 @@ func (k *killedStore) PutDocuments(ctx context.Context, owner, kind string, ds [
 }
 
 func (k *killedStore) RemoveDocuments(ctx context.Context, owner, kind string, ds []models.Document) error {
-	return errors.Join(k.killed(), unlessKilled(k, func() error { return k.Store.RemoveDocuments(ctx, owner, kind, ds) }))
+	return errors.Join(
+		k.killed(),
+		unlessKilled(k, func() error { return k.Store.RemoveDocuments(ctx, owner, kind, ds) }),
+	)
 }
 
 func (k *killedStore) PutSuppressions(ctx context.Context, list string, es ...models.Suppression) error {

@@ -177,7 +177,11 @@ func TestCounts(t *testing.T) {
 	for _, n := range f.told() {
 		got = append(got, fmt.Sprint(n.Kind, " ", n.Provider, " ", n.Count))
 	}
-	require.Equal(t, []string{"outcome.unknown sg 3", "check.difference  2", "outcome.unknown sg 9", "check.difference  2"}, got)
+	require.Equal(
+		t,
+		[]string{"outcome.unknown sg 3", "check.difference  2", "outcome.unknown sg 9", "check.difference  2"},
+		got,
+	)
 	f.now = f.now.Add((unknownBack + 1) * time.Hour)
 	f.unknown("b", 1)
 	minute(2)
@@ -222,7 +226,13 @@ func TestToldOnce(t *testing.T) {
 			f := newFixture(t)
 			stores := []*faulty{{Store: f.store}, {Store: f.store}}
 			watches := []*Watch{f.watch(stores[0]), f.watch(stores[1])}
-			states := []string{telemetry.Healthy, telemetry.Healthy, telemetry.Failing, telemetry.Suspended, telemetry.Probing}
+			states := []string{
+				telemetry.Healthy,
+				telemetry.Healthy,
+				telemetry.Failing,
+				telemetry.Suspended,
+				telemetry.Probing,
+			}
 			good := f.is(telemetry.Healthy, 0)
 			unknown := int64(0)
 			for range 150 {

@@ -232,7 +232,7 @@ func (d *demo) settings(addr string) []string {
 		"SAFEDELIVR_TIMES_BREAKER_OPEN=1s",
 	}
 	return append(env, simulated.Settings(d.simURL,
-		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=1m")...)
+		"CHUNK_LIMIT="+strconv.Itoa(d.perCall()), "CONCURRENCY="+strconv.Itoa(atOnce), "TIMEOUT=20s")...)
 }
 
 // startServer starts Safedelivr with a user and a key. The channel has its result when it has stopped.
