@@ -78,7 +78,7 @@ func Migrate(ctx context.Context, c Config) (applied []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cassandra: %w", err)
 	}
-	c.minTries = max(c.minTries, 10*time.Second) // schema changes are slow
+	c.minTries = max(c.minTries, 30*time.Second) // schema changes are slow, on a busy machine very slow
 	c.Timeout = max(c.Timeout, 2*c.minTries)
 	applied, err = migrate(ctx, &c, l)
 	if err != nil {
