@@ -225,16 +225,23 @@ func TestSilentPeerBlocksNoCall(t *testing.T) {
 	go func() {
 		subscribed <- b.Subscribe(ctx, models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, 1, none)
 	}()
-	asked, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-	defer cancel()
-	for name, ask := range map[string]func() error{
-		"depths":  func() error { _, err := b.Depths(asked); return err },
-		"parked":  func() error { _, err := b.Parked(asked, 1); return err },
-		"unpark":  func() error { return b.Unpark(asked, "id") },
-		"discard": func() error { return b.Discard(asked, "id") },
-		"purge":   func() error { return b.Purge(asked) },
+	for name, ask := range map[string]func(context.Context) error{
+		"depths":  func(ctx context.Context) error { _, err := b.Depths(ctx); return err },
+		"parked":  func(ctx context.Context) error { _, err := b.Parked(ctx, 1); return err },
+		"unpark":  func(ctx context.Context) error { return b.Unpark(ctx, "id") },
+		"discard": func(ctx context.Context) error { return b.Discard(ctx, "id") },
+		"purge":   func(ctx context.Context) error { return b.Purge(ctx) },
 	} {
-		require.ErrorIs(t, ask(), models.ErrUnavailable, name)
+		const prompt = 2 * time.Second
+		took := prompt
+		for i := 0; i < 5 && took >= prompt; i++ { // the machine may pause during some of them
+			asked, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			start := time.Now()
+			require.ErrorIs(t, ask(asked), models.ErrUnavailable, name)
+			took = time.Since(start)
+			cancel()
+		}
+		require.Less(t, took, prompt, name)
 	}
 	stop()
 	for range cap(subscribed) {
