@@ -31,7 +31,7 @@ func numbered(from, n int) string {
 	return b.String()
 }
 
-// noCommands is a store that nobody has given a command.
+// noCommands is a store without commands.
 type noCommands struct{ models.Store }
 
 func (noCommands) Commands(context.Context, int, int) ([]models.Command, error) { return nil, nil }

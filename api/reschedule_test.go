@@ -98,7 +98,7 @@ func vienna(t *testing.T) *time.Location {
 }
 
 // TestRescheduleRefused: a batch keeps its times if the new ones are not those of a new batch, or if it has begun, is
-// cancelled or belongs to somebody else.
+// cancelled or belongs to another user.
 func TestRescheduleRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

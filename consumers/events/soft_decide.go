@@ -110,7 +110,7 @@ func (q *Processor) decideSoft(ctx context.Context, user string, due []softbounc
 }
 
 // suspects returns addresses with their records, without what is too old to be known completely and
-// what came before somebody removed the address from the list.
+// what came before the address was removed from the list.
 func (q *Processor) suspects(
 	ctx context.Context, user string, due []softbounce.Due, now time.Time,
 ) (map[models.AddressHash]*suspect, error) {

@@ -28,10 +28,10 @@ func newSoftRig(t *testing.T) *softRig {
 	return r
 }
 
-// mail sends mail to an address and to somebody else, and returns the log of the address.
+// mail sends mail to an address and to another one, and returns the log of the address.
 func (r *softRig) mail(ago time.Duration, address string) models.ID {
 	r.Helper()
-	chunk := r.send(ago, "sg", address, "somebody@x.test")
+	chunk := r.send(ago, "sg", address, "other@x.test")
 	r.answer(chunk, models.Accepted, "")
 	return chunk.Log(1)
 }
@@ -158,7 +158,7 @@ func TestSoftBouncesInARow(t *testing.T) {
 	require.Equal(t, "3 mails in a row; the last one: the mailbox is full or not available", es[0].Why)
 	require.Equal(t, es[0].At.Add(7*24*time.Hour), es[0].Expires)
 	require.True(t, r.held("ann@x.test"))
-	for _, address := range []string{"one@x.test", "two@x.test", "slow@x.test", "sender@x.test", "somebody@x.test"} {
+	for _, address := range []string{"one@x.test", "two@x.test", "slow@x.test", "sender@x.test", "other@x.test"} {
 		require.Empty(t, r.entries(address), address)
 	}
 	require.Zero(t, r.due())
@@ -212,7 +212,7 @@ func TestMailOnItsWay(t *testing.T) {
 }
 
 // TestAfterTheEntry: what bounced before an address was removed from the list does not count any more. When
-// an entry has expired, the next bounce in the row renews it. An entry that somebody added stays as it is.
+// an entry has expired, the next bounce in the row renews it. An entry that a person added stays as it is.
 func TestAfterTheEntry(t *testing.T) {
 	t.Parallel()
 	r := newSoftRig(t)
@@ -238,7 +238,7 @@ func TestAfterTheEntry(t *testing.T) {
 	require.Len(t, r.record("removed@x.test"), 1)
 }
 
-// TestOldBounces: a bounce does not count when nobody knows any more what was delivered after it.
+// TestOldBounces: a bounce does not count when it is not known any more what was delivered after it.
 func TestOldBounces(t *testing.T) {
 	t.Parallel()
 	r := newSoftRig(t)

@@ -20,7 +20,7 @@ type Tails struct {
 	tails map[string]*tail
 }
 
-// tail is a feed for which somebody waits.
+// tail is a feed that is waited for.
 type tail struct {
 	waiting int
 	head    int           // number of the newest known entry
