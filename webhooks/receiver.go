@@ -96,8 +96,12 @@ func (l *lostPosts) verify() {
 
 // Watch stores heartbeats of the receiver until ctx ends, and records outages of
 // this process and of its peers. name identifies this process. Call Watch just
-// before the server starts to listen.
+// before the server starts to listen. Without providers that post, nothing is lost
+// in an outage, and it returns at once.
 func (s *Server) Watch(ctx context.Context, store Reports, name string) {
+	if len(s.providers) == 0 {
+		return
+	}
 	w := watch{store: store, name: name, log: s.log}
 	t := time.NewTicker(s.interval)
 	defer t.Stop()

@@ -77,7 +77,7 @@ func TestLastReceivedIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
-		s := New(nil, nil, nil, priority.New(), nil)
+		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -173,7 +173,7 @@ func TestOutageIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newMemoryReports()
 		open := func(name string) (s *Server, stop func()) {
-			s = New(nil, nil, nil, priority.New(), nil)
+			s = New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()
@@ -228,6 +228,17 @@ func TestOutageIsRecorded(t *testing.T) {
 	})
 }
 
+// TestNoOutageWithoutWebhooks: where no provider posts events, no outage loses any, and none is recorded.
+func TestNoOutageWithoutWebhooks(t *testing.T) {
+	t.Parallel()
+	b := newMemoryReports()
+	require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "old", []byte(`"1999-02-03T04:05:06Z"`), 0))
+	s := New(nil, nil, nil, priority.New(), nil)
+	defer s.Close()
+	s.Watch(t.Context(), b, "new")
+	require.Empty(t, b.outages(t))
+}
+
 // TestClockAheadHidesNoOutage checks that a heartbeat from a clock that is ahead does
 // not hide the outage after it.
 func TestClockAheadHidesNoOutage(t *testing.T) {
@@ -239,7 +250,7 @@ func TestClockAheadHidesNoOutage(t *testing.T) {
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "ahead", raw, 0))
 		stopped := time.Now()
 		time.Sleep(3 * time.Second)
-		s := New(nil, nil, nil, priority.New(), nil)
+		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 		defer s.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -264,7 +275,7 @@ func TestPeerCrashIsRecordedOnce(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, b.PutTransient(t.Context(), telemetry.ReceiverLiveness, "down before", down, 0))
 		open := func(name string) (stop func()) {
-			s := New(nil, nil, nil, priority.New(), nil)
+			s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { s.Watch(ctx, b, name); close(done) }()
