@@ -205,6 +205,9 @@ func (c *cli) checkKey(ctx context.Context, o *initFlags) error {
 func (c *cli) ask(in *bufio.Reader, question string) (string, error) {
 	fmt.Fprint(c.err, question)
 	line, err := in.ReadString('\n')
+	if _, ok := c.terminal(); !ok {
+		fmt.Fprintln(c.err) // a terminal shows the end of the line that was typed
+	}
 	if line = strings.TrimSpace(line); line == "" {
 		return "", errors.Join(fmt.Errorf("no answer to: %s", strings.TrimSpace(question)), err)
 	}
@@ -213,14 +216,23 @@ func (c *cli) ask(in *bufio.Reader, question string) (string, error) {
 
 // askSecret asks for a line that a terminal does not show.
 func (c *cli) askSecret(in *bufio.Reader, question string) (string, error) {
-	f, ok := c.stdin().(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) || in.Buffered() > 0 {
+	fd, ok := c.terminal()
+	if !ok || in.Buffered() > 0 {
 		return c.ask(in, question)
 	}
 	fmt.Fprint(c.err, question)
-	line, err := term.ReadPassword(int(f.Fd()))
+	line, err := term.ReadPassword(fd)
 	fmt.Fprintln(c.err)
 	return strings.TrimSpace(string(line)), err
+}
+
+// terminal returns the descriptor of stdin if that is a terminal.
+func (c *cli) terminal() (fd int, ok bool) {
+	f, ok := c.stdin().(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	return int(f.Fd()), true
 }
 
 // readLine returns the content of a file with a secret.
