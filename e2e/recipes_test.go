@@ -82,8 +82,8 @@ func (r *rig) checkRecipe() {
 		files[a.Type] = a
 	}
 	require.Equal(r.t, "invoice.txt", files["text/plain"].Filename)
-	require.EqualValues(r.t, len("42.00"), files["text/plain"].Size)
-	require.EqualValues(r.t, len("GIF89a"), files["image/gif"].Size)
+	require.Equal(r.t, len("42.00"), files["text/plain"].Size)
+	require.Equal(r.t, len("GIF89a"), files["image/gif"].Size)
 	require.Contains(r.t, mail.HTML, `src="cid:`+files["image/gif"].ContentID+`"`)
 	require.NotEmpty(r.t, files["image/gif"].ContentID)
 }
