@@ -23,6 +23,7 @@ type token struct {
 	source      string // text, or what is between the braces without surrounding space
 	name        string // of a tag
 	left, right bool   // white space before or after it is removed: {%- … -%}
+	start, end  int    // where it is in the source
 }
 
 // maxToken is the size in bytes of the largest tag or output.
@@ -31,13 +32,14 @@ const maxToken = 2000
 // scanner cuts a source into tokens. The contents of {% raw %} and the literal {{{{ are
 // text, and {% comment %} is left out.
 type scanner struct {
+	size   int // of the source
 	rest   string
 	line   int
 	tokens []token
 }
 
 func scan(source string) ([]token, error) {
-	s := scanner{rest: source, line: 1}
+	s := scanner{size: len(source), rest: source, line: 1}
 	for s.rest != "" {
 		i := strings.IndexByte(s.rest, '{')
 		for i >= 0 && !strings.HasPrefix(s.rest[i+1:], "{") && !strings.HasPrefix(s.rest[i+1:], "%") {
@@ -69,6 +71,8 @@ func scan(source string) ([]token, error) {
 // add adds a token that takes n bytes of the source.
 func (s *scanner) add(t token, n int) {
 	t.line = s.line
+	t.start = s.size - len(s.rest)
+	t.end = t.start + n
 	s.line += strings.Count(s.rest[:n], "\n")
 	s.rest = s.rest[n:]
 	s.tokens = append(s.tokens, t)
