@@ -23,11 +23,11 @@ func TestTemplates(t *testing.T) {
 		require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	write("welcome/subject.txt", "Hello {{name}}\n")
-	write("welcome/body.html", "<p>{% for i in items %}{{ i }}{% endfor %}{{city}}</p>")
+	write("welcome/body.html", "<style>p{top:0}</style><p>{% for i in items %}{{ i }}{% endfor %}{{city}}</p>")
 	write("welcome/body.txt", "text")
 	write(
 		"welcome/template.yaml",
-		"sender: shop@example.com\ndefaults: {city: Wien}\nschema:\n  properties:\n    n: {type: integer}\n",
+		"sender: shop@example.com\ninline_css: true\ndefaults: {city: Wien}\nschema:\n  properties:\n    n: {type: integer}\n",
 	)
 	write("welcome/de/subject.txt", "Hallo {{name}}")
 	write("README.md", "not a template")
@@ -48,7 +48,7 @@ func TestTemplates(t *testing.T) {
 	require.Regexp(t, `(?m)^2 +\S+ +true\n1 +\S+ +false$`, out)
 	out, _ = d.run(`template preview welcome --name Bob --language de-AT --vars {"items":["<a>",2]}`)
 	require.Equal(t, "From: shop@example.com\nTo: \"Bob\" <ann@example.com>\nSubject: Hallo Bob\n\nother text\n\n"+
-		"<p>&lt;a&gt;2Wien</p>\n", out)
+		"<style>p{top:0}</style><p style=\"top:0\">&lt;a&gt;2Wien</p>\n", out)
 	out, _ = d.run(`template preview welcome@1`)
 	require.Contains(t, out, "\ntext\n")
 

@@ -7,9 +7,7 @@ package templates
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,12 +153,10 @@ func (l *Library) AddVersion(ctx context.Context, user, name string, src Source,
 }
 
 func (l *Library) add(ctx context.Context, user, name string, src Source, publish, create bool) (Template, error) {
-	raw, err := json.Marshal(src)
+	digest, raw, err := src.stored()
 	if err != nil {
-		return Template{}, problem.New(problem.Internal, "internal", "The template cannot be stored.").Because(err)
+		return Template{}, err
 	}
-	sum := sha256.Sum256(raw)
-	digest := hex.EncodeToString(sum[:16])
 	var number int
 	info, err := l.change(ctx, user, name, create, func(h *head) error {
 		last := h.newest()
@@ -267,9 +263,9 @@ func (l *Library) Get(ctx context.Context, user, name string, number int) (Templ
 	return Template{Info: h.info(name), Version: number, Source: src}, err
 }
 
-func (l *Library) source(ctx context.Context, user, name string, number int) (src Source, err error) {
-	src, _, err = models.ReadDocument[Source](ctx, l.store, user, versionKind, versionKey(name, number))
-	return src, problem.FromStore("read template version", err)
+func (l *Library) source(ctx context.Context, user, name string, number int) (Source, error) {
+	v, _, err := models.ReadDocument[storedVersion](ctx, l.store, user, versionKind, versionKey(name, number))
+	return v.source(), problem.FromStore("read template version", err)
 }
 
 // List returns at most limit templates of a user, by name, and the cursor of the next page,
