@@ -21,7 +21,7 @@ func TestBrowserTemplates(t *testing.T) {
 				HTML:    "<p>{% if vip %}Thank you, {{name}}.{% endif %}</p>",
 				Text:    "Hello",
 			},
-			Sender: "Shop <shop@example.com>", Defaults: map[string]any{"city": "Vienna"},
+			Sender: "Shop <shop@example.com>", InlineCSS: true, Defaults: map[string]any{"city": "Vienna"},
 			Languages: map[string]templates.Content{"de": {Subject: "Willkommen, {{name}}"}},
 		}
 		var err error
