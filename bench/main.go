@@ -29,6 +29,7 @@ type sizes struct {
 	oneEvents  int           // posts of one event
 	manyEvents int           // events in posts of 1,000
 	memory     []int         // recipients of one batch
+	rows       int           // of a CSV file
 	urgents    int           // urgent mails, idle and under bulk
 	bulk       int           // recipients of that bulk batch
 	failovers  int           // number of faults
@@ -51,6 +52,7 @@ var (
 			100_000,
 			1_000_000,
 		},
+		rows:      1_000_000,
 		urgents:   200,
 		bulk:      1_000_000,
 		failovers: 9,
@@ -62,7 +64,7 @@ var (
 		memory: []int{
 			10_000,
 			100_000,
-		}, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second}
+		}, rows: 50_000, urgents: 50, bulk: 200_000, failovers: 3, due: 100_000, dueReal: 10_000, idleFor: 20 * time.Second}
 )
 
 // bench is one run of the driver.
@@ -91,7 +93,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, suppressed, events, urgent, hostile, failover, agenda, idle, memory; "+
+		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, failover, agenda, idle, memory; "+
 			"separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
@@ -130,6 +132,7 @@ func run(ctx context.Context) error {
 		{"accept", b.accept},
 		{"deliver", b.deliverAll},
 		{"suppressed", b.suppressed},
+		{"csv", b.csv},
 		{"events", b.events},
 		{"urgent", b.urgentAll},
 		{"hostile", b.hostile},
