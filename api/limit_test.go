@@ -100,6 +100,25 @@ func TestQuotas(t *testing.T) {
 	require.NotEqual(t, f.user, told.Notices[1].User)
 }
 
+// TestStoredBatches: a user has at most so many stored batches, whatever the process; what is refused says what to do.
+func TestStoredBatches(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.StoredBatches: 3} })
+	f.accepted(f.post(batchTo(2)))
+	f.accepted(f.post(batchTo(1)))
+	f.serve(Config{}) // another process
+	f.accepted(f.post(batchTo(1)))
+	full := f.post(batchTo(1))
+	require.Equal(t, http.StatusTooManyRequests, full.Status)
+	require.Equal(t, "3600", full.Header.Get("Retry-After"))
+	require.Equal(t, "limit_reached", full.problem(t).Code)
+	require.Contains(t, full.problem(t).Detail, "You have 3 stored batches")
+	require.Contains(t, full.problem(t).Detail, "Old batches are removed by themselves")
+	_, used := limitsOf(t, f.get("/v1/usage"))
+	require.EqualValues(t, 3, used[models.StoredBatches].Used)
+	require.EqualValues(t, 3, used[models.StoredBatches].Value)
+}
+
 // TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.
 func TestStoreFailureGivesQuotaBack(t *testing.T) {
 	t.Parallel()

@@ -191,8 +191,10 @@ type Quotas struct {
 	RecipientsPerHour int64 `koanf:"recipients_per_hour" range:"0.." unit:"recipients"`
 	// recipients of the batches accepted in a UTC day
 	RecipientsPerDay int64 `koanf:"recipients_per_day" range:"0.." unit:"recipients"`
-	// batches accepted in a UTC day; times the days that batches are kept it bounds the stored batches
+	// batches accepted in a UTC day
 	BatchesPerDay int64 `koanf:"batches_per_day" range:"0.." unit:"batches"`
+	// batches that are stored, until they are removed `KEEP_LOGS` after they were accepted
+	StoredBatches int64 `koanf:"stored_batches" range:"0.." unit:"batches"`
 	// recipients and attachments of the requests that a process is reading, on disk
 	SpoolBytes int64 `koanf:"spool_bytes" range:"0.." unit:"bytes"`
 }
@@ -205,6 +207,7 @@ func (q *Quotas) Limits() models.Limits {
 		models.RecipientsPerHour: q.RecipientsPerHour,
 		models.RecipientsPerDay:  q.RecipientsPerDay,
 		models.BatchesPerDay:     q.BatchesPerDay,
+		models.StoredBatches:     q.StoredBatches,
 		models.SpoolBytes:        q.SpoolBytes,
 	}
 }

@@ -51,6 +51,7 @@ func Defaults() Config {
 			RecipientsPerHour: 5_000_000,
 			RecipientsPerDay:  20_000_000,
 			BatchesPerDay:     5_000_000,
+			StoredBatches:     100_000_000,
 			SpoolBytes:        4 << 30,
 		},
 		Times: Times{

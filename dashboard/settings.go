@@ -337,6 +337,7 @@ var limitWords = map[models.Limit]string{
 	models.RecipientsPerHour: "Recipients per hour",
 	models.RecipientsPerDay:  "Recipients per day",
 	models.BatchesPerDay:     "Batches per day",
+	models.StoredBatches:     "Batches stored",
 	models.SpoolBytes:        "Bytes being uploaded",
 }
 

@@ -130,13 +130,15 @@ const (
 	RecipientsPerHour Limit = "recipients_per_hour"
 	RecipientsPerDay  Limit = "recipients_per_day"
 	BatchesPerDay     Limit = "batches_per_day"
+	StoredBatches     Limit = "stored_batches"
 	SpoolBytes        Limit = "spool_bytes" // of the requests that a process is reading
 )
 
 // AllLimits lists the limits in the order in which people read them.
 func AllLimits() []Limit {
 	return []Limit{
-		RequestsPerSecond, RequestsAtOnce, RecipientsPerHour, RecipientsPerDay, BatchesPerDay, SpoolBytes,
+		RequestsPerSecond, RequestsAtOnce, RecipientsPerHour, RecipientsPerDay, BatchesPerDay, StoredBatches,
+		SpoolBytes,
 	}
 }
 

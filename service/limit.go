@@ -56,13 +56,13 @@ func (s *Service) subjects(ctx context.Context, who Caller) ([]quota.Subject, er
 	}
 	out := []quota.Subject{s.userSubject(rules, who.User)}
 	if limits := rules.Limits(who.Key); who.Key != "" && len(limits) > 0 {
-		out = append(out, quota.Subject{ID: who.Key, Limits: limits})
+		out = append(out, quota.Subject{ID: who.Key, User: who.User, Limits: limits})
 	}
 	return out, nil
 }
 
 func (s *Service) userSubject(rules *control.Rules, user string) quota.Subject {
-	return quota.Subject{ID: user, Limits: rules.Limits(user).Over(s.cfg.Quotas)}
+	return quota.Subject{ID: user, User: user, Limits: rules.Limits(user).Over(s.cfg.Quotas)}
 }
 
 // Admit admits a request of a caller, who must call end when it is done. known is how much
@@ -102,6 +102,7 @@ func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches
 		{Limit: models.RecipientsPerHour, N: recipients},
 		{Limit: models.RecipientsPerDay, N: recipients},
 		{Limit: models.BatchesPerDay, N: batches},
+		{Limit: models.StoredBatches, N: batches},
 	})
 	for i := range subjects {
 		if subjects[i].ID == who.User {
@@ -180,6 +181,11 @@ func limitError(err error) error {
 	case e.After == 0:
 		return Fail(TooLarge, "over_limit",
 			"The batch alone is more than your limit %s of %d allows. Split it, or ask an operator.", e.Limit, e.Value)
+	case e.Limit == models.StoredBatches:
+		return Fail(TooMany, "limit_reached",
+			"You have %d stored batches, which is your limit stored_batches. Nothing was stored. Old batches are removed by "+
+				"themselves, a day at a time; until then put more recipients into a batch, or ask an operator for a higher "+
+				"limit or for a shorter time that batches are kept.", e.Value).After(seconds(e.After))
 	}
 	return Fail(TooMany, "limit_reached",
 		"Your limit %s of %d is reached. Nothing was stored. Repeat the request after the time in Retry-After.",
@@ -243,7 +249,7 @@ func (s *Service) limitsOf(ctx context.Context, user, key string) (LimitsView, e
 	set := rules.Limits(user)
 	if key != "" {
 		set = rules.Limits(key)
-		subject = quota.Subject{ID: key, Limits: set}
+		subject = quota.Subject{ID: key, User: user, Limits: set}
 	}
 	used, err := s.quotas.Usage(ctx, subject)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 // Subject is a user or an API key, with its limits.
 type Subject struct {
 	ID     string // unique among users and keys
+	User   string // the user, or the owner of the key
 	Limits models.Limits
 }
 
@@ -36,6 +37,8 @@ func (e *Exceeded) Error() string { return fmt.Sprintf("%s is limited to %d", e.
 // Store is the part of models.Store that a Guard needs.
 type Store interface {
 	models.ClaimStore
+	models.DocumentStore
+	BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) ([]models.ID, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
@@ -64,6 +67,7 @@ type counts struct {
 	running  int64
 	spooled  int64
 	windows  map[models.Limit]*window
+	stored   storage
 	used     time.Time
 }
 
@@ -195,10 +199,14 @@ func (g *Guard) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 	}
 	for _, s := range subjects {
 		for _, a := range amounts {
-			if s.Limits[a.Limit] == 0 {
+			take := g.take
+			switch {
+			case a.Limit == models.StoredBatches && s.counted():
+				take = g.takeStored
+			case s.Limits[a.Limit] == 0:
 				continue
 			}
-			back, err := g.take(ctx, s, a)
+			back, err := take(ctx, s, a)
 			if err != nil {
 				giveBack()
 				return nil, err

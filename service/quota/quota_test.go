@@ -19,16 +19,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memory is a Store in memory. Every answer to a claim is lost once if lossy is set.
 type memory struct {
 	models.ClaimStore
+	models.DocumentStore
 	lossy bool
 
 	mu         sync.Mutex
 	claims     map[string]models.Claim
 	transients map[string]time.Time // by name, until when
 	down       bool
+	documents  map[string]models.Document // by owner and key
+	batches    []models.ID                // of the user u
+	oldest     int                        // how often the oldest was asked for
 }
 
 func newMemory() *memory {
-	return &memory{claims: map[string]models.Claim{}, transients: map[string]time.Time{}}
+	return &memory{
+		claims: map[string]models.Claim{}, transients: map[string]time.Time{}, documents: map[string]models.Document{},
+	}
 }
 
 func (m *memory) Claim(_ context.Context, key string, c models.Claim, _ time.Duration) (models.Claim, error) {

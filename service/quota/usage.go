@@ -56,6 +56,8 @@ func (g *Guard) known(s Subject, l models.Limit, now time.Time) Usage {
 		}
 	case models.RequestsAtOnce:
 		u.Used = min(u.Value, c.running*g.processes.Count())
+	case models.StoredBatches:
+		u.Used = c.stored.used.Load()
 	case models.SpoolBytes:
 		u.Used = c.spooled
 	case models.RecipientsPerHour, models.RecipientsPerDay, models.BatchesPerDay:
@@ -122,7 +124,14 @@ func (g *Guard) Usage(ctx context.Context, s Subject) ([]Usage, error) {
 		g.mu.Lock()
 		u := g.known(s, l, now)
 		g.mu.Unlock()
-		if !u.Ends.IsZero() && u.Value > 0 {
+		switch {
+		case l == models.StoredBatches && s.counted():
+			n, err := g.storedBatches(ctx, s, now)
+			if err != nil {
+				return nil, err
+			}
+			u.Used = n
+		case !u.Ends.IsZero() && u.Value > 0:
 			all, err := g.claimed(ctx, s, l, now)
 			if err != nil {
 				return nil, err

@@ -2664,7 +2664,7 @@ export interface components {
             at?: string;
         };
         /** @enum {string} */
-        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "batches_per_day" | "spool_bytes";
+        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "batches_per_day" | "stored_batches" | "spool_bytes";
         SetLimits: {
             /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
             requests_per_second?: number;
@@ -2676,6 +2676,8 @@ export interface components {
             recipients_per_day?: number;
             /** @description Batches accepted in a UTC day. 0: no limit. */
             batches_per_day?: number;
+            /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
+            stored_batches?: number;
             /** @description Bytes of recipients and attachments that a process keeps on disk while it reads requests. 0: no limit. */
             spool_bytes?: number;
             /** @description The reason. It appears in the audit trail. */

@@ -240,7 +240,7 @@ class Block(TypedDict, closed=True):
     at: NotRequired[str]
 
 
-LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'batches_per_day', 'spool_bytes']
+LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'batches_per_day', 'stored_batches', 'spool_bytes']
 
 
 class SetLimits(TypedDict, closed=True):
@@ -249,6 +249,7 @@ class SetLimits(TypedDict, closed=True):
     recipients_per_hour: NotRequired[int]
     recipients_per_day: NotRequired[int]
     batches_per_day: NotRequired[int]
+    stored_batches: NotRequired[int]
     spool_bytes: NotRequired[int]
     why: NotRequired[str]
 
