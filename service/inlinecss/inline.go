@@ -22,8 +22,8 @@ import (
 type Inliner struct{ left int }
 
 // maxWork bounds how often selectors are compared with elements, and how many bytes of CSS are
-// read and copied, for a template. It is a few seconds at most.
-const maxWork = 20_000_000
+// read and copied, for a template. It is about a second at most.
+const maxWork = 5_000_000
 
 // New returns an inliner for a template.
 func New() *Inliner { return &Inliner{left: maxWork} }
