@@ -28,11 +28,16 @@ var behaviours = []string{
 	"neither takes nor says",
 }
 
-// modelled is a batch with the commands that were given for it.
+// modelled is a chunk of a batch with the commands that were given for the batch.
 type modelled struct {
 	*models.Batch
-	stopped, cancelled bool
+	*given
+	chunk models.ID
+	size  int
 }
+
+// given says which commands were given for a batch.
+type given struct{ stopped, cancelled bool }
 
 // promises is the model, and the engine that it is compared with.
 type promises struct {
@@ -58,7 +63,7 @@ type promises struct {
 	suppressed map[string]time.Time // when it was answered, by address
 	called     map[models.ID]string // suppressed addresses that were called afterwards, by log
 
-	due   map[models.ID]time.Time // before which no call may begin, by batch
+	due   map[models.ID]time.Time // before which no call may begin, by chunk
 	early models.ID               // a log that was called before; zero: none
 
 	past []modelEvent
@@ -152,7 +157,7 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 		if at, ok := m.suppressed[r.Email]; ok && began.After(at) {
 			m.called[r.Log] = r.Email
 		}
-		if began.Before(m.due[c.Batch]) {
+		if began.Before(m.due[r.Log.ChunkID()]) {
 			m.early = r.Log
 		}
 	}
@@ -231,7 +236,7 @@ func (m *promises) together(c *models.Call) {
 }
 
 func (m *promises) view(t *rapid.T, b *modelled) *models.View {
-	entries, facts, err := m.store.Record(context.Background(), b.ID)
+	entries, facts, err := m.store.Record(context.Background(), b.chunk)
 	must(t, err)
-	return models.Resolve(b.Recipients, entries, facts)
+	return models.Resolve(b.size, entries, facts)
 }

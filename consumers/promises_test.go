@@ -80,29 +80,69 @@ func (m *promises) post(t *rapid.T) {
 		m.due[b.ID] = b.DeliverAt
 		m.mu.Unlock()
 	}
-	rs := make([]models.Recipient, n)
-	for i := range rs {
-		rs[i].Email = fmt.Sprintf("u%d@x.test", i+1)
+	if b.Envelope == nil {
+		m.addOwnTimes(t, b, now)
 	}
+	m.put(t, b)
+	if rapid.Bool().Draw(t, "announced") {
+		for k := range b.Chunks {
+			one := models.Message{Kind: models.BatchMessage, ID: b.ID.Chunk(k), Lane: b.Lane}
+			must(t, m.broker.Publish(context.Background(), one))
+		}
+		m.work(t)
+	}
+}
+
+// put stores a batch, as acceptance does.
+func (m *promises) put(t *rapid.T, b *models.Batch) {
 	ctx := context.Background()
 	must(
 		t,
 		m.store.Schedule(
 			ctx,
 			models.AgendaEntry{
-				Due:    now.Add(100 * time.Millisecond),
+				Due:    b.Created().Add(100 * time.Millisecond),
 				Kind:   models.LookAtBatch,
 				ID:     b.ID,
 				User:   b.User,
-				Chunks: 1,
+				Chunks: b.Chunks,
 			},
 		),
 	)
-	must(t, m.store.PutBatch(ctx, *b, models.Chunk{ID: b.ID, Recipients: rs}))
-	m.batches = append(m.batches, &modelled{Batch: b})
-	if rapid.Bool().Draw(t, "announced") {
-		must(t, m.broker.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
-		m.work(t)
+	commands := new(given)
+	for k := b.Chunks - 1; k >= 0; k-- { // the batch is stored with its first chunk, at last
+		c := models.Chunk{ID: b.ID.Chunk(k), Recipients: make([]models.Recipient, b.ChunkSize(k))}
+		for i := range c.Recipients {
+			c.Recipients[i].Email = fmt.Sprintf("u%d@x.test", i+1)
+		}
+		m.batches = append(m.batches, &modelled{b, commands, c.ID, len(c.Recipients)})
+		if k > 0 {
+			must(t, m.store.PutChunk(ctx, c))
+		} else {
+			must(t, m.store.PutBatch(ctx, *b, c))
+		}
+	}
+}
+
+// addOwnTimes adds up to two chunks to a batch whose recipients have times of their own: a time, or a strict window
+// that does not open before they expire.
+func (m *promises) addOwnTimes(t *rapid.T, b *models.Batch, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.Sizes = []int{b.Recipients}
+	for range rapid.IntRange(0, 2).Draw(t, "own times") {
+		own := models.OwnTimes{From: b.Chunks}
+		own.DeliverAt, own.ExpiresAt = m.soon(t, now), b.ExpiresAt
+		m.due[b.ID.Chunk(b.Chunks)] = own.DeliverAt
+		if rapid.Bool().Draw(t, "never") {
+			opens := models.TimeOfDay((now.UTC().Hour() + 2) % 24 * 60)
+			own.Window = &models.SendWindow{From: opens, To: opens + 60, Zone: "UTC", Strict: true}
+			own.ExpiresAt = own.DeliverAt.Add(100 * time.Millisecond)
+			m.due[b.ID.Chunk(b.Chunks)] = now.Add(time.Hour)
+		}
+		n := rapid.IntRange(1, 5).Draw(t, "recipients")
+		b.Own, b.Sizes = append(b.Own, own), append(b.Sizes, n)
+		b.Recipients, b.Chunks = b.Recipients+n, b.Chunks+1
 	}
 }
 
@@ -220,13 +260,13 @@ func (m *promises) move(t *rapid.T) {
 	}
 	b := rapid.SampledFrom(waiting).Draw(t, "batch")
 	before, at := b.DeliverAt, m.soon(t, time.Now())
-	b.DeliverAt = at
+	b.DeliverAt = at // the other recipients keep their own times
 	must(t, m.store.Schedule(context.Background(), models.AgendaEntry{
 		Due:    models.LaterOf(at, time.Now().Add(100*time.Millisecond)),
 		Kind:   models.LookAtBatch,
 		ID:     b.ID,
 		User:   b.User,
-		Chunks: 1,
+		Chunks: b.Chunks,
 		Round:  1,
 	}))
 	m.mu.Lock()
@@ -314,8 +354,8 @@ func (m *promises) finish(t *rapid.T) {
 	}
 	for _, b := range m.batches {
 		v := m.view(t, b)
-		for r := 1; r <= b.Recipients; r++ {
-			m.kept(t, b, b.ID.Log(r), v.Status(r))
+		for r := 1; r <= b.size; r++ {
+			m.kept(t, b, b.chunk.Log(r), v.Status(r))
 		}
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
@@ -367,13 +407,17 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 		}
 		p, more = page.Next, page.More
 	}
+	queued := map[models.ID]int64{}
 	for _, b := range m.batches {
-		c, v := told[b.ID], m.view(t, b).ForFeed()
+		c, v := told[b.chunk], m.view(t, b).ForFeed()
 		if !c.Agrees(&v) {
-			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.ID, v, m.kills)
+			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.chunk, v, m.kills)
 		}
-		if ended := m.view(t, b).Summary().Queued == 0; ended != done[b.ID] {
-			return fmt.Sprintf("the feed says %t of the end of %s, and a recount %t", done[b.ID], b.ID, ended)
+		queued[b.ID] += m.view(t, b).Summary().Queued
+	}
+	for id, n := range queued {
+		if ended := n == 0; ended != done[id] {
+			return fmt.Sprintf("the feed says %t of the end of %s, and a recount %t", done[id], id, ended)
 		}
 	}
 	return ""
@@ -389,10 +433,10 @@ func (m *promises) settled(t *rapid.T) bool {
 	}
 	for _, b := range m.batches {
 		v := m.view(t, b)
-		for r := 1; r <= b.Recipients; r++ {
+		for r := 1; r <= b.size; r++ {
 			s := v.Status(r)
 			m.mu.Lock()
-			unread := m.delivered[b.ID.Log(r)] > 0 && s.State != models.Success
+			unread := m.delivered[b.chunk.Log(r)] > 0 && s.State != models.Success
 			m.mu.Unlock()
 			if s.State == models.Queued || unread {
 				return false

@@ -162,7 +162,8 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	})
 }
 
-// TestPurgeKeepsMovedBatch: the content of a batch whose times were changed is kept until it expires by the new ones.
+// TestPurgeKeepsMovedBatch: the content of a batch whose times were changed is kept until it expires by the new ones, and
+// that of a batch with recipients who have times of their own until the last of them expires.
 func TestPurgeKeepsMovedBatch(t *testing.T) {
 	t.Parallel()
 	cfg := fast()
@@ -174,6 +175,9 @@ func TestPurgeKeepsMovedBatch(t *testing.T) {
 	b := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
 		b.DeliverAt, b.ExpiresAt = now.Add(day), now.Add(2*day)
 	})
+	own := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
+		b.Own = []models.OwnTimes{{Schedule: models.Schedule{ExpiresAt: now.Add(11 * day)}}}
+	})
 	r.order(models.Command{
 		Kind:     models.RescheduleBatch,
 		Batch:    b.ID,
@@ -181,9 +185,11 @@ func TestPurgeKeepsMovedBatch(t *testing.T) {
 	})
 	for days, redacted := range []bool{2: false, 10: false, 12: true} {
 		require.NoError(t, r.engine.Purge(t.Context(), now.Add(time.Duration(days)*day)))
-		got, err := r.store.Batch(t.Context(), b.ID)
-		require.NoError(t, err)
-		require.Equal(t, redacted, got.Redacted, "after %d days", days)
+		for _, id := range []models.ID{b.ID, own.ID} {
+			got, err := r.store.Batch(t.Context(), id)
+			require.NoError(t, err)
+			require.Equal(t, redacted, got.Redacted, "after %d days", days)
+		}
 	}
 }
 

@@ -87,3 +87,59 @@ func TestMovedMailLeavesAtItsNewTime(t *testing.T) {
 	require.False(t, v.Entries[0].At.Before(moved), "%s", v.Entries[0].At)
 	require.Equal(t, 2, sg.count())
 }
+
+// TestOwnTimesAreKept: recipients with times of their own get their mail at these and expire by these, also while the
+// batch is stopped; those of the batch count for the others. A cancellation ends all that are left.
+func TestOwnTimesAreKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sg := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, sg)
+		now := time.Now()
+		in := func(d time.Duration) models.Schedule {
+			return models.Schedule{DeliverAt: now.Add(d), ExpiresAt: now.Add(time.Hour)}
+		}
+		soon, later, tomorrow := in(700*time.Millisecond), in(1500*time.Millisecond), in(24*time.Hour)
+		soon.ExpiresAt = now.Add(1200 * time.Millisecond)
+		batch := func(own ...models.Schedule) *models.Batch {
+			return r.batch(1, true, func(b *models.Batch, rs []models.Recipient) {
+				b.Sizes = []int{1}
+				for _, s := range own {
+					b.Own = append(b.Own, models.OwnTimes{Schedule: s, From: b.Chunks})
+					require.NoError(t, r.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(b.Chunks), Recipients: rs}))
+					b.Recipients, b.Chunks, b.Sizes = b.Recipients+1, b.Chunks+1, append(b.Sizes, 1)
+				}
+			})
+		}
+		status := func(b *models.Batch, chunk int) (*models.Status, []models.Entry) {
+			entries, facts, err := r.store.Record(t.Context(), b.ID.Chunk(chunk))
+			require.NoError(t, err)
+			return models.Resolve(1, entries, facts).Status(1), entries
+		}
+		ends := func(b *models.Batch, chunk int) (*models.Status, []models.Entry) {
+			require.Eventually(t, func() bool {
+				s, _ := status(b, chunk)
+				return s.State != models.Queued
+			}, patience, 5*time.Millisecond)
+			return status(b, chunk)
+		}
+		b, stopped := batch(soon, later, tomorrow), batch(soon, later)
+		r.order(models.Command{Kind: models.StopBatch, Batch: stopped.ID})
+		for chunk, s := range []models.Schedule{{}, soon, later} {
+			got, entries := ends(b, chunk)
+			require.Equal(t, models.Success, got.State)
+			require.False(t, entries[0].At.Before(s.DeliverAt.Truncate(time.Millisecond)))
+		}
+		s, _ := ends(stopped, 1)
+		require.Equal(t, models.Expired, s.Reason)
+		s, _ = status(stopped, 2)
+		require.Equal(t, models.Queued, s.State)
+		s, _ = status(b, 3)
+		require.Equal(t, models.Queued, s.State)
+		r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
+		require.NoError(t, r.broker.Publish(context.Background(),
+			models.Message{Kind: models.BatchMessage, ID: b.ID.Chunk(3), Lane: b.Lane}))
+		s, _ = ends(b, 3)
+		require.Equal(t, models.Cancelled, s.State)
+	})
+}

@@ -165,9 +165,12 @@ type Batch struct {
 	DeliverAt        time.Time       `json:"deliver_at,omitzero"`   // nothing is handed over earlier
 	Window           *SendWindow     `json:"send_window,omitempty"` // nil: mail may leave at any time
 	ExpiresAt        time.Time       `json:"expires_at"`            // nothing is handed over later
+	Own              []OwnTimes      `json:"own,omitempty"`         // of the recipients in its last chunks, by From
 	ClientIDs        bool            `json:"client_ids,omitempty"`  // its recipients have a ClientID
 	Redacted         bool            `json:"redacted,omitempty"`    // content and recipients were removed by retention
 	Damaged          bool            `json:"-"`                     // the batch cannot be read; only ID and User are set
+
+	fixed bool // its times are the own ones of some recipients: see OfChunk
 }
 
 // Redact removes the content and the metadata.
@@ -194,7 +197,7 @@ type BatchState string
 
 // The states of a batch.
 const (
-	BatchScheduled BatchState = "scheduled" // its time has not come
+	BatchScheduled BatchState = "scheduled" // the time of no recipient has come
 	BatchQueued    BatchState = "queued"    // nothing was handed over yet
 	BatchSending   BatchState = "sending"   // some recipients are not finished
 	BatchDone      BatchState = "done"      // every recipient has a final state
@@ -208,7 +211,7 @@ func (b *Batch) StateOf(total Summary, now time.Time) BatchState {
 		return BatchDamaged
 	case total.Queued == 0:
 		return BatchDone
-	case b.DeliverAt.After(now):
+	case b.Begins().After(now):
 		return BatchScheduled
 	case total.Touched() == 0:
 		return BatchQueued

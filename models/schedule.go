@@ -87,14 +87,107 @@ type Schedule struct {
 // Schedule returns the times of a batch.
 func (b *Batch) Schedule() Schedule { return Schedule{b.DeliverAt, b.Window, b.ExpiresAt} }
 
-// Rescheduled returns the batch with other times; nil: with its own.
+// Rescheduled returns the batch with other times; nil: with its own. The times of recipients who have their own do not
+// change.
 func (b *Batch) Rescheduled(s *Schedule) *Batch {
-	if s == nil {
+	if s == nil || b.fixed {
 		return b
 	}
+	return b.with(s)
+}
+
+func (b *Batch) with(s *Schedule) *Batch {
 	out := *b
 	out.DeliverAt, out.Window, out.ExpiresAt = s.DeliverAt, s.Window, s.ExpiresAt
 	return &out
+}
+
+// OwnTimes are the times of recipients who have others than their batch. Their chunks have no other recipients.
+type OwnTimes struct {
+	Schedule
+	From int `json:"from"` // number of the first chunk; the last one comes before those of the next OwnTimes
+}
+
+// OwnFrom returns the number of the first chunk whose recipients have times of their own. The recipients of all chunks
+// before it have those of the batch.
+func (b *Batch) OwnFrom() int {
+	if len(b.Own) == 0 {
+		return b.Chunks
+	}
+	return b.Own[0].From
+}
+
+// own returns the own times of the recipients of a chunk; nil: they have those of the batch.
+func (b *Batch) own(chunk int) *Schedule {
+	i, found := slices.BinarySearchFunc(b.Own, chunk, func(o OwnTimes, chunk int) int { return o.From - chunk })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return nil
+	}
+	return &b.Own[i].Schedule
+}
+
+// OfChunk returns the batch as it is for the recipients of a chunk: with their times.
+func (b *Batch) OfChunk(chunk int) *Batch {
+	own := b.own(chunk)
+	if own == nil {
+		return b
+	}
+	out := b.with(own)
+	out.fixed = true
+	return out
+}
+
+// ScheduleOf returns the times of the recipients of a chunk.
+func (b *Batch) ScheduleOf(chunk int) Schedule {
+	if own := b.own(chunk); own != nil {
+		return *own
+	}
+	return b.Schedule()
+}
+
+// Schedules returns the times of the recipients: those of the batch, unless all have their own, and the own ones.
+func (b *Batch) Schedules() []Schedule {
+	out := make([]Schedule, 0, len(b.Own)+1)
+	if len(b.Own) == 0 || b.OwnFrom() > 0 {
+		out = append(out, b.Schedule())
+	}
+	for i := range b.Own {
+		out = append(out, b.Own[i].Schedule)
+	}
+	return out
+}
+
+// Begins returns the time before which no mail of the batch is handed over; zero: it may be handed over at once.
+func (b *Batch) Begins() time.Time {
+	all := b.Schedules()
+	first := all[0].DeliverAt
+	for _, s := range all[1:] {
+		first = EarlierOf(first, s.DeliverAt)
+	}
+	return first
+}
+
+// Ends returns when the last recipient expires.
+func (b *Batch) Ends() (last time.Time) {
+	for _, s := range b.Schedules() {
+		last = LaterOf(last, s.ExpiresAt)
+	}
+	return last
+}
+
+// Leaves returns when the first and the last recipient may be handed over, now at the earliest.
+func (b *Batch) Leaves(now time.Time) (first, last time.Time) {
+	for i, s := range b.Schedules() {
+		at := s.MayLeave(now, false)
+		if i == 0 || at.Before(first) {
+			first = at
+		}
+		last = LaterOf(last, at)
+	}
+	return first, last
 }
 
 // Equal reports whether two schedules are the same.
@@ -102,12 +195,16 @@ func (s Schedule) Equal(o Schedule) bool {
 	return s.DeliverAt.Equal(o.DeliverAt) && s.ExpiresAt.Equal(o.ExpiresAt) && reflect.DeepEqual(s.Window, o.Window)
 }
 
-// MayLeave returns when the mail of a batch may be handed over, now at the earliest. It does not
-// look at the expiry of the batch, which may be earlier. Mail that was released manually does not
-// wait for a window.
+// MayLeave returns when the mail of a batch may be handed over: see Schedule.MayLeave.
 func (b *Batch) MayLeave(now time.Time, released bool) time.Time {
-	t := LaterOf(now, b.DeliverAt)
-	w := b.Window
+	return b.Schedule().MayLeave(now, released)
+}
+
+// MayLeave returns when mail may be handed over, now at the earliest. It does not look at the expiry, which may be
+// earlier. Mail that was released manually does not wait for a window.
+func (s Schedule) MayLeave(now time.Time, released bool) time.Time {
+	t := LaterOf(now, s.DeliverAt)
+	w := s.Window
 	if w == nil || released {
 		return t
 	}
@@ -115,18 +212,18 @@ func (b *Batch) MayLeave(now time.Time, released bool) time.Time {
 	if err != nil {
 		return t // the zone was known when the batch was accepted; better at another hour than never
 	}
-	if w.Strict || b.ExpiresAt.IsZero() {
+	if w.Strict || s.ExpiresAt.IsZero() {
 		return w.next(t, zone, 0)
 	}
 	widened := time.Duration(0)
 	for _, m := range Margins {
-		closer := b.ExpiresAt.Add(-m.Left)
+		closer := s.ExpiresAt.Add(-m.Left)
 		if at := w.next(t, zone, widened); at.Before(closer) {
 			return at
 		}
 		t, widened = LaterOf(t, closer), m.Widened
 	}
-	return EarlierOf(w.next(t, zone, widened), LaterOf(t, b.ExpiresAt.Add(-AnyTime)))
+	return EarlierOf(w.next(t, zone, widened), LaterOf(t, s.ExpiresAt.Add(-AnyTime)))
 }
 
 // next returns when the window, widened at both ends, is open for the first time from t on. Between

@@ -188,3 +188,45 @@ func TestWindowNearExpiry(t *testing.T) {
 	require.Equal(t, day(2, 12), b.MayLeave(day(1, 0), true), "a release does not pass the time of the batch")
 	require.Equal(t, day(2, 13), b.MayLeave(day(2, 13), false))
 }
+
+// TestOwnTimes: the recipients of some chunks have times of their own, which a change of those of the batch leaves as
+// they are. The batch begins with the first recipient and ends with the last.
+func TestOwnTimes(t *testing.T) {
+	t.Parallel()
+	day := func(n int) time.Time { return time.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
+	times := func(n int) Schedule { return Schedule{DeliverAt: day(n), ExpiresAt: day(n + 1)} }
+	b := &Batch{
+		Chunks:    6,
+		DeliverAt: day(10),
+		ExpiresAt: day(11),
+		Own:       []OwnTimes{{times(5), 2}, {times(20), 3}, {times(7), 5}},
+	}
+	moved := times(12)
+	for n, want := range []int{10, 10, 5, 20, 20, 7} {
+		require.Equal(t, times(want), b.ScheduleOf(n))
+		require.Equal(t, times(want), b.OfChunk(n).Schedule())
+		if want == 10 {
+			want = 12
+		}
+		require.Equal(t, times(want), b.OfChunk(n).Rescheduled(&moved).Schedule())
+		require.Equal(t, times(want), b.Rescheduled(&moved).OfChunk(n).Schedule())
+	}
+	require.Equal(t, 2, b.OwnFrom())
+	require.Equal(t, day(5), b.Begins())
+	require.Equal(t, day(21), b.Ends())
+	first, last := b.Leaves(day(6))
+	require.Equal(t, []time.Time{day(6), day(20)}, []time.Time{first, last})
+	require.Equal(t, BatchScheduled, b.StateOf(Summary{Queued: 1}, day(4)))
+	require.Equal(t, BatchQueued, b.StateOf(Summary{Queued: 1}, day(5)))
+
+	b.Own = b.Own[1:2]
+	require.Equal(t, day(10), b.Begins())
+	require.Equal(t, day(12), b.Rescheduled(&moved).Begins())
+	b.Own = []OwnTimes{{times(20), 0}, {times(21), 1}}
+	require.Equal(t, day(20), b.Begins(), "no recipient has the time of the batch")
+	require.Zero(t, (&Batch{Own: b.Own[1:], Chunks: 2}).Begins(), "the others are sent at once")
+	b.Own = nil
+	require.Equal(t, 6, b.OwnFrom())
+	require.Same(t, b, b.OfChunk(5))
+	require.Equal(t, day(11), b.Ends())
+}

@@ -48,13 +48,15 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	if a.longQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
 		rounds = min(entry.Round+1, maxRecheckFactor)
 	}
-	next := found.RequeueAfter(a.recheckAt(&entry, rounds, now))
-	if next.IsZero() {
-		return nil
+	due := found.ScheduledAt // it is the same whenever it is computed
+	if next := found.RequeueAfter(a.recheckAt(&entry, rounds, now)); !next.IsZero() {
+		next = a.align(entry.ID.Batch().Time(), next)
+		if due.IsZero() || next.Before(due) {
+			due = next
+		}
 	}
-	due := a.align(entry.ID.Batch().Time(), next)
-	if found.Scheduled && next.Equal(found.RequeueAt) {
-		due = next // it is the same whenever it is computed
+	if due.IsZero() {
+		return nil
 	}
 	entry.Round++
 	entry.Due, entry.Missed = due, found.PublishFailed
@@ -135,12 +137,14 @@ func (a *Agenda) reconcileChunks(
 	rule := a.follower.Rules().Batch(b)
 	b = rule.Scheduled(b)
 	// A batch whose time has not come costs nothing after its first reconcile.
-	if entry.Round > 0 && rule.Cancel == nil && len(rule.Releases) == 0 && b.DeliverAt.After(time.Now()) {
-		return dispatch.Result{RequeueAt: b.DeliverAt, Scheduled: true}, nil
+	early := entry.Round > 0 && rule.Cancel == nil && len(rule.Releases) == 0
+	if at := b.Begins(); early && at.After(time.Now()) {
+		return dispatch.Result{ScheduledAt: at}, nil
 	}
 	// A held batch still reconciles chunks that reached a provider: their evidence windows
 	// expire regardless.
-	waits := rule.Waits != nil && rule.Cancel == nil && time.Now().Add(a.cfg.Recheck).Before(b.ExpiresAt)
+	held := rule.Waits != nil && rule.Cancel == nil
+	soon := time.Now().Add(a.cfg.Recheck)
 	finished := make([]bool, b.Chunks)
 	var all dispatch.Result
 	for s, err := range a.store.Summaries(ctx, b.User, b.ID, 0) {
@@ -155,21 +159,37 @@ func (a *Agenda) reconcileChunks(
 			continue
 		}
 		finished[n] = s.Summary.Queued == 0
-		if waits && !finished[n] {
+		if held && !finished[n] && soon.Before(b.ScheduleOf(n).ExpiresAt) {
 			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.recentCrash()
-			all.RequeueAt = time.Now().Add(a.cfg.Recheck)
+			all.RequeueAt = soon
 		}
 	}
 	switch {
 	case len(rule.Releases) == 0:
-	case waits: // recipients that have ended may be released after a resume
-		all.RequeueAt = time.Now().Add(a.cfg.Recheck)
+	case held && soon.Before(b.Ends()): // recipients that have ended may be released after a resume
+		all.RequeueAt = soon
 	default:
 		clear(finished)
 	}
 	if finished[0] && a.recentCrash() {
 		a.summaries.Mark(b.User, b.ID) // the sums above it may be stale
 	}
+	for n := 0; early && len(b.Own) > 0 && n < len(finished); n++ {
+		if at := b.ScheduleOf(n).DeliverAt; !finished[n] && at.After(time.Now()) {
+			finished[n] = true // until its time
+			all = all.Or(dispatch.Result{ScheduledAt: at})
+		}
+	}
+	return a.reconcileUnfinished(ctx, b, finished, all)
+}
+
+// reconcileUnfinished reconciles the chunks of a batch that are not finished. all is what is known of the others.
+func (a *Agenda) reconcileUnfinished(
+	ctx context.Context,
+	b *models.Batch,
+	finished []bool,
+	all dispatch.Result,
+) (dispatch.Result, error) {
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)

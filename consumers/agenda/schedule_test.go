@@ -76,3 +76,54 @@ func TestMovedBatchIsDueInTime(t *testing.T) {
 		require.Zero(t, f.announced(t)[models.Bulk])
 	}
 }
+
+// TestBatchIsDueAtEachOfItsTimes: a batch whose recipients have different times is one entry of the agenda, which is
+// due at the next of them. A reconcile announces the chunks whose time has come, and no other.
+func TestBatchIsDueAtEachOfItsTimes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f.acquireShards(t.Context())
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for _, c := range []struct {
+		minutes   []int // until the times of the batch, and of three chunks with times of their own
+		announced int   // chunks
+		next      int   // minutes until the agenda is due again; 0: at the recheck of what was announced
+	}{
+		{[]int{600, 900, 800, 900}, 0, 600},
+		{[]int{900, 800, 600, 600}, 0, 600},
+		{[]int{600, -1, 800, 900}, 1, 0},
+		{[]int{-5, 30, 20, -1}, 2, 20},
+		{[]int{20, 30, -5, 40}, 1, 20},
+		{[]int{-1, -1, -2, -3}, 4, 0},
+	} {
+		at := func(n int) time.Time { return now.Add(time.Duration(n)*time.Minute + 123*time.Millisecond) }
+		id := f.putBatch(t, now, func(b *models.Batch) {
+			b.DeliverAt, b.ExpiresAt = at(c.minutes[0]), now.AddDate(0, 0, 9)
+			for n := 1; n < len(c.minutes); n++ {
+				own := models.Schedule{DeliverAt: at(c.minutes[n]), ExpiresAt: b.ExpiresAt}
+				b.Own = append(b.Own, models.OwnTimes{Schedule: own, From: n})
+				rs := []models.Recipient{{Email: "u@x.test"}}
+				require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(n), Recipients: rs}))
+			}
+			b.Chunks, b.Recipients, b.Sizes = 4, 4, []int{1, 1, 1, 1}
+		})
+		before := f.announced(t)[models.Bulk]
+		entry := models.AgendaEntry{Due: now, Kind: models.LookAtBatch, ID: id, Chunks: 4, Round: 1}
+		require.NoError(t, f.reconcile(t.Context(), entry))
+		require.Equal(t, c.announced, f.announced(t)[models.Bulk]-before, "%v", c)
+		var due []time.Time
+		shard := id.Shard(f.store.Shards())
+		for e, err := range f.store.Agenda(t.Context(), shard, now.Add(time.Second), now.AddDate(0, 0, 9)) {
+			require.NoError(t, err)
+			if e.ID == id {
+				due = append(due, e.Due.UTC())
+			}
+		}
+		require.Len(t, due, 1, "%v", c)
+		if c.next > 0 {
+			require.Equal(t, at(c.next), due[0], "%v", c)
+		} else {
+			require.True(t, due[0].Before(at(150)), "%v", c)
+		}
+	}
+}

@@ -14,7 +14,7 @@ import (
 // Chunk is what a handler has read of one chunk.
 type Chunk struct {
 	ID            models.ID
-	Batch         *models.Batch
+	Batch         *models.Batch // as it is for the recipients of the chunk
 	Lane          models.Lane
 	Size          int
 	Recipients    []models.Recipient // nil unless needed; see LoadRecipients
@@ -79,9 +79,10 @@ func (d *Dispatcher) Load(ctx context.Context, id models.ID) (*Chunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Chunk{ID: id, Batch: b, Lane: b.Lane, Size: b.ChunkSize(id.ChunkNumber())}
+	n := id.ChunkNumber()
+	c := &Chunk{ID: id, Batch: b.OfChunk(n), Lane: b.Lane, Size: b.ChunkSize(n)}
 	if c.Size == 0 {
-		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, id.ChunkNumber())
+		return nil, fmt.Errorf("%w: the batch has no chunk %d", models.ErrNotFound, n)
 	}
 	return c, d.Reload(ctx, c)
 }

@@ -28,21 +28,27 @@ func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
 type Result struct {
 	Announced     bool      // there is mail to send, and messages about it were published
 	PublishFailed bool      // a message was not published
-	RequeueAt     time.Time // when the first wait ends; zero: none
-	Scheduled     bool      // RequeueAt is a time of the batch
+	RequeueAt     time.Time // when the first other wait ends; zero: none
+	ScheduledAt   time.Time // when the first wait for a time of the batch ends; zero: none
 }
 
 // Or returns a result that covers both o and p.
 func (o Result) Or(p Result) Result {
 	o.Announced, o.PublishFailed = o.Announced || p.Announced, o.PublishFailed || p.PublishFailed
-	if o.RequeueAt.IsZero() || !p.RequeueAt.IsZero() && p.RequeueAt.Before(o.RequeueAt) {
-		o.RequeueAt, o.Scheduled = p.RequeueAt, p.Scheduled
-	}
+	o.RequeueAt, o.ScheduledAt = firstOf(o.RequeueAt, p.RequeueAt), firstOf(o.ScheduledAt, p.ScheduledAt)
 	return o
 }
 
-// RequeueAfter returns when to reconcile again; zero: never. check is when to check on
-// messages that were published.
+// firstOf returns the earlier of two times that are not zero.
+func firstOf(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// RequeueAfter returns when to reconcile again for another reason than a time of the batch; zero: never. check is when
+// to check on messages that were published.
 func (o Result) RequeueAfter(check time.Time) time.Time {
 	if o.Announced && (o.RequeueAt.IsZero() || check.Before(o.RequeueAt)) {
 		return check
@@ -84,11 +90,11 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 		st := &steps[i]
 		switch st.Do {
 		case policy.Wait:
-			out = out.Or(Result{
-				RequeueAt: st.Until,
-				Scheduled: st.Scheduled(),
-				Announced: d.evidence.MayEndSoon(c, st, now),
-			})
+			wait := Result{RequeueAt: st.Until, Announced: d.evidence.MayEndSoon(c, st, now)}
+			if st.Scheduled() {
+				wait.RequeueAt, wait.ScheduledAt = time.Time{}, st.Until
+			}
+			out = out.Or(wait)
 		case policy.Call:
 			if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; end.After(now) {
 				out = out.Or(Result{RequeueAt: end})

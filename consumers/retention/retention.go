@@ -166,7 +166,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 				failed = append(failed, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
-			if !r.follower.Rules().Scheduled(b).ExpiresAt.Add(r.cfg.FinalEventWait).Before(now) {
+			if !r.follower.Rules().Scheduled(b).Ends().Add(r.cfg.FinalEventWait).Before(now) {
 				first = models.ID{} // it is unfinished: the next run comes back to it
 				continue
 			}

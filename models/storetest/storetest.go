@@ -169,6 +169,11 @@ func newBatch(user string, at time.Time, chunks int) models.Batch {
 	for range chunks {
 		b.Sizes = append(b.Sizes, 3)
 	}
+	b.Own = []models.OwnTimes{{From: chunks - 1, Schedule: models.Schedule{
+		DeliverAt: at.Add(time.Hour).UTC().Round(0),
+		Window:    &models.SendWindow{From: 9 * 60, To: 17 * 60, Zone: "Asia/Tokyo", Strict: true},
+		ExpiresAt: at.Add(90 * time.Hour).UTC().Round(0),
+	}}}
 	return b
 }
 
