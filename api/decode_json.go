@@ -327,7 +327,8 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
 		}
 		values := name == "vars" || name == "metadata"
-		if name == "email" || name == "name" || values {
+		times := name == intake.SendWindow || intake.IsTimeText(name)
+		if name == "email" || name == "name" || values || times {
 			given[name] = true // others are mistakes, and may be many
 		}
 		switch {
@@ -338,8 +339,11 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 		case value[0] == 'n' && (values || name == "name"): // null counts as absent
 		case values:
 			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
+		case times:
+			d.recipientTime(at, name, value, r)
 		case name != "email" && name != "name":
-			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars and metadata.")
+			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars, metadata, "+
+				"deliver_at, expires_at, time_zone and send_window.")
 		case value[0] != '"':
 			d.Wrong(at, "wrong_type", "%s must be a string.", name)
 		case name == "email":

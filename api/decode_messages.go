@@ -88,8 +88,10 @@ func (d *decoder) readMessage(n int, raw []byte) error {
 		return nil
 	}
 	one := newDecoder(d.messages.begin())
-	d.messages.list = append(d.messages.list, service.Message{Builder: one.Builder, Key: messageKey(raw)})
+	at := len(d.messages.list)
+	d.messages.list = append(d.messages.list, service.Message{Builder: one.Builder})
 	err := one.readJSON(bytes.NewReader(raw))
+	d.messages.list[at].Key = messageKey(raw, one.HasOwnTimes())
 	var e *service.Error
 	if errors.As(err, &e) {
 		for i := range e.Fields {
@@ -101,8 +103,8 @@ func (d *decoder) readMessage(n int, raw []byte) error {
 }
 
 // messageKey returns the same for messages that differ only in their recipients, and in spelling. A message with cc or
-// bcc has no others.
-func messageKey(raw []byte) string {
+// bcc, or with recipients who have times of their own, has no others.
+func messageKey(raw []byte, ownTimes bool) string {
 	members, to := map[string][]byte{}, []byte(nil)
 	eachMember(raw, func(name string, value []byte) {
 		var b bytes.Buffer
@@ -112,7 +114,7 @@ func messageKey(raw []byte) string {
 			members[name] = b.Bytes()
 		}
 	})
-	if members["cc"] != nil || members["bcc"] != nil {
+	if members["cc"] != nil || members["bcc"] != nil || ownTimes {
 		members["to"] = to
 	}
 	return hashMembers(members)

@@ -11,18 +11,24 @@ import (
 // noWindow is a send window that lets mail leave at any time, whatever the defaults of the user are.
 const noWindow = "none"
 
-// jsonWindow decodes a send window.
+// jsonWindow decodes the send window of the batch.
 func (d *decoder) jsonWindow(raw []byte) {
-	const at = "/" + intake.SendWindow
+	if w, ok := d.windowOf("/"+intake.SendWindow, raw); ok {
+		d.SetWindow(w)
+	}
+}
+
+// windowOf decodes a send window at a pointer; nil: mail may leave at any time. It reports mistakes. ok is false if it
+// cannot be read.
+func (d *decoder) windowOf(at string, raw []byte) (w *intake.Window, ok bool) {
 	if string(raw) == `"`+noWindow+`"` {
-		d.SetWindow(nil)
-		return
+		return nil, true
 	}
 	if raw[0] != '{' {
 		d.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}, or %q.", noWindow)
-		return
+		return nil, false
 	}
-	var w intake.Window
+	w = new(intake.Window)
 	into := map[string]any{
 		"from": &w.From, "to": &w.To, "time_zone": &w.Zone, "weekdays": &w.Weekdays, "strict": &w.Strict,
 	}
@@ -42,7 +48,27 @@ func (d *decoder) jsonWindow(raw []byte) {
 			d.Wrong(here, "wrong_type", "weekdays is a list of strings, strict is true or false, and the others are strings.")
 		}
 	})
-	d.SetWindow(&w)
+	return w, true
+}
+
+// recipientTime decodes a time of a recipient.
+func (d *decoder) recipientTime(at, name string, value []byte, r *intake.Recipient) {
+	if value[0] == 'n' { // null counts as absent
+		return
+	}
+	if r.Times == nil {
+		r.Times = new(intake.Times)
+	}
+	switch {
+	case name == intake.SendWindow:
+		if w, ok := d.windowOf(at, value); ok {
+			r.Times.Window, r.Times.AnyTime = w, w == nil
+		}
+	case value[0] != '"':
+		d.Wrong(at, "wrong_type", "%s must be a string.", name)
+	default:
+		r.Times.SetText(name, unquote(value))
+	}
 }
 
 // formWindow decodes a send window in a form.

@@ -181,4 +181,8 @@ func (c *contract) checkTimes() {
 		c.check("PUT", "/v1/users/"+user+"/defaults", js, `{"send_window": "none"}`, 200)
 	}
 	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
+	c.check("POST", "/v1/batches?dry_run=true", js, inTheMorning(c.T), 200)
+	own := c.check("POST", "/v1/batches", js, inTheMorning(c.T), 202)
+	c.check("GET", own.Header.Get("Location"), "", "", 200)
+	c.check("GET", own.Header.Get("Location")+"/logs", "", "", 200)
 }

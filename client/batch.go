@@ -107,6 +107,20 @@ type Recipient struct {
 	Vars map[string]any `json:"vars,omitempty"`
 	// Metadata are up to 50 short values of your own, which come back with the log.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// DeliverAt, TimeZone, SendWindow and ExpiresAt are in place of those of the batch, for this recipient. A batch may
+	// have 1,000 different ones.
+	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
+	TimeZone   string      `json:"time_zone,omitempty"`
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
+}
+
+// OwnTimes tells of the recipients of a batch who have times of their own.
+type OwnTimes struct {
+	Recipients int `json:"recipients"`
+	// First and Last are when the first and the last recipient of the batch, with or without own times, may leave.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
 }
 
 // Accepted is a batch that is stored and will be sent.
@@ -124,6 +138,7 @@ type Accepted struct {
 	Created   time.Time `json:"created_at"`
 	DeliverAt time.Time `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt time.Time `json:"expires_at"`
+	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // nil: no recipient has times of their own
 }
 
 // BatchState says how far a batch is.
@@ -185,6 +200,7 @@ type Batch struct {
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"` // zero: at once
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
+	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // nil: no recipient has times of their own
 }
 
 // Wait says what queued mail waits for.
@@ -275,6 +291,7 @@ type Plan struct {
 	Size      int64     `json:"size"`
 	Lane      Lane      `json:"lane"`
 	ExpiresAt time.Time `json:"expires_at"`
+	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // nil: no recipient has times of their own
 	// Routes are the ways of the mail, by recipients that are treated alike.
 	Routes []Route `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that gets mail has none.
@@ -300,6 +317,8 @@ type Route struct {
 	// Waits says what the mail waits for, if no provider takes it now, and Reason why it would fail at once.
 	Waits  *Wait  `json:"waits,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// LastUntil is when the wait of the last recipient ends, if they wait until different times.
+	LastUntil time.Time `json:"last_until,omitzero"`
 	// Text says all of this to people.
 	Text string `json:"text"`
 }

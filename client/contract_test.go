@@ -219,6 +219,13 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Text:    "t",
 		To: []client.Recipient{
 			{Email: "b@example.com", Name: "B", Vars: map[string]any{"n": 1, "x": "y", "z": true}},
+			{
+				Email:      "e@example.com",
+				DeliverAt:  now,
+				TimeZone:   "UTC",
+				SendWindow: client.AnyTime(),
+				ExpiresAt:  now.Add(time.Hour),
+			},
 		},
 		CC:        []string{"C <c@example.com>"},
 		BCC:       []string{"d@example.com"},

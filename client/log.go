@@ -50,9 +50,15 @@ type Log struct {
 	Subject string `json:"subject"`
 	BatchID string `json:"batch_id,omitempty"`
 	// User is the id of the log's user if that is not the caller.
-	User     string    `json:"user,omitempty"`
-	Created  time.Time `json:"created_at,omitzero"`
-	Timeline []Moment  `json:"timeline,omitempty"`
+	User    string    `json:"user,omitempty"`
+	Created time.Time `json:"created_at,omitzero"`
+	// DeliverAt, SendWindow and ExpiresAt are the times of this recipient. A zero DeliverAt is at once. Lists of logs do
+	// not have the others.
+	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
+	SendWindow *SendWindow `json:"send_window,omitempty"`
+	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
+
+	Timeline []Moment `json:"timeline,omitempty"`
 	// Metadata is that of the recipient.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// MessageID is your id of the message, if you gave it one.

@@ -37,6 +37,7 @@ type Accepted struct {
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
+	OwnTimes   *OwnTimes         `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
 // Rejected tells which recipients of a request were left out of the batch.
@@ -103,7 +104,7 @@ func (s *Service) acceptOnce(
 			if !errors.Is(err, models.ErrNotFound) {
 				return Accepted{}, storeError("read batch", err)
 			}
-			if wrong == nil && b.Template != nil {
+			if wrong == nil && (b.Template != nil || in.HasOwnTimes()) {
 				wrong = errAttemptAbandoned()
 			}
 		}
@@ -221,8 +222,8 @@ func (s *Service) useTemplate(ctx context.Context, who Caller, in *intake.Builde
 }
 
 // errAttemptAbandoned is the answer to a repeat that cannot finish an earlier attempt. What
-// was rendered for that attempt may differ from what would be rendered now, so chunks of both
-// must not become one batch.
+// was rendered for that attempt may differ from what would be rendered now, and so may the recipients
+// who are left out because of their times, so chunks of both must not become one batch.
 func errAttemptAbandoned() error {
 	return Fail(Conflict, "attempt_abandoned",
 		"An earlier attempt of this request was cut off and was removed. Nothing will be sent; repeat the request.").After(1)
@@ -267,6 +268,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
 		ExpiresAt:  b.ExpiresAt,
+		OwnTimes:   ownTimesOf(b),
 	}
 }
 

@@ -50,6 +50,29 @@ type BatchView struct {
 	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
 	Window           *models.SendWindow   `json:"send_window,omitempty"`
 	ExpiresAt        time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
+	OwnTimes         *OwnTimes            `json:"own_times,omitempty"` // nil: all recipients have those of the batch
+}
+
+// OwnTimes tells of the recipients of a batch who have times of their own.
+type OwnTimes struct {
+	Recipients int `json:"recipients"`
+	// First and Last are when the first and the last recipient of the batch, with or without own times, may be handed
+	// over.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// ownTimesOf tells of the recipients of a batch who have times of their own; nil: there are none.
+func ownTimesOf(b *models.Batch) *OwnTimes {
+	if len(b.Own) == 0 {
+		return nil
+	}
+	out := &OwnTimes{}
+	for n := b.OwnFrom(); n < b.Chunks; n++ {
+		out.Recipients += b.ChunkSize(n)
+	}
+	out.First, out.Last = b.Leaves(b.Created())
+	return out
 }
 
 // BatchPage is a page of batches.
@@ -116,6 +139,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		DeliverAt:  b.DeliverAt,
 		Window:     b.Window,
 		ExpiresAt:  b.ExpiresAt,
+		OwnTimes:   ownTimesOf(b),
 		Waits:      rules.Batch(b).Waits,
 	}
 	if b.Rejected > 0 {

@@ -151,6 +151,9 @@ func judgeReschedule(rules *control.Rules, b *models.Batch, c *models.Command) (
 		from = rule.Reschedule.At
 	}
 	switch {
+	case b.OwnFrom() == 0:
+		return false, Fail(Conflict, "own_times",
+			"All recipients of the batch have times of their own, which cannot be changed.")
 	case now.Schedule().Equal(*c.Schedule):
 		return false, nil
 	case !now.Schedule().Equal(b.Schedule()):

@@ -23,6 +23,7 @@ type DryRun struct {
 	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
 	Lane       models.Lane `json:"lane"`
 	ExpiresAt  time.Time   `json:"expires_at"`
+	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 	Routes     []Route     `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
@@ -43,10 +44,11 @@ type Cost struct {
 // Route is the way of recipients who are treated alike.
 type Route struct {
 	Recipients int             `json:"recipients"`
-	Providers  []RouteProvider `json:"providers"`        // that the batch may use, in order of preference
-	Waits      *models.Wait    `json:"waits,omitempty"`  // what the mail waits for, if none takes it now
-	Reason     models.Reason   `json:"reason,omitempty"` // why it would fail at once
-	Text       string          `json:"text"`             // all of this, for people
+	Providers  []RouteProvider `json:"providers"`           // that the batch may use, in order of preference
+	Waits      *models.Wait    `json:"waits,omitempty"`     // what the mail waits for, if none takes it now
+	LastUntil  time.Time       `json:"last_until,omitzero"` // end of the last wait, if they end at different times
+	Reason     models.Reason   `json:"reason,omitempty"`    // why it would fail at once
+	Text       string          `json:"text"`                // all of this, for people
 	alike      string          // the same for routes that are alike
 }
 
@@ -93,6 +95,7 @@ func (s *Service) plan(
 		Size:       b.Content.Size(),
 		Lane:       b.Lane,
 		ExpiresAt:  b.ExpiresAt,
+		OwnTimes:   ownTimesOf(&b),
 	}
 	if in.Permissive() {
 		out.Rejected = &Rejected{Count: b.Rejected}
@@ -100,7 +103,7 @@ func (s *Service) plan(
 			return DryRun{}, err
 		}
 	}
-	err = in.Chunks(func(_ int, recipients []models.Recipient) error {
+	err = in.Chunks(func(n int, recipients []models.Recipient) error {
 		found, err := s.suppressedIn(ctx, &b, recipients)
 		if err != nil {
 			return err
@@ -113,7 +116,7 @@ func (s *Service) plan(
 			out.add(Route{Recipients: e.Recipients.Len(), Providers: []RouteProvider{}, Reason: e.Reason,
 				Text: "failing: " + e.Detail, alike: e.Detail})
 		}
-		for _, st := range w.plan(&b, models.Resolve(len(recipients), ended, nil), recipients) {
+		for _, st := range w.plan(b.OfChunk(n), models.Resolve(len(recipients), ended, nil), recipients) {
 			out.add(s.route(w, &b, &st))
 		}
 		return nil
@@ -126,11 +129,23 @@ func (s *Service) plan(
 func (d *DryRun) add(r Route) {
 	for i := range d.Routes {
 		if d.Routes[i].alike == r.alike {
-			d.Routes[i].Recipients += r.Recipients
+			d.Routes[i].merge(&r)
 			return
 		}
 	}
 	d.Routes = append(d.Routes, r)
+}
+
+// merge adds the recipients of a route that is alike.
+func (r *Route) merge(o *Route) {
+	r.Recipients += o.Recipients
+	if r.Waits == nil || o.Waits.Until.Equal(r.Waits.Until) && r.LastUntil.IsZero() {
+		return
+	}
+	r.LastUntil = models.LaterOf(models.LaterOf(r.Waits.Until, r.LastUntil), o.Waits.Until)
+	if o.Waits.Until.Before(r.Waits.Until) {
+		r.Waits = o.Waits
+	}
 }
 
 // route returns the route of the recipients of a step.

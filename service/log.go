@@ -29,15 +29,16 @@ type LogView struct {
 	Attempts    int             `json:"attempts"`
 	Unconfirmed bool            `json:"unconfirmed,omitempty"`
 	MayDouble   bool            `json:"possible_duplicate,omitempty"`
-	Copies      int             `json:"copies"`          // known deliveries
-	Waits       *models.Wait    `json:"waits,omitempty"` // what it waits for; nil if it has ended
+	Copies      int             `json:"copies"`              // known deliveries
+	DeliverAt   time.Time       `json:"deliver_at,omitzero"` // zero: at once
+	Waits       *models.Wait    `json:"waits,omitempty"`     // what it waits for; nil if it has ended
 
 	Metadata  map[string]string `json:"metadata,omitempty"`   // of the recipient
 	MessageID string            `json:"message_id,omitempty"` // the sender's own, if it gave one
 }
 
-// viewLog returns a log of a batch as it is shown, from the recipients of its chunk. wait is what it
-// waits for, or nil.
+// viewLog returns a log of a batch, with the times of its chunk, as it is shown, from the recipients of the chunk. wait
+// is what it waits for, or nil.
 func viewLog(b *models.Batch, id models.ID, rs []models.Recipient, v *models.View, wait *models.Wait) LogView {
 	n := id.Recipient()
 	r, st := &rs[n-1], v.Status(n)
@@ -57,6 +58,7 @@ func viewLog(b *models.Batch, id models.ID, rs []models.Recipient, v *models.Vie
 		Unconfirmed: st.Reason == models.Unconfirmed,
 		MayDouble:   st.MayDouble,
 		Copies:      st.Copies,
+		DeliverAt:   b.DeliverAt,
 		Waits:       wait,
 		Metadata:    r.Metadata,
 		MessageID:   r.ClientID,
@@ -167,6 +169,7 @@ func (s *Service) matching(
 	if err != nil {
 		return nil, err
 	}
+	b = w.rules.Scheduled(b.OfChunk(chunk.ChunkNumber()))
 	var logs []LogView
 	var waits []*models.Wait
 	for r := 1; r <= len(recipients); r++ {
@@ -180,35 +183,18 @@ func (s *Service) matching(
 	return logs, nil
 }
 
-// chunk reads a chunk of a batch. The recipients are blank if their retention time is
-// over.
-func (s *Service) chunk(
-	ctx context.Context,
-	b *models.Batch,
-	id models.ID,
-) ([]models.Recipient, *models.View, []models.Fact, error) {
-	recipients, err := s.store.Recipients(ctx, id)
-	if errors.Is(err, models.ErrNotFound) && b.Redacted {
-		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	entries, facts, err := s.store.Record(ctx, id)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
-}
-
 // LogStory is everything that is known of one recipient.
 type LogStory struct {
 	LogView
-	BatchID   models.ID       `json:"batch_id"`
-	User      string          `json:"user,omitempty"` // the owner, if it is not the caller
-	CreatedAt time.Time       `json:"created_at"`
-	Timeline  []models.Moment `json:"timeline"`
-	LeftOut   []LeftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
+	BatchID   models.ID `json:"batch_id"`
+	User      string    `json:"user,omitempty"` // the owner, if it is not the caller
+	CreatedAt time.Time `json:"created_at"`
+
+	Window    *models.SendWindow `json:"send_window,omitempty"` // nil: it may be sent at any time
+	ExpiresAt time.Time          `json:"expires_at"`
+
+	Timeline []models.Moment `json:"timeline"`
+	LeftOut  []LeftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
 }
 
 // LeftOut is what a provider could not carry of a message.
@@ -260,6 +246,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if err != nil {
 		return nil, err
 	}
+	b = w.rules.Scheduled(b.OfChunk(log.ChunkNumber()))
 	out := &Stories{batch: b, recipients: recipients, view: view, waits: w.logs(b, view, recipients), facts: facts}
 	if b.User != who.User {
 		out.user = b.User
@@ -287,6 +274,8 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		BatchID:   c.batch.ID,
 		User:      c.user,
 		CreatedAt: c.batch.Created(),
+		Window:    c.batch.Window,
+		ExpiresAt: c.batch.ExpiresAt,
 		Timeline:  c.view.Timeline(log, c.facts),
 	}
 	story.LeftOut = slices.Clone(c.refused)

@@ -156,23 +156,45 @@ func (s *Service) eachChunk(
 	return g.Wait()
 }
 
+// chunk reads a chunk of a batch. The recipients are blank if their retention time is
+// over.
+func (s *Service) chunk(
+	ctx context.Context,
+	b *models.Batch,
+	id models.ID,
+) ([]models.Recipient, *models.View, []models.Fact, error) {
+	recipients, err := s.store.Recipients(ctx, id)
+	if errors.Is(err, models.ErrNotFound) && b.Redacted {
+		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	entries, facts, err := s.store.Record(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
+}
+
 // unfinished counts recipients that have not ended.
 type unfinished struct {
 	inFlight int // of calls that may be running
 	unsent   int // of no call, or of calls that no provider accepted; cancelled ones count
 }
 
-// countUnfinished counts the recipients in flight, and the unsent ones if unsent is set. If
-// log is set, it counts only those of its chunk. It reads the ledger of every chunk,
-// because a summary without queued logs may be older than a release.
+// countUnfinished counts the recipients that a command reaches that are in flight, and those that are unsent if it
+// changed whether they are sent. It reads the ledger of every chunk, because a summary without queued logs may be older
+// than a release.
 func (s *Service) countUnfinished(
-	ctx context.Context,
-	b *models.Batch,
-	log models.ID,
-	unsent bool,
+	ctx context.Context, b *models.Batch, done *BatchControlResult,
 ) (unfinished, error) {
+	unsent := done.Changed && !sendsAgain(done.Command)
 	flying, waiting := make([]int, b.Chunks), make([]int, b.Chunks)
-	err := s.eachChunk(ctx, b, log, func(ctx context.Context, n int) error {
+	err := s.eachChunk(ctx, b, done.LogID, func(ctx context.Context, n int) error {
+		if done.Command == models.RescheduleBatch && n >= b.OwnFrom() {
+			return nil // its times stay
+		}
 		entries, err := s.store.Ledger(ctx, b.ID.Chunk(n)) // usually enough: most chunks have no running call
 		if err != nil {
 			return err

@@ -255,12 +255,26 @@ func (s *Service) batchWait(ctx context.Context, b *models.Batch, queued int) (*
 		return nil, err
 	}
 	var first *models.Wait
-	for _, wait := range w.logs(b, models.Resolve(b.ChunkSize(queued), entries, facts), recipients) {
+	for _, wait := range w.logs(b.OfChunk(queued), models.Resolve(b.ChunkSize(queued), entries, facts), recipients) {
 		if wait != nil && (first == nil || wait.Before(first)) {
 			first = wait
 		}
 	}
+	if first != nil && first.Code == models.WaitSchedule && len(b.Own) > 0 {
+		first.Text = "scheduled by the sender, for some recipients at times of their own"
+		first.Until = nextTime(rule.Scheduled(b), w.now, first.Until)
+	}
 	return first, nil
+}
+
+// nextTime returns the first time after now at which recipients of a batch may be handed over, until at the latest.
+func nextTime(b *models.Batch, now, until time.Time) time.Time {
+	for _, s := range b.Schedules() {
+		if at := s.MayLeave(now, false); at.After(now) {
+			until = models.EarlierOf(until, at)
+		}
+	}
+	return until
 }
 
 // Warnings in the results of commands.
@@ -323,7 +337,7 @@ func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
 // a warning.
 func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
 	byState := !sendsAgain(out.Command)
-	n, err := s.countUnfinished(ctx, b, out.LogID, byState && out.Changed)
+	n, err := s.countUnfinished(ctx, b, out)
 	if err != nil {
 		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
 		out.warn(uncountedWarning)

@@ -70,6 +70,7 @@ type Builder struct {
 
 	window   *Window // nil: the request has none
 	defaults models.SendDefaults
+	own      ownTimes
 
 	texts map[string]string
 	options
@@ -219,6 +220,7 @@ type Recipient struct {
 	JSON        []string // names of variables whose value is JSON that is not a string
 	Metadata    map[string]string
 	ClientID    string // of the message
+	Times       *Times // nil: those of the batch
 	Pointer     string // JSON pointer of the address, relative to the recipient
 	Flawed      bool   // the caller has reported mistakes in it
 }
@@ -261,11 +263,15 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Metadata != nil {
 		b.checkMetadata(here+"/metadata", r.Metadata)
 	}
+	times := 0
+	if r.Times != nil {
+		times = b.addTimes(here, r.Times)
+	}
 	if r.Flawed || b.Found() > before {
 		return b.checkRejected()
 	}
 	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata, ClientID: r.ClientID}
-	return spoolError(b.spool.add(place{index: at, row: b.row, json: r.JSON}, &to))
+	return spoolError(b.spool.add(place{index: at, row: b.row, json: r.JSON, times: times}, &to))
 }
 
 // checkVars reports mistakes in the variables of a recipient, in the order of their
@@ -304,27 +310,33 @@ func (b *Builder) Each(f func(index int, r models.Recipient) error) error {
 	return b.each(f)
 }
 
-// Chunks calls f for each chunk of the checked batch, in order. n counts from 0.
+// Chunks calls f for each chunk of the checked batch. n counts from 0. The chunks of recipients with the same times
+// come in order.
 func (b *Builder) Chunks(f func(n int, recipients []models.Recipient) error) error {
-	sizes := b.spool.cut().sizes
-	if len(sizes) == 0 {
-		return nil
+	runs := b.spool.cut().runs
+	type collected struct {
+		sizes      []int // of this chunk and the next ones
+		number     int   // of this chunk
+		recipients []models.Recipient
 	}
-	n := 0
-	chunk := make([]models.Recipient, 0, sizes[0])
-	return b.each(func(_ int, r models.Recipient) error {
-		chunk = append(chunk, r)
-		if len(chunk) < sizes[n] {
+	open := make([]collected, len(runs))
+	first := 0
+	for i := range runs {
+		open[i] = collected{sizes: runs[i].sizes, number: first}
+		first += len(runs[i].sizes)
+	}
+	return spoolError(b.spool.each(b.paced(func(at place, r models.Recipient) error {
+		c := &open[at.times]
+		if c.recipients == nil {
+			c.recipients = make([]models.Recipient, 0, c.sizes[0])
+		}
+		if c.recipients = append(c.recipients, r); len(c.recipients) < c.sizes[0] {
 			return nil
 		}
-		if err := f(n, chunk); err != nil {
-			return err
-		}
-		if n++; n < len(sizes) {
-			chunk = make([]models.Recipient, 0, sizes[n])
-		}
-		return nil
-	})
+		chunk, n := c.recipients, c.number
+		c.recipients, c.sizes, c.number = nil, c.sizes[1:], n+1
+		return f(n, chunk)
+	})))
 }
 
 // each calls f for each recipient of the spool until the context ends.

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -51,7 +52,7 @@ func (b *Builder) count(batch *models.Batch) {
 	batch.Recipients = cut.count
 	batch.Duplicates = b.spool.all.count - cut.count + b.merged
 	batch.Rejected = b.Rejected()
-	batch.Chunks = len(cut.sizes)
+	batch.Chunks = len(cut.sizes())
 	batch.Sizes = b.spool.irregular()
 }
 
@@ -78,7 +79,11 @@ func (b *Builder) batch() models.Batch {
 	batch.Lane = b.lane(batch.Recipients + len(b.copies))
 	b.setUnsubscribe(&batch)
 	batch.OnUnknown = b.onUnknown()
+	before := b.Found()
 	b.setSchedule(&batch)
+	if b.Found() == before && !b.Permissive() && b.resolveTimes(time.Now()) { // SetTimes does the rest
+		b.reportTimes()
+	}
 	batch.Groups = models.GroupsOf(&batch)
 	return batch
 }

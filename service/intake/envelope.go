@@ -43,6 +43,11 @@ func (b *Builder) checkCopies() {
 	if b.index > 1 {
 		b.Wrong("/"+string(b.copies[0].role), "conflict", "A message with cc or bcc has exactly one recipient in to.")
 	}
+	for i := range b.own.list {
+		o := &b.own.list[i]
+		b.Wrong("/to/"+strconv.Itoa(o.first)+"/"+o.names()[0], "conflict",
+			"All addresses of a message with cc or bcc have the times of the batch.")
+	}
 	if b.AllowDuplicates {
 		b.Wrong("/"+AllowDuplicates, "conflict", "A message with cc or bcc goes to each address once.")
 	}

@@ -221,14 +221,17 @@ func onClock(local time.Time, zone *time.Location) time.Time {
 	return jump.UTC()
 }
 
-// SetTimes checks the times of a batch that was first requested at a time, and sets the expiry
-// if the request has none. All retries of a request get the same times.
+// SetTimes checks the times of a batch that was first requested at a time, and sets the expiry if the request has none,
+// and the times of recipients who have their own. All retries of a request get the same times.
 func (b *Builder) SetTimes(batch *models.Batch, requested time.Time) error {
 	if !b.set[ExpiresAt] {
 		first := models.LaterOf(requested, batch.DeliverAt)
 		batch.ExpiresAt = first.Add(b.cfg.ExpireAfter).UTC().Truncate(time.Millisecond)
 	}
 	b.checkTimes(batch, requested, requested)
+	if err := b.setOwnTimes(batch, requested); err != nil {
+		return err
+	}
 	return b.Err()
 }
 

@@ -78,23 +78,55 @@ type varSet struct {
 	distinct int // without repeated addresses
 }
 
-// cut divides recipients into chunks.
+// cut divides recipients into chunks. The recipients of a chunk have the same times.
 type cut struct {
 	count int   // recipients
-	sizes []int // recipients of each chunk
-	bytes int   // of the last chunk
+	runs  []run // by the number of their times
+	open  int   // bytes of the chunks that are not complete
 	whole bool  // all are in one chunk, whatever their size
 }
 
-func (c *cut) add(size int) {
-	n := len(c.sizes)
-	if n == 0 || !c.whole && (c.sizes[n-1] == models.MaxChunkRecipients || c.bytes+size > models.MaxChunkBytes) {
-		c.sizes = append(c.sizes, 0)
-		c.bytes = 0
+// run is the chunks of the recipients with the same times.
+type run struct {
+	sizes    []int // recipients of each chunk
+	bytes    int   // of the last chunk
+	complete bool  // the last chunk gets no more recipients
+}
+
+// maxOpen is the number of bytes of chunks that are collected at the same time.
+const maxOpen = 16 * models.MaxChunkBytes
+
+// add adds a recipient with times that have a number.
+func (c *cut) add(times, size int) {
+	for len(c.runs) <= times {
+		c.runs = append(c.runs, run{complete: true})
 	}
-	c.sizes[len(c.sizes)-1]++
-	c.bytes += size
+	r := &c.runs[times]
+	if n := len(r.sizes) - 1; !r.complete && !c.whole &&
+		(r.sizes[n] == models.MaxChunkRecipients || r.bytes+size > models.MaxChunkBytes) {
+		r.complete = true
+		c.open -= r.bytes
+	}
+	if r.complete {
+		r.sizes, r.bytes, r.complete = append(r.sizes, 0), 0, false
+	}
+	r.sizes[len(r.sizes)-1]++
+	r.bytes += size
 	c.count++
+	if c.open += size; c.open > maxOpen && !c.whole {
+		for i := range c.runs {
+			c.runs[i].complete = true
+		}
+		c.open = 0
+	}
+}
+
+// sizes returns the number of recipients of each chunk.
+func (c *cut) sizes() (out []int) {
+	for i := range c.runs {
+		out = append(out, c.runs[i].sizes...)
+	}
+	return out
 }
 
 // cut returns the division of the recipients that are kept.
@@ -144,6 +176,7 @@ const (
 	repeatFlag = 1 // the address was added before
 	jsonFlag   = 2 // names of variables whose value is JSON come before the recipient
 	rowFlag    = 4 // the line of the recipient's file comes before that
+	timesFlag  = 8 // the number of its times comes before that
 )
 
 // place tells where a recipient is in the request.
@@ -151,14 +184,15 @@ type place struct {
 	index int
 	row   int      // line of its file, from 1; 0: it is in none
 	json  []string // names of variables whose value is JSON
+	times int      // number of its times; 0: those of the batch
 }
 
 // add appends a recipient.
 func (s *spool) add(at place, r *models.Recipient) error {
 	again := s.repeat(r.Email)
-	s.all.add(r.Size())
+	s.all.add(at.times, r.Size())
 	if !again {
-		s.distinct.add(r.Size())
+		s.distinct.add(at.times, r.Size())
 	}
 	s.written++
 	s.countVars(r, again)
@@ -173,7 +207,13 @@ func (s *spool) add(at place, r *models.Recipient) error {
 	if at.row > 0 {
 		flag |= rowFlag
 	}
+	if at.times > 0 {
+		flag |= timesFlag
+	}
 	head := binary.AppendUvarint([]byte{flag}, uint64(at.index)) //nolint:gosec // an index is not negative
+	if at.times > 0 {
+		head = binary.AppendUvarint(head, uint64(at.times))
+	}
 	if at.row > 0 {
 		head = binary.AppendUvarint(head, uint64(at.row))
 	}
@@ -248,6 +288,10 @@ func (s *spool) each(f func(at place, r models.Recipient) error) error {
 		index, k := binary.Uvarint(rec[1:])
 		rest := rec[1+k:]
 		at := place{index: int(index)} //nolint:gosec // add wrote it
+		if rec[0]&timesFlag != 0 {
+			times, k := binary.Uvarint(rest)
+			at.times, rest = int(times), rest[k:] //nolint:gosec // add wrote it
+		}
 		if rec[0]&rowFlag != 0 {
 			row, k := binary.Uvarint(rest)
 			at.row, rest = int(row), rest[k:] //nolint:gosec // add wrote it
@@ -270,7 +314,7 @@ func (s *spool) each(f func(at place, r models.Recipient) error) error {
 
 // irregular returns the sizes of the chunks, or nil if all chunks but the last are full.
 func (s *spool) irregular() []int {
-	sizes := s.cut().sizes
+	sizes := s.cut().sizes()
 	for i, n := range sizes {
 		if i < len(sizes)-1 && n != models.MaxChunkRecipients {
 			return sizes

@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// MapColumn says what a column of the files of recipients is that are added later, by its heading: email, name, the
-// name of a variable, or "" if the column is to be left out. It reports mistakes.
+// MapColumn says what a column of the files of recipients is that are added later, by its heading: email, name,
+// deliver_at, time_zone, the name of a variable, or "" if the column is to be left out. It reports mistakes.
 func (b *Builder) MapColumn(heading, name string) {
 	at := "/columns" + problem.Pointer(heading)
 	_, again := b.mapping[heading]
@@ -35,6 +35,20 @@ func (b *Builder) MapColumn(heading, name string) {
 	b.mapping[heading] = name
 }
 
+// timesOf returns the times in the columns deliver_at and time_zone of a file, which are no variables; nil: none.
+func timesOf(columns map[string]string) (t *Times) {
+	for _, name := range []string{DeliverAt, TimeZone} {
+		if columns[name] != "" {
+			if t == nil {
+				t = new(Times)
+			}
+			t.SetText(name, columns[name])
+		}
+		delete(columns, name)
+	}
+	return t
+}
+
 // AddTable adds the recipients of a CSV file. It reports mistakes in it. Errors: those of in and of Add; a *table.Error
 // if the rest of the file cannot be read, which the caller reports.
 func (b *Builder) AddTable(in io.Reader) error {
@@ -51,7 +65,7 @@ func (b *Builder) AddTable(in io.Reader) error {
 		var row table.Row
 		row, err = t.Next()
 		b.SetRow(row.Line)
-		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars}
+		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: timesOf(row.Vars)}
 		var mistake *table.Error
 		if errors.As(err, &mistake) && mistake.Line > 0 {
 			b.Wrong("/to/"+strconv.Itoa(b.index), "invalid_text", "%s", mistake.Text)

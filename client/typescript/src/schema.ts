@@ -71,8 +71,8 @@ export interface paths {
          * Change the times of a batch
          * @description Changes the times that the request names, of a batch that has not begun: until two seconds before its mail may leave for
          *     the first time. After the answer nothing leaves before the new time. A batch whose `deliver_at` is moved, but not its
-         *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once. Needs
-         *     the scope `send`, or `operate` for the batches of other users.
+         *     `expires_at`, expires as long after it as before. A `deliver_at` of now, or up to an hour ago, sends it at once.
+         *     Recipients who have times of their own keep them. Needs the scope `send`, or `operate` for the batches of other users.
          */
         patch: operations["rescheduleBatch"];
         trace?: never;
@@ -2180,6 +2180,15 @@ export interface components {
                 [key: string]: string | number | boolean | unknown[] | Record<string, never>;
             } | null;
             metadata?: components["schemas"]["NewMetadata"];
+            /**
+             * @description In place of the `deliver_at` of the batch, and so are the next three: the recipient has the times of a batch that
+             *     names these fields. A batch may have 1,000 different ones. Not with `cc` and `bcc`.
+             */
+            deliver_at?: string | null;
+            /** @description Also of a `deliver_at` and a `send_window` of the batch that name no zone. */
+            time_zone?: string | null;
+            send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
+            expires_at?: string | null;
         };
         NewAttachment: {
             /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
@@ -2225,6 +2234,7 @@ export interface components {
             lane: components["schemas"]["Lane"];
             /** Format: date-time */
             expires_at: string;
+            own_times?: components["schemas"]["OwnTimes"];
             /** @description The least time that the rates of the providers allow. Absent if a provider that gets mail has no rate, or if nothing is sent now. */
             seconds?: number;
             /** @description What the batch costs if each message is sent once. Absent if no prices are configured. */
@@ -2244,6 +2254,11 @@ export interface components {
             routes: {
                 recipients: number;
                 waits?: components["schemas"]["Wait"];
+                /**
+                 * Format: date-time
+                 * @description When the wait of the last recipient ends, if they wait until different times. `until` of `waits` is when the first one ends.
+                 */
+                last_until?: string;
                 /** @description Why the mail would fail at once. Stable. */
                 reason?: string;
                 /** @description All of this, for people. */
@@ -2393,13 +2408,14 @@ export interface components {
              * @description Mailboxes, separated by commas; or a part with a file name, which is read while it arrives. `.csv` (`text/csv`): a
              *     table in UTF-8 or, with a byte order mark, in UTF-16, between commas, semicolons or tabs. Its first row names the
              *     columns. One is the address (`email`, `E-Mail`, `Email Address`, …), one may be the name (`name`, or first and
-             *     last names), and the others are variables: `First order` is `{{First_order}}`. `.ndjson`
+             *     last names), `deliver_at` and `time_zone` are those of the recipient, and the others are variables: `First order`
+             *     is `{{First_order}}`. `.ndjson`
              *     (`application/x-ndjson`): a recipient in each line, as in the list `to` of JSON. The field may be repeated.
              */
             to?: string;
             /**
              * @description What columns of the tables that come after it are: a JSON object with a heading as it is in the file, and
-             *     `email`, `name`, the name of a variable, or an empty string to leave the column out. Other columns are what their
+             *     `email`, `name`, `deliver_at`, `time_zone`, the name of a variable, or an empty string to leave the column out. Other columns are what their
              *     headings say.
              * @example {"Work mail": "email", "Town": "city", "Internal note": ""}
              */
@@ -3043,7 +3059,7 @@ export interface components {
             }[];
         };
         /**
-         * @description `scheduled`: its `deliver_at` has not come. `queued`: no recipient was handed over to a provider yet. `sending`: some logs are not final. `done`: all logs are
+         * @description `scheduled`: its `deliver_at` has not come, and neither has that of a recipient. `queued`: no recipient was handed over to a provider yet. `sending`: some logs are not final. `done`: all logs are
          *     final. `damaged`: the stored batch cannot be read; it appears only in lists, without `lane`, `on_unknown` and
          *     `expires_at`, and with the counts so far.
          * @enum {string}
@@ -3277,6 +3293,22 @@ export interface components {
              * @description After this time nothing is handed over to a provider.
              */
             expires_at: string;
+            own_times?: components["schemas"]["OwnTimes"];
+        };
+        /** @description Of a batch with recipients who have times of their own. */
+        OwnTimes: {
+            /** @description Recipients with times of their own. */
+            recipients: number;
+            /**
+             * Format: date-time
+             * @description When the first recipient of the batch, with or without own times, may leave.
+             */
+            first: string;
+            /**
+             * Format: date-time
+             * @description When the last one may leave.
+             */
+            last: string;
         };
         Address: {
             email: string;
@@ -3339,6 +3371,7 @@ export interface components {
             send_window?: components["schemas"]["SendWindow"];
             /** Format: date-time */
             expires_at?: string;
+            own_times?: components["schemas"]["OwnTimes"];
         };
         NewSendWindow: {
             /** @description Like `09:00`. */
@@ -3461,6 +3494,11 @@ export interface components {
             possible_duplicate?: boolean;
             /** @description Known deliveries. */
             copies: number;
+            /**
+             * Format: date-time
+             * @description When the mail to this recipient is sent. Absent: at once.
+             */
+            deliver_at?: string;
             waits?: components["schemas"]["Wait"];
             metadata?: components["schemas"]["Metadata"];
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
@@ -3509,6 +3547,9 @@ export interface components {
             user?: string;
             /** Format: date-time */
             created_at: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
             timeline: components["schemas"]["Moment"][];
             /** @description What providers that were tried could not carry of the message, and which providers could not carry it at all. */
             left_out?: {

@@ -506,6 +506,16 @@ class Rejection(TypedDict, closed=True):
     detail: str
 
 
+class OwnTimes(TypedDict, closed=True):
+    """
+    Of a batch with recipients who have times of their own.
+    """
+
+    recipients: int
+    first: str
+    last: str
+
+
 class Address(TypedDict, closed=True):
     email: str
     name: NotRequired[str]
@@ -741,6 +751,10 @@ class Recipient1(TypedDict, closed=True):
     name: NotRequired[str | None]
     vars: NotRequired[dict[str, Any] | None]
     metadata: NotRequired[NewMetadata]
+    deliver_at: NotRequired[str | None]
+    time_zone: NotRequired[str | None]
+    send_window: NotRequired[NewSendWindow | Literal['none'] | None]
+    expires_at: NotRequired[str | None]
 
 
 Recipient: TypeAlias = Mailbox | Recipient1
@@ -757,6 +771,7 @@ class Provider(TypedDict, closed=True):
 class Route(TypedDict, closed=True):
     recipients: int
     waits: NotRequired[Wait]
+    last_until: NotRequired[str]
     reason: NotRequired[str]
     text: str
     providers: list[Provider]
@@ -1008,6 +1023,7 @@ class Accepted(TypedDict, closed=True):
     created_at: str
     deliver_at: NotRequired[str]
     expires_at: str
+    own_times: NotRequired[OwnTimes]
 
 
 class Counts(CountFields):
@@ -1031,6 +1047,7 @@ class LogFields(TypedDict):
     unconfirmed: NotRequired[bool]
     possible_duplicate: NotRequired[bool]
     copies: int
+    deliver_at: NotRequired[str]
     waits: NotRequired[Wait]
     metadata: NotRequired[Metadata]
     message_id: NotRequired[str]
@@ -1040,6 +1057,8 @@ class Log(LogFields):
     batch_id: BatchId
     user: NotRequired[str]
     created_at: str
+    send_window: NotRequired[SendWindow]
+    expires_at: NotRequired[str]
     timeline: list[Moment]
     left_out: NotRequired[list[LeftOutItem]]
 
@@ -1130,6 +1149,7 @@ class DryRun(TypedDict, closed=True):
     size: int
     lane: Lane
     expires_at: str
+    own_times: NotRequired[OwnTimes]
     seconds: NotRequired[float]
     cost: NotRequired[Cost]
     routes: list[Route]
@@ -1203,6 +1223,7 @@ Batch = TypedDict(
         'deliver_at': NotRequired[str],
         'send_window': NotRequired[SendWindow],
         'expires_at': NotRequired[str],
+        'own_times': NotRequired[OwnTimes],
     },
     closed=True,
 )
