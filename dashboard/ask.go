@@ -99,7 +99,7 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Counts.Queued > 0:
 		out = append(out, actionLink{"stop", "Stop"})
 	}
-	if b.State == models.BatchScheduled {
+	if b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients) {
 		out = append(out, actionLink{"reschedule", "Change time"})
 	}
 	if b.Counts.Queued > 0 {

@@ -223,7 +223,7 @@ const exportPage = 500
 // exportColumns are the columns of an export before those of the metadata.
 var exportColumns = []string{
 	"id", "email", "role", "name", "state", "reason", "reason_text", "detail", "providers_tried", "delivered_by", "attempts",
-	"copies", "tags", "category",
+	"copies", "deliver_at", "tags", "category",
 }
 
 // maxColumns is the number of keys of metadata that have a column of their own.
@@ -252,10 +252,14 @@ func exportRow(b *service.BatchView, l *service.LogView, columns []string) []str
 			delivered = a.Provider
 		}
 	}
+	at := ""
+	if !l.DeliverAt.IsZero() {
+		at = l.DeliverAt.Format(time.RFC3339)
+	}
 	row := []string{
 		l.ID.String(), l.Email, string(l.Role), l.Name, string(l.State), string(l.Reason), l.ReasonText, l.Detail,
 		strings.Join(l.Route, " "), delivered, strconv.Itoa(l.Attempts), strconv.Itoa(l.Copies),
-		strings.Join(b.Tags, " "), b.Category,
+		at, strings.Join(b.Tags, " "), b.Category,
 	}
 	metadata := maps.Clone(b.Metadata)
 	if metadata == nil {
@@ -316,13 +320,17 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor
 		typed = &timesForm{DeliverAt: b.DeliverAt.In(zone).Format("2006-01-02T15:04:05"), TimeZone: zone.String()}
 	}
 	typed.Window = b.Window
+	who := messages(b.Counts.Queued) + " " + plural(b.Counts.Queued, "is", "are")
+	if own := b.OwnTimes; own != nil {
+		who = "All but " + messages(int64(own.Recipients)) + " to recipients with times of their own, which stay, are"
+	}
 	return d.ask(w, r, v, "batches", &askView{
 		Title: "Change the time of this batch?",
 		Do:    "Change time",
 		Back:  "/batches/" + b.ID.String(),
 		Times: typed,
 		Text: []string{
-			messages(b.Counts.Queued) + " " + plural(b.Counts.Queued, "is", "are") + " to be sent at " +
+			who + " to be sent at " +
 				b.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC") + ". Nothing is sent before the new time.",
 			"What is left expires as long after the new time as it would have after the old one.",
 		},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // TestBrowserChangeTime changes the time of a scheduled batch in the dialog of its page, and looks at it.
@@ -25,5 +26,21 @@ func TestBrowserChangeTime(t *testing.T) {
 	b.answer()
 	b.sees("The time is changed.")
 	b.lookAround("times", "/batches/"+id.String()+"/reschedule")
+	require.Empty(t, b.complaints())
+}
+
+// TestBrowserOwnTimes looks at the pages of a batch and of a recipient with a time of its own, which say when it leaves.
+func TestBrowserOwnTimes(t *testing.T) {
+	f := newRig(t, nil)
+	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
+	own := intake.Times{Texts: map[string]string{intake.DeliverAt: at.AddDate(0, 0, 1).Format(time.RFC3339)}}
+	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
+		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com", Times: &own})
+	b := f.logIn(f.url)
+	b.open("/batches/" + id.String())
+	b.sees("1 of the recipients")
+	b.open("/logs/" + id.Chunk(1).Log(1).String())
+	b.sees("Sent at")
+	b.lookAround("own-times", "/logs/"+id.Chunk(1).Log(1).String())
 	require.Empty(t, b.complaints())
 }

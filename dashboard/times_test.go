@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // TestChangeTime: the page of a scheduled batch has a form for its time, which says what will happen and what is wrong;
@@ -90,4 +91,40 @@ func TestDefaultTimes(t *testing.T) {
 	require.Contains(t, b.get("/operations/audit").text, "set the time zone and the hours of a user")
 	require.Contains(t, b.post("/settings/times", nil).text, `placeholder="any time; or 09:00"`)
 	require.NotContains(t, b.get("/settings").text, "monday, friday")
+}
+
+// TestPagesOfOwnTimes: the list and the page of a batch say when the first and the last recipient get their mail, and
+// the page of a recipient when it leaves. A change of the times is offered only if it reaches somebody.
+func TestPagesOfOwnTimes(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
+	first, last := at.AddDate(0, 0, -1), at.AddDate(0, 0, 1)
+	times := func(at time.Time) *intake.Times {
+		return &intake.Times{Texts: map[string]string{intake.DeliverAt: at.Format(time.RFC3339)}}
+	}
+	const full = "2 Jan 2006, 15:04:05 UTC"
+	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
+		service.Recipient{Email: "ann@example.com"},
+		service.Recipient{Email: "bob@example.com", Times: times(first)},
+		service.Recipient{Email: "eve@example.com", Times: times(last)})
+	require.Contains(t, b.get("/batches").text, first.Format("2 Jan, 15:04 UTC"))
+	page := b.get("/batches/" + id.String()).text
+	for _, want := range []string{
+		"2 of the recipients", first.Format(full), at.Format(full), last.Format(full), "/reschedule",
+	} {
+		require.Contains(t, page, want)
+	}
+	require.Contains(t, b.get("/batches/"+id.String()+"/reschedule").text,
+		"All but 2 messages to recipients with times of their own, which stay, are to be sent at "+at.Format(full))
+	log := b.get("/logs/" + id.Chunk(1).Log(1).String()).text
+	require.Contains(t, log, first.Format(full))
+	require.NotContains(t, log, at.Format(full))
+	export := b.get("/batches/" + id.String() + "/export.csv").text
+	require.Contains(t, export, ","+last.Format(time.RFC3339)+",")
+
+	all := f.batchOf("local", nil, service.Recipient{Email: "bob@example.com", Times: times(first)},
+		service.Recipient{Email: "eve@example.com", Times: times(last)})
+	require.NotContains(t, b.get("/batches/"+all.String()).text, "/reschedule")
 }

@@ -267,6 +267,10 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		t := models.Schedule{DeliverAt: b.DeliverAt, Window: b.Window, ExpiresAt: b.ExpiresAt}
 		fmt.Fprintln(c.out, scheduleText(t))
 	}
+	if own := b.OwnTimes; own != nil {
+		fmt.Fprintf(c.out, "times of their own: %s; all are sent from %s to %s\n",
+			count(own.Recipients, "recipient"), own.First.Format(time.RFC3339), own.Last.Format(time.RFC3339))
+	}
 	if b.Rejected != nil {
 		fmt.Fprintf(c.out, "left out: %s; see safedelivr batch rejected %s\n", count(b.Rejected.Count, "recipient"), b.ID)
 	}

@@ -101,6 +101,15 @@ server starts.`,
 	return cmd
 }
 
+// printTime prints when the mail of a scheduled batch is sent.
+func (c *cli) printTime(a *service.Accepted) {
+	what, at := "It", a.DeliverAt
+	if a.OwnTimes != nil {
+		what, at = "The first mail", a.OwnTimes.First
+	}
+	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
+}
+
 func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) error {
 	u, err := c.sendingUser(ctx, svc, o.user)
 	if err != nil {
@@ -143,13 +152,8 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
 	c.printRejected(&a)
-	if !a.DeliverAt.IsZero() {
-		fmt.Fprintf(
-			c.out,
-			"It is sent at %s. safedelivr batch cancel %s withdraws it.\n",
-			a.DeliverAt.Format(time.RFC3339),
-			a.ID,
-		)
+	if !a.DeliverAt.IsZero() || a.State == models.BatchScheduled {
+		c.printTime(&a)
 		return nil
 	}
 	if c.server == nil {
