@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -119,15 +121,30 @@ func endpointDown(ctx context.Context, d *drill) error {
 // scheduledMail is a batch that may not leave before a time.
 type scheduledMail struct {
 	posted
-	at time.Time
+	at  time.Time
+	own int // its last recipients, who have a time of their own
 }
 
-// scheduledThroughOutage posts batches for a few seconds later, and breaks SendGrid over that time. Meanwhile it moves
-// some of them, to earlier and to later. None of them may leave before its time.
+// logs returns the logs of the recipients with the time of the batch, and of those with a time of their own.
+func (b *scheduledMail) logs() (batch, own []string) {
+	const size = models.MaxChunkRecipients
+	first := b.n - b.own
+	for i := range first {
+		batch = append(batch, b.id.Chunk(i/size).Log(i%size+1).String())
+	}
+	for i := range b.own {
+		own = append(own, b.id.Chunk((first+size-1)/size+i/size).Log(i%size+1).String())
+	}
+	return batch, own
+}
+
+// scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
+// and breaks SendGrid over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave before
+// its time.
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
 	later := at.Add(4 * time.Second)
-	due, err := d.schedule(ctx, at, at, at, at.AddDate(0, 0, 1))
+	due, err := d.schedule(ctx, later, at, at, at, at.AddDate(0, 0, 1))
 	if err != nil {
 		return err
 	}
@@ -141,7 +158,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	err = poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
 		for _, b := range due {
 			got, err := d.batch(ctx, b.id)
-			if err != nil || got.Counts.Success == 0 {
+			if err != nil || got.Counts.Success == 0 || !d.anyLeft(&b) {
 				return false, err
 			}
 		}
@@ -150,27 +167,44 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	d.sim.Clear(id)
 	d.healed()
 	for _, b := range due {
-		for i := range b.n {
-			for _, c := range d.copiesOf(b.id.Log(i + 1).String()) {
-				if c.At.Before(b.at) {
-					d.res.wrong("scheduled mail left %s too early", b.at.Sub(c.At))
-				}
-			}
-		}
+		logs, own := b.logs()
+		d.checkLeft(logs, b.at)
+		d.checkLeft(own, later)
 	}
 	return err
 }
 
-// schedule posts a batch for each of some times.
-func (d *drill) schedule(ctx context.Context, times ...time.Time) (out []scheduledMail, err error) {
+// checkLeft notes the mail of logs that left before a time.
+func (d *drill) checkLeft(logs []string, at time.Time) {
+	for _, log := range logs {
+		for _, c := range d.copiesOf(log) {
+			if c.At.Before(at) {
+				d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
+			}
+		}
+	}
+}
+
+// anyLeft reports whether any mail to the recipients with a time of their own has left.
+func (d *drill) anyLeft(b *scheduledMail) bool {
+	_, own := b.logs()
+	return slices.ContainsFunc(own, func(log string) bool { return len(d.copiesOf(log)) > 0 })
+}
+
+// schedule posts a batch for each of some times. The last third of its recipients have a time of their own.
+func (d *drill) schedule(ctx context.Context, own time.Time, times ...time.Time) (out []scheduledMail, err error) {
 	for _, at := range times {
 		batch := d.newBatch(d.recipients / 10)
 		batch.DeliverAt = at
+		n := len(batch.To) / 3
+		for i := range n {
+			batch.To[len(batch.To)-1-i].DeliverAt = own
+		}
 		b, err := d.accept(ctx, batch)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, scheduledMail{b, at})
+		out = append(out, scheduledMail{b, at, n})
 	}
 	return out, nil
 }

@@ -166,8 +166,9 @@ var scenarios = []scenario{
 		inject: endpointDown,
 	},
 	{
-		name:   "scheduled-through-outage",
-		story:  "SendGrid answers 503 to everything when scheduled mail is due, and some of it is moved",
+		name: "scheduled-through-outage",
+		story: "SendGrid answers 503 to everything when scheduled mail is due, also at times of recipients, " +
+			"and some of it is moved",
 		prefer: sgFirst,
 		breaks: []string{"sg"},
 		inject: scheduledThroughOutage,
