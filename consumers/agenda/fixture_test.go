@@ -46,12 +46,16 @@ func (i *inbox) Sweep(_ context.Context, _ int, from, _ time.Time) (next, oldest
 	return from, i.oldest, nil
 }
 
-// nothing implements the evidence and the summaries, and does nothing.
+// nothing implements the evidence, the observer and the summaries, and does nothing.
 type nothing struct{}
 
 func (nothing) Answered(*dispatch.Chunk, *policy.Step, time.Time) bool { return true }
 
 func (nothing) MayEndSoon(*dispatch.Chunk, *policy.Step, time.Time) bool { return false }
+
+func (nothing) Called(*provider.Provider, *dispatch.Chunk, dispatch.Call) {}
+
+func (nothing) Ended(*models.Entry) {}
 
 func (nothing) Mark(string, models.ID, ...func()) {}
 
@@ -104,6 +108,7 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 			Follower:  follower,
 			Policy:    policy.New(decisions, []models.Provider{{Name: "sg"}}),
 			Providers: providers,
+			Observer:  nothing{},
 		},
 	)
 	d.Connect(nothing{}, nothing{})

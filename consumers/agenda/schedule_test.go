@@ -127,3 +127,41 @@ func TestBatchIsDueAtEachOfItsTimes(t *testing.T) {
 		}
 	}
 }
+
+// TestStoppedRecipientsExpire: a batch that is stopped is not looked into before its mail expires, by the times of each
+// recipient.
+func TestStoppedRecipientsExpire(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f.acquireShards(t.Context())
+	now := time.Now()
+	id := f.putBatch(t, now, func(b *models.Batch) {
+		rs := []models.Recipient{{Email: "u@x.test"}}
+		require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(1), Recipients: rs}))
+		b.Chunks, b.Recipients, b.Sizes = 2, 2, []int{1, 1}
+		b.Own = []models.OwnTimes{{Schedule: models.Schedule{ExpiresAt: now.Add(-time.Second)}, From: 1}}
+		for n := range 2 {
+			sum := models.Resolve(1, nil, nil).Summary()
+			require.NoError(t, f.store.PutSummaries(t.Context(),
+				models.ChunkSummary{User: b.User, Chunk: b.ID.Chunk(n), Summary: sum}))
+		}
+	})
+	b, err := f.store.Batch(t.Context(), id)
+	require.NoError(t, err)
+	done, err := f.follower.Append(t.Context(), &models.Command{Kind: models.StopBatch, Batch: id}, nil)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.NoError(t, f.reconcile(t.Context(), models.AgendaEntry{
+		Due:    now,
+		Kind:   models.LookAtBatch,
+		ID:     id,
+		User:   b.User,
+		Chunks: 2,
+		Round:  1,
+	}))
+	for n, want := range []int{0, 1} {
+		entries, _, err := f.store.Record(t.Context(), id.Chunk(n))
+		require.NoError(t, err)
+		require.Len(t, entries, want)
+	}
+}
