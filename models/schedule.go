@@ -162,6 +162,9 @@ func (b *Batch) Schedules() []Schedule {
 
 // Begins returns the time before which no mail of the batch is handed over; zero: it may be handed over at once.
 func (b *Batch) Begins() time.Time {
+	if len(b.Own) == 0 {
+		return b.DeliverAt
+	}
 	all := b.Schedules()
 	first := all[0].DeliverAt
 	for _, s := range all[1:] {
