@@ -8,9 +8,8 @@ import (
 )
 
 // FeedEntry is an entry of a feed of updates, of a user or of the installation: numbers 1, 2, 3, …. It is appended by
-// compare-and-set on its number and never changes. An update says that state, reason or
-// provider of a log are not those of the log's update before, or that an event about it is
-// known. Every log begins as queued, which is no update.
+// compare-and-set on its number and never changes. An update says that state, reason or provider of a log are not those
+// of the log's update before, or that an event about it is known. Every log begins as queued, which is no update.
 type FeedEntry struct {
 	Number int
 	Token  Token     // names the append, to resolve an unknown outcome
@@ -23,8 +22,11 @@ type FeedEntry struct {
 	// Chunks are in the order of their IDs. An entry without any only holds a number and a time.
 	Chunks []FeedChunk
 
-	// Notices are in the feed of the installation only, and so is Standing: what all its entries
-	// up to this one have told, as those who append it encode it.
+	// Suppressions are additions to the user's suppression list, or in the feed of the installation to everyone's.
+	Suppressions []FeedSuppression
+
+	// Notices are in the feed of the installation only, and so is Standing: what all its entries up to this one have
+	// told, as those who append it encode it.
 	Notices  []Notice
 	Standing []byte
 }
@@ -99,6 +101,8 @@ func (n *Notice) Text() string {
 	case UnknownOutcomes:
 		s = fmt.Sprintf("Calls to provider %s ended without an answer: whether it has the mail to %d recipients is unknown "+
 			"until evidence settles it.", n.Provider, n.Count)
+	case SuppressionAdded:
+		return n.Why
 	case QuotaNear:
 		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
 	}
@@ -110,22 +114,21 @@ func (n *Notice) Text() string {
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2 January") }
 
-// FeedEvent is an event of some recipients of a chunk. A log has it once, however often it
-// was reported.
+// FeedEvent is an event of some recipients of a chunk. A log has it once, however often it was reported.
 type FeedEvent struct {
 	Kind       EventKind
 	Provider   string
 	Recipients Set
 }
 
-// BatchEnded is the event of a batch that no log of it is queued any more. No provider reports it.
+// BatchEnded is the event that no log of a batch is queued any more. No provider reports it.
 const BatchEnded EventKind = "done"
 
 // FeedEvents lists the kinds of event that a feed tells.
 var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
 
-// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that
-// a provider gave up are Bounced.
+// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that a provider gave up are
+// Bounced.
 func (k EventKind) inFeed() EventKind {
 	switch {
 	case k.Failure():
@@ -141,8 +144,7 @@ func (c *FeedChange) same(o *FeedChange) bool {
 	return c.State == o.State && c.Event == o.Event && c.Reason == o.Reason && c.Provider == o.Provider
 }
 
-// addChange adds a change to others. It shares the place of one that differs only in the
-// recipients.
+// addChange adds a change to others. It shares the place of one that differs only in the recipients.
 func addChange(all []FeedChange, c *FeedChange) []FeedChange {
 	if c.Recipients.Empty() {
 		return all
@@ -422,8 +424,7 @@ func (t *Told) differ(now *FeedChange, c *FeedChunk) {
 	}
 }
 
-// FeedStore stores the feeds of updates, one for each user, and what they have told of each
-// chunk.
+// FeedStore stores the feeds of updates, one for each user, and what they have told of each chunk.
 type FeedStore interface {
 	// AppendFeed appends e to the feed of a user by compare-and-set. e.Number must be one
 	// more than the highest number in the feed. If several callers append with the same

@@ -9,6 +9,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -153,6 +155,50 @@ func Strongest(entries []Suppression, category string, now time.Time) (found *Su
 		}
 	}
 	return found
+}
+
+// AddressSuppressed is the event that an address was added to a suppression list. No provider reports it.
+const AddressSuppressed EventKind = "suppressed"
+
+// SuppressionAdded is the kind of the notice that an address was added to everyone's suppression list.
+const SuppressionAdded NoticeKind = "suppression.added"
+
+// FeedSuppression is an addition to a suppression list as a feed tells it, without the address: that is in the list.
+type FeedSuppression struct {
+	SuppressionKey
+	Origin  SuppressionOrigin
+	Log     ID
+	At      time.Time
+	Expires time.Time // zero: never
+}
+
+// ForFeed returns what a feed tells of the entry.
+func (s *Suppression) ForFeed() FeedSuppression {
+	return FeedSuppression{SuppressionKey: s.SuppressionKey, Origin: s.Origin, Log: s.Log, At: s.At, Expires: s.Expires}
+}
+
+// ID returns the ID of the addition to a list. An address that is removed and added again has another one.
+func (s *FeedSuppression) ID(list string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %x %s %s %d", list, s.Hash, s.Category, s.Reason, s.At.UnixMilli()))
+	return "sup_" + hex.EncodeToString(sum[:16])
+}
+
+// SuppressionsAdded returns the entries that add an address to a list: no entry with their key is in effect. there has
+// the stored entries of their addresses.
+func SuppressionsAdded(there, es []Suppression, now time.Time) (added []Suppression) {
+	known := make(map[SuppressionKey]*Suppression, len(there))
+	for i := range there {
+		known[there[i].SuppressionKey] = &there[i]
+	}
+	for i := range es {
+		e := &es[i]
+		old := known[e.SuppressionKey]
+		if e.InEffect(now) && (old == nil || !old.InEffect(now) && old.At.Before(e.At)) {
+			known[e.SuppressionKey] = e
+			added = append(added, *e)
+		}
+	}
+	return added
 }
 
 // SuppressionAddition is an entry of the log of additions of a suppression list: numbers 1,

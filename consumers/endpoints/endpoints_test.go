@@ -133,6 +133,73 @@ func TestNoticesArePosted(t *testing.T) {
 	}, []string{<-slack, <-slack})
 }
 
+// TestSuppressionsArePosted: endpoints that ask for them get additions to the list of their user, those that are about mail
+// by its tags and category, too. One that is told again has the same ID. After the erasure of an address no retry has it.
+func TestSuppressionsArePosted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	all, tagged, none, slack := newReceiver(t, nil), newReceiver(t, status(503, 1)), newReceiver(t, nil), make(chan string, 9)
+	app := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // what is missing is seen below
+		slack <- string(body)
+	}))
+	t.Cleanup(app.Close)
+	of := func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.SuppressionAdded} }
+	f.endpoint(all, of)
+	f.endpoint(tagged, func(e *endpoint.Endpoint) { of(e); e.Tags, e.Categories = []string{"a"}, []string{"news"} })
+	f.endpoint(none, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Delivered} })
+	f.endpoint(&receiver{url: app.URL}, func(e *endpoint.Endpoint) {
+		of(e)
+		e.User, e.Format = feed.Installation, endpoint.Slack
+	})
+	about := models.NewSuppression("ada@x.test", models.HardBounce, models.FromEvent, time.Now())
+	about.Log = f.batch(1, nil).Log(1)
+	plain := models.NewSuppression("bob@x.test", models.Manual, models.FromAPI, time.Now())
+	everyones := models.NewSuppression("eve@x.test", models.HardBounce, models.FromProvider, time.Now())
+	store := func(list string, es ...models.Suppression) {
+		t.Helper()
+		require.NoError(t, f.store.PutSuppressions(t.Context(), list, es...))
+	}
+	tell := func(list string, e models.Suppression) {
+		t.Helper()
+		require.NoError(t, feed.TellSuppressions(t.Context(), f.store, list, []models.FeedSuppression{e.ForFeed()}))
+	}
+	store(f.user, about, plain)
+	store(models.EveryonesList, everyones)
+	tell(f.user, about)
+	tell(f.user, plain)
+	tell(f.user, about)
+	tell(models.EveryonesList, everyones)
+	stop := f.run("w", time.Hour)
+	f.eventually(func() bool { return len(all.accepted()) == 3 && len(tagged.got()) == 2 })
+	v := all.accepted()
+	require.Equal(t, "ada@x.test", v[0].Suppression.Email)
+	require.Equal(t, v[0].Suppression, v[2].Suppression)
+	require.Equal(t, "bob@x.test", v[1].Suppression.Email)
+	posts := all.got()
+	require.Equal(t, posts[0].id, posts[2].id)
+	require.NotEqual(t, posts[0].id, posts[1].id)
+	require.Equal(t, "ada@x.test", tagged.got()[0].updates[0].Suppression.Email)
+	require.Empty(t, none.got())
+	require.Equal(t, `{"text":"eve@x.test is on everyone's suppression list: `+
+		`earlier mail bounced because the mailbox does not exist."}`, <-slack)
+	stop()
+
+	about.Email, about.At = "", about.At.Add(time.Millisecond)
+	store(f.user, about)
+	list, err := endpoint.List(t.Context(), f.store, f.user, "", 10)
+	require.NoError(t, err)
+	for i := range list {
+		f.change(&list[i], func(e *endpoint.Endpoint) { e.Generation++; e.Replay = nil }) // retries are due
+	}
+	f.run("w")
+	f.eventually(func() bool { return len(tagged.accepted()) == 2 })
+	for _, p := range tagged.got()[2:] {
+		require.Empty(t, p.updates[0].Suppression.Email)
+		require.Equal(t, posts[0].updates[0].Suppression.ID, p.updates[0].Suppression.ID)
+	}
+}
+
 // TestBatchesOfUpdates: an endpoint may get up to a thousand updates in one post.
 func TestBatchesOfUpdates(t *testing.T) {
 	t.Parallel()

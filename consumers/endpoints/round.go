@@ -233,6 +233,16 @@ func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.
 			b, err := r.p.tell.Batch(ctx, chunk.Batch())
 			return err == nil && r.e.Wants(t, &b), err
 		},
+		Suppression: func(ctx context.Context, s *models.FeedSuppression) (bool, error) {
+			if !feed.Wanted(r.e.Types, feed.SuppressionAdded) {
+				return false, nil
+			}
+			if s.Log.IsZero() {
+				return r.e.Wants(feed.SuppressionAdded, &feed.Batch{Category: s.Category}), nil
+			}
+			b, err := r.p.tell.Batch(ctx, s.Log.Batch())
+			return err == nil && r.e.Wants(feed.SuppressionAdded, &b), err
+		},
 		Notice: func(n *models.Notice) bool { return feed.Wanted(r.e.Types, feed.Type(n.Kind)) },
 	})
 }
@@ -280,7 +290,11 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 // id returns the ID of a post, which is the same each time.
 func (r *round) id(p *post) string {
 	first := &p.updates[0]
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %d %d", r.e.ID, first.Log, first.Event, first.Number, len(p.updates)))
+	text := fmt.Appendf(nil, "%s %s %s %d %d", r.e.ID, first.Log, first.Event, first.Number, len(p.updates))
+	if s := first.Suppression; s != nil {
+		text = append(text, s.ID(feed.ListOf(r.e.User))...)
+	}
+	sum := sha256.Sum256(text)
 	return "msg_" + hex.EncodeToString(sum[:16])
 }
 
@@ -387,7 +401,7 @@ func batchOf(from feed.Position, updates []feed.Update, messages []json.RawMessa
 
 // messages returns the messages of updates.
 func (r *round) messages(ctx context.Context, updates []feed.Update) ([]json.RawMessage, error) {
-	told, err := r.p.tell.Describe(ctx, updates)
+	told, err := r.p.tell.Describe(ctx, r.e.User, updates)
 	if err != nil {
 		return nil, err
 	}
@@ -395,8 +409,11 @@ func (r *round) messages(ctx context.Context, updates []feed.Update) ([]json.Raw
 	for i := range told {
 		u := &told[i]
 		m := endpoint.Message{Type: u.Type(), Timestamp: u.At, Data: u}
-		if u.Notice != nil {
+		switch {
+		case u.Notice != nil:
 			m.Text = u.Text()
+		case u.Suppression != nil:
+			m.Text = u.Suppression.Text()
 		}
 		if out[i], err = r.e.Body(&m); err != nil {
 			return nil, err

@@ -16,7 +16,7 @@ const postWait = 5 * time.Minute
 func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Counts) error {
 	told := map[receiver.Update]client.State{}
 	newest := map[string]client.Update{}
-	options := client.UpdateOptions{Batch: d.batch.String(), Events: []string{client.AllTypes}}
+	options := client.UpdateOptions{Batch: d.batch.String(), Events: receiver.Types}
 	for u, err := range d.client.Updates(options).All(ctx) {
 		if err != nil {
 			return err

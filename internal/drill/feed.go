@@ -30,8 +30,8 @@ func toldOf(u *client.Update) told {
 	return t
 }
 
-// everything asks for all types of updates.
-var everything = client.UpdateOptions{Events: []string{client.AllTypes}}
+// everything asks for all types of updates of mail.
+var everything = client.UpdateOptions{Events: receiver.Types}
 
 // follower reads the feed of updates while things break.
 type follower struct {

@@ -17,6 +17,12 @@ import (
 // Network is where receivers listen: an endpoint there has to be allowed.
 const Network = "127.0.0.0/8"
 
+// Types are the types of updates of mail.
+var Types = []string{
+	client.LogDelivered, client.LogFailed, client.LogCancelled, client.LogQueued, client.LogDeferred, client.LogBounced,
+	client.LogComplained, client.LogUnsubscribed, client.LogOpened, client.LogClicked, client.BatchEnded,
+}
+
 // Update names an update.
 type Update struct {
 	Log    string // or the batch that is done
@@ -56,7 +62,7 @@ func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
 		defer close(r.done)
 		_ = r.server.Serve(l) // until Close
 	}()
-	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Events: []string{client.AllTypes}, Batch: true})
+	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Events: Types, Batch: true})
 	if err == nil {
 		r.hook, err = client.NewWebhook(e.Secret)
 	}

@@ -176,6 +176,16 @@ func (r *binaryReader) flags() (marks byte) {
 	return marks
 }
 
+// bytes reads as many bytes as b has into it.
+func (r *binaryReader) bytes(b []byte) {
+	if len(r.s) < len(b) {
+		r.bad = true
+		return
+	}
+	copy(b, r.s)
+	r.s = r.s[len(b):]
+}
+
 // packBinary returns the stored form of a value with an estimated size.
 func packBinary(room int, encode func(w *binaryWriter)) []byte {
 	w := binaryWriter{b: make([]byte, 0, room)}
@@ -228,12 +238,9 @@ func encodeEntryFields(e *models.Entry, w *binaryWriter) {
 
 func decodeEntryFields(e *models.Entry, r *binaryReader) {
 	e.Number = r.int()
-	if len(r.s) < len(e.Token) {
-		r.bad = true
+	if r.bytes(e.Token[:]); r.bad {
 		return
 	}
-	copy(e.Token[:], r.s)
-	r.s = r.s[len(e.Token):]
 	e.Kind = models.EntryKind(r.word())
 	e.At = r.time()
 	e.Recipients = r.set()

@@ -120,8 +120,60 @@ func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {
 		w.int(int64(c.Ended))
 		w.int(int64(c.Done))
 	}
+	encodeFeedSuppressions(e.Suppressions, w)
 	w.text(string(encodeNotices(e.Notices)))
 	w.text(string(e.Standing))
+}
+
+// EncodeFeedSuppressions returns the stored form of what feeds tell of suppression lists.
+func EncodeFeedSuppressions(es []models.FeedSuppression) []byte {
+	return packBinary(64*len(es), func(w *binaryWriter) { encodeFeedSuppressions(es, w) })
+}
+
+// DecodeFeedSuppressions reverses EncodeFeedSuppressions. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodeFeedSuppressions(raw []byte) ([]models.FeedSuppression, error) {
+	return unpackBinary(raw, func(es *[]models.FeedSuppression, r *binaryReader) { *es = decodeFeedSuppressions(r) })
+}
+
+func encodeFeedSuppressions(es []models.FeedSuppression, w *binaryWriter) {
+	w.b = binary.AppendUvarint(w.b, uint64(len(es)))
+	for i := range es {
+		e := &es[i]
+		w.b = append(w.b, e.Hash[:]...)
+		w.word(e.Category)
+		w.word(string(e.Reason))
+		w.word(string(e.Origin))
+		w.time(e.At)
+		w.flags(!e.Log.IsZero(), !e.Expires.IsZero())
+		if !e.Log.IsZero() {
+			w.b = append(w.b, e.Log[:]...)
+		}
+		if !e.Expires.IsZero() {
+			w.time(e.Expires)
+		}
+	}
+}
+
+func decodeFeedSuppressions(r *binaryReader) (es []models.FeedSuppression) {
+	for range r.count() {
+		var e models.FeedSuppression
+		r.bytes(e.Hash[:])
+		e.Category, e.Reason = r.word(), models.SuppressionReason(r.word())
+		e.Origin = models.SuppressionOrigin(r.word())
+		e.At = r.time()
+		marks := r.flags()
+		if marks&1 != 0 {
+			r.bytes(e.Log[:])
+		}
+		if marks&2 != 0 {
+			e.Expires = r.time()
+		}
+		if r.bad {
+			return nil
+		}
+		es = append(es, e)
+	}
+	return es
 }
 
 // encodeNotices returns notices as JSON, or nothing if there are none.
@@ -145,17 +197,15 @@ func decodeFeedFields(e *models.FeedEntry, r *binaryReader) {
 	}
 	for range n {
 		var c models.FeedChunk
-		if len(r.s) < len(c.Chunk) {
-			r.bad = true
+		if r.bytes(c.Chunk[:]); r.bad {
 			return
 		}
-		copy(c.Chunk[:], r.s)
-		r.s = r.s[len(c.Chunk):]
 		c.Version = r.int64()
 		c.Changes = decodeChanges(r)
 		c.Ended, c.Done = r.int(), r.int()
 		e.Chunks = append(e.Chunks, c)
 	}
+	e.Suppressions = decodeFeedSuppressions(r)
 	if raw := r.text(); raw != "" && json.Unmarshal([]byte(raw), &e.Notices) != nil {
 		r.bad = true
 	}

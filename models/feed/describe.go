@@ -30,6 +30,9 @@ type Described struct {
 	// as their content is kept, and so are the tags.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
+
+	// Suppression is the addition to the list of the event models.AddressSuppressed, which is of no log.
+	Suppression *Suppression `json:"suppression,omitempty"`
 }
 
 // Type returns the type of the update.
@@ -60,6 +63,7 @@ type Describer struct {
 type DescribedStore interface {
 	Batch(ctx context.Context, id models.ID) (models.Batch, error)
 	Recipients(ctx context.Context, chunk models.ID) ([]models.Recipient, error)
+	SuppressionsOf(ctx context.Context, list string, hashes ...models.AddressHash) ([]models.Suppression, error)
 }
 
 const (
@@ -75,28 +79,44 @@ func NewDescriber(store DescribedStore) *Describer {
 	return &Describer{store: store, batches: newCache[models.ID, Batch](keptBatches)}
 }
 
-// Describe returns updates with what their batches and recipients tell.
-func (d *Describer) Describe(ctx context.Context, found []Update) ([]Described, error) {
+// Describe returns updates of a feed with what their batches, recipients and suppression lists tell.
+func (d *Describer) Describe(ctx context.Context, owner string, found []Update) ([]Described, error) {
 	out := make([]Described, len(found))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readAtOnce)
 	for from := 0; from < len(found); {
-		if n := found[from].Notice; n != nil {
-			out[from] = Described{
-				Notice: n, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[from].At,
-			}
-			from++
-			continue
-		}
-		to, chunk := from+1, found[from].Log.ChunkID()
-		for to < len(found) && found[to].Notice == nil && found[to].Log.ChunkID() == chunk {
+		u, to := &found[from], from+1
+		for to < len(found) && found[to].together(u) {
 			to++
 		}
 		some, into := found[from:to], out[from:to]
-		g.Go(func() error { return d.describeChunk(ctx, chunk, some, into) })
+		switch {
+		case u.Notice != nil:
+			describeNotices(some, into)
+		case u.Suppression != nil:
+			g.Go(func() error { return d.describeSuppressions(ctx, ListOf(owner), some, into) })
+		default:
+			g.Go(func() error { return d.describeChunk(ctx, u.Log.ChunkID(), some, into) })
+		}
 		from = to
 	}
 	return out, g.Wait()
+}
+
+// together reports whether one read describes two updates.
+func (u *Update) together(o *Update) bool {
+	mail := u.Notice == nil && u.Suppression == nil
+	return (u.Notice == nil) == (o.Notice == nil) && (u.Suppression == nil) == (o.Suppression == nil) &&
+		(!mail || u.Log.ChunkID() == o.Log.ChunkID())
+}
+
+func describeNotices(found []Update, out []Described) {
+	for i := range found {
+		n := found[i].Notice
+		out[i] = Described{
+			Notice: n, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[i].At,
+		}
+	}
 }
 
 // describeChunk describes updates of one chunk.

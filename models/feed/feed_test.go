@@ -249,7 +249,7 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 51, head.Number)
 	require.False(t, head.At.Before(before.Truncate(time.Microsecond)))
-	require.Equal(t, 49, head.Settled)
+	require.Equal(t, 50, head.Settled)
 	require.NoError(t, Complete(ctx, s, user, before))
 	require.NoError(t, Complete(ctx, s, user, time.Now().Add(time.Hour)), "the future counts as now")
 }

@@ -72,7 +72,7 @@ func next(head *models.FeedEntry) models.FeedEntry {
 		Settled:  head.Settled,
 		Standing: head.Standing,
 	}
-	if len(head.Standing) > 0 { // nothing else is stored of such a feed
+	if len(head.Chunks) == 0 && head.Settled == head.Number-1 { // nothing is to be stored of the newest entry
 		e.Settled = head.Number
 	}
 	return e

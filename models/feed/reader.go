@@ -36,9 +36,11 @@ func (p *Position) follows(e *models.FeedEntry) bool {
 // Begin is the position before the first entry that is kept.
 var Begin = Position{Entry: -1}
 
-// Update is one update: of a log a change of its state or an event, or a notice.
+// Update is one update: of a log a change of its state or an event, an addition to a suppression list, or a notice.
 type Update struct {
-	Notice   *models.Notice   // nil: it is of a log, or of a batch
+	Notice      *models.Notice          // nil: it is none
+	Suppression *models.FeedSuppression // of the event models.AddressSuppressed; else nil
+
 	Log      models.ID        // or the batch of the event models.BatchEnded
 	Number   int              // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	State    models.State     // empty: an event
@@ -56,6 +58,8 @@ type Query struct {
 	Limit    int       // number of updates, at least 1
 	// Match reports whether updates are wanted. nil: all are.
 	Match func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error)
+	// Suppression reports whether an addition to the suppression list is wanted. nil: all are.
+	Suppression func(ctx context.Context, s *models.FeedSuppression) (bool, error)
 	// Notice reports whether a notice is wanted. nil: all are.
 	Notice func(n *models.Notice) bool
 	// Counts, if not nil, gets the numbers of updates by type, in place of a page of them.
@@ -141,7 +145,26 @@ func (p *Page) add(ctx context.Context, e *models.FeedEntry, q *Query) (full boo
 			return full, err
 		}
 	}
-	return p.addNotices(e, at, q), nil
+	for i := range e.Suppressions {
+		v, wanted := &e.Suppressions[i], true
+		if q.Suppression != nil {
+			if wanted, err = q.Suppression(ctx, v); err != nil {
+				return false, err
+			}
+		}
+		u := Update{Suppression: v, Log: v.Log, Event: models.AddressSuppressed, Number: 1}
+		if p.addOne(u, wanted, part{e, q, &at}) {
+			return true, nil
+		}
+	}
+	for i := range e.Notices {
+		n := &e.Notices[i]
+		u := Update{Notice: n, Number: n.Number}
+		if p.addOne(u, q.Notice == nil || q.Notice(n), part{e, q, &at}) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // part is the part of an entry after its first updates.
@@ -149,6 +172,25 @@ type part struct {
 	*models.FeedEntry
 	q  *Query
 	at *int // number of the updates before
+}
+
+// addOne adds the next update of an entry if it is wanted. It reports whether the page is full before it.
+func (p *Page) addOne(u Update, wanted bool, e part) (full bool) {
+	if *e.at++; *e.at <= p.Next.Skip {
+		return false
+	}
+	if wanted && e.q.Counts != nil {
+		e.q.Counts[u.Type()]++
+		wanted = false
+	}
+	if wanted && len(p.Updates) >= e.q.Limit {
+		return true
+	}
+	if p.Next.Skip = *e.at; wanted {
+		u.At, u.Next = e.At, Position{Entry: p.Next.Entry, Skip: *e.at}
+		p.Updates = append(p.Updates, u)
+	}
+	return false
 }
 
 // addChange adds the wanted updates of a change: one of each recipient, or if it has none, one of
@@ -196,30 +238,6 @@ func (p *Page) addChange(ctx context.Context, chunk models.ID, c *models.FeedCha
 		})
 	}
 	return false, nil
-}
-
-// addNotices adds the wanted notices of an entry, of which the first is the update at of the
-// entry. It reports whether the page is full before the entry's end.
-func (p *Page) addNotices(e *models.FeedEntry, at int, q *Query) (full bool) {
-	for i := range e.Notices {
-		n := &e.Notices[i]
-		if at++; at <= p.Next.Skip {
-			continue
-		}
-		wanted := q.Notice == nil || q.Notice(n)
-		if wanted && q.Counts != nil {
-			q.Counts[Type(n.Kind)]++
-			wanted = false
-		}
-		if wanted && len(p.Updates) >= q.Limit {
-			return true
-		}
-		if p.Next.Skip = at; wanted {
-			next := Position{Entry: p.Next.Entry, Skip: at}
-			p.Updates = append(p.Updates, Update{Notice: n, Number: n.Number, At: e.At, Next: next})
-		}
-	}
-	return false
 }
 
 // Find returns the position of the first update that is not before a time. Every entry that is

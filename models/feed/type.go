@@ -33,19 +33,22 @@ const (
 	CheckDifference   = Type(models.CheckDifference)
 	UnknownOutcomes   = Type(models.UnknownOutcomes)
 	QuotaNear         = Type(models.QuotaNear)
+	SuppressionAdded  = Type(models.SuppressionAdded) // also of users
 )
 
 // All selects all types, also for those that are added later.
 const All Type = "all"
 
-// Types lists the types of updates of mail, those of changes first.
+// Types lists the types of updates of a user, those of changes first.
 var Types = []Type{
 	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked, BatchDone,
+	SuppressionAdded,
 }
 
-// NoticeTypes lists the types of notices.
+// NoticeTypes lists the types of updates of the installation: notices, and additions to everyone's suppression list.
 var NoticeTypes = []Type{
 	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
+	SuppressionAdded,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -84,6 +87,8 @@ func (t Type) Words() string {
 		return "clicked"
 	case BatchDone:
 		return "batch done"
+	case SuppressionAdded:
+		return "address suppressed"
 	case ProviderSuspended:
 		return "provider suspended"
 	case ProviderRecovered:
@@ -116,8 +121,11 @@ func TypeOf(s models.State, event models.EventKind) Type {
 	case models.Queued:
 		return Queued
 	}
-	if event == models.BatchEnded {
+	switch event {
+	case models.BatchEnded:
 		return BatchDone
+	case models.AddressSuppressed:
+		return SuppressionAdded
 	}
 	return Type("log." + event)
 }

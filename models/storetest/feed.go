@@ -35,6 +35,14 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 			{Event: models.Bounced, Reason: models.MailboxFull, Provider: "sg", Number: 2, Recipients: models.SetOf(7)},
 		}})
 	}
+	if n%3 == 0 {
+		k := models.SuppressionKey{Hash: models.HashAddress("a@x.test"), Category: "news", Reason: models.Unsubscribe}
+		at := e.At.Truncate(time.Millisecond)
+		e.Suppressions = []models.FeedSuppression{
+			{SuppressionKey: k, Origin: models.FromLink, Log: models.NewBatchID(now()).Log(n), At: at, Expires: at.Add(time.Hour)},
+			{SuppressionKey: k, Origin: models.FromImport, At: at},
+		}
+	}
 	if n%2 == 0 {
 		e.Notices = []models.Notice{
 			{Kind: models.ProviderSuspended, Number: n, Provider: "sg", Reason: "calls", Why: "503", Since: e.At, Until: e.At},

@@ -88,7 +88,7 @@ func (r *Reader) Read(ctx context.Context, user string, q Query) (Page, error) {
 	}
 	found, err := r.wait(ctx, user, &q, fq)
 	if err == nil {
-		p.Updates, err = r.tell.Describe(ctx, found.Updates)
+		p.Updates, err = r.tell.Describe(ctx, user, found.Updates)
 	}
 	if err != nil {
 		return p, readError("read updates", err)
@@ -189,18 +189,31 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 	}
 	fq.Notice = func(n *models.Notice) bool { return feed.Wanted(q.Events, feed.Type(n.Kind)) }
 	fq.Match = func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
-		wanted := feed.Wanted(q.Events, feed.TypeOf(c.State, c.Event))
-		if !wanted || q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {
+		if q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {
 			return false, nil
 		}
-		if q.Tag == "" {
-			return true, nil
+		return r.matches(ctx, q, feed.TypeOf(c.State, c.Event), chunk)
+	}
+	fq.Suppression = func(ctx context.Context, s *models.FeedSuppression) (bool, error) {
+		if q.State != "" || q.Batch != "" && s.Log.Batch() != id {
+			return false, nil
 		}
-		b, err := r.tell.Batch(ctx, chunk.Batch())
-		return slices.Contains(b.Tags, q.Tag), err
+		return r.matches(ctx, q, feed.SuppressionAdded, s.Log)
 	}
 	return fq, wrong.In(problem.New(problem.Malformed, "invalid_query",
 		"The parameters of the request are not valid: see errors."))
+}
+
+// matches reports whether a query selects updates of a type about a log or a chunk, or about no mail.
+func (r *Reader) matches(ctx context.Context, q *Query, t feed.Type, of models.ID) (bool, error) {
+	if !feed.Wanted(q.Events, t) || q.Tag != "" && of.IsZero() {
+		return false, nil
+	}
+	if q.Tag == "" {
+		return true, nil
+	}
+	b, err := r.tell.Batch(ctx, of.Batch())
+	return slices.Contains(b.Tags, q.Tag), err
 }
 
 // begin returns the position where a read begins. A time that has passed is completed before,
