@@ -23,7 +23,7 @@ var allowed = map[string][]string{
 	"models/codec":        {"models"},
 	"models/control":      {"models"},
 	"models/telemetry":    {"models", "models/codec"},
-	"models/suppression":  {"models", "models/control"},
+	"models/suppression":  {"models", "models/codec", "models/control", "models/feed"},
 	"models/feed":         {"models", "models/codec"},
 	"models/endpoint":     {"models", "models/feed"},
 	"models/clientid":     {"models"},

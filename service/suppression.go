@@ -186,7 +186,7 @@ func (s *Service) addSuppressions(ctx context.Context, list string, es []models.
 		}
 		known[e.SuppressionKey] = e
 	}
-	if err := s.suppressions.Add(ctx, list, es...); err != nil {
+	if err := s.suppressions.AddBeside(ctx, list, there, es...); err != nil {
 		return 0, storeError("store suppressions", err)
 	}
 	return added, nil

@@ -53,7 +53,7 @@ func (g *reading) take(
 		g.takeEntry(&t, list, &entries[i], known, again)
 	}
 	if len(t.add) > 0 {
-		if err := g.suppressions.Add(ctx, models.EveryonesList, t.add...); err != nil {
+		if err := g.suppressions.AddBeside(ctx, models.EveryonesList, there, t.add...); err != nil {
 			return err
 		}
 	}

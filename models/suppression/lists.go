@@ -3,9 +3,7 @@
 package suppression
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +27,7 @@ const DefaultMemory = 64 << 20
 // uses. It reads the entries of an address only if its mark is among them. A process has one.
 // Its methods may be called by many goroutines at once.
 type Lists struct {
-	store models.SuppressionStore
+	store Store
 	now   func() control.Instant
 
 	mu     sync.Mutex
@@ -38,9 +36,16 @@ type Lists struct {
 	marks  int // in the lists of known
 }
 
+// Store is the part of models.Store that Lists need.
+type Store interface {
+	models.SuppressionStore
+	models.DocumentStore
+	models.FeedStore
+}
+
 // New returns Lists that use up to memory bytes for marks. A list that does not fit is read
 // for every recipient.
-func New(store models.SuppressionStore, memory int64) *Lists {
+func New(store Store, memory int64) *Lists {
 	l := &Lists{store: store, now: control.Now, budget: int(memory / markBytes)}
 	known, err := simplelru.NewLRU(maxLists, func(_ string, v *list) {
 		v.dropped = true
@@ -288,63 +293,4 @@ func (l *Lists) read(
 		entries = entries[end:]
 	}
 	return nil
-}
-
-// Add stores entries of a list. Every process knows them control.MaxRuleAge after Add has
-// returned nil. After an error some may be stored; Add may be called again.
-func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) error {
-	if err := l.store.PutSuppressions(ctx, name, es...); err != nil {
-		return err
-	}
-	marks := make([]uint64, 0, len(es))
-	for i := range es {
-		marks = append(marks, cmp.Or(es[i].Mark, models.MarkAddress(es[i].Email)))
-	}
-	slices.Sort(marks)
-	marks = slices.Compact(marks)
-	v := l.get(name)
-	select {
-	case v.adding <- struct{}{}:
-		defer func() { <-v.adding }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	for {
-		v, err := l.upToDate(ctx, name, 0)
-		if err != nil {
-			return err
-		}
-		v.mu.RLock()
-		number := v.upTo + 1
-		marks = slices.DeleteFunc(marks, func(m uint64) bool {
-			_, known := v.marks[m]
-			return known
-		})
-		v.mu.RUnlock()
-		if len(marks) == 0 {
-			return nil
-		}
-		a := models.SuppressionAddition{
-			Number: number,
-			Token:  models.NewToken(),
-			Marks:  marks[:min(len(marks), models.MaxAdditionMarks)],
-		}
-		err = l.store.AppendAddition(ctx, name, a)
-		switch {
-		case errors.Is(err, models.ErrExists):
-			continue // another process was first
-		case errors.Is(err, models.ErrOutcomeUnknown):
-			err = l.store.AppendAddition(ctx, name, a)
-		}
-		if err != nil && !errors.Is(err, models.ErrExists) {
-			return err
-		}
-		if err == nil {
-			marks = marks[len(a.Marks):]
-		}
-		if len(marks) == 0 {
-			_, err = l.upToDate(ctx, name, 0)
-			return err
-		}
-	}
 }

@@ -168,7 +168,7 @@ func TestMemory(t *testing.T) {
 
 // manyMarks is a store with one list of many random marks.
 type manyMarks struct {
-	models.SuppressionStore
+	models.Store
 	n int
 }
 
