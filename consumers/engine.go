@@ -211,6 +211,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.rollup.RunChecks),
 		inLowPriority(e.endpoints.Run),
 		inLowPriority(e.lists.Run),
+		inLowPriority(e.lists.RunTelling),
 		inLowPriority(e.events.RunSoftBounces),
 		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, e.store, e.log).Run),
 	}

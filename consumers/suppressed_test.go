@@ -2,7 +2,9 @@ package consumers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 )
 
 // entriesOf returns the entries of an address in the list of the rig's user.
@@ -22,7 +25,7 @@ func (r *rig) entriesOf(address string) []models.Suppression {
 }
 
 // TestEventsSuppress: hard bounces, complaints and unsubscribes put an address on the list of
-// the user, with the reason and the log, once, however often they are reported. The user's
+// the user, with the reason and the log, once, however often they are reported, and the feed tells so. The user's
 // next mail is not sent to these addresses, through no provider, and another user's is.
 func TestEventsSuppress(t *testing.T) {
 	t.Parallel()
@@ -75,6 +78,21 @@ func TestEventsSuppress(t *testing.T) {
 			require.Equal(t, models.FromEvent, e.Origin)
 			require.Equal(t, first.ID.Log(i+1), e.Log)
 			require.Equal(t, reason == models.Unsubscribe, e.Category == "news")
+		}
+		told := func() []string {
+			out := map[string]bool{} // one that is reported twice at once may be told twice
+			page, err := feed.Read(t.Context(), r.store, r.user, feed.Query{After: feed.Begin, Limit: 1000})
+			require.NoError(t, err)
+			for i := range page.Updates {
+				if s := page.Updates[i].Suppression; s != nil {
+					out[fmt.Sprint(s.Reason, " ", s.Log.Recipient(), " ", s.ID(r.user))] = true
+				}
+			}
+			return slices.Sorted(maps.Keys(out))
+		}
+		require.Eventually(t, func() bool { return len(told()) == 3 }, patience, 5*time.Millisecond)
+		for i, about := range []string{"complaint 2 ", "hard_bounce 1 ", "unsubscribe 3 "} {
+			require.True(t, strings.HasPrefix(told()[i], about))
 		}
 		require.Empty(t, r.entriesOf("u4@x.test"), "a full mailbox may be emptied")
 		require.Empty(t, r.entriesOf("u5@x.test"), "a guess")
