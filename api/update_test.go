@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
@@ -200,6 +201,52 @@ func TestUpdateEvents(t *testing.T) {
 	r := f.get("/v1/updates?events=log.opened,opened")
 	require.Equal(t, http.StatusBadRequest, r.Status)
 	require.Contains(t, string(r.Body), `"/events"`)
+}
+
+// TestSuppressionUpdates: what is added to a list by the API is told to those who ask for it, and of everyone's list to
+// operators, until the address is erased.
+func TestSuppressionUpdates(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 1)
+	lists := suppression.New(f.store, suppression.DefaultMemory)
+	add := func(path, body string) {
+		t.Helper()
+		r := f.do("POST", path, "application/json", strings.NewReader(body))
+		require.Less(t, r.Status, 300, "%s", r.Body)
+		require.NoError(t, lists.Tell(t.Context(), time.Now()))
+	}
+	add("/v1/suppressions", `{"email": "Ada@x.example", "category": "news", "reason": "unsubscribe"}`)
+	add("/v1/suppressions", `{"email": "ada@x.example", "category": "news", "reason": "unsubscribe"}`)
+	r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader("email\nada@x.example\nbob@x.example\n"))
+	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
+	require.NoError(t, lists.Tell(t.Context(), time.Now()))
+	require.Empty(t, f.read("").Updates)
+	p := f.read("events=suppression.added")
+	require.Len(t, p.Updates, 3)
+	u := p.Updates[0]
+	require.Equal(t, []any{models.AddressSuppressed, 1, true}, []any{u.Event, u.Number, u.Log.IsZero()})
+	require.Equal(t, "ada@x.example", u.Suppression.Email)
+	require.Equal(t, models.FromAPI, u.Suppression.Origin)
+	require.Equal(t, models.Unsubscribe, u.Suppression.Reason)
+	require.Equal(t, "news", u.Suppression.Category)
+	require.Equal(t, models.FromImport, p.Updates[1].Suppression.Origin)
+	require.Len(t, f.read("events=all&limit=2&cursor=%s", f.read("events=all&limit=1").Next).Updates, 2)
+	for _, filter := range []string{"state=failed", "tag=welcome", "batch=" + f.batch.String()} {
+		require.Empty(t, f.read("events=all&%s", filter).Updates)
+	}
+	require.Equal(t, map[feed.Type]int64{feed.SuppressionAdded: 3}, f.counts("events=all"))
+
+	f.fixture = f.operator()
+	add("/v1/suppressions?everyone=true", `{"email": "ada@x.example"}`)
+	require.Empty(t, f.get("/v1/notices").object(t)["notices"])
+	n := f.get("/v1/notices?events=suppression.added").object(t)["notices"].([]any)[0].(map[string]any)
+	require.Equal(t, "suppression.added", n["type"])
+	require.Equal(t, "ada@x.example", n["suppression"].(map[string]any)["email"])
+
+	add("/v1/erasures", `{"email": "ada@x.example"}`)
+	require.NotContains(t, string(f.get("/v1/updates?events=all").Body), "ada@")
+	require.NotContains(t, string(f.get("/v1/notices?events=all").Body), "ada@")
+	require.Contains(t, string(f.get("/v1/updates?events=all").Body), "bob@")
 }
 
 // TestUpdateFilters selects updates by batch, tag and state.

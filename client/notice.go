@@ -34,6 +34,8 @@ type Notice struct {
 	Limit string    `json:"limit,omitempty"`
 	Most  int64     `json:"most,omitempty"`
 	At    time.Time `json:"at"`
+	// Suppression is what was added to everyone's suppression list, if the notice is about that; its Number is 1.
+	Suppression *AddedSuppression `json:"suppression,omitempty"`
 }
 
 // NoticeOptions select notices. The zero value selects all that are kept.
@@ -44,7 +46,7 @@ type NoticeOptions struct {
 	Cursor string
 	// From and To bound the time of the notices: [From, To).
 	From, To time.Time
-	// Types are types of notices; the default is all.
+	// Types are types of notices; the default is all but SuppressionAdded.
 	Types []string
 	// Wait is how long the request waits for a notice, up to a minute. Zero: it does not wait.
 	Wait time.Duration

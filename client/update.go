@@ -24,6 +24,8 @@ const (
 	LogClicked      = "log.clicked"
 	// BatchEnded says that no log of a batch is queued any more.
 	BatchEnded = "batch.done"
+	// SuppressionAdded says that mail to an address is not sent any more.
+	SuppressionAdded = "suppression.added"
 	// AllTypes selects all of them.
 	AllTypes = "all"
 )
@@ -31,14 +33,14 @@ const (
 // Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
 // provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log; it is empty if the update is that the batch is done. Number is that of the update: the
+	// Log is the ID of the log; it is empty if the update is that the batch is done, or of a suppression list. Number is that of the update: the
 	// changes of a log are 1, 2, 3, …, and so are its events, and so are the ends of a batch.
 	Log    string `json:"log,omitempty"`
 	Number int    `json:"number"`
 	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.
 	ID string `json:"id,omitempty"`
 	// Batch is the ID of the log's batch.
-	Batch string `json:"batch"`
+	Batch string `json:"batch,omitempty"`
 	// State is empty if the update is an event, and Event is empty if it is a change.
 	State    State     `json:"state,omitempty"`
 	Event    string    `json:"event,omitempty"`
@@ -49,6 +51,14 @@ type Update struct {
 	// and so are the tags.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
+	// Suppression is what was added to the suppression list, if the update is about that.
+	Suppression *AddedSuppression `json:"suppression,omitempty"`
+}
+
+// AddedSuppression is an addition to a suppression list. One that is told again has the same ID.
+type AddedSuppression struct {
+	ID string `json:"id"`
+	Suppression
 }
 
 // UpdateOptions select updates. The zero value selects all that are kept.

@@ -104,6 +104,9 @@ func (c *cli) printUpdate(enc *json.Encoder, v *feed.Described, asJSON bool) (er
 		return enc.Encode(v)
 	case v.Notice != nil:
 		_, err = fmt.Fprintf(c.out, "%s  %d  %s  %s\n", at, v.Number, v.Kind, v.Text())
+	case v.Suppression != nil:
+		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Suppression.ID, v.Number, v.Event,
+			words(v.Suppression.Email, string(v.Suppression.Reason)))
 	default:
 		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Log, v.Number,
 			cmp.Or(string(v.State), string(v.Event)), words(v.Provider, string(v.Reason)))
