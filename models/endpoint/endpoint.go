@@ -4,16 +4,9 @@ package endpoint
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -65,52 +58,6 @@ type Endpoint struct {
 type Disabled struct {
 	At  time.Time `json:"at"`
 	Why string    `json:"why"`
-}
-
-// Secret is a key with which posts are signed.
-type Secret struct {
-	Key   []byte    `json:"key"`
-	Until time.Time `json:"until,omitzero"` // zero: for ever
-}
-
-const secretPrefix = "whsec_"
-
-// NewSecret returns a secret.
-func NewSecret() Secret {
-	key := make([]byte, 24)
-	_, _ = rand.Read(key) // it never fails
-	return Secret{Key: key}
-}
-
-// String returns the secret as receivers know it.
-func (s Secret) String() string { return secretPrefix + base64.StdEncoding.EncodeToString(s.Key) }
-
-// Header returns the header fields of a post with an ID: its own, and those of Standard Webhooks.
-func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
-	h := http.Header{}
-	for name, value := range e.Headers {
-		h.Set(name, value)
-	}
-	h.Set("Content-Type", "application/json")
-	h.Set("User-Agent", "Safedelivr")
-	if e.Format == Slack {
-		return h
-	}
-	stamp := strconv.FormatInt(at.Unix(), 10)
-	var signatures []string
-	for _, s := range e.Secrets {
-		if !s.Until.IsZero() && !at.Before(s.Until) {
-			continue
-		}
-		mac := hmac.New(sha256.New, s.Key)
-		_, _ = fmt.Fprintf(mac, "%s.%s.", id, stamp) // a hash never fails
-		_, _ = mac.Write(body)
-		signatures = append(signatures, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-	}
-	h.Set("webhook-id", id)
-	h.Set("webhook-timestamp", stamp)
-	h.Set("webhook-signature", strings.Join(signatures, " "))
-	return h
 }
 
 // Body returns the body of a post with one message.

@@ -1,6 +1,10 @@
 package endpoint
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +18,7 @@ import (
 // changed ones.
 func TestSignature(t *testing.T) {
 	t.Parallel()
-	newer, older := NewSecret(), NewSecret()
+	newer, older := NewSecret(HMAC), NewSecret(HMAC)
 	now := time.Now()
 	older.Until = now.Add(time.Hour)
 	e := Endpoint{Secrets: []Secret{newer, older}}
@@ -27,7 +31,7 @@ func TestSignature(t *testing.T) {
 	}
 	require.NoError(t, verify(newer, body))
 	require.NoError(t, verify(older, body))
-	require.Error(t, verify(NewSecret(), body))
+	require.Error(t, verify(NewSecret(HMAC), body))
 	w, err := standardwebhooks.NewWebhook(newer.String())
 	require.NoError(t, err)
 	require.Error(t, w.Verify([]byte(`{"type":"tess"}`), e.Header("msg_1", now, body)))
@@ -36,6 +40,44 @@ func TestSignature(t *testing.T) {
 	require.Error(t, w.Verify(body, h))
 	e.Secrets[1].Until = now
 	require.Error(t, verify(older, body), "it has ended")
+}
+
+// TestAsymmetricSignature: posts have a signature of Ed25519 over the content that Standard Webhooks names, in its form,
+// with both keys while both are valid, also if one is of HMAC.
+func TestAsymmetricSignature(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1674087231, 0)
+	body := []byte(`{"type":"test"}`)
+	e := Endpoint{Secrets: []Secret{NewSecret(Ed25519)}}
+	e.Rotate(NewSecret(Ed25519), now.Add(time.Hour))
+	verify := func(s Secret, h http.Header) bool {
+		raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(s.Public(), "whpk_"))
+		require.NoError(t, err)
+		for _, signature := range strings.Split(h.Get("webhook-signature"), " ") {
+			text, ok := strings.CutPrefix(signature, "v1a,")
+			got, err := base64.StdEncoding.DecodeString(text)
+			if ok && err == nil && ed25519.Verify(raw, []byte(`msg_1.1674087231.{"type":"test"}`), got) {
+				return true
+			}
+		}
+		return false
+	}
+	h := e.Header("msg_1", now, body)
+	require.Regexp(t, `^v1a,[A-Za-z0-9+/]{86}== v1a,[A-Za-z0-9+/]{86}==$`, h.Get("webhook-signature"))
+	require.Regexp(t, `^whpk_[A-Za-z0-9+/]{43}=$`, e.Secrets[0].Public())
+	require.Empty(t, e.Secrets[0].String(), "nobody is told the private key")
+	require.True(t, verify(e.Secrets[0], h))
+	require.True(t, verify(e.Secrets[1], h))
+	require.False(t, verify(NewSecret(Ed25519), h))
+	require.False(t, verify(e.Secrets[0], e.Header("msg_2", now, body)))
+	require.False(t, verify(e.Secrets[0], e.Header("msg_1", now, []byte("x"))))
+	require.False(t, verify(e.Secrets[1], e.Header("msg_1", now.Add(time.Hour), body)))
+
+	e.Rotate(NewSecret(HMAC), now.Add(time.Hour))
+	h = e.Header("msg_1", now, body)
+	require.Regexp(t, `^v1,\S+ v1a,\S+$`, h.Get("webhook-signature"))
+	require.True(t, verify(e.Secrets[1], h))
+	require.Empty(t, e.Secrets[0].Public())
 }
 
 func TestWants(t *testing.T) {

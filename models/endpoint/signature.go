@@ -1,0 +1,101 @@
+package endpoint
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Signature is how posts are signed. The words are those of Standard Webhooks.
+type Signature string
+
+// The signatures.
+const (
+	HMAC    Signature = "v1"  // HMAC-SHA256 with a secret that the receiver has, too
+	Ed25519 Signature = "v1a" // with a private key; the receiver has the public one
+)
+
+// Secret is a key with which posts are signed.
+type Secret struct {
+	Key       []byte    `json:"key"` // of Ed25519: the seed of the private key
+	Signature Signature `json:"signature"`
+	Until     time.Time `json:"until,omitzero"` // zero: for ever
+}
+
+// NewSecret returns a secret.
+func NewSecret(s Signature) Secret {
+	size := 24
+	if s == Ed25519 {
+		size = ed25519.SeedSize
+	}
+	key := make([]byte, size)
+	_, _ = rand.Read(key) // it never fails
+	return Secret{Key: key, Signature: s}
+}
+
+// String returns the secret of HMAC as receivers know it, or "".
+func (s *Secret) String() string {
+	if s.Signature == Ed25519 {
+		return ""
+	}
+	return "whsec_" + base64.StdEncoding.EncodeToString(s.Key)
+}
+
+// Public returns the public key of Ed25519 as receivers know it, or "".
+func (s *Secret) Public() string {
+	if s.Signature != Ed25519 {
+		return ""
+	}
+	public, _ := ed25519.NewKeyFromSeed(s.Key).Public().(ed25519.PublicKey)
+	return "whpk_" + base64.StdEncoding.EncodeToString(public)
+}
+
+// sign returns the signature of a content, with its name.
+func (s *Secret) sign(content []byte) string {
+	if s.Signature == Ed25519 {
+		sum := ed25519.Sign(ed25519.NewKeyFromSeed(s.Key), content)
+		return string(Ed25519) + "," + base64.StdEncoding.EncodeToString(sum)
+	}
+	mac := hmac.New(sha256.New, s.Key)
+	_, _ = mac.Write(content) // a hash never fails
+	return string(HMAC) + "," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// Header returns the header fields of a post with an ID: its own, and those of Standard Webhooks.
+func (e *Endpoint) Header(id string, at time.Time, body []byte) http.Header {
+	h := http.Header{}
+	for name, value := range e.Headers {
+		h.Set(name, value)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "Safedelivr")
+	if e.Format == Slack {
+		return h
+	}
+	stamp := strconv.FormatInt(at.Unix(), 10)
+	content := append(fmt.Appendf(make([]byte, 0, len(body)+100), "%s.%s.", id, stamp), body...)
+	var signatures []string
+	for i := range e.Secrets {
+		if s := &e.Secrets[i]; s.Until.IsZero() || at.Before(s.Until) {
+			signatures = append(signatures, s.sign(content))
+		}
+	}
+	h.Set("webhook-id", id)
+	h.Set("webhook-timestamp", stamp)
+	h.Set("webhook-signature", strings.Join(signatures, " "))
+	return h
+}
+
+// Rotate gives the endpoint a new secret. Posts are signed with the newest of the others, too, until a time.
+func (e *Endpoint) Rotate(s Secret, until time.Time) {
+	old := e.Secrets[0]
+	old.Until = until.UTC()
+	e.Secrets = []Secret{s, old}
+}
