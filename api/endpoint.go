@@ -23,6 +23,7 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"ordered":     &n.Ordered,
 		"headers":     &n.Headers,
 		"format":      &n.Format,
+		"signature":   &n.Signature,
 	}
 }
 

@@ -277,6 +277,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Tags:    []string{"a"},
 		Batch:   true,
 		Headers: map[string]string{"Authorization": "x"},
+
+		Signature: client.SignatureEd25519,
 	}
 	require.NoError(t, err(c.CreateEndpoint(ctx, hook)))
 	require.NoError(t, err(c.UpdateEndpoint(ctx, "id", hook)))

@@ -8,6 +8,12 @@ import (
 // FormatSlack is the format of an incoming webhook of Slack. Its posts are not signed.
 const FormatSlack = "slack"
 
+// The signatures of posts, as Standard Webhooks describes them.
+const (
+	SignatureHMAC    = "v1"  // HMAC-SHA256 with the secret
+	SignatureEd25519 = "v1a" // with a private key that the server keeps
+)
+
 // EndpointSettings are what an endpoint may be told to do.
 type EndpointSettings struct {
 	// URL is the address to which updates are posted.
@@ -24,6 +30,8 @@ type EndpointSettings struct {
 	Ordered bool `json:"ordered,omitempty"`
 	// Format is FormatSlack or empty. Only endpoints of the installation have one.
 	Format string `json:"format,omitempty"`
+	// Signature is how posts are signed. The default is SignatureHMAC, and when an endpoint is changed what it was.
+	Signature string `json:"signature,omitempty"`
 	// Headers are header fields of the posts. Their values are never told again.
 	Headers map[string]string `json:"headers,omitempty"`
 }
@@ -33,8 +41,10 @@ type Endpoint struct {
 	ID string `json:"id"`
 	EndpointSettings
 	HeaderNames []string `json:"header_names,omitempty"`
-	// Secret is the key of the signatures. It is told only when it is new.
-	Secret string `json:"secret,omitempty"`
+	// Secret is the key of the signatures. It is told only when it is new. PublicKey is that of SignatureEd25519, which
+	// has no secret to tell.
+	Secret    string `json:"secret,omitempty"`
+	PublicKey string `json:"public_key,omitempty"`
 	// State is active, failing or disabled; Why says why it is disabled.
 	State        string    `json:"state"`
 	Why          string    `json:"why,omitempty"`
@@ -113,7 +123,7 @@ func (c *Client) EndpointAttempts(
 	return v.Attempts, err
 }
 
-// RotateEndpoint gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
+// RotateEndpoint gives an endpoint a new secret, or a new key pair. Posts are signed with the old one, too, for a day.
 func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
 	err = c.post(ctx, route("endpoints", id, "rotate"), struct{}{}, &v, options)
 	return v, err

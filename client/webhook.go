@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -18,15 +19,31 @@ import (
 var ErrNotVerified = errors.New("the post is not verified")
 
 // Webhook reads the posts of an endpoint, and verifies them as Standard Webhooks describes it.
-type Webhook struct{ key []byte }
+type Webhook struct {
+	secret []byte
+	public ed25519.PublicKey // of SignatureEd25519, in place of the secret
+}
 
-// NewWebhook returns a Webhook for the secret of an endpoint.
-func NewWebhook(secret string) (*Webhook, error) {
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if err != nil || len(key) == 0 {
+const (
+	secretPrefix = "whsec_"
+	publicPrefix = "whpk_"
+)
+
+// NewWebhook returns a Webhook for the secret of an endpoint, or for its public key if its posts have signatures of
+// SignatureEd25519.
+func NewWebhook(key string) (*Webhook, error) {
+	if text, ok := strings.CutPrefix(key, publicPrefix); ok {
+		public, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(public) != ed25519.PublicKeySize {
+			return nil, errors.New("the public key of an endpoint is whpk_, followed by 32 bytes in base64")
+		}
+		return &Webhook{public: public}, nil
+	}
+	secret, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key, secretPrefix))
+	if err != nil || len(secret) == 0 {
 		return nil, errors.New("the secret of an endpoint begins with whsec_, followed by base64")
 	}
-	return &Webhook{key: key}, nil
+	return &Webhook{secret: secret}, nil
 }
 
 // Event is what a post tells. A post may have many. An update that is told again has the same Log, Event and
@@ -82,14 +99,26 @@ func (w *Webhook) verify(h http.Header, body []byte, now time.Time) error {
 	if err != nil || now.Sub(time.Unix(seconds, 0)).Abs() > maxAge {
 		return fmt.Errorf("%w: its time is %q", ErrNotVerified, stamp)
 	}
-	mac := hmac.New(sha256.New, w.key)
-	_, _ = fmt.Fprintf(mac, "%s.%s.", id, stamp) // a hash never fails
-	_, _ = mac.Write(body)
-	want := []byte("v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil)))
-	for got := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
-		if hmac.Equal([]byte(got), want) {
+	content := append([]byte(id+"."+stamp+"."), body...)
+	for signature := range strings.FieldsSeq(h.Get("Webhook-Signature")) {
+		if w.signed(content, signature) {
 			return nil
 		}
 	}
 	return fmt.Errorf("%w: no signature fits", ErrNotVerified)
+}
+
+// signed reports whether a signature of a content fits the key.
+func (w *Webhook) signed(content []byte, signature string) bool {
+	name, text, _ := strings.Cut(signature, ",")
+	got, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case err != nil:
+		return false
+	case w.public != nil:
+		return name == SignatureEd25519 && ed25519.Verify(w.public, content, got)
+	}
+	mac := hmac.New(sha256.New, w.secret)
+	_, _ = mac.Write(content) // a hash never fails
+	return name == SignatureHMAC && hmac.Equal(mac.Sum(nil), got)
 }

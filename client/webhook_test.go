@@ -1,6 +1,8 @@
 package client_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -55,4 +57,43 @@ func TestWebhook(t *testing.T) {
 	require.ErrorContains(t, err, "cannot be read")
 	_, err = client.NewWebhook("secret!")
 	require.Error(t, err)
+}
+
+// TestAsymmetricWebhook: with a public key, posts are read whose signature of Ed25519 fits, beside others. Signatures
+// of another kind, key, time or content do not.
+func TestAsymmetricWebhook(t *testing.T) {
+	t.Parallel()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	hook, err := client.NewWebhook("whpk_" + base64.StdEncoding.EncodeToString(public))
+	require.NoError(t, err)
+	const body = `{"type":"log.failed","timestamp":"2026-01-31T12:00:00Z","data":{"log":"l","number":2,"state":"failed"}}`
+	now := time.Now()
+	signature := func(name, content string) string {
+		return name + "," + base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(content)))
+	}
+	header := func(signature string) http.Header {
+		h := http.Header{}
+		h.Set("webhook-id", "msg_1")
+		h.Set("webhook-timestamp", strconv.FormatInt(now.Unix(), 10))
+		h.Set("webhook-signature", signature)
+		return h
+	}
+	content := "msg_1." + strconv.FormatInt(now.Unix(), 10) + "." + body
+	right := signature("v1a", content)
+	for _, text := range []string{right, "v1,bm90aGluZw== v1a,bm90aGluZw== " + right} {
+		events, err := hook.Parse(header(text), []byte(body), now)
+		require.NoError(t, err)
+		require.Equal(t, "l", events[0].Update.Log)
+	}
+	for _, text := range []string{"", "v1a", "v1a,", signature("v1", content), signature("v1a", content+"x"), right[:60]} {
+		_, err := hook.Parse(header(text), []byte(body), now)
+		require.ErrorIs(t, err, client.ErrNotVerified, text)
+	}
+	_, err = hook.Parse(header(right), []byte(body), now.Add(time.Hour))
+	require.ErrorIs(t, err, client.ErrNotVerified)
+	for _, key := range []string{"whpk_", "whpk_!", "whpk_eHh4"} {
+		_, err = client.NewWebhook(key)
+		require.ErrorContains(t, err, "whpk_", key)
+	}
 }

@@ -96,6 +96,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Batch:       r.PostForm.Get("batch") != "",
 		Ordered:     r.PostForm.Get("ordered") != "",
 		Format:      endpoint.Format(r.PostForm.Get("format")),
+		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
 	}
 	for _, t := range r.PostForm["event"] {
 		n.Events = append(n.Events, updates.Type(t))

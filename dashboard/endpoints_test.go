@@ -78,6 +78,10 @@ func TestEndpointPages(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.post(page+"/explode", nil).StatusCode)
 	require.Contains(t, b.post(page+"/remove", nil).text, "No endpoint yet.")
 	require.Equal(t, http.StatusNotFound, b.get(page).StatusCode)
+	once = regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/endpoints").text)[1]
+	pair := b.post("/endpoints", url.Values{"url": {app}, "signature": {"v1a"}, "once": {once}}).text
+	require.Regexp(t, `id="public-key">whpk_`, pair)
+	require.NotContains(t, pair, "new-secret")
 	audit := b.get("/operations/audit").text
 	for _, words := range []string{"added an endpoint", "gave an endpoint a new secret", "disabled an endpoint",
 		"enabled an endpoint", "had updates posted to an endpoint again", "removed an endpoint"} {

@@ -43,7 +43,7 @@ func (c *cli) webhookCommand() *cobra.Command {
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
 				return e.Disable(ctx, user, id, "by command")
 			}),
-		c.changeWebhook(&u, "rotate ID", "Give an endpoint a new secret; the old one is valid for a day more",
+		c.changeWebhook(&u, "rotate ID", "Give an endpoint a new secret or key pair; the old one is valid for a day more",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
 				return e.Rotate(ctx, user, id)
 			}))
@@ -88,7 +88,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 	var events, headers []string
 	cmd := &cobra.Command{
 		Use:   "add URL",
-		Short: "Post updates to an address, and print the secret of its signatures",
+		Short: "Post updates to an address, and print the secret or the public key of its signatures",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n.URL, n.Headers = args[0], map[string]string{}
@@ -120,6 +120,8 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 			feed.Names(feed.Installation)+" (default: all)",
 	)
 	f.StringVar((*string)(&n.Format), "format", "", "slack: an incoming webhook of Slack; only with --installation")
+	f.StringVar((*string)(&n.Signature), "signature", "",
+		"v1: with a secret that you have, too (default); v1a: with a private key, whose public one you get")
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
 	f.StringArrayVar(&headers, "header", nil, "header field of the posts, 'Name: value'; may be given several times")
@@ -134,6 +136,9 @@ func (c *cli) sayEndpoint(v *endpoints.View) {
 	fmt.Fprintf(c.out, "endpoint %s: %s, %s\n", v.ID, v.URL, v.State)
 	if v.Secret != "" {
 		fmt.Fprintf(c.out, "secret, shown only now: %s\n", v.Secret)
+	}
+	if v.PublicKey != "" {
+		fmt.Fprintf(c.out, "public key: %s\n", v.PublicKey)
 	}
 }
 

@@ -4,6 +4,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,8 @@ type Settings struct {
 	Ordered     bool              `json:"ordered"`
 	Format      endpoint.Format   `json:"format,omitempty"` // only of the installation
 	Headers     map[string]string `json:"-"`
+	// Signature is how posts are signed; empty: as before, or of a new endpoint endpoint.HMAC.
+	Signature endpoint.Signature `json:"signature,omitempty"`
 }
 
 // Health says how the posts to an endpoint do.
@@ -85,6 +88,7 @@ type View struct {
 	Settings
 	HeaderNames  []string  `json:"header_names,omitempty"` // their values are never told
 	Secret       string    `json:"secret,omitempty"`       // only when it is new
+	PublicKey    string    `json:"public_key,omitempty"`   // of endpoint.Ed25519
 	State        Health    `json:"state"`
 	Why          string    `json:"why,omitempty"` // it is disabled
 	FailingSince time.Time `json:"failing_since,omitzero"`
@@ -114,7 +118,7 @@ func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, 
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
 		ID: models.NewBatchID(now).String(), User: user, Created: now,
-		Secrets: []endpoint.Secret{endpoint.NewSecret()}, Generation: 1, Replay: &head,
+		Secrets: []endpoint.Secret{endpoint.NewSecret(cmp.Or(n.Signature, endpoint.HMAC))}, Generation: 1, Replay: &head,
 	}
 	n.apply(&e)
 	if err := endpoint.Create(ctx, s.store, &e); err != nil {
@@ -186,12 +190,22 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (Vi
 	if err := n.check(user); err != nil {
 		return View{}, err
 	}
-	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error { n.apply(e); return nil })
+	var secret string // if it is new
+	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+		secret = ""
+		if n.apply(e); n.Signature != "" && n.Signature != e.Secrets[0].Signature {
+			e.Rotate(endpoint.NewSecret(n.Signature), time.Now().Add(oldSecret))
+			secret = e.Secrets[0].String()
+		}
+		return nil
+	})
 	if err != nil {
 		return View{}, err
 	}
 	s.done(ctx, models.ChangedEndpoint, &e, "")
-	return s.view(ctx, &e)
+	v, err := s.view(ctx, &e)
+	v.Secret = secret
+	return v, err
 }
 
 // Remove removes an endpoint. Removing one that does not exist does nothing.
@@ -212,11 +226,8 @@ func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
 
 // Rotate gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
 func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
-	secret := endpoint.NewSecret()
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
-		old := e.Secrets[0]
-		old.Until = time.Now().Add(oldSecret).UTC()
-		e.Secrets = []endpoint.Secret{secret, old}
+		e.Rotate(endpoint.NewSecret(e.Secrets[0].Signature), time.Now().Add(oldSecret))
 		return nil
 	})
 	if err != nil {
@@ -224,7 +235,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 	}
 	s.done(ctx, models.RotatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
-	v.Secret = secret.String()
+	v.Secret = e.Secrets[0].String()
 	return v, err
 }
 
@@ -346,6 +357,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
 			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format,
 		},
+		PublicKey:    e.Secrets[0].Public(),
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        Active,
 		FailingSince: state.FailingSince,
@@ -353,6 +365,9 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		GivenUp:      state.GivenUp,
 		Retrying:     len(state.Retries),
 		CreatedAt:    e.Created,
+	}
+	if e.Format != endpoint.Slack {
+		v.Signature = e.Secrets[0].Signature
 	}
 	switch {
 	case e.Disabled != nil:
@@ -408,6 +423,10 @@ func (n *Settings) check(owner string) error {
 
 func (n *Settings) checkFormat(owner string, f *problem.Form) {
 	switch {
+	case n.Signature != "" && n.Signature != endpoint.HMAC && n.Signature != endpoint.Ed25519:
+		f.Wrong("/signature", "invalid_value", "signature is v1 or v1a, or left out.")
+	case n.Signature != "" && n.Format == endpoint.Slack:
+		f.Wrong("/signature", "invalid_value", "With the format slack posts are not signed.")
 	case n.Format == endpoint.Signed:
 	case n.Format != endpoint.Slack:
 		f.Wrong("/format", "invalid_value", "format is slack, or left out.")
