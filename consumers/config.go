@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
@@ -62,6 +63,7 @@ type Config struct {
 	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
 
 	EndpointClient *outbound.Client // posts to endpoints; nil: one that reaches no private network
+	EndpointMailer endpoint.Mailer  // accepts mail to endpoints; nil: there is none
 
 	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats
 	Metrics  prometheus.Registerer // nil: no metrics are published

@@ -158,6 +158,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	e.endpoints = endpoints.New(endpoints.Config{
 		Worker:   cfg.Worker + "/" + cfg.life,
 		Client:   cfg.EndpointClient,
+		Mailer:   cfg.EndpointMailer,
 		Disabled: func(user string) bool { return e.follower.Rules().Disabled(user) != nil },
 		Posted:   func(c endpoints.Class) { e.metrics.posts.WithLabelValues(string(c)).Inc() },
 		Logger:   cfg.Logger,

@@ -42,6 +42,7 @@ var Delays = []time.Duration{
 type Config struct {
 	Worker string
 	Client *outbound.Client
+	Mailer endpoint.Mailer // nil: posts of the format endpoint.Mail fail
 	Delays []time.Duration // before the retries of a post; default Delays
 	// Disabled reports whether a user is disabled: then nothing is posted. nil: no user is.
 	Disabled func(user string) bool
@@ -81,6 +82,11 @@ func New(cfg Config, store Store) *Poster {
 	}
 	if cfg.Disabled == nil {
 		cfg.Disabled = func(string) bool { return false }
+	}
+	if cfg.Mailer == nil {
+		cfg.Mailer = func(context.Context, *endpoint.Endpoint, string, []byte) (string, error) {
+			return "", errors.New("this worker accepts no mail")
+		}
 	}
 	if cfg.Posted == nil {
 		cfg.Posted = func(Class) {}

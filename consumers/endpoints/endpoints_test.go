@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,6 +133,53 @@ func TestNoticesArePosted(t *testing.T) {
 			`Reason: 503 \u0026lt;busy\u0026gt; \u0026amp; slow"}`,
 		`{"text":"Calls to provider sg succeed again. They failed since 12:00:00 UTC on 31 January."}`,
 	}, []string{<-slack, <-slack})
+}
+
+// TestNoticesAreMailed: endpoints of the format mail hand what is said to people to the mailer, with the ID of the post, which
+// is the same when a worker is killed after that and another one repeats the post, and again until it is accepted.
+func TestNoticesAreMailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := f.endpoint(&receiver{url: "mailto:ops@x.test"}, func(e *endpoint.Endpoint) {
+		e.User, e.Format = feed.Installation, endpoint.Mail
+		e.Sender = &endpoint.Sender{User: "ada", From: "alerts@x.test"}
+	})
+	require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+		return []models.Notice{{Kind: models.ProviderRecovered, Provider: "sg", Since: time.Unix(0, 0)}}
+	}))
+	var mu sync.Mutex
+	var mails []string
+	f.mailer = func(_ context.Context, got *endpoint.Endpoint, post string, body []byte) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		mails = append(mails, post+string(body))
+		require.Equal(t, e.Sender, got.Sender)
+		if len(mails) == 1 {
+			return "", models.ErrUnavailable
+		}
+		return "accepted", nil
+	}
+	mailed := func(n int) {
+		t.Helper()
+		f.eventually(func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(mails) >= n
+		})
+	}
+	stop := f.run("w")
+	mailed(2)
+	f.eventually(func() bool { return f.state(e).Posted == 1 })
+	stop()
+	_, version, err := endpoint.StateOf(t.Context(), f.store, e)
+	require.NoError(t, err)
+	first := endpoint.State{} // as if the worker had been killed before it stored what it did
+	require.NoError(t, endpoint.PutState(t.Context(), f.store, e, &first, version))
+	f.run("v")
+	mailed(3)
+	require.Equal(t, []string{mails[0], mails[0]}, mails[1:3])
+	require.Contains(t, mails[0], `{"subject":"Safedelivr: provider recovered (sg)","text":"Provider sg has recovered. `+
+		`It was suspended since 00:00:00 UTC on 1 January.","provider":"sg"}`)
 }
 
 // TestSuppressionsArePosted: endpoints that ask for them get additions to the list of their user, those that are about mail

@@ -29,8 +29,9 @@ type fixture struct {
 	head  int
 
 	disabled atomic.Value // ID of a user
-	poster   *Poster      // the newest
-	posts    sync.Map     // Class -> *atomic.Int64
+	mailer   endpoint.Mailer
+	poster   *Poster  // the newest
+	posts    sync.Map // Class -> *atomic.Int64
 }
 
 // count returns how many posts of a class were made.
@@ -103,7 +104,7 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	p := New(Config{
-		Worker: worker, Client: outbound.New(allowed), Delays: delays, Logger: slog.New(slog.DiscardHandler),
+		Worker: worker, Client: outbound.New(allowed), Mailer: f.mailer, Delays: delays, Logger: slog.New(slog.DiscardHandler),
 		Disabled: func(user string) bool { return f.disabled.Load() == user },
 		Posted: func(c Class) {
 			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))

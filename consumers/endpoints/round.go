@@ -283,6 +283,11 @@ func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
 
 func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 	out := result{at: time.Now()}
+	if r.e.Format == endpoint.Mail {
+		out.answer.Body, out.err = r.p.cfg.Mailer(ctx, r.e, id, body)
+		out.answer.Status, out.answer.Took = http.StatusAccepted, time.Since(out.at)
+		return out
+	}
 	out.answer, out.err = r.p.cfg.Client.Post(ctx, r.e.URL, r.e.Header(id, out.at, body), body)
 	return out
 }
@@ -364,7 +369,7 @@ func (r *round) disable(ctx context.Context) error {
 
 // compose returns the posts of updates: some single ones, or a batch of as many as maxBody has room for.
 func (r *round) compose(ctx context.Context, batch bool, from feed.Position, updates []feed.Update) ([]post, error) {
-	if !batch || r.e.Format == endpoint.Slack {
+	if !batch || r.e.Format != endpoint.Signed {
 		updates = updates[:min(len(updates), describedAtOnce)]
 		messages, err := r.messages(ctx, updates)
 		posts := make([]post, len(messages))
@@ -411,7 +416,7 @@ func (r *round) messages(ctx context.Context, updates []feed.Update) ([]json.Raw
 		m := endpoint.Message{Type: u.Type(), Timestamp: u.At, Data: u}
 		switch {
 		case u.Notice != nil:
-			m.Text = u.Text()
+			m.Text, m.Provider = u.Text(), u.Provider
 		case u.Suppression != nil:
 			m.Text = u.Suppression.Text()
 		}

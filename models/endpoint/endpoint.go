@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/mail"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ type Format string
 const (
 	Signed Format = ""      // as Standard Webhooks describes it
 	Slack  Format = "slack" // as an incoming webhook of Slack, and what is compatible with it; not signed
+	Mail   Format = "mail"  // as mail to the addresses of the URL
 )
 
 // Endpoint is an address to which updates of its user's mail are posted, or notices of the installation.
@@ -45,13 +47,43 @@ type Endpoint struct {
 	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
 	Format      Format            `json:"format,omitempty"`
-	Secrets     []Secret          `json:"secrets"` // the newest first
+	Sender      *Sender           `json:"sender,omitempty"` // of Mail
+	Secrets     []Secret          `json:"secrets"`          // the newest first
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
 	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
 	// Replay, the position from which updates are posted from now on; nil: where it is.
 	Generation int            `json:"generation"`
 	Replay     *feed.Position `json:"replay,omitempty"`
+}
+
+// Sender says whose mail the posts of the format Mail are.
+type Sender struct {
+	User string `json:"user"` // ID or name
+	From string `json:"from"` // address
+}
+
+// Letter is the body of a post of the format Mail.
+type Letter struct {
+	Subject  string `json:"subject"`
+	Text     string `json:"text"`
+	Provider string `json:"provider,omitempty"` // that it is about
+}
+
+// Mailer accepts the mail of a post, once for an ID of a post, and says what was accepted.
+type Mailer func(ctx context.Context, e *Endpoint, post string, body []byte) (answer string, err error)
+
+// Addresses returns the addresses of a URL that begins with mailto:, or nil if it has others.
+func Addresses(url string) (out []string) {
+	list, ok := strings.CutPrefix(url, "mailto:")
+	for text := range strings.SplitSeq(list, ",") {
+		a, err := mail.ParseAddress(text)
+		if !ok || err != nil || a.Name != "" || a.Address != strings.TrimSpace(text) {
+			return nil
+		}
+		out = append(out, a.Address)
+	}
+	return out
 }
 
 // Disabled says why nothing is posted to an endpoint.
@@ -62,8 +94,15 @@ type Disabled struct {
 
 // Body returns the body of a post with one message.
 func (e *Endpoint) Body(m *Message) ([]byte, error) {
-	if e.Format == Slack {
+	switch e.Format {
+	case Slack:
 		return json.Marshal(map[string]string{"text": slackText.Replace(m.Text)})
+	case Mail:
+		subject := "Safedelivr: " + m.Type.Words()
+		if m.Provider != "" {
+			subject += " (" + m.Provider + ")"
+		}
+		return json.Marshal(Letter{Subject: subject, Text: m.Text, Provider: m.Provider})
 	}
 	return json.Marshal(m)
 }
@@ -77,6 +116,7 @@ type Message struct {
 	Timestamp time.Time `json:"timestamp"`
 	Data      any       `json:"data"`
 	Text      string    `json:"-"` // what is said to people
+	Provider  string    `json:"-"` // that it is about
 }
 
 // Wants reports whether updates of a type about the mail of a batch are posted.
