@@ -24,6 +24,8 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"headers":     &n.Headers,
 		"format":      &n.Format,
 		"signature":   &n.Signature,
+		"user":        &n.User,
+		"from":        &n.From,
 	}
 }
 

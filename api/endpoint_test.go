@@ -159,6 +159,69 @@ func TestEndpointKeyPair(t *testing.T) {
 	require.NotContains(t, string(f.get(path).Body), "whsec_")
 }
 
+// TestMailEndpoint: a post of the format mail is an urgent batch of the endpoint's user, to each of its addresses, through
+// providers other than the one that it is about. However often it is repeated, it is one batch.
+func TestMailEndpoint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const path = "/v1/endpoints?installation=true"
+	post := func(body string) *reply {
+		t.Helper()
+		return f.do(http.MethodPost, path, "application/json", strings.NewReader(body))
+	}
+	for body, want := range map[string]string{
+		`{"format": "mail", "url": "https://x.y", "user": "u", "from": "a@b.example"}`:                       "/url invalid_value",
+		`{"format": "mail", "url": "mailto:Ann <a@b.example>", "user": "u", "from": "a@b.example"}`:          "/url invalid_value",
+		`{"format": "mail", "url": "mailto:a@b.example", "from": "a@b.example"}`:                             "/user required",
+		`{"format": "mail", "url": "mailto:a@b.example", "user": "u"}`:                                       "/from invalid_address",
+		`{"format": "mail", "url": "mailto:a@b.example", "user": "u", "from": "a@b.example", "batch": true}`: "/batch invalid_value",
+		`{"url": "mailto:a@b.example"}`:       "/url invalid_value",
+		`{"url": "https://x.y", "user": "u"}`: "/user invalid_value",
+	} {
+		p := post(body).problem(t)
+		require.Equal(t, []string{want}, p.pointers(), body)
+	}
+	made := post(`{"format": "mail", "url": "mailto:ops@x.example,boss@x.example", "user": "` + f.user +
+		`", "from": "Alerts <alerts@example.com>"}`).object(t)
+	require.NotContains(t, made, "secret")
+	id, _ := made["id"].(string)
+	e, err := endpoint.Get(t.Context(), f.store, feed.Installation, id)
+	require.NoError(t, err)
+	batches := func() []models.Batch {
+		t.Helper()
+		bs, err := f.store.Batches(t.Context(), f.user, models.ID{}, 100)
+		require.NoError(t, err)
+		return bs
+	}
+	body, err := e.Body(&endpoint.Message{Type: feed.FailoverStarted, Provider: "sg", Text: "503\n{{no_placeholder}}"})
+	require.NoError(t, err)
+	for range 3 {
+		answer, err := f.server.svc.MailNotice(t.Context(), &e, "msg_1", body)
+		require.NoError(t, err)
+		require.Equal(t, "accepted as "+batches()[0].ID.String(), answer)
+	}
+	require.Len(t, batches(), 1)
+	b := batches()[0]
+	require.Equal(t, models.Urgent, b.Lane)
+	require.NotEmpty(t, b.Providers)
+	require.NotContains(t, b.Providers, "sg")
+	require.Equal(t, "alerts@example.com", b.Content.From.Email)
+	rs, err := f.store.Recipients(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.Len(t, rs, 2)
+	require.Equal(t, "boss@x.example", rs[1].Email)
+	require.Equal(t, map[string]string{"subject": "Safedelivr: failover started (sg)", "text": "503\n{{no_placeholder}}"}, rs[0].Vars)
+
+	tested := f.do(http.MethodPost, "/v1/endpoints/"+id+"/test?installation=true", "", nil).object(t)
+	require.EqualValues(t, 202, tested["http_status"])
+	require.Len(t, batches(), 2)
+	require.Empty(t, batches()[0].Providers, "it is about no provider")
+
+	e.Sender.User = "nobody"
+	_, err = f.server.svc.MailNotice(t.Context(), &e, "msg_2", body)
+	require.Error(t, err)
+}
+
 // TestEndpointAudit: each change of an endpoint is in the audit trail once, and what changes nothing is not.
 func TestEndpointAudit(t *testing.T) {
 	t.Parallel()

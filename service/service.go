@@ -5,8 +5,10 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
@@ -197,7 +200,6 @@ func New(d Deps) *Service {
 		templates:    templates.New(d.Store),
 		drafts:       drafts.New(d.Store),
 		updates:      updates.New(d.Store),
-		endpoints:    endpoints.New(d.Store, cfg.EndpointClient),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
 		lines:        requestlog.New(d.Store, cfg.Logger),
@@ -208,6 +210,7 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
+	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
@@ -341,6 +344,41 @@ func (s *Service) Updates() *updates.Reader { return s.updates }
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
+}
+
+// MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's user,
+// once for an ID of a post. The provider that it is about is not used, unless there is no other.
+func (s *Service) MailNotice(
+	ctx context.Context, e *endpoint.Endpoint, post string, body []byte,
+) (answer string, err error) {
+	var l endpoint.Letter
+	if err := json.Unmarshal(body, &l); err != nil {
+		return "", err
+	}
+	u, err := s.user(ctx, e.Sender.User)
+	if err != nil {
+		return "", err
+	}
+	c := s.intake // without the user's window for mail that waits
+	in := intake.New(ctx, &c)
+	defer in.Close()
+	for name, value := range map[string]string{
+		"from": e.Sender.From, "subject": "{{subject}}", "text": "{{text}}", "lane": string(models.Urgent),
+	} {
+		in.SetText(name, value)
+	}
+	others := slices.DeleteFunc(s.providerNames(), func(name string) bool { return name == l.Provider })
+	if l.Provider != "" && len(others) > 0 {
+		in.SetList("providers", slices.All(others))
+	}
+	vars := map[string]string{"subject": models.OneLine(l.Subject), "text": l.Text}
+	for _, address := range endpoint.Addresses(e.URL) {
+		if err := in.Add(&intake.Recipient{Email: address, Vars: vars}); err != nil {
+			return "", err
+		}
+	}
+	a, _, err := s.Accept(ctx, Caller{User: u.ID}, in, Repeat{Key: post, Route: "notice", Hash: post})
+	return "accepted as " + a.ID.String(), err
 }
 
 // Once calls do for a change by the caller, and gives repeats of the request its result.

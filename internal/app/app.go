@@ -24,6 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/unsubscribe"
@@ -126,6 +127,9 @@ func (a *App) buildEngine(context.Context) (err error) {
 	c := EngineConfig(a.cfg, a.log)
 	c.Priority = a.priority
 	c.Follower, c.Suppressions, c.Metrics = a.follower, a.suppressions, a.metrics
+	c.EndpointMailer = func(ctx context.Context, e *endpoint.Endpoint, post string, body []byte) (string, error) {
+		return a.service.MailNotice(ctx, e, post, body) // the engine runs after the service is built
+	}
 	a.engine, err = consumers.New(a.store, a.broker, a.providers, c)
 	return err
 }

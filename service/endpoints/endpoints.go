@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
@@ -39,37 +38,23 @@ type Store interface {
 type Endpoints struct {
 	store  Store
 	client *outbound.Client
+	mailer endpoint.Mailer
 	record func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
 }
 
-// New returns the endpoints of a store. Test posts are made by client.
-func New(store Store, client *outbound.Client) *Endpoints {
-	return &Endpoints{store: store, client: client, record: func(context.Context, *models.Command) {}}
+// New returns the endpoints of a store. Test posts are made by client, or by mailer.
+func New(store Store, client *outbound.Client, mailer endpoint.Mailer) *Endpoints {
+	return &Endpoints{store: store, client: client, mailer: mailer, record: func(context.Context, *models.Command) {}}
 }
 
 // RecordedBy returns the endpoints with a function that adds what is done to the audit trail.
 func (s *Endpoints) RecordedBy(record func(ctx context.Context, c *models.Command)) *Endpoints {
-	return &Endpoints{store: s.store, client: s.client, record: record}
+	return &Endpoints{store: s.store, client: s.client, mailer: s.mailer, record: record}
 }
 
 // done adds what was done to an endpoint to the audit trail.
 func (s *Endpoints) done(ctx context.Context, kind models.CommandKind, e *endpoint.Endpoint, why string) {
 	s.record(ctx, &models.Command{Kind: kind, User: e.User, Subject: e.ID, Why: why})
-}
-
-// Settings are what a user may choose.
-type Settings struct {
-	URL         string            `json:"url"`
-	Description string            `json:"description,omitempty"`
-	Events      []feed.Type       `json:"events,omitempty"`     // empty: all changes of the state
-	Tags        []string          `json:"tags,omitempty"`       // only mail with one of them; empty: all
-	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
-	Batch       bool              `json:"batch"`
-	Ordered     bool              `json:"ordered"`
-	Format      endpoint.Format   `json:"format,omitempty"` // only of the installation
-	Headers     map[string]string `json:"-"`
-	// Signature is how posts are signed; empty: as before, or of a new endpoint endpoint.HMAC.
-	Signature endpoint.Signature `json:"signature,omitempty"`
 }
 
 // Health says how the posts to an endpoint do.
@@ -126,8 +111,16 @@ func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, 
 	}
 	s.done(ctx, models.CreatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
-	v.Secret = e.Secrets[0].String()
+	v.Secret = newSecret(&e)
 	return v, err
+}
+
+// newSecret returns the newest secret of an endpoint; "": its posts are not signed, or with a key pair.
+func newSecret(e *endpoint.Endpoint) string {
+	if e.Format != endpoint.Signed {
+		return ""
+	}
+	return e.Secrets[0].String()
 }
 
 // head returns the position behind the newest update of a user.
@@ -195,7 +188,7 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (Vi
 		secret = ""
 		if n.apply(e); n.Signature != "" && n.Signature != e.Secrets[0].Signature {
 			e.Rotate(endpoint.NewSecret(n.Signature), time.Now().Add(oldSecret))
-			secret = e.Secrets[0].String()
+			secret = newSecret(e)
 		}
 		return nil
 	})
@@ -235,7 +228,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 	}
 	s.done(ctx, models.RotatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
-	v.Secret = e.Secrets[0].String()
+	v.Secret = newSecret(&e)
 	return v, err
 }
 
@@ -322,10 +315,18 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 	if err != nil {
 		return TestResult{}, err
 	}
-	a, err := s.client.Post(ctx, e.URL, e.Header("msg_"+models.NewBatchID(now).String(), now, body), body)
-	out := TestResult{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
+	post := "msg_" + models.NewBatchID(now).String()
+	var out TestResult
+	if e.Format == endpoint.Mail {
+		out.Status = http.StatusAccepted
+		out.Answer, err = s.mailer(ctx, &e, post, body)
+	} else {
+		var a outbound.Answer
+		a, err = s.client.Post(ctx, e.URL, e.Header(post, now, body), body)
+		out = TestResult{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
+	}
 	if err != nil {
-		out.Answer = models.Clip(err.Error())
+		out.Status, out.Answer = 0, models.Clip(err.Error())
 	}
 	return out, ctx.Err()
 }
@@ -357,7 +358,6 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
 			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format,
 		},
-		PublicKey:    e.Secrets[0].Public(),
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        Active,
 		FailingSince: state.FailingSince,
@@ -366,8 +366,11 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		Retrying:     len(state.Retries),
 		CreatedAt:    e.Created,
 	}
-	if e.Format != endpoint.Slack {
-		v.Signature = e.Secrets[0].Signature
+	if e.Format == endpoint.Signed {
+		v.Signature, v.PublicKey = e.Secrets[0].Signature, e.Secrets[0].Public()
+	}
+	if e.Sender != nil {
+		v.User, v.From = e.Sender.User, e.Sender.From
 	}
 	switch {
 	case e.Disabled != nil:
@@ -376,94 +379,4 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		v.State = Failing
 	}
 	return v, nil
-}
-
-// apply sets the settings of an endpoint.
-func (n *Settings) apply(e *endpoint.Endpoint) {
-	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, n.Events, n.Tags, n.Categories
-	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, n.Format
-}
-
-// reserved are header fields that belong to a post.
-var reserved = map[string]bool{
-	"Content-Type": true, "Content-Length": true, "Host": true, "User-Agent": true, "Connection": true,
-	"Transfer-Encoding": true, "Trailer": true, "Te": true, "Upgrade": true,
-	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
-}
-
-// check returns the mistakes in the settings of an endpoint of a user, or of the installation.
-func (n *Settings) check(owner string) error {
-	var f problem.Form
-	if n.URL == "" {
-		f.Wrong("/url", "required", "Add the address that updates are posted to.")
-	} else if bad := outbound.BadURL(n.URL); bad != "" {
-		f.Wrong("/url", "invalid_value", "%s", bad)
-	}
-	if len(n.Description) > maxDescription || strings.ContainsFunc(n.Description, models.BreaksLine) {
-		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)
-	}
-	for i, t := range n.Events {
-		if !t.Known(owner) {
-			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.Names(owner))
-			break
-		}
-	}
-	for name, list := range map[string][]string{"tags": n.Tags, "categories": n.Categories} {
-		if len(list) > maxList || slices.ContainsFunc(list, func(s string) bool { return s == "" || len(s) > 64 }) {
-			f.Wrong("/"+name, "invalid_value", "%s has at most %d words of up to 64 bytes.", name, maxList)
-		}
-		if len(list) > 0 && owner == feed.Installation {
-			f.Wrong("/"+name, "invalid_value", "What happens to the installation has no %s.", name)
-		}
-	}
-	n.checkFormat(owner, &f)
-	n.checkHeaders(&f)
-	return f.Err()
-}
-
-func (n *Settings) checkFormat(owner string, f *problem.Form) {
-	switch {
-	case n.Signature != "" && n.Signature != endpoint.HMAC && n.Signature != endpoint.Ed25519:
-		f.Wrong("/signature", "invalid_value", "signature is v1 or v1a, or left out.")
-	case n.Signature != "" && n.Format == endpoint.Slack:
-		f.Wrong("/signature", "invalid_value", "With the format slack posts are not signed.")
-	case n.Format == endpoint.Signed:
-	case n.Format != endpoint.Slack:
-		f.Wrong("/format", "invalid_value", "format is slack, or left out.")
-	case owner != feed.Installation:
-		f.Wrong("/format", "invalid_value", "Only endpoints of the installation have the format slack.")
-	case n.Batch:
-		f.Wrong("/batch", "invalid_value", "With the format slack each post has one update.")
-	}
-}
-
-func (n *Settings) checkHeaders(f *problem.Form) {
-	if len(n.Headers) > maxList {
-		f.Wrong("/headers", "too_many", "An endpoint has at most %d header fields.", maxList)
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(n.Headers)) {
-		at := "/headers" + problem.Pointer(name)
-		canonical := http.CanonicalHeaderKey(name)
-		switch value := n.Headers[name]; {
-		case !token(name):
-			f.Wrong(at, "invalid_name", "The name of a header field is a token (RFC 9110).")
-		case reserved[canonical]:
-			f.Wrong(at, "reserved_header", "%s is set by Safedelivr.", canonical)
-		case len(value) > maxHeader || strings.ContainsFunc(value, models.BreaksLine):
-			f.Wrong(at, "invalid_header", "The value must be one line of at most %d bytes.", maxHeader)
-		}
-	}
-}
-
-// token reports whether s is a token of RFC 9110, 5.6.2.
-func token(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 126
 }
