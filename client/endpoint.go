@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// FormatSlack is the format of an incoming webhook of Slack. Its posts are not signed.
-const FormatSlack = "slack"
+// The formats of posts that are not signed.
+const (
+	FormatSlack = "slack" // of an incoming webhook of Slack
+	FormatMail  = "mail"  // mail to the addresses of a URL like mailto:ops@example.com
+)
 
 // The signatures of posts, as Standard Webhooks describes them.
 const (
@@ -28,8 +31,11 @@ type EndpointSettings struct {
 	Batch bool `json:"batch,omitempty"`
 	// Ordered makes a post wait until the one before it was accepted.
 	Ordered bool `json:"ordered,omitempty"`
-	// Format is FormatSlack or empty. Only endpoints of the installation have one.
+	// Format is FormatSlack, FormatMail or empty. Only endpoints of the installation have one.
 	Format string `json:"format,omitempty"`
+	// User and From say whose mail FormatMail sends, and from which address.
+	User string `json:"user,omitempty"`
+	From string `json:"from,omitempty"`
 	// Signature is how posts are signed. The default is SignatureHMAC, and when an endpoint is changed what it was.
 	Signature string `json:"signature,omitempty"`
 	// Headers are header fields of the posts. Their values are never told again.
