@@ -25,7 +25,7 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"format":      &n.Format,
 		"signature":   &n.Signature,
 		"user":        &n.User,
-		"from":        &n.From,
+		"sender":      &n.Sender,
 	}
 }
 

@@ -163,18 +163,18 @@ func TestEndpointKeyPair(t *testing.T) {
 // providers other than the one that it is about. However often it is repeated, it is one batch.
 func TestMailEndpoint(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := newFixture(t).operator()
 	const path = "/v1/endpoints?installation=true"
 	post := func(body string) *reply {
 		t.Helper()
 		return f.do(http.MethodPost, path, "application/json", strings.NewReader(body))
 	}
 	for body, want := range map[string]string{
-		`{"format": "mail", "url": "https://x.y", "user": "u", "from": "a@b.example"}`:                       "/url invalid_value",
-		`{"format": "mail", "url": "mailto:Ann <a@b.example>", "user": "u", "from": "a@b.example"}`:          "/url invalid_value",
-		`{"format": "mail", "url": "mailto:a@b.example", "from": "a@b.example"}`:                             "/user required",
-		`{"format": "mail", "url": "mailto:a@b.example", "user": "u"}`:                                       "/from invalid_address",
-		`{"format": "mail", "url": "mailto:a@b.example", "user": "u", "from": "a@b.example", "batch": true}`: "/batch invalid_value",
+		`{"format": "mail", "url": "https://x.y", "user": "u", "sender": "a@b.example"}`:                       "/url invalid_value",
+		`{"format": "mail", "url": "mailto:Ann <a@b.example>", "user": "u", "sender": "a@b.example"}`:          "/url invalid_value",
+		`{"format": "mail", "url": "mailto:a@b.example", "sender": "a@b.example"}`:                             "/user required",
+		`{"format": "mail", "url": "mailto:a@b.example", "user": "u"}`:                                         "/sender invalid_address",
+		`{"format": "mail", "url": "mailto:a@b.example", "user": "u", "sender": "a@b.example", "batch": true}`: "/batch invalid_value",
 		`{"url": "mailto:a@b.example"}`:       "/url invalid_value",
 		`{"url": "https://x.y", "user": "u"}`: "/user invalid_value",
 	} {
@@ -182,7 +182,7 @@ func TestMailEndpoint(t *testing.T) {
 		require.Equal(t, []string{want}, p.pointers(), body)
 	}
 	made := post(`{"format": "mail", "url": "mailto:ops@x.example,boss@x.example", "user": "` + f.user +
-		`", "from": "Alerts <alerts@example.com>"}`).object(t)
+		`", "sender": "Alerts <alerts@example.com>"}`).object(t)
 	require.NotContains(t, made, "secret")
 	id, _ := made["id"].(string)
 	e, err := endpoint.Get(t.Context(), f.store, feed.Installation, id)

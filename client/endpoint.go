@@ -33,9 +33,9 @@ type EndpointSettings struct {
 	Ordered bool `json:"ordered,omitempty"`
 	// Format is FormatSlack, FormatMail or empty. Only endpoints of the installation have one.
 	Format string `json:"format,omitempty"`
-	// User and From say whose mail FormatMail sends, and from which address.
-	User string `json:"user,omitempty"`
-	From string `json:"from,omitempty"`
+	// User and Sender say whose mail FormatMail sends, and from which address.
+	User   string `json:"user,omitempty"`
+	Sender string `json:"sender,omitempty"`
 	// Signature is how posts are signed. The default is SignatureHMAC, and when an endpoint is changed what it was.
 	Signature string `json:"signature,omitempty"`
 	// Headers are header fields of the posts. Their values are never told again.

@@ -98,7 +98,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Format:      endpoint.Format(r.PostForm.Get("format")),
 		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
 	}
-	if n.From = strings.TrimSpace(r.PostForm.Get("from")); owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
+	if n.Sender = strings.TrimSpace(r.PostForm.Get("sender")); owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
 		n.Format, n.User = endpoint.Mail, v.User
 	}
 	for _, t := range r.PostForm["event"] {

@@ -122,7 +122,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 	f.StringVar((*string)(&n.Format), "format", "",
 		"slack: an incoming webhook of Slack; mail: to the addresses of a URL like mailto:ops@example.com; only with --installation")
 	f.StringVar(&n.User, "mail-user", "", "with --format mail: the user whose mail the notices are")
-	f.StringVar(&n.From, "mail-from", "", "with --format mail: the address that they come from")
+	f.StringVar(&n.Sender, "mail-from", "", "with --format mail: the address that they come from")
 	f.StringVar((*string)(&n.Signature), "signature", "",
 		"v1: with a secret that you have, too (default); v1a: with a private key, whose public one you get")
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")

@@ -370,7 +370,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		v.Signature, v.PublicKey = e.Secrets[0].Signature, e.Secrets[0].Public()
 	}
 	if e.Sender != nil {
-		v.User, v.From = e.Sender.User, e.Sender.From
+		v.User, v.Sender = e.Sender.User, e.Sender.From
 	}
 	switch {
 	case e.Disabled != nil:

@@ -26,7 +26,7 @@ type Settings struct {
 	Ordered     bool              `json:"ordered"`
 	Format      endpoint.Format   `json:"format,omitempty"` // only of the installation
 	User        string            `json:"user,omitempty"`   // of endpoint.Mail: ID or name
-	From        string            `json:"from,omitempty"`   // of endpoint.Mail
+	Sender      string            `json:"sender,omitempty"` // of endpoint.Mail: an address
 	Headers     map[string]string `json:"-"`
 	// Signature is how posts are signed; empty: as before, or of a new endpoint endpoint.HMAC.
 	Signature endpoint.Signature `json:"signature,omitempty"`
@@ -37,7 +37,7 @@ func (n *Settings) apply(e *endpoint.Endpoint) {
 	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, n.Events, n.Tags, n.Categories
 	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, n.Format
 	if e.Sender = nil; n.Format == endpoint.Mail {
-		e.Sender = &endpoint.Sender{User: n.User, From: n.From}
+		e.Sender = &endpoint.Sender{User: n.User, From: n.Sender}
 	}
 }
 
@@ -96,7 +96,7 @@ func (n *Settings) checkFormat(owner string, f *problem.Form) {
 		n.checkMail(f)
 		return
 	}
-	for name, value := range map[string]string{"user": n.User, "from": n.From} {
+	for name, value := range map[string]string{"user": n.User, "sender": n.Sender} {
 		if value != "" {
 			f.Wrong("/"+name, "invalid_value", "Only endpoints with the format mail have a %s.", name)
 		}
@@ -110,8 +110,8 @@ func (n *Settings) checkMail(f *problem.Form) {
 	if n.User == "" {
 		f.Wrong("/user", "required", "Name the user whose mail the notices are.")
 	}
-	if _, err := mail.ParseAddress(n.From); err != nil {
-		f.Wrong("/from", "invalid_address", "from must be an address from which the user may send.")
+	if _, err := mail.ParseAddress(n.Sender); err != nil {
+		f.Wrong("/sender", "invalid_address", "sender must be an address from which the user may send.")
 	}
 	if len(n.Headers) > 0 {
 		f.Wrong("/headers", "invalid_value", "With the format mail there are no header fields.")
