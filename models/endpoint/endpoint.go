@@ -47,8 +47,10 @@ type Endpoint struct {
 	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
 	Format      Format            `json:"format,omitempty"`
-	Sender      *Sender           `json:"sender,omitempty"` // of Mail
-	Secrets     []Secret          `json:"secrets"`          // the newest first
+	Sender      *Sender           `json:"sender,omitempty"`   // of Mail
+	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, in place of notices
+	Start       Start             `json:"start,omitzero"`     // of Everyone
+	Secrets     []Secret          `json:"secrets"`            // the newest first
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
 	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
@@ -145,8 +147,9 @@ type State struct {
 
 // Retry is a post that is to be tried again.
 type Retry struct {
-	From  feed.Position `json:"from"` // of its first update
-	To    feed.Position `json:"to"`   // behind its last update
+	User  string        `json:"user,omitempty"` // whose feed it is, of an endpoint of everyone's
+	From  feed.Position `json:"from"`           // of its first update
+	To    feed.Position `json:"to"`             // behind its last update
 	Batch bool          `json:"batch,omitempty"`
 	Tried int           `json:"tried"`
 	Since time.Time     `json:"since"` // when its first update was written

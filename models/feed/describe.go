@@ -16,6 +16,7 @@ import (
 type Described struct {
 	*models.Notice // nil: it is of a log
 
+	User     string           `json:"user,omitempty"` // whose mail it is, if that is not known; of a notice: whose limit
 	Log      models.ID        `json:"log,omitzero"`
 	ID       string           `json:"id,omitempty"` // of the message, if its sender gave it one; kept with the content
 	Number   int              `json:"number"`       // see Update
@@ -114,7 +115,7 @@ func describeNotices(found []Update, out []Described) {
 	for i := range found {
 		n := found[i].Notice
 		out[i] = Described{
-			Notice: n, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[i].At,
+			Notice: n, User: n.User, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[i].At,
 		}
 	}
 }
