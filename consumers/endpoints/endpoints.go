@@ -56,6 +56,7 @@ type Store interface {
 	models.FeedStore
 	models.DocumentStore
 	feed.DescribedStore
+	Users(ctx context.Context) ([]models.User, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
@@ -168,6 +169,7 @@ func (p *Poster) end(key string) {
 func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 	name := "endpoint/" + e.Key()
 	held := false
+	var all *everyone // of an endpoint of everyone's mail
 	defer func() {
 		if held {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -193,7 +195,12 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		if now.Disabled != nil || p.cfg.Disabled(now.User) {
 			return nil
 		}
-		r := round{p: p, e: &now}
+		if now.Everyone && all == nil {
+			if all, err = p.newEveryone(ctx, &now); err != nil {
+				return err
+			}
+		}
+		r := round{p: p, e: &now, all: all}
 		next, err := r.run(ctx)
 		if err != nil {
 			return err
@@ -207,7 +214,7 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 func (p *Poster) rest(ctx context.Context, r *round, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	if r.free() <= 0 {
+	if r.free() <= 0 || r.all != nil {
 		<-ctx.Done()
 		return
 	}

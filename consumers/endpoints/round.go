@@ -1,15 +1,14 @@
 package endpoints
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,12 +24,15 @@ type round struct {
 	p     *Poster
 	e     *endpoint.Endpoint
 	state endpoint.State
+	all   *everyone // of an endpoint of everyone's mail; else nil
 	until time.Time // no post begins after it
 	waits time.Time // when the first new update was written that waits; zero: none does
+	made  int       // posts to an endpoint of everyone's mail
 }
 
 // post is a post that is to be made.
 type post struct {
+	user    string // whose feed it is
 	from    feed.Position
 	updates []feed.Update
 	batch   bool
@@ -62,14 +64,23 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 	}
 	more := false
 	if r.free() > 0 {
-		if more, err = r.postNew(ctx); err != nil {
+		postNew := r.postNew
+		if r.all != nil {
+			postNew = r.postOfAll
+		}
+		if more, err = postNew(ctx); err != nil {
 			return next, err
 		}
 	}
 	r.p.noteBacklog(r.e.Key(), r.backlog(r.waits))
-	if tried > 0 || r.state.Next != before || version == 0 {
+	if r.made > 0 || tried > 0 || r.state.Next != before || version == 0 {
 		// If this fails, all of the round is posted again.
 		if err := endpoint.PutState(context.WithoutCancel(ctx), r.p.store, r.e, &r.state, version); err != nil {
+			return next, err
+		}
+	}
+	if r.all != nil { // after the state, which has the retries
+		if err := r.all.cursors.Put(context.WithoutCancel(ctx), r.p.store, r.e); err != nil {
 			return next, err
 		}
 	}
@@ -81,6 +92,9 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		return now, nil
 	}
 	next = now.Add(idleRound)
+	if r.all != nil {
+		next = now.Add(r.all.pause())
+	}
 	for i := range r.state.Retries {
 		next = models.EarlierOf(next, r.state.Retries[i].At)
 	}
@@ -150,7 +164,8 @@ func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *en
 	if t.Batch {
 		limit = endpoint.MaxBatch
 	}
-	page, err := r.read(ctx, t.From, limit)
+	user := cmp.Or(t.User, r.e.User)
+	page, err := r.read(ctx, user, t.From, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		return nil, nil, nil
 	}
@@ -161,14 +176,16 @@ func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *en
 	if err != nil || n == 0 {
 		return nil, nil, err
 	}
-	posts, err := r.compose(ctx, t.Batch, t.From, page.Updates[:n])
+	posts, err := r.compose(ctx, user, t.Batch, t.From, page.Updates[:n])
 	if err != nil {
 		return nil, nil, err
 	}
 	p = &posts[0]
 	p.tried = t.Tried
 	if end := p.end(); end.Compare(t.To) < 0 {
-		rest = &endpoint.Retry{From: end, To: t.To, Batch: t.Batch, Tried: t.Tried, Since: t.Since, At: t.At}
+		rest = new(endpoint.Retry)
+		*rest = *t
+		rest.From = end
 	}
 	return p, rest, nil
 }
@@ -179,7 +196,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	if r.e.Batch {
 		limit = endpoint.MaxBatch
 	}
-	page, err := r.read(ctx, r.state.Next, limit)
+	page, err := r.read(ctx, r.e.User, r.state.Next, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", r.e.User)
 		r.state.Next = feed.Begin
@@ -189,7 +206,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for left := page.Updates; len(left) > 0; {
-		posts, err := r.compose(ctx, r.e.Batch, r.state.Next, left)
+		posts, err := r.compose(ctx, r.e.User, r.e.Batch, r.state.Next, left)
 		if err != nil {
 			return false, err
 		}
@@ -220,9 +237,9 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 // end returns the position behind the updates of a post.
 func (p *post) end() feed.Position { return p.updates[len(p.updates)-1].Next }
 
-// read returns the updates after a position that the endpoint wants.
-func (r *round) read(ctx context.Context, after feed.Position, limit int) (feed.Page, error) {
-	return feed.Read(ctx, r.p.store, r.e.User, feed.Query{
+// read returns the updates of a feed after a position that the endpoint wants.
+func (r *round) read(ctx context.Context, user string, after feed.Position, limit int) (feed.Page, error) {
+	return feed.Read(ctx, r.p.store, user, feed.Query{
 		After: after,
 		Limit: limit,
 		Match: func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
@@ -297,7 +314,7 @@ func (r *round) id(p *post) string {
 	first := &p.updates[0]
 	text := fmt.Appendf(nil, "%s %s %s %d %d", r.e.ID, first.Log, first.Event, first.Number, len(p.updates))
 	if s := first.Suppression; s != nil {
-		text = append(text, s.ID(feed.ListOf(r.e.User))...)
+		text = append(text, s.ID(feed.ListOf(p.user))...)
 	}
 	sum := sha256.Sum256(text)
 	return "msg_" + hex.EncodeToString(sum[:16])
@@ -337,8 +354,12 @@ func (r *round) note(p *post, res *result) {
 	}
 	delay := max(delays[p.tried], res.answer.RetryAfter)
 	delay += time.Duration(rand.Int64N(int64(delay)/10 + 1)) //nolint:gosec // spread, no secret
+	user := p.user
+	if r.all == nil {
+		user = ""
+	}
 	s.Retries = append(s.Retries, endpoint.Retry{
-		From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, Since: p.updates[0].At,
+		User: user, From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, Since: p.updates[0].At,
 		At: res.at.Add(delay).UTC(),
 	})
 }
@@ -365,64 +386,4 @@ func (r *round) disable(ctx context.Context) error {
 		return nil // it was removed
 	}
 	return err
-}
-
-// compose returns the posts of updates: some single ones, or a batch of as many as maxBody has room for.
-func (r *round) compose(ctx context.Context, batch bool, from feed.Position, updates []feed.Update) ([]post, error) {
-	if !batch || r.e.Format != endpoint.Signed {
-		updates = updates[:min(len(updates), describedAtOnce)]
-		messages, err := r.messages(ctx, updates)
-		posts := make([]post, len(messages))
-		for i := range posts {
-			posts[i] = post{from: from, updates: updates[i : i+1], body: messages[i]}
-			from = updates[i].Next
-		}
-		return posts, err
-	}
-	var all []json.RawMessage
-	size := 0
-	for some := range slices.Chunk(updates, describedAtOnce) {
-		messages, err := r.messages(ctx, some)
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range messages {
-			if size += len(m); size > maxBody && len(all) > 0 {
-				return batchOf(from, updates[:len(all)], all)
-			}
-			all = append(all, m)
-		}
-	}
-	return batchOf(from, updates, all)
-}
-
-// batchOf returns one post of updates.
-func batchOf(from feed.Position, updates []feed.Update, messages []json.RawMessage) ([]post, error) {
-	body, err := json.Marshal(&endpoint.Message{
-		Type: endpoint.Batch, Timestamp: updates[len(updates)-1].At, Data: messages,
-	})
-	return []post{{from: from, updates: updates, batch: true, body: body}}, err
-}
-
-// messages returns the messages of updates.
-func (r *round) messages(ctx context.Context, updates []feed.Update) ([]json.RawMessage, error) {
-	told, err := r.p.tell.Describe(ctx, r.e.User, updates)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]json.RawMessage, len(told))
-	for i := range told {
-		u := &told[i]
-		m := endpoint.Message{Type: u.Type(), Timestamp: u.At, Data: u}
-		switch {
-		case u.Notice != nil:
-			m.Text, m.Provider = u.Text(), u.Provider
-		case u.Suppression != nil:
-			m.Text = u.Suppression.Text()
-		}
-		if out[i], err = r.e.Body(&m); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
