@@ -26,6 +26,7 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"signature":   &n.Signature,
 		"user":        &n.User,
 		"sender":      &n.Sender,
+		"everyone":    &n.Everyone,
 	}
 }
 

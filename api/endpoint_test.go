@@ -159,6 +159,53 @@ func TestEndpointKeyPair(t *testing.T) {
 	require.NotContains(t, string(f.get(path).Body), "whsec_")
 }
 
+// TestEveryonesEndpoint: only an endpoint of the installation gets everyone's updates. It has the types and filters of
+// updates, and stays what it is.
+func TestEveryonesEndpoint(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	const path = "/v1/endpoints"
+	send := func(method, path, body string) *reply {
+		t.Helper()
+		return f.do(method, path, "application/json", strings.NewReader(body))
+	}
+	for body, want := range map[string]string{
+		`{"url": "https://x.y", "everyone": true, "events": ["quota.near"]}`: "/events/0 invalid_value",
+		`{"url": "https://x.y", "everyone": true, "format": "slack"}`:        "/format invalid_value",
+	} {
+		p := send("POST", path+"?installation=true", body).problem(t)
+		require.Equal(t, []string{want}, p.pointers(), body)
+	}
+	p := send("POST", path, `{"url": "https://x.y", "everyone": true}`).problem(t)
+	require.Equal(t, []string{"/everyone invalid_value"}, p.pointers())
+
+	body := `{"url": "https://x.y", "everyone": true, "events": ["log.failed"], "tags": ["a"]}`
+	made := send("POST", path+"?installation=true", body).object(t)
+	require.Equal(t, true, made["everyone"])
+	id, _ := made["id"].(string)
+	at := path + "/" + id + "?installation=true"
+	require.Equal(t, http.StatusOK, send("PUT", at, body).Status)
+	p = send("PUT", at, `{"url": "https://x.y"}`).problem(t)
+	require.Equal(t, []string{"/everyone invalid_value"}, p.pointers())
+	get := func() endpoint.Endpoint {
+		t.Helper()
+		e, err := endpoint.Get(t.Context(), f.store, feed.Installation, id)
+		require.NoError(t, err)
+		return e
+	}
+	begun := get().Start
+	require.WithinDuration(t, time.Now(), begun.At, time.Minute)
+	command := func(do, body string) {
+		t.Helper()
+		require.Equal(t, http.StatusOK, send("POST", path+"/"+id+"/"+do+"?installation=true", body).Status)
+	}
+	command("enable", "")
+	require.Equal(t, begun, get().Start)
+	command("replay", `{"from": "2026-01-01T00:00:00Z"}`)
+	require.Equal(t, endpoint.Start{At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Generation: 3}, get().Start)
+	require.Equal(t, http.StatusNoContent, send("DELETE", at, "").Status)
+}
+
 // TestMailEndpoint: a post of the format mail is an urgent batch of the endpoint's user, to each of its addresses, through
 // providers other than the one that it is about. However often it is repeated, it is one batch.
 func TestMailEndpoint(t *testing.T) {

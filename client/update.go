@@ -37,6 +37,8 @@ type Update struct {
 	// changes of a log are 1, 2, 3, …, and so are its events, and so are the ends of a batch.
 	Log    string `json:"log,omitempty"`
 	Number int    `json:"number"`
+	// User is the ID of the user, in posts to an endpoint of everyone's mail.
+	User string `json:"user,omitempty"`
 	// ID is your id of the message, if you gave it one. It is there as long as the content is kept.
 	ID string `json:"id,omitempty"`
 	// Batch is the ID of the log's batch.

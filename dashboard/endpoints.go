@@ -21,9 +21,12 @@ type endpointsView struct {
 	New    endpoints.Settings // as it was entered
 	Chosen map[updates.Type]bool
 	Types  []updates.Type
-	Wrong  map[string]string
-	Again  bool   // the form was submitted before, and its endpoint exists
-	Once   string // of the form: submitting it twice creates one endpoint
+	// MailTypes are those of everyone's mail, which endpoints of the installation may get.
+	MailTypes []updates.Type
+
+	Wrong map[string]string
+	Again bool   // the form was submitted before, and its endpoint exists
+	Once  string // of the form: submitting it twice creates one endpoint
 }
 
 // Owned says whether a page is about endpoints of the installation, which operators have, or of the visitor.
@@ -74,6 +77,9 @@ func (d *Dashboard) showEndpoints(
 		return err
 	}
 	view.Types, view.Once, view.Chosen = updates.TypesOf(owner), newSecret(), map[updates.Type]bool{}
+	if view.Installation {
+		view.MailTypes = updates.Types
+	}
 	for _, t := range view.New.Events {
 		view.Chosen[t] = true
 	}
@@ -96,12 +102,17 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Batch:       r.PostForm.Get("batch") != "",
 		Ordered:     r.PostForm.Get("ordered") != "",
 		Format:      endpoint.Format(r.PostForm.Get("format")),
+		Everyone:    r.PostForm.Get("everyone") != "",
 		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
 	}
 	if n.Sender = strings.TrimSpace(r.PostForm.Get("sender")); owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
 		n.Format, n.User = endpoint.Mail, v.User
 	}
-	for _, t := range r.PostForm["event"] {
+	chosen := "event"
+	if n.Everyone {
+		chosen = "mail-event"
+	}
+	for _, t := range r.PostForm[chosen] {
 		n.Events = append(n.Events, updates.Type(t))
 	}
 	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {

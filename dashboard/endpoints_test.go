@@ -97,8 +97,8 @@ func TestInstallationEndpointPages(t *testing.T) {
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/endpoints").text, `href="/installation/endpoints"`)
 	list := b.get("/installation/endpoints").text
-	require.Contains(t, list, `value="failover.started"`)
-	require.NotContains(t, list, `value="log.failed"`)
+	require.Contains(t, list, `name="event" value="failover.started"`)
+	require.NotContains(t, list, `name="event" value="log.failed"`)
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(list)[1]
 	made := b.post("/installation/endpoints", url.Values{"url": {app}, "format": {"slack"}, "once": {once}})
 	require.Contains(t, made.text, "in the format of Slack, not signed")
@@ -113,4 +113,14 @@ func TestInstallationEndpointPages(t *testing.T) {
 	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
 	require.Contains(t, b.post(page+"/remove", nil).text, "operators hear of outages")
 	require.Regexp(t, `added an endpoint(?s).{0,300}`+of[0].ID, b.get("/operations/audit").text)
+
+	add := func(form url.Values) string {
+		t.Helper()
+		page := b.get("/installation/endpoints").text
+		form.Set("once", regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(page)[1])
+		return b.post("/installation/endpoints", form).text
+	}
+	require.Contains(t, add(url.Values{"url": {app}, "everyone": {"yes"}, "mail-event": {"log.failed"}}), "of all users: failed")
+	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}, "sender": {"a@x.example"}}), "mail from a@x.example")
+	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}}), `id="sender-wrong"`)
 }

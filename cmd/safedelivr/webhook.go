@@ -129,6 +129,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
 	f.StringArrayVar(&headers, "header", nil, "header field of the posts, 'Name: value'; may be given several times")
 	f.StringVar(&n.Description, "description", "", "what it is for")
+	f.BoolVar(&n.Everyone, "everyone", false, "with --installation: updates of the mail of all users, in place of notices")
 	f.BoolVar(&n.Batch, "batch", false, "up to 1,000 updates in a post")
 	f.BoolVar(&n.Ordered, "ordered", false, "a post waits until the one before it was accepted")
 	return cmd

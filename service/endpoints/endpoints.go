@@ -105,7 +105,9 @@ func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, 
 		ID: models.NewBatchID(now).String(), User: user, Created: now,
 		Secrets: []endpoint.Secret{endpoint.NewSecret(cmp.Or(n.Signature, endpoint.HMAC))}, Generation: 1, Replay: &head,
 	}
-	n.apply(&e)
+	if n.apply(&e); n.Everyone {
+		e.Everyone, e.Start = true, endpoint.Start{At: now, Generation: e.Generation}
+	}
 	if err := endpoint.Create(ctx, s.store, &e); err != nil {
 		return View{}, problem.FromStore("store endpoint", err)
 	}
@@ -185,6 +187,11 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (Vi
 	}
 	var secret string // if it is new
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
+		if e.Everyone != n.Everyone {
+			var f problem.Form
+			f.Wrong("/everyone", "invalid_value", "This cannot be changed. Add another endpoint.")
+			return f.Err()
+		}
 		secret = ""
 		if n.apply(e); n.Signature != "" && n.Signature != e.Secrets[0].Signature {
 			e.Rotate(endpoint.NewSecret(n.Signature), time.Now().Add(oldSecret))
@@ -206,6 +213,9 @@ func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
 	e, err := endpoint.Get(ctx, s.store, user, id)
 	if errors.Is(err, models.ErrNotFound) {
 		return nil
+	}
+	if err == nil && e.Everyone {
+		err = endpoint.RemoveCursors(ctx, s.store, &e)
 	}
 	if err == nil {
 		err = endpoint.Remove(ctx, s.store, user, id)
@@ -234,7 +244,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
 func (s *Endpoints) Enable(ctx context.Context, user, id string) (View, error) {
-	return s.restart(ctx, user, id, nil)
+	return s.restart(ctx, user, id, nil, time.Time{})
 }
 
 // Replay posts the updates since a time again.
@@ -248,11 +258,13 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was told yet
 		return View{}, problem.FromStore("read feed", err)
 	}
-	return s.restart(ctx, user, id, &at)
+	return s.restart(ctx, user, id, &at, from)
 }
 
-// restart enables an endpoint, and posts from a position on if there is one.
-func (s *Endpoints) restart(ctx context.Context, user, id string, from *feed.Position) (View, error) {
+// restart enables an endpoint, and posts from a position on if there is one, which is that of a time.
+func (s *Endpoints) restart(
+	ctx context.Context, user, id string, from *feed.Position, since time.Time,
+) (View, error) {
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		state, _, err := endpoint.StateOf(ctx, s.store, e)
 		if err != nil {
@@ -262,7 +274,9 @@ func (s *Endpoints) restart(ctx context.Context, user, id string, from *feed.Pos
 			e.Replay = from
 		}
 		e.Disabled = nil
-		e.Generation++
+		if e.Generation++; e.Everyone && from != nil {
+			e.Start = endpoint.Start{At: since.UTC(), Generation: e.Generation}
+		}
 		return nil
 	})
 	if err != nil {
@@ -356,7 +370,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		ID: e.ID,
 		Settings: Settings{
 			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
-			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format,
+			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format, Everyone: e.Everyone,
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        Active,

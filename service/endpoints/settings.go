@@ -24,9 +24,10 @@ type Settings struct {
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch"`
 	Ordered     bool              `json:"ordered"`
-	Format      endpoint.Format   `json:"format,omitempty"` // only of the installation
-	User        string            `json:"user,omitempty"`   // of endpoint.Mail: ID or name
-	Sender      string            `json:"sender,omitempty"` // of endpoint.Mail: an address
+	Format      endpoint.Format   `json:"format,omitempty"`   // only of the installation
+	User        string            `json:"user,omitempty"`     // of endpoint.Mail: ID or name
+	Sender      string            `json:"sender,omitempty"`   // of endpoint.Mail: an address
+	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, in place of notices
 	Headers     map[string]string `json:"-"`
 	// Signature is how posts are signed; empty: as before, or of a new endpoint endpoint.HMAC.
 	Signature endpoint.Signature `json:"signature,omitempty"`
@@ -51,6 +52,16 @@ var reserved = map[string]bool{
 // check returns the mistakes in the settings of an endpoint of a user, or of the installation.
 func (n *Settings) check(owner string) error {
 	var f problem.Form
+	if n.Everyone && owner != feed.Installation {
+		f.Wrong("/everyone", "invalid_value", "Only endpoints of the installation get the updates of everyone.")
+	}
+	if n.Everyone && n.Format != endpoint.Signed {
+		f.Wrong("/format", "invalid_value", "Only notices are posted with the format %s.", n.Format)
+	}
+	feeds := owner
+	if n.Everyone {
+		feeds = ""
+	}
 	if n.URL == "" {
 		f.Wrong("/url", "required", "Add the address that updates are posted to.")
 	} else if bad := outbound.BadURL(n.URL); bad != "" && n.Format != endpoint.Mail {
@@ -60,8 +71,8 @@ func (n *Settings) check(owner string) error {
 		f.Wrong("/description", "invalid_value", "description is one line of at most %d bytes.", maxDescription)
 	}
 	for i, t := range n.Events {
-		if !t.Known(owner) {
-			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.Names(owner))
+		if !t.Known(feeds) {
+			f.Wrong(fmt.Sprintf("/events/%d", i), "invalid_value", "events has the names %s.", feed.Names(feeds))
 			break
 		}
 	}
@@ -69,7 +80,7 @@ func (n *Settings) check(owner string) error {
 		if len(list) > maxList || slices.ContainsFunc(list, func(s string) bool { return s == "" || len(s) > 64 }) {
 			f.Wrong("/"+name, "invalid_value", "%s has at most %d words of up to 64 bytes.", name, maxList)
 		}
-		if len(list) > 0 && owner == feed.Installation {
+		if len(list) > 0 && feeds == feed.Installation {
 			f.Wrong("/"+name, "invalid_value", "What happens to the installation has no %s.", name)
 		}
 	}
