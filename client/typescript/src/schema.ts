@@ -308,7 +308,8 @@ export interface paths {
         /**
          * Read what happened to the installation
          * @description What operators want to hear of: providers that are suspended and recover, outages, sums that differ, unknown outcomes, and
-         *     limits of users that are nearly used up. Each is told once, with a number. Cursors, ranges, `wait` and NDJSON are as in
+         *     limits of users that are nearly used up. Each is told once, with a number. With `events=suppression.added` additions to everyone's
+         *     suppression list, too, at least once, with an `id`. Cursors, ranges, `wait` and NDJSON are as in
          *     `GET /v1/updates`. Needs the scope `operate`.
          */
         get: operations["listNotices"];
@@ -1915,6 +1916,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "suppression.added": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An address was added to the suppression list; of an endpoint of the installation, to everyone's */
+        post: operations["postSuppressionAdded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "provider.suspended": {
         parameters: {
             query?: never;
@@ -2290,22 +2308,24 @@ export interface components {
              */
             complete_until?: string;
         };
-        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, or `done` of a batch, which has no `log`. */
+        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, or `suppressed`, which has a `suppression` and neither. */
         Update: {
+            /** @description ID of the user, in posts to an endpoint with `everyone`. */
+            user?: string;
             /** Format: uuid */
             log?: string;
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             id?: string;
-            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. */
+            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` it is 1. */
             number: number;
             /** Format: uuid */
-            batch: string;
+            batch?: string;
             state?: components["schemas"]["State"];
             /**
-             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more.
+             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list.
              * @enum {string}
              */
-            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done";
+            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done" | "suppressed";
             /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
             reason?: string;
             /** @description The provider that decided, if one did, or that reported the event. */
@@ -2318,11 +2338,39 @@ export interface components {
             /** @description That of the recipient and, for other keys, of the batch. It is there as long as their content is kept, and so are the tags. */
             metadata?: components["schemas"]["Metadata"];
             tags?: string[];
+            suppression?: components["schemas"]["AddedSuppression"];
+        };
+        /** @description What was added to a suppression list. */
+        AddedSuppression: {
+            /** @description The same if it is told again; another one if the address is removed and added again. */
+            id: string;
+            /** @description In lower case. Absent if the address was erased. */
+            email?: string;
+            reason: components["schemas"]["SuppressionReason"];
+            /** @description Kind of mail. Absent: all mail. */
+            category?: string;
+            /** @enum {string} */
+            origin: "event" | "api" | "page" | "import" | "link" | "provider";
+            /**
+             * Format: uuid
+             * @description The mail that it is about.
+             */
+            log_id?: string;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description Absent: never.
+             */
+            expires_at?: string;
         };
         /** @description What operators want to hear of. It is about no single mail. */
         Notice: {
             type: components["schemas"]["NoticeType"];
-            /** @description The notices of the installation are 1, 2, 3, …. */
+            /** @description The notices of the installation are 1, 2, 3, …. Of `suppression.added` it is 1. */
             number: number;
             provider?: string;
             /** @description Source of a suspension or of an outage: `calls`, `rejected`, `retry_after` or `silence`. */
@@ -2347,6 +2395,7 @@ export interface components {
             limit?: string;
             /** @description Its value. */
             most?: number;
+            suppression?: components["schemas"]["AddedSuppression"];
             /**
              * Format: date-time
              * @description When the notice was written.
@@ -2357,7 +2406,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "suppression.added";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -2918,10 +2967,10 @@ export interface components {
             published: boolean;
         };
         NewEndpoint: {
-            /** @description An address that begins with https:// or http://. */
+            /** @description An address that begins with https:// or http://, or with the format `mail` with mailto:, followed by up to 20 addresses, separated by commas. */
             url: string;
             description?: string;
-            /** @description Types of updates; `all`: all. Default: all changes of the state. Of an endpoint of the installation: types of notices; default: all. */
+            /** @description Types of updates; `all`: all. Default: all changes of the state. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
             events?: components["schemas"]["ChosenType"][];
             /** @description Only mail with one of these tags. Default: all mail. */
             tags?: string[];
@@ -2932,10 +2981,21 @@ export interface components {
             /** @description A post waits until the one before it was accepted or given up. Default: false, up to ten posts at once. */
             ordered?: boolean;
             /**
-             * @description As an incoming webhook of Slack gets it, and what is compatible with it: without a signature. Only endpoints of the installation have it, and then not `batch`.
+             * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
              * @enum {string}
              */
-            format?: "slack";
+            format?: "slack" | "mail";
+            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
+            everyone?: boolean;
+            /** @description ID or name of the user whose mail the posts with the format `mail` are. */
+            user?: string;
+            /** @description With the format `mail`: the address that they come from. The user must be allowed to send from it. */
+            sender?: string;
+            /**
+             * @description How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get. Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.
+             * @enum {string}
+             */
+            signature?: "v1" | "v1a";
             /** @description Header fields of the posts. Their values are never told again. */
             headers?: {
                 [key: string]: string;
@@ -2973,10 +3033,10 @@ export interface components {
         ChosenUpdate: components["schemas"]["UpdateType"] | "all";
         ChosenType: components["schemas"]["UpdateType"] | components["schemas"]["NoticeType"] | "all";
         /**
-         * @description What became of the mail to a recipient, or of a batch. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
+         * @description What became of the mail to a recipient, or of a batch, or that an address was added to the suppression list. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
          * @enum {string}
          */
-        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done";
+        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added";
         Endpoint: {
             id: string;
             url: string;
@@ -2987,13 +3047,26 @@ export interface components {
             batch: boolean;
             ordered: boolean;
             /**
-             * @description As an incoming webhook of Slack gets it, and what is compatible with it: without a signature. Only endpoints of the installation have it, and then not `batch`.
+             * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
              * @enum {string}
              */
-            format?: "slack";
+            format?: "slack" | "mail";
+            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
+            everyone?: boolean;
+            /** @description ID or name of the user whose mail the posts with the format `mail` are. */
+            user?: string;
+            /** @description With the format `mail`: the address that they come from. The user must be allowed to send from it. */
+            sender?: string;
             header_names?: string[];
+            /**
+             * @description How posts are signed. Absent: they are not.
+             * @enum {string}
+             */
+            signature?: "v1" | "v1a";
             /** @description Key of the signatures, `whsec_…`. Only in the answer in which it is new. */
             secret?: string;
+            /** @description Of signatures with `v1a`: `whpk_…`. */
+            public_key?: string;
             /**
              * @description `failing`: the newest post failed.
              * @enum {string}
@@ -3867,7 +3940,7 @@ export interface components {
         WebhookId: string;
         /** @description Unix time of the attempt in seconds. */
         WebhookTimestamp: string;
-        /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+        /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
         WebhookSignature: string;
         /** @description ID. For users also the name; for providers the name. */
         Id: string;
@@ -4526,7 +4599,7 @@ export interface operations {
                 to?: string;
                 /** @description How long to wait if there is no notice, at most 1m. */
                 wait?: string;
-                /** @description Only notices of these types, separated by commas. Default: all. */
+                /** @description Only notices of these types, separated by commas. Default: all but `suppression.added`. */
                 events?: components["schemas"]["NoticeType"][];
                 /** @description The number of notices; up to 100,000 of NDJSON, where it is also the default. */
                 limit?: number;
@@ -7547,7 +7620,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7590,7 +7663,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7633,7 +7706,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7676,7 +7749,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7719,7 +7792,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7762,7 +7835,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7805,7 +7878,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7848,7 +7921,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7891,7 +7964,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7934,7 +8007,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -7977,7 +8050,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8012,6 +8085,49 @@ export interface operations {
             };
         };
     };
+    postSuppressionAdded: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     postProviderSuspended: {
         parameters: {
             query?: never;
@@ -8020,7 +8136,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8063,7 +8179,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8106,7 +8222,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8149,7 +8265,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8192,7 +8308,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8235,7 +8351,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8278,7 +8394,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8321,7 +8437,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;
@@ -8364,7 +8480,7 @@ export interface operations {
                 "webhook-id": components["parameters"]["WebhookId"];
                 /** @description Unix time of the attempt in seconds. */
                 "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
-                /** @description One or more signatures of `id.timestamp.body`, each `v1,` and a base64 HMAC-SHA256, separated by spaces. */
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
                 "webhook-signature": components["parameters"]["WebhookSignature"];
             };
             path?: never;

@@ -72,7 +72,7 @@ class UpdatesEnd(TypedDict):
     complete_until: NotRequired[str]
 
 
-NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near']
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'suppression.added']
 
 
 NewBatchForm = TypedDict(
@@ -397,7 +397,7 @@ class TestPost(TypedDict, closed=True):
     data: Data
 
 
-UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done']
+UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done', 'suppression.added']
 
 
 class EndpointAttempt(TypedDict, closed=True):
@@ -777,22 +777,19 @@ class Route(TypedDict, closed=True):
     providers: list[Provider]
 
 
-class Update(TypedDict, closed=True):
+class AddedSuppression(TypedDict, closed=True):
     """
-    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, or `done` of a batch, which has no `log`.
+    What was added to a suppression list.
     """
 
-    log: NotRequired[str]
-    id: NotRequired[str]
-    number: int
-    batch: str
-    state: NotRequired[State]
-    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done']]
-    reason: NotRequired[str]
-    provider: NotRequired[str]
+    id: str
+    email: NotRequired[str]
+    reason: SuppressionReason
+    category: NotRequired[str]
+    origin: Literal['event', 'api', 'page', 'import', 'link', 'provider']
+    log_id: NotRequired[str]
     at: str
-    metadata: NotRequired[Metadata]
-    tags: NotRequired[list[str]]
+    expires_at: NotRequired[str]
 
 
 class Notice(TypedDict, closed=True):
@@ -811,6 +808,7 @@ class Notice(TypedDict, closed=True):
     user: NotRequired[str]
     limit: NotRequired[str]
     most: NotRequired[int]
+    suppression: NotRequired[AddedSuppression]
     at: str
 
 
@@ -913,22 +911,6 @@ class AuditEntry(TypedDict, closed=True):
     expires_at: NotRequired[str]
 
 
-class UpdatePost(TypedDict, closed=True):
-    """
-    An update, as Standard Webhooks describes a post.
-    """
-
-    type: UpdateType
-    timestamp: str
-    data: Update
-
-
-class BatchPost(TypedDict, closed=True):
-    type: Literal['batch']
-    timestamp: str
-    data: list[UpdatePost | NoticePost]
-
-
 ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 
 
@@ -944,9 +926,14 @@ class Endpoint(TypedDict, closed=True):
     categories: NotRequired[list[str]]
     batch: bool
     ordered: bool
-    format: NotRequired[Literal['slack']]
+    format: NotRequired[Literal['slack', 'mail']]
+    everyone: NotRequired[bool]
+    user: NotRequired[str]
+    sender: NotRequired[str]
     header_names: NotRequired[list[str]]
+    signature: NotRequired[Literal['v1', 'v1a']]
     secret: NotRequired[str]
+    public_key: NotRequired[str]
     state: Literal['active', 'failing', 'disabled']
     why: NotRequired[str]
     failing_since: NotRequired[str]
@@ -1155,6 +1142,26 @@ class DryRun(TypedDict, closed=True):
     routes: list[Route]
 
 
+class Update(TypedDict, closed=True):
+    """
+    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, or `suppressed`, which has a `suppression` and neither.
+    """
+
+    user: NotRequired[str]
+    log: NotRequired[str]
+    id: NotRequired[str]
+    number: int
+    batch: NotRequired[str]
+    state: NotRequired[State]
+    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed']]
+    reason: NotRequired[str]
+    provider: NotRequired[str]
+    at: str
+    metadata: NotRequired[Metadata]
+    tags: NotRequired[list[str]]
+    suppression: NotRequired[AddedSuppression]
+
+
 class NewEndpoint(TypedDict, closed=True):
     url: str
     description: NotRequired[str]
@@ -1163,8 +1170,28 @@ class NewEndpoint(TypedDict, closed=True):
     categories: NotRequired[list[Category]]
     batch: NotRequired[bool]
     ordered: NotRequired[bool]
-    format: NotRequired[Literal['slack']]
+    format: NotRequired[Literal['slack', 'mail']]
+    everyone: NotRequired[bool]
+    user: NotRequired[str]
+    sender: NotRequired[str]
+    signature: NotRequired[Literal['v1', 'v1a']]
     headers: NotRequired[dict[str, str]]
+
+
+class UpdatePost(TypedDict, closed=True):
+    """
+    An update, as Standard Webhooks describes a post.
+    """
+
+    type: UpdateType
+    timestamp: str
+    data: Update
+
+
+class BatchPost(TypedDict, closed=True):
+    type: Literal['batch']
+    timestamp: str
+    data: list[UpdatePost | NoticePost]
 
 
 class NewMessages(TypedDict, closed=True):
