@@ -123,6 +123,8 @@ func handedOver() app.Commands {
 			"block",
 			"suppression",
 			"template",
+			"webhook",
+			"stats",
 			"queues",
 			"parked",
 			"workers",
