@@ -36,7 +36,7 @@ type SuppressionImport struct {
 }
 
 const (
-	importChunk     = 1000     // rows that are stored together
+	importChunk     = 2000     // rows that are stored together
 	maxImportRow    = 64 << 10 // bytes
 	maxImportErrors = 100
 )

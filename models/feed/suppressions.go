@@ -11,7 +11,7 @@ import (
 )
 
 // maxSuppressions is how many additions to suppression lists an entry has at most.
-const maxSuppressions = 500
+const maxSuppressions = 1000
 
 // Suppression is an addition to a suppression list as users see it.
 type Suppression struct {

@@ -48,7 +48,7 @@ func (k *killed) AppendFeed(ctx context.Context, user string, e models.FeedEntry
 // toldOf returns what a feed tells of additions: how often each of them is told, by ID, and those in their order.
 func toldOf(t *testing.T, s models.Store, owner string) (often map[string]int, all []feed.Suppression) {
 	t.Helper()
-	page, err := feed.Read(t.Context(), s, owner, feed.Query{After: feed.Begin, Limit: 1000})
+	page, err := feed.Read(t.Context(), s, owner, feed.Query{After: feed.Begin, Limit: 2000})
 	require.NoError(t, err)
 	described, err := feed.NewDescriber(s).Describe(t.Context(), owner, page.Updates)
 	require.NoError(t, err)
@@ -192,14 +192,14 @@ func TestFullNotes(t *testing.T) {
 			func(d *untold, _ int) error { d.Notes = []note{full}; return nil })
 		require.NoError(t, err)
 	}
-	es := make([]models.Suppression, 700)
+	es := make([]models.Suppression, 1200)
 	for i := range es {
 		es[i] = entry(fmt.Sprintf("u%d@x.example", i))
 	}
 	require.NoError(t, l.Add(t.Context(), "u", es...))
 	require.NoError(t, l.Tell(t.Context(), time.Now()))
 	often, _ := toldOf(t, s, "u")
-	require.Len(t, often, 700)
+	require.Len(t, often, 1200)
 	entries, err := s.Feed(t.Context(), "u", 0, 10)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
