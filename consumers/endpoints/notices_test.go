@@ -152,7 +152,7 @@ func TestSuppressionsArePosted(t *testing.T) {
 	require.NotEqual(t, posts[0].id, posts[1].id)
 	require.Equal(t, "ada@x.test", tagged.got()[0].updates[0].Suppression.Email)
 	require.Empty(t, none.got())
-	require.Equal(t, `{"text":"eve@x.test is on everyone's suppression list: `+
+	require.JSONEq(t, `{"text":"eve@x.test is on everyone's suppression list: `+
 		`earlier mail bounced because the mailbox does not exist."}`, <-slack)
 	stop()
 
