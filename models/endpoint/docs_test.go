@@ -97,7 +97,11 @@ func main() {
 				}
 				args := []string{c.mainFile}
 				if c.command == "go" {
-					args = []string{"run", "."}
+					build := exec.CommandContext(t.Context(), command, "build", "-o", "program", ".") //nolint:gosec // a test
+					build.Dir = dir
+					out, err := build.CombinedOutput()
+					require.NoError(t, err, "%s", out)
+					command, args = filepath.Join(dir, "program"), nil
 				}
 				accepts(t, signature, func(input []byte) error {
 					cmd := exec.CommandContext(t.Context(), command, args...) //nolint:gosec // a test
