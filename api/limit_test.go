@@ -152,18 +152,18 @@ func TestRequestsAreLimited(t *testing.T) {
 func TestRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
+	// The body is sent once the server reads it.
+	f.client = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}}
+	defer f.client.CloseIdleConnections()
 	body, w := io.Pipe()
 	done := make(chan *reply)
-	go func() { done <- f.do(http.MethodPost, "/v1/batches", "application/json", body) }()
+	go func() {
+		done <- f.do(http.MethodPost, "/v1/batches", "application/json", body, "Expect", "100-continue")
+	}()
 	whole := batchTo(1)
 	_, err := io.WriteString(w, whole[:20])
 	require.NoError(t, err)
-	require.Eventually(
-		t,
-		func() bool { return f.get("/v1/stats").Status == http.StatusTooManyRequests },
-		time.Minute,
-		time.Millisecond,
-	)
+	require.Equal(t, http.StatusTooManyRequests, f.get("/v1/stats").Status)
 	_, err = io.WriteString(w, whole[20:])
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
