@@ -161,7 +161,7 @@ var homes = map[string]string{
 	"github.com/spf13/cobra":          "cmd",
 	"github.com/knadh/koanf":          "config cmd",
 	"github.com/osteele/liquid":       "service",
-	"github.com/vanng822":              "service",
+	"github.com/vanng822":             "service",
 	"github.com/santhosh-tekuri":      "service",
 	"go.opentelemetry.io/otel":        "tracing",
 	"github.com/gin-gonic/gin":        "api webhooks dashboard",

@@ -39,6 +39,7 @@ func TestScheduledMillion(t *testing.T) {
 			"SAFEDELIVR_PROVIDERS_MG_EVENTS=none",
 			"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_HOUR=0",
 			"SAFEDELIVR_QUOTAS_RECIPIENTS_PER_DAY=0",
+			"GOGC=100", // tests may run with more, and its memory is looked at
 		)
 		r.sim.SetWebhookURL("sg", "")
 		r.sim.SetWebhookURL("mg", "")
