@@ -134,6 +134,7 @@ func run(ctx context.Context) error {
 		{"suppressed", b.suppressed},
 		{"csv", b.csv},
 		{"events", b.events},
+		{"posts", b.postsAll},
 		{"urgent", b.urgentAll},
 		{"hostile", b.hostile},
 		{"failover", b.failoverAll},

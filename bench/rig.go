@@ -83,6 +83,7 @@ type rigOptions struct {
 	timeout     time.Duration            // of a call; 0: the default
 	seed        func(models.Store) error // stores data before the product starts
 	warm        bool                     // a mail is sent before the measurement
+	env         []string                 // further settings of the product
 }
 
 // rig is the product and the simulated providers, each a process.
@@ -253,6 +254,7 @@ func (b *bench) newRig(be *backend, o *rigOptions) (r *rig, err error) {
 			r.env = append(r.env, v)
 		}
 	}
+	r.env = append(r.env, o.env...)
 	if err := r.setUp(o, dir); err != nil {
 		return r, err
 	}
