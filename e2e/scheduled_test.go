@@ -65,7 +65,10 @@ func TestScheduledMillion(t *testing.T) {
 		}
 		r.waitAccepted(each / 10)
 		r.urgent()
-		require.Less(t, r.sim.Stats("sg").Accepted+r.sim.Stats("mg").Accepted, int64(batches*each), "urgent mail first")
+		if !b.Real { // there it takes longer, and there are fewer
+			sent := r.sim.Stats("sg").Accepted + r.sim.Stats("mg").Accepted
+			require.Less(t, sent, int64(batches*each), "urgent mail first")
+		}
 		p.kill()
 		r.start(r.addr, nil, "serve")
 		r.sentOnce(ids, 1000+batches*each)
