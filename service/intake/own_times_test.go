@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // TestChunksByTimes: a chunk has recipients with the same times only, in the order of the request. Those without own
@@ -201,7 +200,7 @@ func TestMistakesInTimes(t *testing.T) {
 			b.SetText(ExpiresAt, in(3*day))
 			batch, err := b.Check()
 			if !permissive {
-				require.Contains(t, mistakesOf(t, err), c.want)
+				require.Contains(t, wrongs(t, err), c.want)
 				continue
 			}
 			require.NoError(t, err)
@@ -221,17 +220,6 @@ func TestMistakesInTimes(t *testing.T) {
 	}
 }
 
-// mistakesOf returns the pointer and the code of each mistake.
-func mistakesOf(t *testing.T, err error) (out []string) {
-	t.Helper()
-	var e *problem.Error
-	require.ErrorAs(t, err, &e)
-	for _, f := range e.Fields {
-		out = append(out, f.Pointer+" "+f.Code)
-	}
-	return out
-}
-
 // TestTooManyTimes: a batch has a bounded number of different times.
 func TestTooManyTimes(t *testing.T) {
 	t.Parallel()
@@ -243,5 +231,5 @@ func TestTooManyTimes(t *testing.T) {
 		require.NoError(t, b.Add(r))
 	}
 	_, err := b.Check()
-	require.Equal(t, []string{"/to/1000/deliver_at too_many", "/to/2001/deliver_at too_many"}, mistakesOf(t, err))
+	require.Equal(t, []string{"/to/1000/deliver_at too_many", "/to/2001/deliver_at too_many"}, wrongs(t, err))
 }
