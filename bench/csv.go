@@ -17,7 +17,8 @@ const inList = 100
 // csv measures a batch whose recipients are a CSV file, made from a template in Liquid, for a
 // user with a long suppression list that has some of them; and the same with plain placeholders.
 func (b *bench) csv(be *backend) error {
-	title := fmt.Sprintf("template in Liquid, CSV of %s rows, suppression list of %s", thousands(int64(b.rows)), thousands(suppressedList))
+	title := fmt.Sprintf("template in Liquid, CSV of %s rows, suppression list of %s",
+		thousands(int64(b.rows)), thousands(suppressedList))
 	fmt.Fprintln(os.Stderr, be.title+":", title)
 	plain, err := b.csvRun(be, b.rows, "<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>")
 	if err != nil {

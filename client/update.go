@@ -33,8 +33,9 @@ const (
 // Update is a change of the state, the reason or the provider of a log, or an event. A log has an event once for each
 // provider, however often it was reported.
 type Update struct {
-	// Log is the ID of the log; it is empty if the update is that the batch is done, or of a suppression list. Number is that of the update: the
-	// changes of a log are 1, 2, 3, …, and so are its events, and so are the ends of a batch.
+	// Log is the ID of the log; it is empty if the update is that the batch is done, or of a suppression list.
+	// Number is that of the update: the changes of a log are 1, 2, 3, …, and so are its events, and so are the ends
+	// of a batch.
 	Log    string `json:"log,omitempty"`
 	Number int    `json:"number"`
 	// User is the ID of the user, in posts to an endpoint of everyone's mail.

@@ -105,7 +105,8 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Everyone:    r.PostForm.Get("everyone") != "",
 		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
 	}
-	if n.Sender = strings.TrimSpace(r.PostForm.Get("sender")); owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
+	n.Sender = strings.TrimSpace(r.PostForm.Get("sender"))
+	if owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
 		n.Format, n.User = endpoint.Mail, v.User
 	}
 	chosen := "event"

@@ -152,7 +152,8 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 	t := &templateView{
 		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
 		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"), Languages: f("languages"),
-		AllowRaw: r.PostFormValue("allow_raw") != "", InlineCSS: r.PostFormValue("inline_css") != "", To: f("to"), Vars: f("vars"), Language: f("language"),
+		AllowRaw: r.PostFormValue("allow_raw") != "", InlineCSS: r.PostFormValue("inline_css") != "",
+		To: f("to"), Vars: f("vars"), Language: f("language"),
 		Wrong: map[string]string{},
 	}
 	src := templates.Source{

@@ -202,7 +202,9 @@ func (l *Lists) removeNotes(ctx context.Context, key string, notes []*note) erro
 		left[n.Token] = n
 	}
 	_, _, err := models.ChangeDocument(ctx, l.store, untoldOwner, untoldKind, key, func(d *untold, _ int) error {
-		d.Notes = slices.DeleteFunc(d.Notes, func(n note) bool { return left[n.Token] != nil && len(left[n.Token].left) == 0 })
+		d.Notes = slices.DeleteFunc(d.Notes, func(n note) bool {
+			return left[n.Token] != nil && len(left[n.Token].left) == 0
+		})
 		for i := range d.Notes {
 			if n := left[d.Notes[i].Token]; n != nil && len(n.left) < d.Notes[i].Addresses {
 				d.Notes[i].Addresses, d.Notes[i].Added = len(n.left), codec.EncodeFeedSuppressions(n.left)

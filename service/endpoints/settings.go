@@ -116,7 +116,8 @@ func (n *Settings) checkFormat(owner string, f *problem.Form) {
 
 func (n *Settings) checkMail(f *problem.Form) {
 	if to := endpoint.Addresses(n.URL); len(to) == 0 || len(to) > maxList {
-		f.Wrong("/url", "invalid_value", "With the format mail it is mailto: and up to %d addresses, separated by commas.", maxList)
+		f.Wrong("/url", "invalid_value",
+			"With the format mail it is mailto: and up to %d addresses, separated by commas.", maxList)
 	}
 	if n.User == "" {
 		f.Wrong("/user", "required", "Name the user whose mail the notices are.")
