@@ -50,10 +50,13 @@ var (
 )
 
 // read returns the body of a post of at most limit bytes. The body counts against the budgets
-// until release is called. Errors: errTooLarge, errBusy, others if the post ended too early.
+// until release is called, which may be called again. Errors: errTooLarge, errBusy, others if the post ended too early.
 func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(), err error) {
 	held := int64(0)
-	release = func() { s.budget.release(held) }
+	release = func() {
+		s.budget.release(held)
+		held = 0
+	}
 	deadline := time.Now().Add(readTime)
 	setReadDeadline(c, deadline)
 	length := c.Request.ContentLength

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -70,7 +71,15 @@ type Server struct {
 	mu       sync.Mutex
 	codes    map[string]int64 // refused posts, by code
 	unlogged map[string]refusals
+	prompt   *rate.Limiter // of refusals that are answered at once
 }
+
+// Up to promptRefusals a second are answered at once, and the others after refusalPause, so that strangers
+// who post without end cost little.
+const (
+	promptRefusals = 20
+	refusalPause   = 250 * time.Millisecond
+)
 
 // provider is a provider whose posts are accepted.
 type provider struct {
@@ -92,6 +101,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 		providers: map[string]*provider{},
 		codes:     map[string]int64{},
 		unlogged:  map[string]refusals{},
+		prompt:    rate.NewLimiter(promptRefusals, promptRefusals),
 		announce:  make(chan models.Message, 10_000),
 		stop:      make(chan struct{}),
 		budget:    newBudget(),
@@ -114,7 +124,7 @@ func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Sc
 	g.POST("/webhooks/:provider", s.post)
 	g.POST("/webhooks/:provider/", s.post)
 	g.NoRoute(s.noSuchProvider)
-	g.NoMethod(closeConnection)
+	g.NoMethod(s.noSuchMethod)
 	s.engine = g
 	for range 4 {
 		s.wg.Go(s.announcer)
@@ -179,7 +189,22 @@ func (s *Server) refuse(c *gin.Context, provider string, e *models.WebhookError)
 	if n := s.refusalsToLog(provider, e.Code, time.Now()); n > 0 {
 		s.log.Warn("webhooks refused", "provider", provider, "code", e.Code, "err", e.Detail, "status", e.Status, "posts", n)
 	}
+	s.delayRefusal()
 	answer(c, e.Status, e.Code)
+}
+
+// delayRefusal waits before a refusal is answered if there were many of them. It does not go by the
+// context of the request, which ends with its deadline for reading.
+func (s *Server) delayRefusal() {
+	if !s.prompt.Allow() {
+		models.Pause(s.ctx, refusalPause)
+	}
+}
+
+// noSuchMethod refuses all but POST.
+func (s *Server) noSuchMethod(c *gin.Context) {
+	closeConnection(c)
+	s.delayRefusal()
 }
 
 // refusals counts refused posts since the last line in the log.
@@ -252,6 +277,7 @@ func (s *Server) post(c *gin.Context) {
 	body, release, err := s.read(c, a.MaxWebhook())
 	defer release()
 	if err != nil {
+		release()
 		closeConnection(c)
 		s.unreadable(c, name, err)
 		return
@@ -259,6 +285,7 @@ func (s *Server) post(c *gin.Context) {
 	now := time.Now()
 	replay, err := a.Verify(c.Request.Header, body, now)
 	if err != nil {
+		release()
 		refused := refusal(err)
 		if slices.Contains(mistakesOfOurs, refused.Code) {
 			a.lost.refuse(now.UTC())

@@ -393,6 +393,52 @@ func TestSlowPost(t *testing.T) {
 	})
 }
 
+// TestManyRefusalsAreDelayed checks that a stranger who posts without end gets few answers, that the
+// posts which wait for theirs hold no memory, and that a provider's post is answered at once meanwhile.
+func TestManyRefusalsAreDelayed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		refuse := &models.WebhookError{Status: 401, Code: "bad_signature", Detail: "a reason"}
+		unsigned, forged := accepting(""), accepting("")
+		unsigned.header = refuse
+		forged.verify = func(http.Header, []byte) (string, error) { return "", refuse }
+		s := New(nullInbox{}, &hangingBroker{}, []Provider{{"sg", accepting("")}, {"unsigned", unsigned}, {"forged", forged}},
+			priority.New(), nil)
+		defer s.Close()
+		post := func(method, path string) int {
+			rec := httptest.NewRecorder()
+			s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), method, "/webhooks/"+path, strings.NewReader("[]")))
+			return rec.Code
+		}
+		began := time.Now()
+		for range promptRefusals {
+			require.Equal(t, http.StatusUnauthorized, post(http.MethodPost, "unsigned"))
+		}
+		require.Zero(t, time.Since(began), "a few are answered at once")
+		for _, c := range []struct {
+			method, path string
+			status       int
+		}{
+			{http.MethodPost, "unsigned", http.StatusUnauthorized},
+			{http.MethodPost, "forged", http.StatusUnauthorized},
+			{http.MethodPost, "unknown", http.StatusNotFound},
+			{http.MethodPut, "sg", http.StatusMethodNotAllowed},
+		} {
+			s.prompt.ReserveN(time.Now(), promptRefusals) // as if others had come just now
+			began := time.Now()
+			answered := make(chan int)
+			go func() { answered <- post(c.method, c.path) }()
+			synctest.Wait()
+			require.True(t, s.budget.first.TryAcquire(firstBudget), "%s: what waits holds memory", c.path)
+			s.budget.first.Release(firstBudget)
+			require.Equal(t, http.StatusOK, post(http.MethodPost, "sg"))
+			require.Zero(t, time.Since(began))
+			require.Equal(t, c.status, <-answered)
+			require.Equal(t, refusalPause, time.Since(began), c.path)
+		}
+	})
+}
+
 // TestRefusalsDoNotFillTheLog checks that many refused posts make few lines, which hold their
 // number.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
