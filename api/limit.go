@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -24,7 +23,7 @@ func (s *Server) limit(c *gin.Context) {
 	if err != nil {
 		var e *service.Error
 		if errors.As(err, &e) && e.Kind == service.TooMany {
-			pause(c.Request.Context(), refusalPause)
+			models.Pause(c.Request.Context(), refusalPause)
 		}
 		s.fail(c, err)
 		return
@@ -49,16 +48,6 @@ func idle(c *gin.Context) {
 // refusalPause is the time for which a request over a limit waits for its answer, so that a
 // client that repeats it at once costs little.
 const refusalPause = 250 * time.Millisecond
-
-// pause waits until d has passed or ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
 
 // setRateLimit sets the headers RateLimit-Policy and RateLimit, as
 // draft-ietf-httpapi-ratelimit-headers describes them. They list the limits that count
