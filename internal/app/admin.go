@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -93,43 +94,87 @@ func (a *App) runCommand(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer := newAnswer(w)
+	defer answer.close()
 	code := a.commands.Run(r.Context(), a, Command{
-		Args: q.Args, RanBy: q.RanBy, Folder: q.Folder, Out: answer.out, Err: answer,
+		Args: q.Args, RanBy: q.RanBy, Folder: q.Folder, Out: output{answer}, Err: answer,
 	})
-	answer.write(adminPart{Code: &code})
+	answer.end(code)
 }
 
-// answer sends what a command prints. Output is buffered until the buffer is full or something else is sent; errors and
-// progress, which are written to the answer itself, are sent at once.
+// answer sends what a command prints. Output is buffered until the buffer is full, something else is sent, or
+// outputDelay has passed; errors and progress, which are written to the answer itself, are sent at once.
 type answer struct {
-	out   *bufio.Writer
-	parts *json.Encoder
-	flush func() error
+	mu     sync.Mutex
+	buffer *bufio.Writer
+	ended  bool
+	parts  *json.Encoder
+	flush  func() error
 }
 
-// outputBuffer is the size of the buffer of output, in bytes.
-const outputBuffer = 16 << 10
+const (
+	outputBuffer = 16 << 10               // bytes
+	outputDelay  = 100 * time.Millisecond // so that who follows what happens sees it
+)
 
 func newAnswer(w http.ResponseWriter) *answer {
 	a := &answer{parts: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
-	a.out = bufio.NewWriterSize(answerOutput{a}, outputBuffer)
+	a.buffer = bufio.NewWriterSize(buffered{a}, outputBuffer)
 	return a
 }
 
-// answerOutput gets what the buffer has collected.
-type answerOutput struct{ *answer }
+// output is the command's stdout.
+type output struct{ *answer }
 
-func (a answerOutput) Write(p []byte) (int, error) { return len(p), a.send(adminPart{Out: p}) }
+func (o output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	waits := o.buffer.Buffered() > 0
+	n, err := o.buffer.Write(p)
+	if !waits && o.buffer.Buffered() > 0 {
+		time.AfterFunc(outputDelay, o.sendBuffered)
+	}
+	return n, err
+}
+
+// sendBuffered sends what is in the buffer, unless the answer has ended.
+func (a *answer) sendBuffered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ended {
+		_ = a.buffer.Flush() // the next write returns its error
+	}
+}
+
+// buffered gets what the buffer has collected.
+type buffered struct{ *answer }
+
+func (b buffered) Write(p []byte) (int, error) { return len(p), b.send(adminPart{Out: p}) }
 
 // Write implements io.Writer, for the command's stderr.
 func (a *answer) Write(p []byte) (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.write(adminPart{Err: p})
 	return len(p), nil
 }
 
+// end sends the exit code.
+func (a *answer) end(code int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.write(adminPart{Code: &code})
+}
+
+// close keeps what is left in the buffer from being sent after the request has ended, as by a panic.
+func (a *answer) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+}
+
 // write sends a part after all output that came before it. Errors are ignored: the caller may have gone.
 func (a *answer) write(p adminPart) {
-	_ = a.out.Flush()
+	_ = a.buffer.Flush()
 	_ = a.send(p)
 }
 

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -22,7 +23,14 @@ func TestHandedOverOutput(t *testing.T) {
 	seen := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := newAnswer(w)
-		fmt.Fprintln(a.out, "first")
+		defer a.close()
+		out := output{a}
+		fmt.Fprintln(out, "first")
+		if r.URL.Path == "/follows" {
+			<-r.Context().Done()
+			a.end(0)
+			return
+		}
 		fmt.Fprintln(a, "progress")
 		select {
 		case <-seen: // before the command has ended
@@ -30,13 +38,12 @@ func TestHandedOverOutput(t *testing.T) {
 			return
 		}
 		for range 10_000 {
-			fmt.Fprint(a.out, "größer ")
+			fmt.Fprint(out, "größer ")
 		}
 		if r.URL.Path == "/breaks-off" {
 			panic(http.ErrAbortHandler)
 		}
-		code := 3
-		a.write(adminPart{Code: &code})
+		a.end(3)
 	}))
 	t.Cleanup(server.Close)
 	ask := func(path string) (out string, code int, err error) {
@@ -56,6 +63,17 @@ func TestHandedOverOutput(t *testing.T) {
 	require.Equal(t, "first\n"+strings.Repeat("größer ", 10_000), out)
 	_, _, err = ask("/breaks-off")
 	require.ErrorContains(t, err, "may have been carried out")
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/follows", nil)
+	require.NoError(t, err)
+	resp, err := server.Client().Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	var part adminPart
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&part), "it is sent though nothing follows")
+	require.Equal(t, "first\n", string(part.Out))
 }
 
 // notifyingWriter says when something was written.
