@@ -112,7 +112,7 @@ func (c *cli) rehearsedCommand() *cobra.Command {
 }
 
 func (c *cli) demoCommand() *cobra.Command {
-	o := demo.Options{Commands: handedOver(), Out: c.out, Err: c.err}
+	o := demo.Options{Out: c.out, Err: c.err}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See a failover: everything on this machine, with simulated providers",
@@ -121,6 +121,7 @@ func (c *cli) demoCommand() *cobra.Command {
 the API, break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It
 needs no credentials, no broker and no database.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Commands = handedOver()
 			err := demo.Run(cmd.Context(), o)
 			if errors.Is(err, demo.ErrWrong) {
 				return exitCode(1) // the summary says what is wrong

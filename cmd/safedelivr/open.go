@@ -41,12 +41,15 @@ type opened struct {
 	store models.Store
 }
 
-// onStore opens the store, runs f and closes the store, or hands the command over. Only init makes a data folder: a
+// onStore opens the store, runs f and closes the store, or hands the command over. A server runs f on its own. Only init makes a data folder: a
 // command in the wrong folder must not begin a second installation.
 func (c *cli) onStore(ctx context.Context, create bool, f func(context.Context, *opened) error) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
+	}
+	if c.server != nil {
+		return f(ctx, &opened{cfg: &cfg, log: c.logger(&cfg), store: c.server.store})
 	}
 	if !create && app.StoreName(&cfg) == "sqlite" {
 		if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
@@ -121,9 +124,6 @@ func (o *opened) withBroker(ctx context.Context, f func(models.Broker) error) er
 
 // withStore runs f on the store.
 func (c *cli) withStore(ctx context.Context, f func(context.Context, models.Store) error) error {
-	if c.server != nil {
-		return f(ctx, c.server.store)
-	}
 	return c.onStore(ctx, false, func(ctx context.Context, o *opened) error { return f(ctx, o.store) })
 }
 

@@ -74,6 +74,12 @@ func (c *cli) run(ctx context.Context) int {
 	return 0
 }
 
+// runGroup is the group of commands that run in the process of the user. A server runs all others, and those of
+// handedOverToo, for a process that cannot open the store.
+const runGroup = "run"
+
+var handedOverToo = []string{"login", "migrate"}
+
 // addCommands adds all commands, in groups.
 func (c *cli) addCommands(root *cobra.Command) {
 	add := func(id, title string, commands ...*cobra.Command) {
@@ -83,17 +89,18 @@ func (c *cli) addCommands(root *cobra.Command) {
 		}
 		root.AddCommand(commands...)
 	}
-	add("run", "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
-		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand())
+	add(runGroup, "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
+		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand(),
+		c.rehearsedCommand())
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
 		c.webhookCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
-	root.SetHelpCommandGroupID("run")
-	root.SetCompletionCommandGroupID("run")
-	root.AddCommand(c.rehearsedCommand(), c.namesCommand())
+	root.SetHelpCommandGroupID(runGroup)
+	root.SetCompletionCommandGroupID(runGroup)
+	root.AddCommand(c.namesCommand())
 	root.SetFlagErrorFunc(unknownFlag)
 	c.completeNames(root)
 }
@@ -109,32 +116,16 @@ func (c *cli) path(name string) string {
 
 // handedOver are the commands that another process may hand over to the server.
 func handedOver() app.Commands {
+	var root cobra.Command
+	new(cli).addCommands(&root)
+	names := slices.Clone(handedOverToo)
+	for _, cmd := range root.Commands() {
+		if cmd.GroupID != runGroup {
+			names = append(names, cmd.Name())
+		}
+	}
 	return app.Commands{
-		Names: []string{
-			"user",
-			"key",
-			"login",
-			"send",
-			"batch",
-			"log",
-			"message",
-			"release",
-			"provider",
-			"block",
-			"suppression",
-			"template",
-			"webhook",
-			"stats",
-			"queues",
-			"parked",
-			"workers",
-			"audit",
-			"check",
-			"replay",
-			"hold",
-			"erase",
-			"names",
-		},
+		Names: names,
 		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
 			c := &cli{
 				streams: streams{out: cmd.Out, err: cmd.Err},

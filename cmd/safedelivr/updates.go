@@ -37,9 +37,13 @@ also each deferral, bounce, complaint, unsubscription, first open and first clic
 as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
 want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+			err := c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				return c.updates(ctx, svc, &o)
 			})
+			if o.follow && cmd.Context().Err() != nil {
+				return nil // the user has ended it
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
@@ -76,9 +80,6 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	for {
 		page, err := svc.Updates().Read(ctx, whose, q)
 		if err != nil {
-			if o.follow && ctx.Err() != nil {
-				return nil //nolint:nilerr // the user has ended it
-			}
 			return explain(err)
 		}
 		for i := range page.Updates {

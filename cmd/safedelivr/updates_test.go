@@ -2,15 +2,21 @@ package main
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -101,4 +107,64 @@ func TestMessageCommands(t *testing.T) {
 	fails("", `(?s)^a  cancelled .*b  rejected  not_found`)
 	out, _ := d.run("message show a")
 	require.Regexp(t, `(?s)cancelled  cancelled  the sender has cancelled the message\nann@example.com  cancelled`, out)
+}
+
+// TestFollowHandedOver: a command that follows what happens is run by the process that holds the data folder. It prints
+// updates as they come, and ends there when the user ends it here. That process runs all commands but those that start
+// or set up something.
+func TestFollowHandedOver(t *testing.T) {
+	t.Parallel()
+	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"}
+	cfg, err := config.Load("", env)
+	require.NoError(t, err)
+	commands, endedThere := handedOver(), make(chan int, 1)
+	there := commands.Run
+	commands.Run = func(ctx context.Context, a *app.App, cmd app.Command) int {
+		code := there(ctx, a, cmd)
+		if slices.Contains(cmd.Args, "--follow") {
+			endedThere <- code
+		}
+		return code
+	}
+	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler), commands)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- a.Serve(ctx) }()
+	defer func() {
+		stop()
+		require.NoError(t, <-served)
+	}()
+	command := func(ctx context.Context, out io.Writer, line string) int {
+		var errs lines
+		c := &cli{streams: streams{out: out, err: &errs}, environ: env, args: strings.Fields(line), ranBy: "zoe"}
+		code := c.run(ctx)
+		require.Empty(t, errs.String(), line)
+		return code
+	}
+	require.Zero(t, command(t.Context(), io.Discard, "user add ann"))
+	require.Zero(t, command(t.Context(), io.Discard, "migrate"))
+	follows, end := context.WithCancel(t.Context())
+	defer end()
+	var printed lines
+	ended := make(chan int, 1)
+	go func() { ended <- command(follows, &printed, "updates --user ann --events all --follow") }()
+	for _, address := range []string{"one@example.com", "two@example.com"} {
+		require.Zero(t, command(t.Context(), io.Discard, "suppression add --user ann "+address))
+		shown := func() bool { return strings.Contains(printed.String(), address) }
+		require.Eventually(t, shown, testkit.Patience, time.Millisecond)
+	}
+	end()
+	require.Zero(t, <-ended)
+	require.Zero(t, <-endedThere)
+
+	var root cobra.Command
+	new(cli).addCommands(&root)
+	here := []string{"init", "serve", "health", "backup", "demo", "rehearse", "rehearsed", "simulator", "version"}
+	for _, cmd := range root.Commands() {
+		help := app.Command{Args: []string{cmd.Name(), "--help"}, Out: io.Discard, Err: io.Discard}
+		code, err := app.HandOver(t.Context(), cfg.DataDir, help)
+		require.Equal(t, slices.Contains(here, cmd.Name()), err != nil, "%s: %v", cmd.Name(), err)
+		require.Zero(t, code)
+	}
 }
