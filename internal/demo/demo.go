@@ -96,7 +96,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	var sum Summary
-	if d.receiver, err = receiver.Start(ctx, d.client); err == nil {
+	updates := client.EndpointSettings{Events: receiver.Types, Batch: true}
+	if d.receiver, err = receiver.Start(ctx, d.client, updates); err == nil {
 		defer d.receiver.Close()
 		sum, err = d.show(ctx)
 	}

@@ -292,7 +292,7 @@ func (d *drill) pauseUser() *command {
 		mails:   commandSize,
 		waits:   true,
 		answers: commandAnswer,
-		meets:   func(models.ID, *simulator.Copy) bool { return true },
+		meets:   func(_ models.ID, c *simulator.Copy) bool { return !strings.HasSuffix(c.Address, "@"+otherDomain) },
 		give: func(ctx context.Context, _ models.ID) error {
 			_, err := d.client.PauseUser(ctx, d.user.ID, why)
 			return err

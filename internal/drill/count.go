@@ -29,6 +29,9 @@ func (d *drill) count(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if b.other {
+			continue
+		}
 		total.Accepted += counts.Accepted
 		total.Success += counts.Success
 		total.Failed += counts.Failed
@@ -44,7 +47,10 @@ func (d *drill) count(ctx context.Context) error {
 	if err := d.compareDays(ctx, &total); err != nil {
 		return err
 	}
-	if err := d.countFeed(ctx); err != nil {
+	if err := d.countFeeds(ctx); err != nil {
+		return err
+	}
+	if err := d.countNotices(ctx); err != nil {
 		return err
 	}
 	if out, err := d.environment.command(ctx, d.env, "check", "--user", d.user.Name); err != nil {
@@ -76,6 +82,10 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 	if err != nil {
 		return counted, err
 	}
+	whose := &d.account
+	if b.other {
+		whose = &d.other
+	}
 	for i := range logs {
 		l := &logs[i]
 		if d.events && i%20 == 0 {
@@ -92,7 +102,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}
-		d.logged = append(d.logged, told{log: l.ID, state: l.State, reason: l.Reason})
+		whose.logged = append(whose.logged, told{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)
 		if err := d.countLog(ctx, l, n, &counted); err != nil {

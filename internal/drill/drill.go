@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/internal/tcpproxy"
@@ -46,15 +45,16 @@ type drill struct {
 	victim  *victim  // between the next one and the providers
 	worker  *process // the one that is killed or frozen
 	others  []*process
-	user    models.User
-	client  *client.Client
+	account         // whose mail is sent while things break
+	other   account // another user, who sends a little mail
 	res     Result
 	killed  int         // processes, while they worked
 	woken   []time.Time // when a frozen worker was woken
 
-	follower *follower
-	receiver *receiver.Receiver // to which every update is posted
-	logged   []told             // the logs that were counted
+	follower   *follower
+	receiver   *receiver.Receiver    // to which every update is posted
+	everyone   *receiver.Receiver    // to which those of all users are posted
+	failedOver map[string][]failover // the failovers of each provider that notices tell of
 
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
@@ -67,7 +67,9 @@ type drill struct {
 
 	envelopes  map[models.ID]bool   // whether a batch is one mail to several addresses
 	suppressed map[string]time.Time // when it was answered that an address is suppressed
+	repeated   map[string]bool      // whether the request to suppress an address was repeated
 
+	began    time.Time
 	brokenAt time.Time
 	healedAt time.Time
 	before   map[string]int64 // mails that each provider had accepted when it was healed
@@ -84,13 +86,14 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 		proxies:     map[need]*tcpproxy.Proxy{},
 		envelopes:   map[models.ID]bool{},
 		suppressed:  map[string]time.Time{},
+		repeated:    map[string]bool{},
+		began:       time.Now(),
 		res:         Result{Name: s.name},
 	}
 }
 
 // play runs the scenario and counts what came of it.
 func (d *drill) play(ctx context.Context) Result {
-	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
 	defer cancel()
 	if err := d.run(ctx); err != nil {
@@ -99,7 +102,7 @@ func (d *drill) play(ctx context.Context) Result {
 			d.res.wrong("the server printed: %s", p.out)
 		}
 	}
-	d.res.Seconds = round(time.Since(began))
+	d.res.Seconds = round(time.Since(d.began))
 	d.say("%s", &d.res)
 	return d.res
 }
@@ -124,10 +127,10 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.startServers(ctx); err != nil {
 		return err
 	}
-	if d.receiver, err = receiver.Start(ctx, d.client); err != nil {
+	defer d.closeReceivers()
+	if err := d.startReceivers(ctx); err != nil {
 		return err
 	}
-	defer d.receiver.Close()
 	d.follower = d.follow(ctx)
 	defer func() {
 		d.follower.cancel()
@@ -139,7 +142,11 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.rehearse(ctx); err != nil {
 		return err
 	}
-	return d.count(ctx)
+	if err := d.count(ctx); err != nil {
+		return err
+	}
+	d.stopServers() // what they know of failed calls is complete then, and an embedded store is free
+	return d.compareOutages(ctx)
 }
 
 // rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
@@ -161,6 +168,9 @@ func (d *drill) rehearse(ctx context.Context) error {
 // injectDuringMail posts mail, and injects the fault when some of it is sent. It lets meanwhile post more until enough
 // is closed, and returns when all is normal again.
 func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group, enough <-chan struct{}) error {
+	if err := d.postOther(ctx); err != nil {
+		return err
+	}
 	size := min(max(d.recipients/8, 25), 1000)
 	for left := d.recipients; left > 0; left -= size {
 		if err := d.post(ctx, min(size, left)); err != nil {

@@ -9,29 +9,60 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/receiver"
+	"github.com/safedelivr/safedelivr/models"
 )
+
+// account is a user of the drill.
+type account struct {
+	user   models.User
+	client *client.Client
+	logged []told // the logs that were counted
+}
 
 // told is an update, as far as it is compared.
 type told struct {
-	log      string // or the batch that is done
+	log      string // or the batch that is done, or the ID of an addition to the suppression list
 	number   int
 	state    client.State
 	event    string
 	provider string // of an event
 	reason   string
 	at       time.Time
+	added    client.AddedSuppression // if the update is about that
 }
 
 func toldOf(u *client.Update) told {
-	t := told{log: receiver.Named(u).Log, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
+	t := told{log: receiver.Named(u).About, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
 	if u.Event != "" {
 		t.provider = u.Provider
+	}
+	if u.Suppression != nil {
+		t.added = *u.Suppression
 	}
 	return t
 }
 
-// everything asks for all types of updates of mail.
-var everything = client.UpdateOptions{Events: receiver.Types}
+// everything asks for all types of updates.
+var everything = client.UpdateOptions{Events: append(slices.Clone(receiver.Types), client.SuppressionAdded)}
+
+// startReceivers starts an application that gets the updates of the drill's user, and one that gets those of all users.
+func (d *drill) startReceivers(ctx context.Context) (err error) {
+	s := client.EndpointSettings{Events: everything.Events, Batch: true}
+	if d.receiver, err = receiver.Start(ctx, d.client, s); err != nil {
+		return err
+	}
+	s.Everyone = true
+	d.everyone, err = receiver.Start(ctx, d.client, s, client.OfInstallation())
+	return err
+}
+
+func (d *drill) closeReceivers() {
+	for _, r := range []*receiver.Receiver{d.receiver, d.everyone} {
+		if r != nil {
+			r.Close()
+		}
+	}
+}
 
 // follower reads the feed of updates while things break.
 type follower struct {
@@ -65,18 +96,54 @@ func (d *drill) follow(ctx context.Context) *follower {
 	return f
 }
 
-// countFeed reads the feed of updates to its end, and compares it with the logs and with what the follower has read.
-func (d *drill) countFeed(ctx context.Context) error {
-	updates := d.client.Updates(everything)
-	var all []told
+// countFeeds compares the feeds of updates with what became of the mail, with what the follower has read, and with what
+// was posted.
+func (d *drill) countFeeds(ctx context.Context) error {
+	all, err := d.countFeed(ctx, &d.account)
+	if err != nil {
+		return err
+	}
+	others, err := d.countFeed(ctx, &d.other)
+	if err != nil {
+		return err
+	}
+	d.follower.cancel()
+	<-d.follower.done
+	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
+		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
+	}
+	if err := d.countPosts(ctx, "the user", d.receiver, statesOf("", all)); err != nil {
+		return err
+	}
+	everyones := statesOf(d.user.ID, all)
+	maps.Copy(everyones, statesOf(d.other.user.ID, others))
+	if err := d.countPosts(ctx, "all users", d.everyone, everyones); err != nil {
+		return err
+	}
+	// The servers of the next drill would post to it.
+	if err := d.client.RemoveEndpoint(ctx, d.everyone.Endpoint(), client.OfInstallation()); err != nil {
+		return err
+	}
+	return d.countRanges(ctx, all)
+}
+
+// countFeed reads the feed of a user to its end, and compares it with the logs and the suppression list.
+func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err error) {
+	updates := a.client.Updates(everything)
 	newest, events := map[string]told{}, map[string][]told{}
+	var added []client.AddedSuppression
 	why := ""
-	err := poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
+	err = poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
 		for u, err := range updates.All(ctx) {
 			if err != nil {
 				return false, err
 			}
 			now := toldOf(&u)
+			all = append(all, now)
+			if u.Suppression != nil {
+				added = append(added, now.added)
+				continue
+			}
 			before := newest[now.log]
 			if happened := events[now.log]; u.Event != "" {
 				before = told{}
@@ -90,10 +157,11 @@ func (d *drill) countFeed(ctx context.Context) error {
 			if why := follows(before, &u); why != "" {
 				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
 			}
-			all = append(all, now)
 		}
-		why = ""
-		for i, l := range d.logged {
+		if why, err = d.additionsDiffer(ctx, a.client, client.SuppressionOptions{}, added); why != "" || err != nil {
+			return false, err
+		}
+		for i, l := range a.logged {
 			why = d.differs(ctx, &l, newest[l.log])
 			if why == "" && i%20 == 0 {
 				why, err = d.otherEvents(ctx, l.log, events[l.log])
@@ -108,33 +176,30 @@ func (d *drill) countFeed(ctx context.Context) error {
 		d.res.wrong("the feed of updates: %s", why)
 		err = nil
 	}
-	if err != nil {
-		return err
-	}
-	d.follower.cancel()
-	<-d.follower.done
-	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
-		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
-	}
-	if err := d.countPosts(ctx, all); err != nil {
-		return err
-	}
-	return d.countRanges(ctx, all)
+	return all, err
 }
 
-// countPosts waits until every update was posted to the endpoint.
-func (d *drill) countPosts(ctx context.Context, all []told) error {
+// statesOf returns the states that updates tell. The names of the updates have a user.
+func statesOf(user string, all []told) map[receiver.Update]client.State {
 	states := map[receiver.Update]client.State{}
-	for _, u := range all {
-		states[receiver.Update{Log: u.log, Event: u.event, Number: u.number}] = u.state
+	for i := range all {
+		u := &all[i]
+		states[receiver.Update{User: user, About: u.log, Event: u.event, Number: u.number}] = u.state
 	}
-	err := d.until(ctx, "every update is posted", func() bool { return d.receiver.Missing(states) == 0 })
-	n := d.receiver.Counts()
+	return states
+}
+
+// countPosts waits until all updates were posted to an endpoint.
+func (d *drill) countPosts(
+	ctx context.Context, whose string, r *receiver.Receiver, states map[receiver.Update]client.State,
+) error {
+	err := d.until(ctx, "every update of "+whose+" is posted", func() bool { return r.Missing(states) == 0 })
+	n := r.Counts()
 	if n.Refused > 0 {
 		d.res.wrong("%d of %d posts were not verified", n.Refused, n.Posts+n.Refused)
 	}
-	if missing := d.receiver.Missing(states); err != nil && ctx.Err() == nil {
-		d.res.wrong("%d of %d updates were not posted", missing, len(states))
+	if missing := r.Missing(states); err != nil && ctx.Err() == nil {
+		d.res.wrong("%d of %d updates of %s were not posted", missing, len(states), whose)
 		err = nil
 	}
 	return err

@@ -17,7 +17,8 @@ import (
 // faultMet is how many calls must have met a fault.
 const faultMet = 3
 
-// providerFault breaks the scenario's provider until calls have met the fault and mail is sent through the other one.
+// providerFault breaks the scenario's provider until calls have met the fault, mail is sent through the other one, and
+// operators are told so.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		f.Account = d.breaks[0]
@@ -27,6 +28,9 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 		err := d.until(ctx, "mail is sent through the other provider", func() bool {
 			return d.taken("mg") >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
+		if err == nil {
+			err = d.until(ctx, "operators are told", func() bool { return d.isTold(ctx, f.Account) })
+		}
 		d.sim.Clear(id)
 		d.healed()
 		return err
@@ -99,21 +103,25 @@ func eventFault(f simulator.Fault, disturbed func(*simulator.Stats) int64) func(
 	}
 }
 
-// endpointDown has the endpoint fail in several ways until posts have met each of them.
+// endpointDown has the endpoints fail in several ways until posts to each of them have met each of these.
 func endpointDown(ctx context.Context, d *drill) error {
 	d.broken()
 	var err error
 	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hangup} {
-		before := d.receiver.Counts().Failed
+		one, all := d.receiver.Counts().Failed, d.everyone.Counts().Failed
 		d.receiver.Answer(status)
+		d.everyone.Answer(status)
 		if err = d.post(ctx, backgroundSize); err == nil {
-			err = d.until(ctx, "a post has met the fault", func() bool { return d.receiver.Counts().Failed > before })
+			err = d.until(ctx, "posts have met the fault", func() bool {
+				return d.receiver.Counts().Failed > one && d.everyone.Counts().Failed > all
+			})
 		}
 		if err != nil {
 			break
 		}
 	}
 	d.receiver.Answer(0)
+	d.everyone.Answer(0)
 	d.healed()
 	return err
 }

@@ -22,6 +22,7 @@ type posted struct {
 
 	suppressed int // recipients, by the answer
 
+	other    bool // it is of the other user
 	attached bool // it has the attachment of the drill
 	envelope bool // it is one mail to several addresses
 }
@@ -41,19 +42,34 @@ func (d *drill) post(ctx context.Context, n int) error {
 	return err
 }
 
+// otherDomain is that of the recipients of the other user.
+const otherDomain = "other.test"
+
+// postOther has a small batch of the other user accepted.
+func (d *drill) postOther(ctx context.Context) error {
+	_, err := d.acceptFor(ctx, &d.other, d.newBatch(backgroundSize, otherDomain))
+	return err
+}
+
 // acceptTime is how long one request may take.
 const acceptTime = 10 * time.Second
 
-// accept has a batch accepted. It repeats the request with one idempotency key until it is answered.
+// accept has a batch accepted.
 func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, error) {
+	return d.acceptFor(ctx, &d.account, batch)
+}
+
+// acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
+func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
 	copies := len(batch.CC) + len(batch.BCC)
 	b := posted{n: len(batch.To) + copies, envelope: copies > 0, at: time.Now(), attached: len(batch.Attachments) > 0}
+	b.other = a == &d.other
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
 	for {
 		within, cancel := context.WithTimeout(ctx, acceptTime)
-		accepted, err := d.client.CreateBatch(within, batch, client.IdempotencyKey(key))
+		accepted, err := a.client.CreateBatch(within, batch, client.IdempotencyKey(key))
 		cancel()
 		switch {
 		case err == nil:
@@ -138,12 +154,19 @@ var withLink = true
 // drillTag is a tag of all mail of a drill.
 const drillTag = "drill"
 
+// otherEvery is how many small batches there are for each one of the other user.
+const otherEvery = 5
+
 // sendBackground posts small batches until there is enough mail. It finishes the batch that it is posting.
 func (d *drill) sendBackground(ctx context.Context, enough <-chan struct{}) error {
 	t := time.NewTicker(backgroundPause)
 	defer t.Stop()
-	for {
-		if err := d.post(ctx, backgroundSize); err != nil {
+	for n := 0; ; n++ {
+		err := d.post(ctx, backgroundSize)
+		if err == nil && n%otherEvery == 0 {
+			err = d.postOther(ctx)
+		}
+		if err != nil {
 			return err
 		}
 		select {

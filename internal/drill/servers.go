@@ -78,11 +78,13 @@ func (d *drill) serverSettings() []string {
 // startServers starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
 // process for API and webhooks and two workers.
 func (d *drill) startServers(ctx context.Context) (err error) {
-	var secret string
-	if d.user, secret, err = d.environment.newUser(ctx); err != nil {
-		return err
+	for _, a := range []*account{&d.account, &d.other} {
+		var secret string
+		if a.user, secret, err = d.environment.newUser(ctx); err != nil {
+			return err
+		}
+		a.client = client.New("http://"+d.addr, secret)
 	}
-	d.client = client.New("http://"+d.addr, secret)
 	if err := d.startProxies(ctx); err != nil {
 		return err
 	}

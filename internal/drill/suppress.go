@@ -140,6 +140,7 @@ func (d *drill) suppressOne(ctx context.Context, i int) (done bool, err error) {
 		d.isSuppressed(addressOf(i))
 		return true, nil
 	case repeatable(err):
+		d.repeated[addressOf(i)] = true
 		return false, nil
 	}
 	return false, fmt.Errorf("suppress an address: %w", err)
@@ -162,6 +163,7 @@ func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
+		d.repeated[addressOf(i)] = true
 		return false, nil // the server is away
 	}
 	_ = resp.Body.Close()
@@ -170,6 +172,7 @@ func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error
 		d.isSuppressed(addressOf(i))
 		return true, nil
 	case resp.StatusCode >= http.StatusInternalServerError:
+		d.repeated[addressOf(i)] = true
 		return false, nil
 	}
 	return false, errors.New("a link to unsubscribe was answered " + resp.Status)

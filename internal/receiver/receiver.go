@@ -25,19 +25,26 @@ var Types = []string{
 
 // Update names an update.
 type Update struct {
-	Log    string // or the batch that is done
+	User   string // in posts of everyone's mail
+	About  string // the log, the batch that is done, or the ID of an addition to a suppression list
 	Event  string
 	Number int
 }
 
 // Named returns the name of an update.
-func Named(u *client.Update) Update { return Update{cmp.Or(u.Log, u.Batch), u.Event, u.Number} }
+func Named(u *client.Update) Update {
+	about := cmp.Or(u.Log, u.Batch)
+	if u.Suppression != nil {
+		about = u.Suppression.ID
+	}
+	return Update{u.User, about, u.Event, u.Number}
+}
 
 // Receiver takes posts whose signature is right. Its methods may be called by many goroutines at once.
 type Receiver struct {
 	server *http.Server
-	url    string
 	done   chan struct{}
+	id     string // of the endpoint
 
 	mu      sync.Mutex
 	hook    *client.Webhook
@@ -48,13 +55,15 @@ type Receiver struct {
 	refused int // posts that are not verified
 }
 
-// Start starts a receiver on this machine and registers it as an endpoint.
-func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
+// Start starts a receiver on this machine and registers it as an endpoint with some settings.
+func Start(
+	ctx context.Context, c *client.Client, s client.EndpointSettings, options ...client.CallOption,
+) (*Receiver, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{url: "http://" + l.Addr().String(), done: make(chan struct{}), got: map[Update]client.State{}}
+	r := &Receiver{done: make(chan struct{}), got: map[Update]client.State{}}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second}
 	r.mu.Lock() // until the secret is known
 	defer r.mu.Unlock()
@@ -62,8 +71,10 @@ func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
 		defer close(r.done)
 		_ = r.server.Serve(l) // until Close
 	}()
-	e, err := c.CreateEndpoint(ctx, client.EndpointSettings{URL: r.url, Events: Types, Batch: true})
+	s.URL = "http://" + l.Addr().String()
+	e, err := c.CreateEndpoint(ctx, s, options...)
 	if err == nil {
+		r.id = e.ID
 		r.hook, err = client.NewWebhook(e.Secret)
 	}
 	if err != nil {
@@ -72,6 +83,9 @@ func Start(ctx context.Context, c *client.Client) (*Receiver, error) {
 	}
 	return r, nil
 }
+
+// Endpoint returns the ID of the endpoint.
+func (r *Receiver) Endpoint() string { return r.id }
 
 // Close ends the receiver.
 func (r *Receiver) Close() {

@@ -1,0 +1,248 @@
+package drill
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// addition is what an entry of a suppression list adds.
+type addition struct{ email, reason, category string }
+
+func additionOf(s *client.Suppression) addition { return addition{s.Email, s.Reason, s.Category} }
+
+// additionsDiffer says how what was told of additions to a suppression list differs from the list; "" if it does not.
+func (d *drill) additionsDiffer(
+	ctx context.Context, c *client.Client, o client.SuppressionOptions, added []client.AddedSuppression,
+) (string, error) {
+	listed := map[addition]bool{}
+	for s, err := range c.Suppressions(ctx, o) {
+		if err != nil {
+			return "", err
+		}
+		listed[additionOf(&s)] = true
+	}
+	return toldWrongly(listed, added, d.repeated), nil
+}
+
+// toldWrongly says what is wrong with what was told of additions to a list; "" if nothing is. An addition may be told
+// again with the same ID. With another one it may be told if events of several mails added the address at the same
+// time, or if the request was repeated.
+func toldWrongly(listed map[addition]bool, added []client.AddedSuppression, repeated map[string]bool) string {
+	byID, told := map[string]client.AddedSuppression{}, map[addition]client.AddedSuppression{}
+	for _, s := range added {
+		what := additionOf(&s.Suppression)
+		if !listed[what] {
+			return fmt.Sprintf("the addition of %v was told, and it is not on the list", what)
+		}
+		if before, ok := byID[s.ID]; ok && before != s {
+			return fmt.Sprintf("the additions of %v and %v have the ID %s", additionOf(&before.Suppression), what, s.ID)
+		}
+		before, ok := told[what]
+		atOnce := s.Origin == string(models.FromEvent) && !s.At.Equal(before.At)
+		if ok && before.ID != s.ID && !atOnce && !repeated[s.Email] {
+			return fmt.Sprintf("the addition of %v has the IDs %s and %s", what, before.ID, s.ID)
+		}
+		byID[s.ID], told[what] = s, s
+	}
+	for what := range listed {
+		if _, ok := told[what]; !ok {
+			return fmt.Sprintf("%v is on the suppression list, and its addition was not told", what)
+		}
+	}
+	return ""
+}
+
+// notices reads the notices of some types.
+func (d *drill) notices(ctx context.Context, types ...string) (out []client.Notice, err error) {
+	for o := (client.NoticeOptions{Types: types}); ; {
+		page, err := d.client.NoticePage(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, page.Notices...)
+		if !page.More {
+			return out, nil
+		}
+		o.Cursor = page.Next
+	}
+}
+
+// failover is a time in which mail goes around a provider, as notices tell of it.
+type failover struct {
+	since, told time.Time
+	ended       time.Time // zero: it lasts
+	reason, why string
+}
+
+// failovers returns the failovers of each provider, and says what is wrong with their notices; "" if nothing is.
+func (d *drill) failovers(ctx context.Context) (out map[string][]failover, wrong string, err error) {
+	all, err := d.notices(ctx, client.FailoverStarted, client.FailoverEnded)
+	out, wrong = failoversOf(all)
+	return out, wrong, err
+}
+
+func failoversOf(all []client.Notice) (out map[string][]failover, wrong string) {
+	out = map[string][]failover{}
+	for i := range all {
+		n, list := &all[i], out[all[i].Provider]
+		last := len(list) - 1
+		lasts := last >= 0 && list[last].ended.IsZero()
+		switch {
+		case n.Type == client.FailoverStarted && !lasts:
+			out[n.Provider] = append(list, failover{since: n.Since, told: n.At, reason: n.Reason, why: n.Why})
+		case n.Type == client.FailoverEnded && lasts && list[last].since.Equal(n.Since):
+			list[last].ended = n.At
+		default:
+			wrong = fmt.Sprintf("notice %d tells %s of %s since %s, which does not follow on the one before",
+				n.Number, n.Type, n.Provider, n.Since)
+		}
+	}
+	return out, wrong
+}
+
+// isTold reports whether operators were told of a failover of a provider that was not over before the fault.
+func (d *drill) isTold(ctx context.Context, provider string) bool {
+	all, _, err := d.failovers(ctx)
+	list := all[provider]
+	if err != nil || len(list) == 0 {
+		return false
+	}
+	last := &list[len(list)-1]
+	return last.ended.IsZero() || last.ended.After(d.brokenAt)
+}
+
+// countNotices waits until everyone's suppression list and the health of the providers are what notices tell of them.
+func (d *drill) countNotices(ctx context.Context) error {
+	why := ""
+	err := poll(ctx, d.bound(patience), "notices tell what is so", func() (_ bool, err error) {
+		all, err := d.notices(ctx, client.SuppressionAdded)
+		if err != nil {
+			return false, err
+		}
+		var added []client.AddedSuppression
+		for i := range all {
+			added = append(added, *all[i].Suppression)
+		}
+		o := client.SuppressionOptions{Everyone: true}
+		if why, err = d.additionsDiffer(ctx, d.client, o, added); why == "" && err == nil {
+			why, err = d.lastsWrongly(ctx)
+		}
+		return why == "", err
+	})
+	if why != "" && ctx.Err() == nil {
+		d.res.wrong("the notices: %s", why)
+		return nil
+	}
+	return err
+}
+
+// lastsWrongly says of which provider a failover lasts by the notices, although it is healthy; "" if of none. It keeps
+// the failovers.
+func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
+	if d.failedOver, why, err = d.failovers(ctx); why != "" || err != nil {
+		return why, err
+	}
+	providers, err := d.client.Providers(ctx)
+	for i := range providers {
+		p, list := &providers[i], d.failedOver[providers[i].Name]
+		healthy := p.Health != nil && p.Health.State == telemetry.Healthy
+		if n := len(list); healthy && n > 0 && list[n-1].ended.IsZero() {
+			return fmt.Sprintf("the failover of %s since %s has not ended", p.Name, list[n-1].since), nil
+		}
+	}
+	return "", err
+}
+
+// outage is a time in which calls of a worker to a provider failed.
+type outage struct {
+	telemetry.FailedCalls
+	told time.Time // beginning of the failover that tells of it; zero: none does
+}
+
+func (o *outage) end() time.Time { return models.LaterOf(o.Last, o.To) }
+
+const (
+	// calmLeast is how long before its end a failover is over at least. What fails meanwhile is another one.
+	calmLeast = 4 * time.Second
+	// calmMost is how long before a failover begins the call may have failed that it is about.
+	calmMost = 5 * time.Second
+	// surelyTold is how long calls have to fail until that is a failover on the busiest machine.
+	surelyTold = 10 * time.Second
+)
+
+// compareOutages compares the failovers with the failed calls that workers have stored.
+func (d *drill) compareOutages(ctx context.Context) error {
+	if d.clocksOff {
+		return nil
+	}
+	var reports map[string][]byte
+	err := d.environment.withStore(ctx, func(s models.Store) (err error) {
+		reports, err = s.Transients(ctx, telemetry.FailedCallsReport)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	outages := map[string][]outage{}
+	for _, raw := range reports {
+		var of telemetry.FailedCallsOf
+		if err := json.Unmarshal(raw, &of); err != nil {
+			return err
+		}
+		for provider, list := range of {
+			for _, f := range list {
+				outages[provider] = append(outages[provider], outage{FailedCalls: f})
+			}
+		}
+	}
+	// A worker that does not run tells nothing.
+	running := d.killed == 0 && len(d.woken) == 0 && d.needs != needsStore && d.needs != needsOwnStore
+	for provider, list := range d.failedOver {
+		if why := failoversDiffer(list, outages[provider], d.began); why != "" {
+			d.res.wrong("the notices of %s: %s", provider, why)
+		}
+	}
+	for provider, list := range outages {
+		for _, o := range list {
+			if running && o.told.IsZero() && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyTold {
+				d.res.wrong("calls to %s failed from %s to %s, and no failover was told", provider, o.From, o.end())
+			}
+		}
+	}
+	return nil
+}
+
+// failoversDiffer says how failovers since a time differ from the times in which calls failed; "" if they do not: each
+// failover is about failed calls, and none of these is told by two. It notes which of these are told.
+func failoversDiffer(list []failover, outages []outage, since time.Time) string {
+	for _, f := range list {
+		until := time.Now()
+		if !f.ended.IsZero() {
+			until = f.ended.Add(-calmLeast)
+		}
+		known := f.reason == telemetry.Silence || strings.HasPrefix(f.why, "answers take") // no call failed
+		for i := range outages {
+			o := &outages[i]
+			known = known || o.From.Before(until) && o.end().After(f.since.Add(-calmMost))
+			if o.From.After(until) || o.end().Before(f.since) {
+				continue
+			}
+			if !o.told.IsZero() {
+				return fmt.Sprintf("calls that failed from %s to %s were told as failovers since %s and %s",
+					o.From, o.end(), o.told, f.since)
+			}
+			o.told = f.since
+		}
+		if !known && f.told.After(since) {
+			return fmt.Sprintf("a failover since %s was told, and no call failed then", f.since)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,112 @@
+package drill
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// TestToldWrongly requires that each addition to a list is told, with one ID, and nothing else.
+func TestToldWrongly(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	added := func(id, email, origin string, ago time.Duration) client.AddedSuppression {
+		return client.AddedSuppression{
+			ID:          id,
+			Suppression: client.Suppression{Email: email, Reason: "manual", Origin: origin, At: at.Add(-ago)},
+		}
+	}
+	a, b := added("1", "a@x.test", "api", 0), added("2", "b@x.test", "event", 0)
+	listed := map[addition]bool{{"a@x.test", "manual", ""}: true, {"b@x.test", "manual", ""}: true}
+	for name, c := range map[string]struct {
+		told  []client.AddedSuppression
+		again string
+		wrong string
+	}{
+		"all":                   {told: []client.AddedSuppression{a, b}},
+		"again":                 {told: []client.AddedSuppression{a, b, a}},
+		"by two events at once": {told: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 1)}},
+		"by a repeated request": {told: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, again: a.Email},
+		"one is missing":        {told: []client.AddedSuppression{a}, wrong: "its addition was not told"},
+		"another ID": {
+			told: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, wrong: "has the IDs 1 and 3",
+		},
+		"another ID of one event": {
+			told: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 0)}, wrong: "has the IDs 2 and 3",
+		},
+		"one ID of two": {told: []client.AddedSuppression{a, added("1", "b@x.test", "event", 0)}, wrong: "have the ID 1"},
+		"not on the list": {
+			told: []client.AddedSuppression{a, b, added("3", "c@x.test", "api", 0)}, wrong: "is not on the list",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			why := toldWrongly(listed, c.told, map[string]bool{c.again: true})
+			if c.wrong == "" {
+				require.Empty(t, why)
+			} else {
+				require.Contains(t, why, c.wrong)
+			}
+		})
+	}
+}
+
+// TestFailoversDiffer requires that each failover begins and ends once, is about calls that failed, and that no other one
+// is about the same calls.
+func TestFailoversDiffer(t *testing.T) {
+	t.Parallel()
+	began := time.Now().Add(-time.Hour)
+	at := func(second int) time.Time { return began.Add(time.Duration(second) * time.Second) }
+	failed := func(from, to int) outage {
+		f := telemetry.FailedCalls{From: at(from), Known: at(from), Last: at(to - 1), To: at(to)}
+		return outage{FailedCalls: f}
+	}
+	started := func(n, since int) client.Notice {
+		return client.Notice{Type: client.FailoverStarted, Provider: "sg", Number: n, Since: at(since), At: at(since + 2)}
+	}
+	ended := func(n, since, until int) client.Notice {
+		return client.Notice{Type: client.FailoverEnded, Provider: "sg", Number: n, Since: at(since), At: at(until)}
+	}
+	silent := started(1, 10)
+	silent.Reason = telemetry.Silence
+	for name, c := range map[string]struct {
+		told    []client.Notice
+		outages []outage
+		wrong   string
+	}{
+		"two outages": {
+			[]client.Notice{started(1, 10), ended(2, 10, 35), started(3, 60)}, []outage{failed(10, 29), failed(60, 70)}, "",
+		},
+		"with a pause":   {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 20), failed(22, 29)}, ""},
+		"of two workers": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 29), failed(12, 28)}, ""},
+		"silence":        {[]client.Notice{silent}, nil, ""},
+		"for a moment":   {nil, []outage{failed(10, 11)}, ""},
+		"started twice":  {[]client.Notice{started(1, 10), started(2, 10)}, []outage{failed(10, 29)}, "does not follow"},
+		"ended twice": {
+			[]client.Notice{started(1, 10), ended(2, 10, 35), ended(3, 10, 35)}, []outage{failed(10, 29)}, "does not follow",
+		},
+		"ended otherwise": {[]client.Notice{started(1, 10), ended(2, 11, 35)}, []outage{failed(10, 29)}, "does not follow"},
+		"told twice": {
+			[]client.Notice{started(1, 10), ended(2, 10, 20), started(3, 22), ended(4, 22, 35)}, []outage{failed(10, 29)},
+			"were told as failovers since",
+		},
+		"no outage": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(60, 70)}, "no call failed then"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all, why := failoversOf(c.told)
+			if why == "" {
+				why = failoversDiffer(all["sg"], c.outages, began)
+			}
+			if c.wrong == "" {
+				require.Empty(t, why)
+			} else {
+				require.Contains(t, why, c.wrong)
+			}
+		})
+	}
+}
