@@ -54,10 +54,11 @@ type composeView struct {
 type planView struct {
 	Recipients int
 	Text       []string
+	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
 }
 
 func planOf(p *service.DryRun) *planView {
-	out := &planView{Recipients: p.Recipients}
+	out := &planView{Recipients: p.Recipients, OwnTimes: p.OwnTimes}
 	if n := int64(p.Duplicates); n > 0 {
 		out.Text = append(out.Text, num(n)+" "+plural(n, "line repeats", "lines repeat")+
 			" an address. Each address gets one message.")
@@ -91,7 +92,8 @@ func costWords(c *service.Cost) string {
 	return text + "."
 }
 
-// askFrom is the number of recipients from which on the form asks before it sends.
+// askFrom is the number of recipients from which on the form asks before it sends. It always asks if recipients have
+// times of their own.
 const askFrom = 11
 
 // compose is GET /compose: an empty form, or a draft.
@@ -213,7 +215,7 @@ func (c *composeView) hash() string {
 }
 
 // accept hands the form to the service. The same form with the same content is
-// sent once, no matter how often it is submitted. A form with many recipients is sent
+// sent once, no matter how often it is submitted. A form with many recipients or times is sent
 // when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
 func (d *Dashboard) accept(
 	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList, hash string,
@@ -221,7 +223,7 @@ func (d *Dashboard) accept(
 	if err := d.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
 	}
-	if len(list.Rows) >= askFrom && c.Sent != hash {
+	if (len(list.Rows) >= askFrom || in.HasOwnTimes()) && c.Sent != hash {
 		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
 		c.Ask = planOf(&plan)
 		return service.Accepted{}, err
@@ -279,7 +281,7 @@ func (d *Dashboard) fill(
 	}
 	for i := range list.Rows {
 		row := &list.Rows[i]
-		to := service.Recipient{Email: row.Email, Name: row.Name}
+		to := service.Recipient{Email: row.Email, Name: row.Name, Times: row.Times}
 		to.Vars, to.JSON = withShared(row.Vars, shared, isJSON)
 		if err := in.Add(&to); err != nil {
 			return err
@@ -351,6 +353,8 @@ func fieldText(f *service.FieldError) string {
 	switch name := placeholderName.FindStringSubmatch(f.Detail); {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
+	case f.Code == "unknown_placeholder" && name != nil && intake.IsTimeColumn(name[1]):
+		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name[1])
 	case f.Code == "unknown_placeholder" && name != nil:
 		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name[1], name[1])
 	}
@@ -363,9 +367,11 @@ const curlRecipients = 20
 // curlOf returns a curl command that sends the same batch without its attachments.
 func curlOf(base string, c *composeView, list *addressList) string {
 	type to struct {
-		Email string         `json:"email"`
-		Name  string         `json:"name,omitempty"`
-		Vars  map[string]any `json:"vars,omitempty"`
+		Email     string         `json:"email"`
+		Name      string         `json:"name,omitempty"`
+		Vars      map[string]any `json:"vars,omitempty"`
+		DeliverAt string         `json:"deliver_at,omitempty"`
+		TimeZone  string         `json:"time_zone,omitempty"`
 	}
 	body := struct {
 		From     string   `json:"from,omitempty"`
@@ -397,7 +403,11 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		for _, name := range names {
 			vars[name] = json.RawMessage(texts[name])
 		}
-		body.To = append(body.To, to{row.Email, row.Name, vars})
+		one := to{Email: row.Email, Name: row.Name, Vars: vars}
+		if row.Times != nil {
+			one.DeliverAt, one.TimeZone = row.Times.Texts[intake.DeliverAt], row.Times.Texts[intake.TimeZone]
+		}
+		body.To = append(body.To, one)
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

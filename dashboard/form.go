@@ -226,6 +226,7 @@ type listed struct {
 	Line        int
 	Email, Name string
 	Vars        map[string]string
+	Times       *intake.Times // nil: the message is sent when those of all others are
 }
 
 // at returns the n-th recipient, from 1, or the last one if there are fewer. It
@@ -317,7 +318,7 @@ func parseTable(s string) *addressList {
 	l := &addressList{}
 	t, err := table.New(strings.NewReader(s))
 	if err == nil {
-		l.Columns = t.Columns
+		l.Columns = slices.DeleteFunc(t.Columns, intake.IsTimeColumn)
 	}
 	for err == nil {
 		if len(l.Rows) == maxRows {
@@ -326,7 +327,7 @@ func parseTable(s string) *addressList {
 		}
 		var row table.Row
 		if row, err = t.Next(); err == nil {
-			l.Rows = append(l.Rows, listed(row))
+			l.Rows = append(l.Rows, listed{row.Line, row.Email, row.Name, row.Vars, intake.TimesOf(row.Vars)})
 		}
 	}
 	if !errors.Is(err, io.EOF) {

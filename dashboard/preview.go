@@ -1,12 +1,15 @@
 package dashboard
 
 import (
+	"fmt"
 	"html/template"
 	"io"
 	"mime"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -25,6 +28,7 @@ html{background:#fff;color:#1b1c1a}
 </style>
 <div class="sd"><div><b>{{.Subject}}</b></div>
 <div class="m">{{if .To}}to {{.To}}{{else}}No recipients yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
+{{with .Times}}<div class="m">{{.}}</div>{{end}}
 {{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value for this recipient</div>{{end}}
 {{if .Missing}}{{with .Columns}}<div class="m">columns:
 {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}
@@ -59,13 +63,28 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
 		})
 	}
+	times, err := d.timesOf(r, v, list.at(c.Row))
+	if err != nil {
+		return err
+	}
 	view := map[string]any{
 		"Row":     min(c.Row, max(1, len(list.Rows))),
 		"Count":   len(list.Rows),
 		"Columns": list.Columns,
 		"Problem": list.Problem,
 		"To":      to.Email,
+		"Times":   times,
 	}
+	c.fillPreview(&to, view)
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("X-Frame-Options", "SAMEORIGIN")
+	return previewPage.Execute(w, view)
+}
+
+// fillPreview sets the content of a preview for a recipient, and what is wrong with its placeholders.
+func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	var missing []string
 	more := false
 	fill := func(s string, escape func(name, value string) string) string {
@@ -99,11 +118,32 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 		}
 	}
 	view["Malformed"] = malformed
-	h := w.Header()
-	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
-	h.Set("X-Frame-Options", "SAMEORIGIN")
-	return previewPage.Execute(w, view)
+}
+
+// timesOf says when the message to a recipient with times of its own is sent; "" if it has none.
+func (d *Dashboard) timesOf(r *http.Request, v *visitor, row *listed) (string, error) {
+	if row == nil || row.Times == nil {
+		return "", nil
+	}
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	s, wrong, err := in.ScheduleOf(row.Times, time.Now())
+	switch {
+	case err != nil:
+		return "", err
+	case len(wrong) > 0:
+		return fmt.Sprintf("Line %d: %s", row.Line, wrong[0].Detail), nil
+	}
+	text := "sent at once"
+	if !s.DeliverAt.IsZero() {
+		text = "sent at " + s.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	}
+	given := row.Times.Texts
+	text += " (" + strings.TrimSpace(given[intake.DeliverAt]+" "+given[intake.TimeZone]) + ")"
+	if s.Window != nil {
+		text += ", only " + s.Window.String()
+	}
+	return text, nil
 }
 
 // previewFilled writes the preview of a message from a template.
@@ -118,6 +158,9 @@ func (d *Dashboard) previewFilled(
 		wrong = append(wrong, list.Problem)
 	}
 	view := filledView{Headers: p.Headers, Wrong: wrong, Count: len(list.Rows)}
+	if view.Times, err = d.timesOf(r, v, list.at(c.Row)); err != nil {
+		return err
+	}
 	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || p.HTML == "" {
 		view.Text = p.Text
 	} else {

@@ -280,7 +280,7 @@ padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42
 .sd.x{margin:16px -8px 12px;border-top:1px solid #ddd;font-weight:600}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
 </style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
-{{if .Count}}<div class="m">{{.Row}} of {{.Count}}</div>{{end}}
+{{if .Count}}<div class="m">{{.Row}} of {{.Count}}</div>{{end}}{{with .Times}}<div class="m">{{.}}</div>{{end}}
 {{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>
 {{.HTML}}{{with .Text}}{{if $.HTML}}<div class="sd x">Text</div>{{end}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
@@ -290,6 +290,7 @@ type filledView struct {
 	Headers    []models.Header
 	Wrong      []string
 	Row, Count int // of the recipients of Compose; Count 0: it is shown to one
+	Times      string
 	HTML       template.HTML
 	Text       string
 }

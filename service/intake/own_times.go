@@ -93,6 +93,15 @@ func (b *Builder) addTimes(here string, t *Times) int {
 	return len(b.own.list)
 }
 
+// ScheduleOf returns the times of a recipient with times of its own in the batch, and the mistakes in them.
+func (b *Builder) ScheduleOf(t *Times, requested time.Time) (models.Schedule, []problem.FieldError, error) {
+	if err := b.readDefaults(); err != nil {
+		return models.Schedule{}, nil, err
+	}
+	s, wrong := b.scheduleOf(t, requested)
+	return s, wrong, nil
+}
+
 // scheduleOf returns the times of a recipient: those of a batch that names t in place of what the request names for the
 // batch. It returns the mistakes in them.
 func (b *Builder) scheduleOf(t *Times, requested time.Time) (models.Schedule, []problem.FieldError) {

@@ -3,6 +3,7 @@ package intake
 import (
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -35,9 +36,15 @@ func (b *Builder) MapColumn(heading, name string) {
 	b.mapping[heading] = name
 }
 
-// timesOf returns the times in the columns deliver_at and time_zone of a file, which are no variables; nil: none.
-func timesOf(columns map[string]string) (t *Times) {
-	for _, name := range []string{DeliverAt, TimeZone} {
+// timeColumns are the columns of a file that are times of the recipient, and no variables.
+var timeColumns = []string{DeliverAt, TimeZone}
+
+// IsTimeColumn reports whether a column of a file is a time of the recipient.
+func IsTimeColumn(name string) bool { return slices.Contains(timeColumns, name) }
+
+// TimesOf removes the times from the columns of a row and returns them; nil: there are none.
+func TimesOf(columns map[string]string) (t *Times) {
+	for _, name := range timeColumns {
 		if columns[name] != "" {
 			if t == nil {
 				t = new(Times)
@@ -65,7 +72,7 @@ func (b *Builder) AddTable(in io.Reader) error {
 		var row table.Row
 		row, err = t.Next()
 		b.SetRow(row.Line)
-		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: timesOf(row.Vars)}
+		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
 		var mistake *table.Error
 		if errors.As(err, &mistake) && mistake.Line > 0 {
 			b.Wrong("/to/"+strconv.Itoa(b.index), "invalid_text", "%s", mistake.Text)
