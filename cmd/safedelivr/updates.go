@@ -41,7 +41,7 @@ want to hear of instead: providers that are suspended, outages, limits that are 
 				return c.updates(ctx, svc, &o)
 			})
 			if o.follow && cmd.Context().Err() != nil {
-				return nil // the user has ended it
+				return nil //nolint:nilerr // the user has ended it
 			}
 			return err
 		},
