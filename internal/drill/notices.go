@@ -41,7 +41,7 @@ func toldWrongly(listed map[addition]bool, added []client.AddedSuppression, repe
 		if !listed[what] {
 			return fmt.Sprintf("the addition of %v was told, and it is not on the list", what)
 		}
-		if before, ok := byID[s.ID]; ok && before != s {
+		if before, ok := byID[s.ID]; ok && additionOf(&before.Suppression) != what {
 			return fmt.Sprintf("the additions of %v and %v have the ID %s", additionOf(&before.Suppression), what, s.ID)
 		}
 		before, ok := told[what]
