@@ -212,6 +212,7 @@ type accepted struct {
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
 	Lane       models.Lane       `json:"lane"`
+	LaneLimit  models.Limit      `json:"lane_limit"`
 }
 
 // accepted checks the answer to a batch. It returns the answer and the stored batch with its

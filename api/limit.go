@@ -51,7 +51,7 @@ const refusalPause = 250 * time.Millisecond
 
 // setRateLimit sets the headers RateLimit-Policy and RateLimit, as
 // draft-ietf-httpapi-ratelimit-headers describes them. They list the limits that count
-// something in a time.
+// something in a time and refuse what is over them.
 func setRateLimit(c *gin.Context, known []quota.Usage) {
 	var policies, states []string
 	for i := range known {
@@ -59,6 +59,8 @@ func setRateLimit(c *gin.Context, known []quota.Usage) {
 		left := u.Ends.Sub(u.Now)
 		window := 1.0
 		switch {
+		case u.Limit == models.UrgentRecipientsPerHour:
+			continue
 		case u.Limit == models.RecipientsPerHour:
 			window = 3600
 		case !u.Ends.IsZero():

@@ -133,8 +133,10 @@ type Accepted struct {
 	// Suppressed counts the recipients on a suppression list, whose logs have failed.
 	Suppressed int `json:"suppressed"`
 	// Rejected tells the recipients that were left out; nil without [Permissive].
-	Rejected  *Rejected `json:"rejected,omitempty"`
-	Lane      Lane      `json:"lane"`
+	Rejected *Rejected `json:"rejected,omitempty"`
+	Lane     Lane      `json:"lane"`
+	// LaneLimit is the limit that made the batch bulk although it would be urgent; empty: none did.
+	LaneLimit string    `json:"lane_limit,omitempty"`
 	Created   time.Time `json:"created_at"`
 	DeliverAt time.Time `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt time.Time `json:"expires_at"`
@@ -184,15 +186,17 @@ type Batch struct {
 	Tags        []string         `json:"tags,omitempty"`
 	Attachments []AttachmentInfo `json:"attachments,omitempty"`
 
-	Category   string            `json:"category,omitempty"`
-	Metadata   map[string]string `json:"metadata,omitempty"`
-	Lane       Lane              `json:"lane,omitempty"`
-	OnUnknown  OnUnknown         `json:"on_unknown,omitempty"`
-	Providers  []string          `json:"providers,omitempty"`
-	Recipients int               `json:"recipients"`
-	Duplicates int               `json:"duplicates"`
-	CC         int               `json:"cc"`  // number of recipients
-	BCC        int               `json:"bcc"` // number of recipients
+	Category string            `json:"category,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Lane     Lane              `json:"lane,omitempty"`
+	// LaneLimit is the limit that made the batch bulk although it would be urgent; empty: none did.
+	LaneLimit  string    `json:"lane_limit,omitempty"`
+	OnUnknown  OnUnknown `json:"on_unknown,omitempty"`
+	Providers  []string  `json:"providers,omitempty"`
+	Recipients int       `json:"recipients"`
+	Duplicates int       `json:"duplicates"`
+	CC         int       `json:"cc"`  // number of recipients
+	BCC        int       `json:"bcc"` // number of recipients
 	// Rejected counts the recipients that were left out; nil: none.
 	Rejected   *Rejected   `json:"rejected,omitempty"`
 	Counts     Counts      `json:"counts"`

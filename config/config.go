@@ -191,6 +191,8 @@ type Quotas struct {
 	RecipientsPerHour int64 `koanf:"recipients_per_hour" range:"0.." unit:"recipients"`
 	// recipients of the batches accepted in a UTC day
 	RecipientsPerDay int64 `koanf:"recipients_per_day" range:"0.." unit:"recipients"`
+	// recipients of urgent batches that may leave in a UTC hour. A batch over it is accepted as bulk
+	UrgentRecipientsPerHour int64 `koanf:"urgent_recipients_per_hour" range:"0.." unit:"recipients"`
 	// batches accepted in a UTC day
 	BatchesPerDay int64 `koanf:"batches_per_day" range:"0.." unit:"batches"`
 	// batches that are stored, until they are removed `KEEP_LOGS` after they were accepted
@@ -209,6 +211,8 @@ func (q *Quotas) Limits() models.Limits {
 		models.BatchesPerDay:     q.BatchesPerDay,
 		models.StoredBatches:     q.StoredBatches,
 		models.SpoolBytes:        q.SpoolBytes,
+
+		models.UrgentRecipientsPerHour: q.UrgentRecipientsPerHour,
 	}
 }
 

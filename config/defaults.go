@@ -53,6 +53,8 @@ func Defaults() Config {
 			BatchesPerDay:     5_000_000,
 			StoredBatches:     100_000_000,
 			SpoolBytes:        4 << 30,
+
+			UrgentRecipientsPerHour: 10_000,
 		},
 		Times: Times{
 			ExpireAfter:    7 * 24 * time.Hour,

@@ -208,6 +208,7 @@ func TestLimits(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/settings").text, "Recipients per hour")
+	require.Contains(t, b.get("/settings").text, "Urgent recipients per hour")
 	path := "/operations/users/" + LocalUser().ID + "/limits"
 	require.Contains(t, b.get("/operations/users").text, `href="`+path+`"`)
 	a := b.post(path, url.Values{"recipients_per_hour": {"many"}, "batches_per_day": {"7"}, "why": {"trial"}})
@@ -216,7 +217,11 @@ func TestLimits(t *testing.T) {
 	require.Contains(t, a.text, `value="7"`, "what was entered is kept")
 	a = b.post(path, url.Values{"recipients_per_hour": {"-1"}})
 	require.Contains(t, a.text, "must be from 0")
-	b.post(path, url.Values{"recipients_per_hour": {"1234"}, "why": {"trial"}})
+	b.post(path, url.Values{
+		"recipients_per_hour":        {"1234"},
+		"urgent_recipients_per_hour": {"1"},
+		"why":                        {"trial"},
+	})
 	require.Contains(t, b.get(path).text, `value="1234"`)
 	require.Regexp(
 		t,
@@ -224,6 +229,11 @@ func TestLimits(t *testing.T) {
 		b.get("/settings").text,
 	)
 	require.Contains(t, b.get("/operations/audit").text, "set the limits of a user")
+	for _, want := range []string{"urgent: sent ahead", "the limit of urgent recipients per hour was reached"} {
+		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+		require.Contains(t, b.get("/batches/"+id.String()).text, want)
+	}
+	require.Regexp(t, `Urgent recipients per hour</th><td class="n">1</td><td class="n">1</td>`, b.get("/settings").text)
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve/limits").StatusCode)
 }
 

@@ -339,6 +339,8 @@ var limitWords = map[models.Limit]string{
 	models.BatchesPerDay:     "Batches per day",
 	models.StoredBatches:     "Batches stored",
 	models.SpoolBytes:        "Bytes being uploaded",
+
+	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
 }
 
 func limitRows(v *service.LimitsView) []limitRow {

@@ -155,6 +155,7 @@ type Batch struct {
 	Groups           []Group         `json:"groups,omitempty"`      // in which the sums count it
 	Envelope         *Envelope       `json:"envelope,omitempty"`    // nil: each recipient has a mail of its own
 	Lane             Lane            `json:"lane"`
+	LaneLimit        Limit           `json:"lane_limit,omitempty"` // that made it bulk; empty: it is as requested
 	OnUnknown        UnknownPolicy   `json:"on_unknown"`
 	Recipients       int             `json:"recipients"`
 	Duplicates       int             `json:"duplicates,omitempty"` // removed repeats

@@ -132,13 +132,16 @@ const (
 	BatchesPerDay     Limit = "batches_per_day"
 	StoredBatches     Limit = "stored_batches"
 	SpoolBytes        Limit = "spool_bytes" // of the requests that a process is reading
+
+	// UrgentRecipientsPerHour refuses nothing: an urgent batch over it becomes bulk.
+	UrgentRecipientsPerHour Limit = "urgent_recipients_per_hour"
 )
 
 // AllLimits lists the limits in the order in which people read them.
 func AllLimits() []Limit {
 	return []Limit{
-		RequestsPerSecond, RequestsAtOnce, RecipientsPerHour, RecipientsPerDay, BatchesPerDay, StoredBatches,
-		SpoolBytes,
+		RequestsPerSecond, RequestsAtOnce, RecipientsPerHour, RecipientsPerDay, UrgentRecipientsPerHour, BatchesPerDay,
+		StoredBatches, SpoolBytes,
 	}
 }
 

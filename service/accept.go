@@ -34,6 +34,7 @@ type Accepted struct {
 	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
 	Rejected   *Rejected         `json:"rejected,omitempty"`
 	Lane       models.Lane       `json:"lane"`
+	LaneLimit  models.Limit      `json:"lane_limit,omitempty"` // that made it bulk
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
@@ -118,7 +119,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.passesUnsubscribes(&b)
-		giveBack, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
+		giveBack, err := s.takeBatch(ctx, who, &b)
 		if err != nil {
 			return Accepted{}, err
 		}
@@ -265,6 +266,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		Suppressed: b.Suppressed,
 		Rejected:   rejected,
 		Lane:       b.Lane,
+		LaneLimit:  b.LaneLimit,
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
 		ExpiresAt:  b.ExpiresAt,

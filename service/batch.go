@@ -39,6 +39,7 @@ type BatchView struct {
 	Category         string               `json:"category,omitempty"`
 	Metadata         map[string]string    `json:"metadata,omitempty"`
 	Lane             models.Lane          `json:"lane,omitempty"`       // empty if the batch is damaged
+	LaneLimit        models.Limit         `json:"lane_limit,omitempty"` // that made it bulk
 	OnUnknown        models.UnknownPolicy `json:"on_unknown,omitempty"` // empty if the batch is damaged
 	Providers        []string             `json:"providers,omitempty"`
 	Recipients       int                  `json:"recipients"`
@@ -129,6 +130,7 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Category:   b.Category,
 		Metadata:   b.Metadata,
 		Lane:       b.Lane,
+		LaneLimit:  b.LaneLimit,
 		OnUnknown:  b.OnUnknown,
 		Providers:  b.Providers,
 		Recipients: b.Recipients,

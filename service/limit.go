@@ -94,16 +94,63 @@ func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err er
 // takeQuota takes batches with recipients from the quotas of the caller. If they are not stored after
 // all, giveBack returns them.
 func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches int64) (giveBack func(), err error) {
-	subjects, err := s.subjects(ctx, who)
-	if err != nil {
-		return nil, err
-	}
-	giveBack, err = s.quotas.Take(ctx, subjects, []quota.Amount{
+	giveBack, err = s.take(ctx, who, []quota.Amount{
 		{Limit: models.RecipientsPerHour, N: recipients},
 		{Limit: models.RecipientsPerDay, N: recipients},
 		{Limit: models.BatchesPerDay, N: batches},
 		{Limit: models.StoredBatches, N: batches},
 	})
+	return giveBack, limitError(err)
+}
+
+// takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
+// urgent mail. If it is not stored after all, giveBack returns it.
+func (s *Service) takeBatch(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+	all, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
+	if err != nil {
+		return nil, err
+	}
+	urgent, err := s.takeLane(ctx, who, b)
+	if err != nil {
+		all()
+		return nil, err
+	}
+	return func() { all(); urgent() }, nil
+}
+
+// takeLane counts the recipients of an urgent batch in the hours in which they may leave. Over the limit of its caller
+// the batch becomes bulk; everything else that was decided because it was urgent stays.
+func (s *Service) takeLane(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+	if b.Lane != models.Urgent {
+		return func() {}, nil
+	}
+	giveBack, err = s.take(ctx, who, urgentAmounts(b, time.Now()))
+	if e, over := errors.AsType[*quota.Exceeded](err); over {
+		b.Lane, b.LaneLimit = models.Bulk, e.Limit
+		return func() {}, nil
+	}
+	return giveBack, limitError(err)
+}
+
+// urgentAmounts returns how many recipients of an urgent batch may leave in each hour.
+func urgentAmounts(b *models.Batch, now time.Time) (out []quota.Amount) {
+	hours := map[time.Time]int64{}
+	for n := range b.Chunks {
+		hours[b.ScheduleOf(n).MayLeave(now, false).UTC().Truncate(time.Hour)] += int64(b.ChunkSize(n))
+	}
+	for at, n := range hours {
+		out = append(out, quota.Amount{Limit: models.UrgentRecipientsPerHour, N: n, At: at})
+	}
+	return out
+}
+
+// take takes amounts from the quotas of the caller, and tells operators of what is nearly used up.
+func (s *Service) take(ctx context.Context, who Caller, amounts []quota.Amount) (giveBack func(), err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	giveBack, err = s.quotas.Take(ctx, subjects, amounts)
 	for i := range subjects {
 		if subjects[i].ID == who.User {
 			s.quotas.Near(
@@ -112,7 +159,7 @@ func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches
 			)
 		}
 	}
-	return giveBack, limitError(err)
+	return giveBack, err
 }
 
 // tellNear tells operators that a user has used most of a limit.

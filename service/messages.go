@@ -427,7 +427,13 @@ func (m *messageSender) Take(ctx context.Context, recipients, batches int) (give
 
 // Send implements changes.Sender.
 func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error) {
-	err = m.svc.storeBatch(ctx, b, in)
+	giveBack, err := m.svc.takeLane(ctx, m.who, b)
+	if err != nil {
+		return false, err
+	}
+	if err = m.svc.storeBatch(ctx, b, in); err != nil {
+		giveBack()
+	}
 	switch {
 	case errors.Is(err, models.ErrNotFound):
 		return true, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -66,7 +67,7 @@ type counts struct {
 	requests *rate.Limiter // nil: no limit
 	running  int64
 	spooled  int64
-	windows  map[models.Limit]*window
+	windows  map[windowKey]*window
 	stored   storage
 	used     time.Time
 }
@@ -78,7 +79,7 @@ func (g *Guard) of(id string, now time.Time) *counts {
 		if len(g.subjects) >= maxSubjects {
 			g.forget(now)
 		}
-		c = &counts{windows: map[models.Limit]*window{}}
+		c = &counts{windows: map[windowKey]*window{}}
 		g.subjects[id] = c
 	}
 	c.used = now
@@ -186,6 +187,7 @@ func exceeded(s Subject, l models.Limit, after time.Duration) *Exceeded {
 type Amount struct {
 	Limit models.Limit
 	N     int64
+	At    time.Time // in the hour or day; if it is not after now, the present one
 }
 
 // Take admits amounts for all subjects, or nothing. giveBack returns what was not used.
@@ -222,7 +224,7 @@ func (g *Guard) take(ctx context.Context, s Subject, a Amount) (giveBack func(),
 		return nil, exceeded(s, a.Limit, 0)
 	}
 	now := time.Now()
-	w := g.window(s, a.Limit, now)
+	w := g.window(s, a.Limit, models.LaterOf(now, a.At))
 	for !w.spend(a.N) {
 		if w.allClaimed() {
 			return nil, exceeded(s, a.Limit, w.ends().Sub(now))
@@ -234,16 +236,26 @@ func (g *Guard) take(ctx context.Context, s Subject, a Amount) (giveBack func(),
 	return func() { w.add(a.N, 0) }, nil
 }
 
-// window returns the present window of a limit.
-func (g *Guard) window(s Subject, l models.Limit, now time.Time) *window {
+// maxWindows is the number of windows of a subject after which a Guard forgets those that are not of now. What it had
+// claimed of later ones is lost to the subject.
+const maxWindows = 1000
+
+// window returns the window of a limit at a time.
+func (g *Guard) window(s Subject, l models.Limit, at time.Time) *window {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	now := time.Now()
 	c := g.of(s.ID, now)
-	w := newWindow(s, l, now)
-	if old := c.windows[l]; old != nil && old.key == w.key {
+	key := keyOf(s, l, at)
+	if old := c.windows[key]; old != nil {
 		return old
 	}
-	c.windows[l] = w
+	maps.DeleteFunc(c.windows, func(_ windowKey, w *window) bool { return !now.Before(w.ends()) })
+	if len(c.windows) >= maxWindows {
+		maps.DeleteFunc(c.windows, func(_ windowKey, w *window) bool { return now.Before(w.begin) })
+	}
+	w := newWindow(s, l, at)
+	c.windows[key] = w
 	return w
 }
 
@@ -256,10 +268,12 @@ func (g *Guard) claimNext(ctx context.Context, w *window, n int64) error {
 	if credit >= n || slice == w.slices() {
 		return nil
 	}
-	c := models.Claim{ID: models.NewBatchID(time.Now()), Hash: "quota", At: time.Now().UTC()}
-	there, err := g.store.Claim(ctx, w.sliceKey(slice), c, 2*w.length)
+	now := time.Now()
+	c := models.Claim{ID: models.NewBatchID(now), Hash: "quota", At: now.UTC()}
+	keep := w.ends().Add(w.length).Sub(now)
+	there, err := g.store.Claim(ctx, w.sliceKey(slice), c, keep)
 	for errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil {
-		there, err = g.store.Claim(ctx, w.sliceKey(slice), c, 2*w.length)
+		there, err = g.store.Claim(ctx, w.sliceKey(slice), c, keep)
 	}
 	switch {
 	case err != nil:
@@ -292,12 +306,29 @@ type window struct {
 // maxSlices is the number of slices of a window.
 const maxSlices = 64
 
-func newWindow(s Subject, l models.Limit, now time.Time) *window {
-	length := 24 * time.Hour
-	if l == models.RecipientsPerHour {
-		length = time.Hour
+// windowKey identifies a window of a subject.
+type windowKey struct {
+	limit models.Limit
+	value int64
+	begin int64 // Unix time
+}
+
+// keyOf returns the key of the window of a limit at a time.
+func keyOf(s Subject, l models.Limit, at time.Time) windowKey {
+	return windowKey{l, s.Limits[l], at.UTC().Truncate(lengthOf(l)).Unix()}
+}
+
+// lengthOf returns the length of the windows of a limit.
+func lengthOf(l models.Limit) time.Duration {
+	if l == models.RecipientsPerHour || l == models.UrgentRecipientsPerHour {
+		return time.Hour
 	}
-	w := &window{begin: now.UTC().Truncate(length), length: length, limit: s.Limits[l]}
+	return 24 * time.Hour
+}
+
+func newWindow(s Subject, l models.Limit, at time.Time) *window {
+	length := lengthOf(l)
+	w := &window{begin: at.UTC().Truncate(length), length: length, limit: s.Limits[l]}
 	w.key = fmt.Sprintf("quota %s %s %d %d", s.ID, l, w.begin.Unix(), w.limit)
 	return w
 }

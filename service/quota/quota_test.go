@@ -113,11 +113,21 @@ func TestSlicesAddUp(t *testing.T) {
 // their claims are lost.
 func TestProcessesShareAWindow(t *testing.T) {
 	t.Parallel()
+	for _, l := range []models.Limit{models.RecipientsPerHour, models.UrgentRecipientsPerHour} {
+		t.Run(string(l), func(t *testing.T) {
+			t.Parallel()
+			processesShareAWindow(t, l)
+		})
+	}
+}
+
+func processesShareAWindow(t *testing.T, l models.Limit) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		const limit, processes, most = 10_000, 4, 30
 		store := newMemory()
 		store.lossy = true
-		subjects := user(models.Limits{models.RecipientsPerHour: limit})
+		subjects := user(models.Limits{l: limit})
 		var admitted atomic.Int64
 		var all sync.WaitGroup
 		for range processes {
@@ -125,7 +135,7 @@ func TestProcessesShareAWindow(t *testing.T) {
 			for n := range int64(most) {
 				all.Go(func() {
 					for {
-						_, err := g.Take(t.Context(), subjects, []Amount{{models.RecipientsPerHour, n + 1}})
+						_, err := g.Take(t.Context(), subjects, []Amount{{Limit: l, N: n + 1}})
 						if err != nil {
 							refusal(t, err)
 							return
@@ -141,13 +151,59 @@ func TestProcessesShareAWindow(t *testing.T) {
 	})
 }
 
+// TestLaterWindows: what is taken of a later hour is counted in that hour, by all processes together, also after a
+// process has forgotten the hour.
+func TestLaterWindows(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 100
+		store := newMemory()
+		g, other := New(store, &Processes{}), New(store, &Processes{})
+		subjects := user(models.Limits{models.UrgentRecipientsPerHour: limit})
+		begin := time.Now()
+		take := func(g *Guard, hour int, n int64) error {
+			at := begin.Add(time.Duration(hour) * time.Hour)
+			_, err := g.Take(t.Context(), subjects, []Amount{{Limit: models.UrgentRecipientsPerHour, N: n, At: at}})
+			return err
+		}
+		require.NoError(t, take(g, 5, limit))
+		require.Equal(t, 6*time.Hour, refusal(t, take(g, 5, 1)).After)
+		refusal(t, take(other, 5, 1))
+		require.NoError(t, take(g, -1, limit), "now at the earliest")
+		refusal(t, take(g, 0, 1))
+
+		taken := 0
+		for take(g, 6, 1) == nil {
+			taken++
+			for hour := range maxWindows {
+				require.NoError(t, take(other, 7+hour, 1))
+			}
+			if take(other, 6, 1) == nil {
+				taken++
+			}
+		}
+		require.LessOrEqual(t, taken, limit)
+		require.Greater(t, taken, limit/2, "what is forgotten is little")
+		require.LessOrEqual(t, len(other.subjects["ada"].windows), maxWindows)
+
+		time.Sleep(5 * time.Hour)
+		refusal(t, take(g, 5, 1))
+		used, err := g.Usage(t.Context(), subjects[0])
+		require.NoError(t, err)
+		require.Equal(t, []any{models.UrgentRecipientsPerHour, int64(limit)}, []any{used[4].Limit, used[4].Used})
+	})
+}
+
 func TestWindowEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g, ctx := New(newMemory(), &Processes{}), t.Context()
 		subjects := user(models.Limits{models.RecipientsPerHour: 100, models.RecipientsPerDay: 150})
 		take := func(n int64) (func(), error) {
-			return g.Take(ctx, subjects, []Amount{{models.RecipientsPerHour, n}, {models.RecipientsPerDay, n}})
+			return g.Take(ctx, subjects, []Amount{
+				{Limit: models.RecipientsPerHour, N: n},
+				{Limit: models.RecipientsPerDay, N: n},
+			})
 		}
 		time.Sleep(10 * time.Minute)
 		_, err := take(101)

@@ -43,7 +43,7 @@ func (m *memory) BatchIDsAfter(context.Context, string, models.ID, int) ([]model
 func (m *memory) store(t *testing.T, g *Guard, s Subject, n int) (admitted int) {
 	t.Helper()
 	for range n {
-		if _, err := g.Take(t.Context(), []Subject{s}, []Amount{{models.StoredBatches, 1}}); err != nil {
+		if _, err := g.Take(t.Context(), []Subject{s}, []Amount{{Limit: models.StoredBatches, N: 1}}); err != nil {
 			var e *Exceeded
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, models.StoredBatches, e.Limit)
@@ -109,7 +109,7 @@ func TestStoredBatchesGivenBack(t *testing.T) {
 		g := New(m, &Processes{})
 		u := Subject{ID: "u", User: "u", Limits: models.Limits{models.StoredBatches: 640}}
 		for range 100 {
-			back, err := g.Take(t.Context(), []Subject{u}, []Amount{{models.StoredBatches, 7}})
+			back, err := g.Take(t.Context(), []Subject{u}, []Amount{{Limit: models.StoredBatches, N: 7}})
 			require.NoError(t, err)
 			back()
 		}
@@ -120,7 +120,7 @@ func TestStoredBatchesGivenBack(t *testing.T) {
 		m.store(t, g, u, 1)
 		require.EqualValues(t, 26, used(t, g, u))
 
-		_, err := g.Take(t.Context(), []Subject{u}, []Amount{{models.StoredBatches, 641}})
+		_, err := g.Take(t.Context(), []Subject{u}, []Amount{{Limit: models.StoredBatches, N: 641}})
 		var e *Exceeded
 		require.ErrorAs(t, err, &e)
 		require.Zero(t, e.After, "it never fits")
@@ -134,7 +134,7 @@ func TestStoredBatchesOfKeys(t *testing.T) {
 	g := New(m, &Processes{})
 	user, key := Subject{ID: "u", User: "u"}, Subject{ID: "k", User: "u"}
 	take := func() error {
-		_, err := g.Take(t.Context(), []Subject{user, key}, []Amount{{models.StoredBatches, 1}})
+		_, err := g.Take(t.Context(), []Subject{user, key}, []Amount{{Limit: models.StoredBatches, N: 1}})
 		return err
 	}
 	for range 5 {

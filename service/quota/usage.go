@@ -60,11 +60,11 @@ func (g *Guard) known(s Subject, l models.Limit, now time.Time) Usage {
 		u.Used = c.stored.used.Load()
 	case models.SpoolBytes:
 		u.Used = c.spooled
-	case models.RecipientsPerHour, models.RecipientsPerDay, models.BatchesPerDay:
-		w := newWindow(s, l, now)
-		u.Ends = w.ends()
-		if mine := c.windows[l]; mine != nil && mine.key == w.key {
-			u.Used = mine.used(0)
+	case models.RecipientsPerHour, models.RecipientsPerDay, models.UrgentRecipientsPerHour, models.BatchesPerDay:
+		length := lengthOf(l)
+		u.Ends = now.UTC().Truncate(length).Add(length)
+		if w := c.windows[keyOf(s, l, now)]; w != nil {
+			u.Used = w.used(0)
 		}
 	}
 	return u
@@ -109,8 +109,8 @@ func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
 func (g *Guard) near(s Subject, l models.Limit, now time.Time) *window {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w := g.of(s.ID, now).windows[l]
-	if w == nil || w.told.Load() || !now.Before(w.ends()) || s.Limits[l] == 0 {
+	w := g.of(s.ID, now).windows[keyOf(s, l, now)]
+	if w == nil || w.told.Load() || s.Limits[l] == 0 {
 		return nil
 	}
 	return w
