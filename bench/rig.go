@@ -276,7 +276,7 @@ func (r *rig) setUp(o *rigOptions, dir string) error {
 		{"migrate"},
 		{"user", "add", "bench"},
 		{"user", "limits", "bench", "requests_per_second=1000000", "requests_at_once=1000", "recipients_per_hour=1000000000",
-			"recipients_per_day=1000000000", "batches_per_day=1000000000"},
+			"recipients_per_day=1000000000", "urgent_recipients_per_hour=1000000000", "batches_per_day=1000000000"},
 		{"key", "add", "bench"},
 		{"user", "add", "hostile"},
 		{"key", "add", "hostile"},
