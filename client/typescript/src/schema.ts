@@ -2098,7 +2098,7 @@ export interface components {
          */
         Mailbox: string;
         /**
-         * @description Urgent mail does not wait for bulk mail. Default: urgent for batches of at most 100 recipients (`SAFEDELIVR_LIMITS_URGENT_UP_TO`).
+         * @description Urgent mail does not wait for bulk mail. Default: urgent for batches of at most 100 recipients (`SAFEDELIVR_LIMITS_URGENT_UP_TO`). Urgent mail over the limit `urgent_recipients_per_hour` is accepted as bulk: see `lane_limit`.
          * @enum {string}
          */
         Lane: "urgent" | "bulk";
@@ -2729,7 +2729,7 @@ export interface components {
             at?: string;
         };
         /** @enum {string} */
-        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "batches_per_day" | "stored_batches" | "spool_bytes";
+        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "spool_bytes";
         SetLimits: {
             /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
             requests_per_second?: number;
@@ -2739,6 +2739,8 @@ export interface components {
             recipients_per_hour?: number;
             /** @description Recipients of the batches accepted in a UTC day. 0: no limit. */
             recipients_per_day?: number;
+            /** @description Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0: no limit. */
+            urgent_recipients_per_hour?: number;
             /** @description Batches accepted in a UTC day. 0: no limit. */
             batches_per_day?: number;
             /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
@@ -3354,6 +3356,8 @@ export interface components {
             suppressed: number;
             rejected?: components["schemas"]["Rejected"];
             lane: components["schemas"]["Lane"];
+            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
+            lane_limit?: components["schemas"]["LimitName"];
             /** Format: date-time */
             created_at: string;
             /**
@@ -3424,6 +3428,8 @@ export interface components {
             category?: string;
             metadata?: components["schemas"]["Metadata"];
             lane?: components["schemas"]["Lane"];
+            /** @description The limit that made the batch bulk although it would be urgent: too much other urgent mail leaves in the same hour. */
+            lane_limit?: components["schemas"]["LimitName"];
             on_unknown?: components["schemas"]["OnUnknown"];
             providers?: string[];
             recipients: number;

@@ -240,7 +240,7 @@ class Block(TypedDict, closed=True):
     at: NotRequired[str]
 
 
-LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'batches_per_day', 'stored_batches', 'spool_bytes']
+LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'spool_bytes']
 
 
 class SetLimits(TypedDict, closed=True):
@@ -248,6 +248,7 @@ class SetLimits(TypedDict, closed=True):
     requests_at_once: NotRequired[int]
     recipients_per_hour: NotRequired[int]
     recipients_per_day: NotRequired[int]
+    urgent_recipients_per_hour: NotRequired[int]
     batches_per_day: NotRequired[int]
     stored_batches: NotRequired[int]
     spool_bytes: NotRequired[int]
@@ -1007,6 +1008,7 @@ class Accepted(TypedDict, closed=True):
     suppressed: int
     rejected: NotRequired[Rejected]
     lane: Lane
+    lane_limit: NotRequired[LimitName]
     created_at: str
     deliver_at: NotRequired[str]
     expires_at: str
@@ -1238,6 +1240,7 @@ Batch = TypedDict(
         'category': NotRequired[str],
         'metadata': NotRequired[Metadata],
         'lane': NotRequired[Lane],
+        'lane_limit': NotRequired[LimitName],
         'on_unknown': NotRequired[OnUnknown],
         'providers': NotRequired[list[str]],
         'recipients': int,
