@@ -38,6 +38,18 @@ func TestComposeHasNoDefaultPasswords(t *testing.T) {
 	require.Contains(t, compose, "s/AllowAllAuthenticator/PasswordAuthenticator/")
 }
 
+// TestComposeHealthChecksAreCheap: what is run every five seconds starts no virtual machine of Java or Erlang.
+func TestComposeHealthChecksAreCheap(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("docker-compose.yml")
+	require.NoError(t, err)
+	tests := regexp.MustCompile(`(?m)^ +test: (.+)$`).FindAllStringSubmatch(string(raw), -1)
+	require.Len(t, tests, 3)
+	for _, m := range tests {
+		require.Regexp(t, `^\["CMD", ("/safedelivr", "health", "--live"|"bash", "-c", "exec 3<>/dev/tcp/[0-9./]+")\]$`, m[1])
+	}
+}
+
 func TestEnvScriptMakesPasswords(t *testing.T) {
 	t.Parallel()
 	example, err := os.ReadFile(".env.example")
