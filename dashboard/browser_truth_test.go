@@ -4,6 +4,7 @@ package dashboard
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -202,6 +203,8 @@ func TestBrowserFigures(t *testing.T) {
 	}
 	fact := models.Fact{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{event}}
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+	calls := telemetry.FailedCalls{From: at, Known: at.Add(100 * time.Millisecond), Last: at.Add(time.Second), Calls: 4}
+	f.put(telemetry.FailedCallsReport, "w/1", telemetry.FailedCallsOf{"sg": {calls}})
 
 	b := f.logIn(f.url)
 	b.lookAround("figures-batch", "/batches/"+id.String())
@@ -218,6 +221,8 @@ func TestBrowserFigures(t *testing.T) {
 
 	b.lookAround("figures-log", "/logs/"+id.Log(1).String())
 	b.sees("+ about 1") // 15 to 17 s
+	require.Regexp(t, `^\d\d?:\d\d:\d\d( [AP]M)?$`,
+		eval[string](b, `[...document.querySelectorAll(".story .at time")].at(-1).innerText`), "the provider gives whole seconds")
 
 	b.lookAround("figures-overview", "/")
 	tiles := map[string]int{}
@@ -243,24 +248,44 @@ func TestBrowserFigures(t *testing.T) {
 		"the gutter of the scrollbar is dimmed, too",
 	)
 
-	labels := eval[[]string](b, `(() => {
-		const shown = [];
-		const fill = CanvasRenderingContext2D.prototype.fillText;
-		CanvasRenderingContext2D.prototype.fillText = function (text, ...at) {
-			shown.push(text);
-			return fill.call(this, text, ...at);
+	b.sees("SendGrid (sg) has been failing since")
+	eval[bool](b, `(window.untouched = true)`)
+	calls.To = at.Add(2100 * time.Millisecond)
+	f.put(telemetry.FailedCallsReport, "w/1", telemetry.FailedCallsOf{"sg": {calls}})
+	b.sees("SendGrid (sg) was failing for 2.1 s")
+	require.True(t, eval[bool](b, "window.untouched"), "the page was reloaded")
+
+	chart := eval[struct {
+		Texts    []string `json:"texts"`
+		Failures int      `json:"failures"`
+	}](b, `(() => {
+		const texts = [], canvas = CanvasRenderingContext2D.prototype, { fillText, fill } = canvas;
+		const probe = document.createElement("canvas").getContext("2d");
+		probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--bad").trim();
+		let failures = 0;
+		canvas.fillText = function (text, ...at) {
+			texts.push(text);
+			return fillText.call(this, text, ...at);
+		};
+		canvas.fill = function (...path) {
+			if (!path.length && this.fillStyle === probe.fillStyle) failures++;
+			return fill.apply(this, path);
 		};
 		return new Promise((done) => {
 			document.querySelector("[data-chart]").dispatchEvent(new CustomEvent("htmx:sseMessage", { bubbles: true }));
-			requestAnimationFrame(() => requestAnimationFrame(() => done(shown.filter((text) => /\d:\d\d:\d\d/.test(text)))));
+			requestAnimationFrame(() => requestAnimationFrame(() => done({ texts, failures })));
 		});
 	})()`)
-	require.NotEmpty(t, labels)
+	require.Contains(t, chart.Texts, "sg failing", "the outage is shaded")
+	require.Positive(t, chart.Failures, "the step with failed calls has a mark")
 	seen := map[string]bool{}
-	for _, label := range labels {
-		require.False(t, seen[label], "the axis repeats a second: %v", labels)
-		seen[label] = true
+	for _, label := range chart.Texts {
+		if regexp.MustCompile(`\d:\d\d:\d\d`).MatchString(label) {
+			require.False(t, seen[label], "the axis repeats a second: %v", chart.Texts)
+			seen[label] = true
+		}
 	}
+	require.NotEmpty(t, seen)
 
 	b.do(chromedp.EmulateViewport(1920, 900))
 	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
