@@ -122,6 +122,13 @@ func TestFlowChart(t *testing.T) {
 	}, v.Chart.Marks)
 	require.True(t, v.Active)
 
+	for ago, active := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
+		to := time.Now().Add(-ago)
+		v = f.board.flowOf(&flow.Flow{From: to, Step: time.Second, Outages: []flow.Outage{{Provider: "sg", From: to, To: to}},
+			Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{1}}}})
+		require.Equal(t, active, v.Active, "workers may tell of it %s later", ago)
+	}
+
 	many := make([]flow.Outage, 8)
 	for i := range many {
 		begins := from.Add(time.Duration(i) * time.Minute)

@@ -382,9 +382,10 @@ func (d *Dashboard) flowOf(f *flow.Flow) flowView {
 	for i := range f.Outages {
 		o := &f.Outages[i]
 		to := seconds(o.To)
-		if v.Active = v.Active || o.Lasts; o.Lasts {
+		if o.Lasts {
 			to = c.X[steps]
 		}
+		v.Active = v.Active || o.Lasts || !o.Over && time.Since(o.To) < toldWithin
 		c.Marks = append(c.Marks, mark{
 			From:  max(seconds(o.From), c.X[0]),
 			To:    min(to, c.X[steps]),
@@ -409,6 +410,9 @@ func (d *Dashboard) flowOf(f *flow.Flow) flowView {
 	}
 	return v
 }
+
+// toldWithin is how long after a failed call workers may still tell whether the calls go on failing.
+const toldWithin = time.Minute
 
 // length returns how long an outage took; the longest for one that lasts.
 func length(o *flow.Outage) time.Duration {
