@@ -89,7 +89,7 @@ func (f *fixture) story(b *models.Batch) time.Time {
 	}
 	entries, facts, err := f.store.Record(ctx, b.ID)
 	require.NoError(f, err)
-	sum := models.Resolve(4, entries, facts).Summary()
+	sum := models.Resolve(4, entries, facts).SummaryOf(b.ID, nil)
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	for _, l := range models.Levels {
 		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, at))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -156,7 +157,18 @@ func TestPagesBothWays(t *testing.T) {
 	require.Empty(t, second.Next)
 	require.Equal(t, first, read[page](f, batchPath(b.ID)+"/logs?limit=3&cursor="+second.Prev))
 	require.EqualValues(t, 2, *read[page](f, batchPath(b.ID)+"/logs?state=failed").Total)
-	require.Nil(t, read[page](f, batchPath(b.ID)+"/logs?state=failed&provider=sg").Total)
+	require.EqualValues(t, 2, *read[page](f, batchPath(b.ID)+"/logs?state=failed&provider=sg").Total, "the page is the list")
+	require.Nil(t, read[page](f, batchPath(b.ID)+"/logs?state=failed&provider=sg&limit=1").Total)
+	f.story(f.four())
+	for path, want := range map[string]int64{
+		"/v1/batches?limit=1": 2, "/v1/logs?limit=1": 8, "/v1/logs?limit=1&state=failed": 4,
+		"/v1/logs?limit=1&rerouted=true": 2, "/v1/batches?limit=1&from=" + b.Created().Add(-time.Minute).UTC().Format(time.RFC3339): 2,
+	} {
+		total := read[page](f, path).Total
+		require.NotNil(t, total, path)
+		require.Equal(t, want, *total, path)
+	}
+	require.Nil(t, read[page](f, "/v1/logs?limit=1&state=failed&provider=sg").Total)
 	wrong := f.get(batchPath(b.ID) + "/logs?state=failed&cursor=" + first.Next).problem(t)
 	require.Equal(t, []string{"/cursor invalid_value"}, wrong.pointers(), "a cursor of another filter")
 }

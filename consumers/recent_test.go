@@ -144,7 +144,7 @@ func TestSummaryOfEmptyLedger(t *testing.T) {
 		require.NoError(t, e.Flush(t.Context()))
 		require.Zero(t, counted.n.Load())
 		first := stored(t, r, b)
-		require.Equal(t, models.Summary{Accepted: 3, Queued: 3, Untried: 3}, first)
+		require.Equal(t, models.Summary{Batches: 1, Accepted: 3, Queued: 3, Untried: 3}, first)
 
 		entry := models.Entry{
 			Number:     1,

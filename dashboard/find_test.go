@@ -25,8 +25,7 @@ func (f *rig) summed(id models.ID) {
 	require.NoError(f, err)
 	entries, facts, err := f.store.Record(ctx, id)
 	require.NoError(f, err)
-	sum := models.Resolve(b.Recipients, entries, facts).Summary()
-	sum.In = b.Groups
+	sum := models.Resolve(b.Recipients, entries, facts).SummaryOf(id, b.Groups)
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: id, Summary: sum}))
 	for _, l := range models.Levels {
 		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, id.Time()))
@@ -158,6 +157,16 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=success").text, "1–22 of 22")
 	require.Contains(t, b.get("/logs?size=100").text, "1–100 of 130")
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
+
+	for range 29 {
+		f.mixed("local", 1)
+	}
+	first = b.get("/batches?size=25").text
+	require.Contains(t, first, "1–25 of 30")
+	require.Contains(t, b.get(turn(first, "next")).text, "26–30 of 30")
+	require.Contains(t, b.get("/batches?size=25&from="+time.Now().UTC().Format(time.DateOnly)).text, "1–25 of ")
+	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25</span>", "subjects are not counted")
+	require.Contains(t, b.get("/logs?size=25&q=r0").text, "1–25</span>")
 }
 
 // TestEveryoneSwitch: an operator switches all pages and searches to everybody's mail. Another

@@ -139,7 +139,7 @@ func (f *listsBench) tell(ctx context.Context, user string, c *models.Chunk, at 
 	if err != nil {
 		return err
 	}
-	sum := models.Resolve(all.Len(), entries, facts).Summary()
+	sum := models.Resolve(all.Len(), entries, facts).SummaryOf(c.ID, nil)
 	if err := f.store.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: sum}); err != nil {
 		return err
 	}

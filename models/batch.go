@@ -223,6 +223,7 @@ func (b *Batch) StateOf(total Summary, now time.Time) BatchState {
 // Total completes the sum of the stored chunk summaries: it counts recipients of
 // chunks without a summary as queued. So the sums add up at any time.
 func (b *Batch) Total(stored Summary) Summary {
+	stored.Batches = 1
 	missing := int64(b.Recipients) - stored.Accepted
 	if missing > 0 {
 		stored.Accepted += missing

@@ -19,6 +19,7 @@ type Summary struct {
 	Version int64 `json:"v"`
 	Repairs int64 `json:"rp,omitempty"`
 
+	Batches   int64 `json:"b,omitempty"` // whose first chunk is counted
 	Accepted  int64 `json:"n"`
 	Queued    int64 `json:"q,omitempty"`
 	Success   int64 `json:"s,omitempty"`
@@ -87,6 +88,7 @@ func (s *Summary) Add(o *Summary) {
 
 // addCounts adds the counts of all logs of o to s.
 func (s *Summary) addCounts(o *Summary) {
+	s.Batches += o.Batches
 	s.Accepted += o.Accepted
 	s.Queued += o.Queued
 	s.Success += o.Success
@@ -126,7 +128,18 @@ func (s *Summary) addCounts(o *Summary) {
 	}
 }
 
-// Summary returns the counts of the view.
+// SummaryOf returns the counts of the view of a chunk. Its batch is in some groups, and is
+// counted once, with its first chunk.
+func (v *View) SummaryOf(chunk ID, in []Group) Summary {
+	s := v.Summary()
+	s.In = in
+	if chunk.ChunkNumber() == 0 {
+		s.Batches = 1
+	}
+	return s
+}
+
+// Summary returns the counts of the logs of the view.
 func (v *View) Summary() Summary {
 	s := Summary{Version: v.Version, Accepted: int64(v.Size)}
 	for i := range v.Logs {

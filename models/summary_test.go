@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -24,6 +25,26 @@ func TestGroupsOf(t *testing.T) {
 		require.NoError(t, json.Unmarshal(text, &back))
 		require.Equal(t, map[Group]int{g: 1}, back)
 	}
+}
+
+// TestBatchesAreCountedOnce: a sum counts each batch once, whatever number of chunks it has, and so does each group.
+func TestBatchesAreCountedOnce(t *testing.T) {
+	news := Group{ByTag, "news"}
+	var sum Summary
+	for n, chunks := range []int{1, 3, 2} {
+		id, in := NewBatchID(time.Now()), []Group(nil)
+		if n > 0 {
+			in = []Group{news}
+		}
+		for k := range chunks {
+			of := Resolve(2, nil, nil).SummaryOf(id.Chunk(k), in)
+			sum.Add(&of)
+		}
+	}
+	require.EqualValues(t, 3, sum.Batches)
+	require.EqualValues(t, 12, sum.Accepted)
+	require.EqualValues(t, 2, sum.Groups[news].Batches)
+	require.EqualValues(t, 1, (&Batch{Recipients: 5}).Total(Summary{}).Batches, "before its first chunk has a summary")
 }
 
 // TestGroupsInAnyOrder adds chunks of more groups than are kept, in different orders and by

@@ -13,7 +13,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -121,7 +120,7 @@ func (f *listRig) put(user string, n int, at time.Time) {
 		f.tell(c.ID, at, by)
 		entries, facts, err := f.Record(ctx, c.ID)
 		require.NoError(f, err)
-		sum := models.Resolve(len(c.Recipients), entries, facts).Summary()
+		sum := models.Resolve(len(c.Recipients), entries, facts).SummaryOf(c.ID, nil)
 		require.NoError(f, f.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: sum}))
 		require.NoError(f, f.PutAddressIndex(ctx, user, models.NewAddressIndex(c.ID, c.Recipients)))
 	}
@@ -300,35 +299,6 @@ func TestFilteredLists(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestTotalsOfDays: the total of a list is that of its days. It is left out if the sums do not
-// tell: of a part of a day, and if
-// more logs are known than they have.
-func TestTotalsOfDays(t *testing.T) {
-	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
-	who := Caller{User: f.batches[0].User}
-	total := func(filter LogFilter) *int64 {
-		page, err := f.FindLogs(t.Context(), who, filter, Page{Limit: 1})
-		require.NoError(t, err)
-		return page.Total
-	}
-	today := models.DayOf(time.Now())
-	day := models.Day.Length()
-	want := func(from, to time.Time) int64 {
-		return int64(len(f.want(who.User, func(l *listedLog) bool {
-			return !l.id.Time().Before(from) && l.id.Time().Before(to)
-		})))
-	}
-	require.Equal(t, want(today.Add(-day), today), *total(LogFilter{From: today.Add(-day), To: today}))
-	require.Nil(t, total(LogFilter{From: today.Add(-time.Hour)}))
-	require.NoError(t, telemetry.SetLogsPurged(t.Context(), f.Store, who.User, today.Add(-day)))
-	require.Equal(t, want(today.Add(-day), today.Add(day)), *total(LogFilter{}))
-	seen := int(want(today.Add(-day), today.Add(day)))
-	n, err := f.totalOf(t.Context(), []string{who.User}, &LogFilter{}, seen+1)
-	require.NoError(t, err)
-	require.Nil(t, n, "more logs are known than the sums have")
 }
 
 // checkLogsOf checks the list of a batch's logs, and its total.

@@ -118,7 +118,10 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return LogPage{}, storeError("list logs", err)
 	}
-	if out.Total = total; out.Logs == nil {
+	if out.Total == nil {
+		out.Total = total
+	}
+	if out.Logs == nil {
 		out.Logs = []LogView{}
 	}
 	return out, nil

@@ -177,6 +177,10 @@ func (l *listing[T]) page(ctx context.Context, n int, p place) ([]T, PageInfo, e
 		return l.page(ctx, n, place{})
 	}
 	var info PageInfo
+	if p == (place{}) && !got.more { // the page is the list
+		n := int64(len(got.items))
+		info.Total = &n
+	}
 	if got.spent {
 		info.Until = got.end.Time()
 	}
@@ -369,6 +373,11 @@ func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
 	return f.State == "" || !v.Stopped && !v.Cancelled && string(v.State) == f.State
 }
 
+// count returns how many of the batches of a sum the filter selects, if the sum tells.
+func (f *BatchFilter) count(s *models.Summary) (n int64, known bool) {
+	return s.Batches, f.State == "" && f.Subject == "" && f.Sender == "" && f.Logs.empty()
+}
+
 // FindBatches returns a page of the batches that a filter selects, newest first. A page may be
 // short and still have a next cursor.
 func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
@@ -386,8 +395,10 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 	if err := q.err(); err != nil {
 		return BatchPage{}, err
 	}
+	span := spanOf(f.Logs.From, f.Logs.To)
 	l.steps = func(from models.ID, up bool) walk.Steps {
-		return s.walks(users, f.Logs.From, f.Logs.To, from, up, func(span walk.Span) walk.Steps {
+		span.From, span.Up = from, up
+		return walks(users, span, func(span walk.Span) walk.Steps {
 			if f.Logs.empty() {
 				return walk.Batches(ctx, s.store, span)
 			}
@@ -398,6 +409,11 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 	var out BatchPage
 	if out.Batches, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return BatchPage{}, storeError("list batches", err)
+	}
+	if out.Total == nil {
+		if out.Total, err = s.totalOf(ctx, users, span, f.count, out.First+len(out.Batches)-1); err != nil {
+			return BatchPage{}, storeError("count batches", err)
+		}
 	}
 	if out.Batches == nil {
 		out.Batches = []BatchView{}

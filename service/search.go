@@ -218,8 +218,10 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 	if err != nil {
 		return FoundPage{}, err
 	}
+	span := spanOf(f.From, f.To)
 	l.steps = func(from models.ID, up bool) walk.Steps {
-		return s.walks(users, f.From, f.To, from, up, func(span walk.Span) walk.Steps {
+		span.From, span.Up = from, up
+		return walks(users, span, func(span walk.Span) walk.Steps {
 			if f.Email != "" {
 				return walk.Addresses(ctx, s.store, span, models.Fingerprint(f.Email))
 			}
@@ -231,8 +233,10 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return FoundPage{}, storeError("find logs", err)
 	}
-	if out.Total, err = s.totalOf(ctx, users, &f, out.First+len(out.Logs)-1); err != nil {
-		return FoundPage{}, storeError("count logs", err)
+	if out.Total == nil {
+		if out.Total, err = s.totalOf(ctx, users, span, f.count, out.First+len(out.Logs)-1); err != nil {
+			return FoundPage{}, storeError("count logs", err)
+		}
 	}
 	if out.Logs == nil {
 		out.Logs = []FoundLog{}
@@ -307,25 +311,26 @@ const (
 	clockSkew = 48 * time.Hour
 )
 
-// walks merges a walk over the mail of each user that was accepted in [first, last).
-func (s *Service) walks(
-	users []string,
-	first, last time.Time,
-	from models.ID,
-	up bool,
-	walkOf func(walk.Span) walk.Steps,
-) walk.Steps {
+// spanOf returns the part of a user's mail that lists visit: what was accepted in [first, last). A time that is
+// zero is as far as lists go.
+func spanOf(first, last time.Time) walk.Span {
 	if first.IsZero() {
 		first = time.Now().Add(-maxAge)
 	}
 	if last.IsZero() {
 		last = time.Now().Add(clockSkew)
 	}
+	return walk.Span{First: first, Last: last}
+}
+
+// walks merges a walk over the same span of the mail of each user.
+func walks(users []string, span walk.Span, walkOf func(walk.Span) walk.Steps) walk.Steps {
 	all := make([]walk.Steps, len(users))
 	for i, user := range users {
-		all[i] = walkOf(walk.Span{User: user, First: first, Last: last, From: from, Up: up})
+		span.User = user
+		all[i] = walkOf(span)
 	}
-	return walk.Merge(all, up)
+	return walk.Merge(all, span.Up)
 }
 
 // address returns an address, or a domain with an @ before it, as batches hold it, in lower

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // Counts holds the sums of logs as they are shown.
@@ -250,57 +251,57 @@ func (s *Service) days(
 	return byDay, nil
 }
 
-// countedUsers is the number of users of a list up to which its logs are counted.
+// countedUsers is the number of users of a list up to which its entries are counted.
 const countedUsers = 100
 
-// totalOf returns how many logs of some users a filter selects, by the sums of their days, or
-// nil if those do not tell. seen is the number of logs that are known to be in the list: the
-// sums may be a second older.
-func (s *Service) totalOf(ctx context.Context, users []string, f *LogFilter, seen int) (*int64, error) {
-	midnight := func(t time.Time) bool { return t.IsZero() || t.Equal(models.DayOf(t)) }
-	if _, known := f.count(&models.Summary{}); !known || len(users) > countedUsers ||
-		!midnight(f.From) || !midnight(f.To) {
+// totalOf returns how many entries a list of some users' mail in a span has, by what count says of
+// sums, or nil if the sums do not tell. seen is the number of entries that are known to be in
+// the list: the sums may be a second older.
+func (s *Service) totalOf(
+	ctx context.Context, users []string, span walk.Span, count walk.Counter, seen int,
+) (*int64, error) {
+	if _, known := count(&models.Summary{}); !known || len(users) > countedUsers {
 		return nil, nil
 	}
-	first, last, cut := f.From, f.To, time.Time{}
-	if first.IsZero() {
-		first = models.DayOf(time.Now().Add(-maxAge))
-		cut = first // the list has only a part of this day
-	}
-	if last.IsZero() {
-		last = time.Now().Add(clockSkew)
-	}
-	var mu sync.Mutex
-	var sum models.Summary
-	whole := true
+	counts, known := make([]int64, len(users)), make([]bool, len(users))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(usersAtOnce)
-	for _, user := range users {
-		g.Go(func() error {
-			purged, err := telemetry.LogsPurged(ctx, s.store, user)
-			if err != nil {
-				return err
-			}
-			nodes, err := s.store.Nodes(ctx, user, models.Day, first, last)
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range nodes {
-				if at := nodes[i].Span.Start; !at.Before(purged) { // else its logs are gone
-					whole = whole && !at.Equal(cut)
-					sum.Add(&nodes[i].Summary)
-				}
-			}
+	for i, user := range users {
+		g.Go(func() (err error) {
+			of := span
+			of.User = user
+			counts[i], known[i], err = s.countOf(ctx, of, count)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	n, known := f.count(&sum)
-	if !known || !whole || n < int64(seen) {
+	total := int64(0)
+	for _, n := range counts {
+		total += n
+	}
+	if slices.Contains(known, false) || total < int64(seen) {
 		return nil, nil
 	}
-	return &n, nil
+	return &total, nil
+}
+
+// countOf counts the entries of a user's mail in a span. The sums of days whose batches are
+// purged say what was there; while some of these batches are left, the number is not known.
+func (s *Service) countOf(ctx context.Context, span walk.Span, count walk.Counter) (n int64, known bool, err error) {
+	purged, err := telemetry.LogsPurged(ctx, s.store, span.User)
+	if err != nil {
+		return 0, false, err
+	}
+	if span.First.Before(purged) {
+		left, err := s.store.BatchIDs(ctx, span.User, models.MinID(models.EarlierOf(purged, span.Last)), 1)
+		if err != nil || len(left) > 0 && !left[0].Time().Before(span.First) {
+			return 0, false, err
+		}
+		span.First = purged
+	}
+	return walk.Count(ctx, s.store, span, count)
 }
 
 // LastCheck returns the newest recount that a worker made of recently accepted batches.

@@ -39,9 +39,7 @@ func (d *Dispatcher) resolve(c *Chunk) {
 
 // Summary returns the counts of the chunk.
 func (c *Chunk) Summary() models.Summary {
-	s := c.View.Summary()
-	s.In = c.Batch.Groups
-	return s
+	return c.View.SummaryOf(c.ID, c.Batch.Groups)
 }
 
 // message returns m with the chunk's id and lane filled in.

@@ -198,7 +198,7 @@ func (c *check) batch(ctx context.Context, b *models.Batch) (total models.Summar
 			What:    "batch",
 			User:    b.User,
 			ID:      b.ID.String(),
-			Shown:   models.Summary{Accepted: int64(b.Recipients)},
+			Shown:   models.Summary{Batches: 1, Accepted: int64(b.Recipients)},
 			Counted: total,
 		})
 	}
@@ -255,8 +255,7 @@ func (c *check) compare(
 // unstored returns the sum of a chunk whose summary was not stored yet: its recipients
 // count as queued.
 func unstored(b *models.Batch, n int) models.Summary {
-	size := int64(b.ChunkSize(n))
-	return models.Summary{Accepted: size, Queued: size, Untried: size, In: b.Groups}
+	return models.Resolve(b.ChunkSize(n), nil, nil).SummaryOf(b.ID.Chunk(n), b.Groups)
 }
 
 // checkRecipients reads the recipients of a chunk and returns what is wrong with them. It

@@ -43,6 +43,7 @@ func (d *Difference) describe(s *models.Summary) string {
 			text += fmt.Sprintf(", %s %d", name, n)
 		}
 	}
+	part("batches", s.Batches, d.Shown.Batches, d.Counted.Batches)
 	part("unconfirmed", s.Unconfirmed, d.Shown.Unconfirmed, d.Counted.Unconfirmed)
 	part("rerouted", s.Rerouted, d.Shown.Rerouted, d.Counted.Rerouted)
 	part("possible duplicates", s.MayDouble, d.Shown.MayDouble, d.Counted.MayDouble)
@@ -71,7 +72,8 @@ func ahead(shown, counted *models.Summary) bool { return shown.Version > counted
 
 // same reports whether two sums are equal in everything that users see.
 func same(a, b *models.Summary) bool {
-	return a.Accepted == b.Accepted &&
+	return a.Batches == b.Batches &&
+		a.Accepted == b.Accepted &&
 		a.Queued == b.Queued &&
 		a.Success == b.Success &&
 		a.Failed == b.Failed &&

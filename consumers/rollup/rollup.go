@@ -264,9 +264,7 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 	for id, m := range work {
 		if m.empty > 0 {
 			v := models.Resolve(m.empty, nil, nil)
-			sum := v.Summary()
-			sum.In = m.in
-			add(m.user, id, sum, v, 0) // there is nothing to tell
+			add(m.user, id, v.SummaryOf(id, m.in), v, 0) // there is nothing to tell
 			continue
 		}
 		g.Go(func() error {

@@ -59,6 +59,7 @@ func testSummary(t *testing.T, s models.Store) {
 	require.Empty(t, summariesOf(t, s, user, id, 0))
 	sum := models.Summary{
 		Version:     1 << 40,
+		Batches:     1,
 		Accepted:    10,
 		Queued:      1,
 		Success:     2,
