@@ -3152,7 +3152,7 @@ export interface components {
         PageFields: {
             /** @description Number of the first item of the page in the list, as counted while paging. */
             first: number;
-            /** @description Number of the items in the list. Missing if it is not known. */
+            /** @description Number of the items in the list, about a second old. Missing if it is not known, as of a search for a part of an address. */
             total?: number;
             next_cursor: components["schemas"]["NextCursor"];
             /** @description Cursor of the page before; empty on the first page. */
