@@ -29,13 +29,16 @@ func TestTimesInWholeSeconds(t *testing.T) {
 		{What: "event", Event: models.Deferred, Attempt: 1, At: at(3000)},
 		{What: "event", Event: models.Opened, Attempt: 1, At: at(14_900)},
 		{What: "event", Event: models.Clicked, Attempt: 1, At: at(15_000)},
+		{What: "event", Event: models.Opened, Attempt: 1, At: at(15_950)},
+		{What: "event", Event: models.Clicked, Attempt: 1, At: at(15_000)},
 	}})
 	var after []string
 	for _, m := range v.Story {
 		after = append(after, m.After)
 	}
-	require.Equal(t, []string{"", "10 ms", "247 ms", "less than 1 s", "about 3 s", "14 s", "about 15 s"}, after)
-	require.Equal(t, "about 15 s", v.Took)
+	require.Equal(t, []string{"", "10 ms", "247 ms", "less than 1 s", "about 3 s", "14 s", "about 15 s", "15 s",
+		"about 16 s"}, after)
+	require.Equal(t, "about 16 s", v.Took)
 }
 
 // TestReleasedMessageInWords: the story of a message that was sent again says that it may arrive
