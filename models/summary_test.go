@@ -47,6 +47,18 @@ func TestBatchesAreCountedOnce(t *testing.T) {
 	require.EqualValues(t, 1, (&Batch{Recipients: 5}).Total(Summary{}).Batches, "before its first chunk has a summary")
 }
 
+// TestRunningCallIsNotUnknown: a call that was not answered is in flight while its mail is queued. Its outcome is
+// unknown after the mail has ended.
+func TestRunningCallIsNotUnknown(t *testing.T) {
+	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetOf(1)}}
+	sum := Resolve(1, entries, nil).Summary()
+	require.Equal(t, map[string]ProviderCounts{"sg": {Tried: 1, Pending: 1}}, sum.Providers)
+	require.EqualValues(t, 1, sum.Awaited)
+	entries = append(entries, Entry{Number: 2, Kind: Ending, Recipients: SetOf(1), Reason: OutcomeUnknown})
+	sum = Resolve(1, entries, nil).Summary()
+	require.Equal(t, map[string]ProviderCounts{"sg": {Tried: 1, Unknown: 1}}, sum.Providers)
+}
+
 // TestGroupsInAnyOrder adds chunks of more groups than are kept, in different orders and by
 // different sums between: what is kept must be complete and the same.
 func TestGroupsInAnyOrder(t *testing.T) {

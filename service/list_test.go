@@ -39,6 +39,7 @@ var fates = []fate{
 	{state: models.Cancelled, reason: models.CancelledByRq},
 	{state: models.Success, results: map[string]ProviderResult{"sg": ResultDelivered, "mg": ResultDelivered},
 		mayDouble: true, doubled: true},
+	{state: models.Queued, results: map[string]ProviderResult{"sg": ResultPending}},
 }
 
 // listedLog is a log of the test's mail.
@@ -169,6 +170,7 @@ func (f *listRig) tell(chunk models.ID, at time.Time, by []models.Set) {
 	event(third, "mg", models.Delivered, "", by[6])
 	add(models.Entry{Kind: models.Ending, Recipients: by[3], Reason: models.NoProviderLeft})
 	add(models.Entry{Kind: models.Cancel, Recipients: by[5]})
+	add(models.Entry{Kind: models.Attempt, Provider: "sg", Recipients: by[7]}) // it runs
 	require.NoError(f, f.PutFacts(f.Context(), facts...))
 }
 
@@ -234,6 +236,10 @@ var filters = map[string]struct {
 	"waiting there": {
 		LogFilter{Provider: "mg", Result: ResultWaiting},
 		func(l *listedLog) bool { return l.results["mg"] == ResultWaiting },
+	},
+	"in flight there": {
+		LogFilter{Provider: "sg", Result: ResultPending},
+		func(l *listedLog) bool { return l.results["sg"] == ResultPending },
 	},
 	"rerouted":   {LogFilter{Rerouted: true}, func(l *listedLog) bool { return len(l.results) > 1 }},
 	"may double": {LogFilter{MayDouble: true}, func(l *listedLog) bool { return l.mayDouble }},
