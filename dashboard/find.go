@@ -135,8 +135,8 @@ type pager struct {
 // Do lists the commands for selected entries.
 func (p *pager) Do() []string { return []string{"Retry", "Release"} }
 
-// Of returns the number of entries of the list, or "" if it is not known.
-func (p *pager) Of() string {
+// Entries returns the number of entries of the list, or "" if it is not known.
+func (p *pager) Entries() string {
 	switch {
 	case p.Total != nil:
 		return num(*p.Total)
