@@ -287,15 +287,17 @@ func TestBrowserFigures(t *testing.T) {
 	}
 	require.NotEmpty(t, seen)
 
-	b.do(chromedp.EmulateViewport(1920, 900))
 	eval[bool](b, `fetch("/logout", { method: "POST" }).then(() => true)`)
 	b.open("/login")
-	off := eval[float64](b, `(() => {
-		const card = document.querySelector("main .panel").getBoundingClientRect();
-		const page = document.body.getBoundingClientRect();
-		return Math.abs(card.left - page.left - (page.right - card.right));
-	})()`)
-	require.Less(t, off, 2.0, "the card is in the middle")
+	for _, width := range []int64{1920, 1440, 1024} {
+		b.do(chromedp.EmulateViewport(width, 900))
+		off := eval[float64](b, `(() => {
+			const card = document.querySelector("main .panel").getBoundingClientRect();
+			const page = document.body.getBoundingClientRect();
+			return Math.abs(card.left - page.left - (page.right - card.right));
+		})()`)
+		require.Less(t, off, 2.0, "the card is in the middle of %d px", width)
+	}
 	require.Empty(t, b.complaints())
 }
 
