@@ -58,7 +58,7 @@ func TestCheckRepairs(t *testing.T) {
 	r.stop()
 	out, _ = run(false)
 	require.Zero(t, out.Differences)
-	sum := r.view(batches[1]).Summary()
+	sum := r.view(batches[1]).SummaryOf(batches[1].ID, nil)
 	lie := sum
 	lie.Success, lie.Failed = 0, lie.Success
 	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: lie}))
@@ -382,7 +382,7 @@ func TestRepairAfterLostFacts(t *testing.T) {
 			return list
 		}
 		for _, wrong := range []bool{false, true} {
-			lie := r.view(b).Summary()
+			lie := r.view(b).SummaryOf(b.ID, nil)
 			lie.Version += 50
 			if wrong {
 				lie.Success, lie.Queued = 2, 0

@@ -167,7 +167,7 @@ func TestSumsAfterCrash(t *testing.T) {
 			Recipients: models.SetOf(1),
 			Reason:     models.NoProviderLeft,
 		}
-		queued := models.Resolve(1, nil, nil).Summary()
+		queued := models.Resolve(1, nil, nil).SummaryOf(b.ID, nil)
 		put := func(s models.Summary) {
 			t.Helper()
 			require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: s}))
@@ -178,7 +178,7 @@ func TestSumsAfterCrash(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, r.store.Append(ctx, b.ID, entry))
-		put(r.view(b).Summary()) // the worker dies here
+		put(r.view(b).SummaryOf(b.ID, nil)) // the worker dies here
 		require.NoError(
 			t,
 			r.store.Schedule(
