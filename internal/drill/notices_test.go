@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -100,7 +101,8 @@ func TestFailoversDiffer(t *testing.T) {
 			t.Parallel()
 			all, why := failoversOf(c.told)
 			if why == "" {
-				why = failoversDiffer(all["sg"], c.outages, began)
+				require.NotContains(t, failoversDiffer(all["sg"], slices.Clone(c.outages), began, false), "as failovers since")
+				why = failoversDiffer(all["sg"], c.outages, began, true)
 			}
 			if c.wrong == "" {
 				require.Empty(t, why)
