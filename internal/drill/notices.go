@@ -163,7 +163,8 @@ func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
 // outage is a time in which calls of a worker to a provider failed.
 type outage struct {
 	telemetry.FailedCalls
-	told time.Time // beginning of the failover that tells of it; zero: none does
+	told  bool
+	begun time.Time // when the failover began that began in it; zero: none did
 }
 
 func (o *outage) end() time.Time { return models.LaterOf(o.Last, o.To) }
@@ -225,7 +226,7 @@ func (d *drill) compareOutages(ctx context.Context) error {
 	}
 	for provider, list := range outages {
 		for _, o := range list {
-			if running && o.told.IsZero() && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyTold {
+			if running && !o.told && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyTold {
 				d.res.wrong("calls to %s failed from %s to %s, and no failover was told", provider, o.From, o.end())
 			}
 		}
@@ -234,7 +235,7 @@ func (d *drill) compareOutages(ctx context.Context) error {
 }
 
 // failoversDiffer says how failovers since a time differ from the times in which calls failed; "" if they do not: each
-// failover is about failed calls, and, if all workers ran, none of these is told by two. It notes which of these are told.
+// failover is about failed calls, and, if all workers ran, no two begin in one of these. It notes which of these are told.
 func failoversDiffer(list []failover, outages []outage, since time.Time, running bool) string {
 	for _, f := range list {
 		until := time.Now()
@@ -244,15 +245,19 @@ func failoversDiffer(list []failover, outages []outage, since time.Time, running
 		known := f.reason == telemetry.Silence || strings.HasPrefix(f.why, "answers take") // no call failed
 		for i := range outages {
 			o := &outages[i]
-			known = known || o.From.Before(until) && o.end().After(f.since.Add(-calmMost))
-			if o.From.After(until) || o.end().Before(f.since) {
+			if o.From.After(until) || o.end().Before(f.since.Add(-calmMost)) {
 				continue
 			}
-			if running && !o.told.IsZero() {
-				return fmt.Sprintf("calls that failed from %s to %s were told as failovers since %s and %s",
-					o.From, o.end(), o.told, f.since)
+			known = true
+			o.told = o.told || !o.end().Before(f.since)
+			if f.since.Before(o.From) || f.since.After(o.end()) {
+				continue // it began before, or just after
 			}
-			o.told = f.since
+			if running && !o.begun.IsZero() {
+				return fmt.Sprintf("calls failed from %s to %s, and failovers since %s and %s were told",
+					o.From, o.end(), o.begun, f.since)
+			}
+			o.begun = f.since
 		}
 		if !known && f.told.After(since) {
 			return fmt.Sprintf("a failover since %s was told, and no call failed then", f.since)

@@ -84,16 +84,19 @@ func TestFailoversDiffer(t *testing.T) {
 		},
 		"with a pause":   {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 20), failed(22, 29)}, ""},
 		"of two workers": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 29), failed(12, 28)}, ""},
-		"silence":        {[]client.Notice{silent}, nil, ""},
-		"for a moment":   {nil, []outage{failed(10, 11)}, ""},
-		"started twice":  {[]client.Notice{started(1, 10), started(2, 10)}, []outage{failed(10, 29)}, "does not follow"},
+		"just after the end": {
+			[]client.Notice{started(1, 10), ended(2, 10, 35), started(3, 30)}, []outage{failed(10, 25), failed(30, 50)}, "",
+		},
+		"silence":       {[]client.Notice{silent}, nil, ""},
+		"for a moment":  {nil, []outage{failed(10, 11)}, ""},
+		"started twice": {[]client.Notice{started(1, 10), started(2, 10)}, []outage{failed(10, 29)}, "does not follow"},
 		"ended twice": {
 			[]client.Notice{started(1, 10), ended(2, 10, 35), ended(3, 10, 35)}, []outage{failed(10, 29)}, "does not follow",
 		},
 		"ended otherwise": {[]client.Notice{started(1, 10), ended(2, 11, 35)}, []outage{failed(10, 29)}, "does not follow"},
 		"told twice": {
 			[]client.Notice{started(1, 10), ended(2, 10, 20), started(3, 22), ended(4, 22, 35)}, []outage{failed(10, 29)},
-			"were told as failovers since",
+			"and failovers since",
 		},
 		"no outage": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(60, 70)}, "no call failed then"},
 	} {
@@ -101,7 +104,7 @@ func TestFailoversDiffer(t *testing.T) {
 			t.Parallel()
 			all, why := failoversOf(c.told)
 			if why == "" {
-				require.NotContains(t, failoversDiffer(all["sg"], slices.Clone(c.outages), began, false), "as failovers since")
+				require.NotContains(t, failoversDiffer(all["sg"], slices.Clone(c.outages), began, false), "and failovers since")
 				why = failoversDiffer(all["sg"], c.outages, began, true)
 			}
 			if c.wrong == "" {
