@@ -67,7 +67,7 @@ type counts struct {
 	requests *rate.Limiter // nil: no limit
 	running  int64
 	spooled  int64
-	windows  map[windowKey]*window
+	windows  map[string]*window
 	stored   storage
 	used     time.Time
 }
@@ -79,7 +79,7 @@ func (g *Guard) of(id string, now time.Time) *counts {
 		if len(g.subjects) >= maxSubjects {
 			g.forget(now)
 		}
-		c = &counts{windows: map[windowKey]*window{}}
+		c = &counts{windows: map[string]*window{}}
 		g.subjects[id] = c
 	}
 	c.used = now
@@ -250,9 +250,9 @@ func (g *Guard) window(s Subject, l models.Limit, at time.Time) *window {
 	if old := c.windows[key]; old != nil {
 		return old
 	}
-	maps.DeleteFunc(c.windows, func(_ windowKey, w *window) bool { return !now.Before(w.ends()) })
+	maps.DeleteFunc(c.windows, func(_ string, w *window) bool { return !now.Before(w.ends()) })
 	if len(c.windows) >= maxWindows {
-		maps.DeleteFunc(c.windows, func(_ windowKey, w *window) bool { return now.Before(w.begin) })
+		maps.DeleteFunc(c.windows, func(_ string, w *window) bool { return now.Before(w.begin) })
 	}
 	w := newWindow(s, l, at)
 	c.windows[key] = w
@@ -306,16 +306,9 @@ type window struct {
 // maxSlices is the number of slices of a window.
 const maxSlices = 64
 
-// windowKey identifies a window of a subject.
-type windowKey struct {
-	limit models.Limit
-	value int64
-	begin int64 // Unix time
-}
-
 // keyOf returns the key of the window of a limit at a time.
-func keyOf(s Subject, l models.Limit, at time.Time) windowKey {
-	return windowKey{l, s.Limits[l], at.UTC().Truncate(lengthOf(l)).Unix()}
+func keyOf(s Subject, l models.Limit, at time.Time) string {
+	return fmt.Sprintf("quota %s %s %d %d", s.ID, l, at.UTC().Truncate(lengthOf(l)).Unix(), s.Limits[l])
 }
 
 // lengthOf returns the length of the windows of a limit.
@@ -328,9 +321,7 @@ func lengthOf(l models.Limit) time.Duration {
 
 func newWindow(s Subject, l models.Limit, at time.Time) *window {
 	length := lengthOf(l)
-	w := &window{begin: at.UTC().Truncate(length), length: length, limit: s.Limits[l]}
-	w.key = fmt.Sprintf("quota %s %s %d %d", s.ID, l, w.begin.Unix(), w.limit)
-	return w
+	return &window{key: keyOf(s, l, at), begin: at.UTC().Truncate(length), length: length, limit: s.Limits[l]}
 }
 
 // spend uses n of the credit, if there is so much.
