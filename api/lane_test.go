@@ -64,7 +64,14 @@ func TestUrgentMailIsLimited(t *testing.T) {
 	t.Parallel()
 	f := urgentLimit(t, 10)
 	again := func() *reply {
-		return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(batchTo(5)), "Idempotency-Key", "1")
+		return f.do(
+			http.MethodPost,
+			"/v1/batches",
+			"application/json",
+			strings.NewReader(batchTo(5)),
+			"Idempotency-Key",
+			"1",
+		)
 	}
 	f.inLane(models.Urgent, f.post(batchTo(6)))
 	first := f.inLane(models.Bulk, again())

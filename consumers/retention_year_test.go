@@ -149,7 +149,8 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 			require.NoError(t, store.PutFacts(ctx, models.ChunkFact{Chunk: c.ID, Fact: f}))
 		}
 		v := models.Resolve(all.Len(), []models.Entry{entry}, facts)
-		require.NoError(t, store.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: v.SummaryOf(c.ID, nil)}))
+		sum := models.ChunkSummary{User: user, Chunk: c.ID, Summary: v.SummaryOf(c.ID, nil)}
+		require.NoError(t, store.PutSummaries(ctx, sum))
 		view, told := v.ForFeed(), models.Told{Chunk: c.ID}
 		news, ok := told.News(&view)
 		require.True(t, ok)

@@ -44,7 +44,14 @@ func textOf(page string) string {
 func (f *rig) rerouted(at time.Time) models.ID {
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	all := models.SetTo(2)
-	f.called(id, 1, at, 100*time.Millisecond, "sg", models.Part{Class: models.Unavailable, Recipients: all, Status: 503})
+	f.called(
+		id,
+		1,
+		at,
+		100*time.Millisecond,
+		"sg",
+		models.Part{Class: models.Unavailable, Recipients: all, Status: 503},
+	)
 	f.called(
 		id,
 		2,
@@ -124,15 +131,22 @@ func TestFlowChart(t *testing.T) {
 
 	for ago, active := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
 		to := time.Now().Add(-ago)
-		v = f.board.flowOf(&flow.Flow{From: to, Step: time.Second, Outages: []flow.Outage{{Provider: "sg", From: to, To: to}},
-			Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{1}}}})
+		v = f.board.flowOf(
+			&flow.Flow{From: to, Step: time.Second, Outages: []flow.Outage{{Provider: "sg", From: to, To: to}},
+				Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{1}}}},
+		)
 		require.Equal(t, active, v.Active, "workers may tell of it %s later", ago)
 	}
 
 	many := make([]flow.Outage, 8)
 	for i := range many {
 		begins := from.Add(time.Duration(i) * time.Minute)
-		many[i] = flow.Outage{Provider: "sg", From: begins, To: begins.Add(time.Duration(i%5) * time.Second), Over: true}
+		many[i] = flow.Outage{
+			Provider: "sg",
+			From:     begins,
+			To:       begins.Add(time.Duration(i%5) * time.Second),
+			Over:     true,
+		}
 	}
 	v = f.board.flowOf(&flow.Flow{From: from, Step: time.Second, Outages: many,
 		Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{0}}}})

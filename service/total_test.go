@@ -84,7 +84,12 @@ func TestTotals(t *testing.T) {
 			page, err := f.FindLogs(t.Context(), who, filter, Page{Limit: 1})
 			require.NoError(t, err)
 			f.requireTotal(logs, &page.PageInfo, name != "both" && c.Part == "")
-			list, err := f.FindBatches(t.Context(), who, BatchFilter{Logs: LogFilter{From: from, To: to}}, Page{Limit: 1})
+			list, err := f.FindBatches(
+				t.Context(),
+				who,
+				BatchFilter{Logs: LogFilter{From: from, To: to}},
+				Page{Limit: 1},
+			)
 			require.NoError(t, err)
 			f.requireTotal(batches, &list.PageInfo, true)
 		}
@@ -135,7 +140,13 @@ func TestTotalsOfPurgedDays(t *testing.T) {
 	logs, batches := totals()
 	require.EqualValues(t, wantLogs, *logs)
 	require.EqualValues(t, wantBatches, *batches)
-	n, err := f.totalOf(t.Context(), []string{who.User}, spanOf(time.Time{}, time.Time{}), (&LogFilter{}).count, wantLogs+1)
+	n, err := f.totalOf(
+		t.Context(),
+		[]string{who.User},
+		spanOf(time.Time{}, time.Time{}),
+		(&LogFilter{}).count,
+		wantLogs+1,
+	)
 	require.NoError(t, err)
 	require.Nil(t, n)
 }
@@ -155,7 +166,10 @@ func TestTotalsAreBounded(t *testing.T) {
 	var sums []models.ChunkSummary
 	for range 1001 {
 		id := models.NewBatchID(second)
-		sums = append(sums, models.ChunkSummary{User: user, Chunk: id, Summary: models.Resolve(1, nil, nil).SummaryOf(id, nil)})
+		sums = append(
+			sums,
+			models.ChunkSummary{User: user, Chunk: id, Summary: models.Resolve(1, nil, nil).SummaryOf(id, nil)},
+		)
 	}
 	require.NoError(t, f.PutSummaries(t.Context(), sums...))
 	for _, l := range models.Levels {
@@ -163,7 +177,13 @@ func TestTotalsAreBounded(t *testing.T) {
 		require.NoError(t, err)
 	}
 	total := func(from time.Time) *int64 {
-		n, err := f.totalOf(t.Context(), []string{user}, spanOf(from, second.Add(time.Second)), (&BatchFilter{}).count, 0)
+		n, err := f.totalOf(
+			t.Context(),
+			[]string{user},
+			spanOf(from, second.Add(time.Second)),
+			(&BatchFilter{}).count,
+			0,
+		)
 		require.NoError(t, err)
 		return n
 	}

@@ -41,8 +41,8 @@ type opened struct {
 	store models.Store
 }
 
-// onStore opens the store, runs f and closes the store, or hands the command over. A server runs f on its own store. Only
-// init makes a data folder: a command in the wrong folder must not begin a second installation.
+// onStore opens the store, runs f and closes the store, or hands the command over. A server runs f on its own store.
+// Only init makes a data folder: a command in the wrong folder must not begin a second installation.
 func (c *cli) onStore(ctx context.Context, create bool, f func(context.Context, *opened) error) error {
 	cfg, err := c.load()
 	if err != nil {

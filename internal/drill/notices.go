@@ -218,7 +218,8 @@ func (d *drill) compareOutages(ctx context.Context) error {
 		}
 	}
 	// A worker that does not run tells nothing, and when it goes on what it told before.
-	running := !d.heldUp.Load() && d.killed == 0 && len(d.woken) == 0 && d.needs != needsStore && d.needs != needsOwnStore
+	running := !d.heldUp.Load() && d.killed == 0 && len(d.woken) == 0 &&
+		d.needs != needsStore && d.needs != needsOwnStore
 	for provider, list := range d.failedOver {
 		if why := failoversDiffer(list, outages[provider], d.began, running); why != "" {
 			d.res.wrong("the notices of %s: %s", provider, why)
@@ -235,7 +236,8 @@ func (d *drill) compareOutages(ctx context.Context) error {
 }
 
 // failoversDiffer says how failovers since a time differ from the times in which calls failed; "" if they do not: each
-// failover is about failed calls, and, if all workers ran, no two begin in one of these. It notes which of these are told.
+// failover is about failed calls, and, if all workers ran, no two begin in one of these times. It notes which times are
+// told.
 func failoversDiffer(list []failover, outages []outage, since time.Time, running bool) string {
 	for _, f := range list {
 		until := time.Now()

@@ -56,7 +56,7 @@ func TestToldWrongly(t *testing.T) {
 	}
 }
 
-// TestFailoversDiffer requires that each failover begins and ends once, is about calls that failed, and that no other one
+// TestFailoversDiffer requires that each failover begins and ends once, is about calls that failed, and that no other
 // is about the same calls.
 func TestFailoversDiffer(t *testing.T) {
 	t.Parallel()
@@ -67,44 +67,55 @@ func TestFailoversDiffer(t *testing.T) {
 		return outage{FailedCalls: f}
 	}
 	started := func(n, since int) client.Notice {
-		return client.Notice{Type: client.FailoverStarted, Provider: "sg", Number: n, Since: at(since), At: at(since + 2)}
+		return client.Notice{
+			Type:     client.FailoverStarted,
+			Provider: "sg",
+			Number:   n,
+			Since:    at(since),
+			At:       at(since + 2),
+		}
 	}
 	ended := func(n, since, until int) client.Notice {
 		return client.Notice{Type: client.FailoverEnded, Provider: "sg", Number: n, Since: at(since), At: at(until)}
 	}
 	silent := started(1, 10)
 	silent.Reason = telemetry.Silence
+	type notices []client.Notice
 	for name, c := range map[string]struct {
-		told    []client.Notice
+		told    notices
 		outages []outage
 		wrong   string
 	}{
 		"two outages": {
-			[]client.Notice{started(1, 10), ended(2, 10, 35), started(3, 60)}, []outage{failed(10, 29), failed(60, 70)}, "",
+			notices{started(1, 10), ended(2, 10, 35), started(3, 60)}, []outage{failed(10, 29), failed(60, 70)}, "",
 		},
-		"with a pause":   {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 20), failed(22, 29)}, ""},
-		"of two workers": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 29), failed(12, 28)}, ""},
+		"with a pause":   {notices{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 20), failed(22, 29)}, ""},
+		"of two workers": {notices{started(1, 10), ended(2, 10, 35)}, []outage{failed(10, 29), failed(12, 28)}, ""},
 		"just after the end": {
-			[]client.Notice{started(1, 10), ended(2, 10, 35), started(3, 30)}, []outage{failed(10, 25), failed(30, 50)}, "",
+			notices{started(1, 10), ended(2, 10, 35), started(3, 30)}, []outage{failed(10, 25), failed(30, 50)}, "",
 		},
-		"silence":       {[]client.Notice{silent}, nil, ""},
+		"silence":       {notices{silent}, nil, ""},
 		"for a moment":  {nil, []outage{failed(10, 11)}, ""},
-		"started twice": {[]client.Notice{started(1, 10), started(2, 10)}, []outage{failed(10, 29)}, "does not follow"},
+		"started twice": {notices{started(1, 10), started(2, 10)}, []outage{failed(10, 29)}, "does not follow"},
 		"ended twice": {
-			[]client.Notice{started(1, 10), ended(2, 10, 35), ended(3, 10, 35)}, []outage{failed(10, 29)}, "does not follow",
+			notices{started(1, 10), ended(2, 10, 35), ended(3, 10, 35)}, []outage{failed(10, 29)}, "does not follow",
 		},
-		"ended otherwise": {[]client.Notice{started(1, 10), ended(2, 11, 35)}, []outage{failed(10, 29)}, "does not follow"},
+		"ended otherwise": {notices{started(1, 10), ended(2, 11, 35)}, []outage{failed(10, 29)}, "does not follow"},
 		"told twice": {
-			[]client.Notice{started(1, 10), ended(2, 10, 20), started(3, 22), ended(4, 22, 35)}, []outage{failed(10, 29)},
+			notices{started(1, 10), ended(2, 10, 20), started(3, 22), ended(4, 22, 35)}, []outage{failed(10, 29)},
 			"and failovers since",
 		},
-		"no outage": {[]client.Notice{started(1, 10), ended(2, 10, 35)}, []outage{failed(60, 70)}, "no call failed then"},
+		"no outage": {notices{started(1, 10), ended(2, 10, 35)}, []outage{failed(60, 70)}, "no call failed then"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all, why := failoversOf(c.told)
 			if why == "" {
-				require.NotContains(t, failoversDiffer(all["sg"], slices.Clone(c.outages), began, false), "and failovers since")
+				require.NotContains(
+					t,
+					failoversDiffer(all["sg"], slices.Clone(c.outages), began, false),
+					"and failovers since",
+				)
 				why = failoversDiffer(all["sg"], c.outages, began, true)
 			}
 			if c.wrong == "" {
