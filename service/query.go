@@ -411,7 +411,7 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 		return BatchPage{}, storeError("list batches", err)
 	}
 	if out.Total == nil {
-		if out.Total, err = s.totalOf(ctx, users, span, f.count, out.First+len(out.Batches)-1); err != nil {
+		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: "batches", Of: f.count}, out.First+len(out.Batches)-1); err != nil {
 			return BatchPage{}, storeError("count batches", err)
 		}
 	}

@@ -234,7 +234,7 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 		return FoundPage{}, storeError("find logs", err)
 	}
 	if out.Total == nil {
-		if out.Total, err = s.totalOf(ctx, users, span, f.count, out.First+len(out.Logs)-1); err != nil {
+		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: f.key(), Of: f.count}, out.First+len(out.Logs)-1); err != nil {
 			return FoundPage{}, storeError("count logs", err)
 		}
 	}
@@ -315,7 +315,7 @@ const (
 // zero is as far as lists go.
 func spanOf(first, last time.Time) walk.Span {
 	if first.IsZero() {
-		first = time.Now().Add(-maxAge)
+		first = models.DayOf(time.Now().Add(-maxAge))
 	}
 	if last.IsZero() {
 		last = time.Now().Add(clockSkew)

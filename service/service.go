@@ -34,6 +34,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/requestlog"
 	"github.com/safedelivr/safedelivr/service/templates"
 	"github.com/safedelivr/safedelivr/service/updates"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -172,6 +173,7 @@ type Service struct {
 	failed   cached[map[string][]flow.Health]
 	ready    cached[Readiness]
 	hours    historyHours
+	counts   *walk.Counts
 
 	commands  quota.Commands
 	processes quota.Processes
@@ -212,6 +214,7 @@ func New(d Deps) *Service {
 	}
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
+	s.counts = walk.NewCounts()
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
 	}

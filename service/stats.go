@@ -260,7 +260,7 @@ const countedUsers = 100
 func (s *Service) totalOf(
 	ctx context.Context, users []string, span walk.Span, count walk.Counter, seen int,
 ) (*int64, error) {
-	if _, known := count(&models.Summary{}); !known || len(users) > countedUsers {
+	if _, known := count.Of(&models.Summary{}); !known || len(users) > countedUsers {
 		return nil, nil
 	}
 	counts, known := make([]int64, len(users)), make([]bool, len(users))
@@ -301,7 +301,7 @@ func (s *Service) countOf(ctx context.Context, span walk.Span, count walk.Counte
 		}
 		span.First = purged
 	}
-	return walk.Count(ctx, s.store, span, count)
+	return s.counts.Count(ctx, s.store, span, count)
 }
 
 // LastCheck returns the newest recount that a worker made of recently accepted batches.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/walk"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -73,7 +74,7 @@ func TestTotals(t *testing.T) {
 			}
 			first, last := from, to
 			if first.IsZero() {
-				first = now.Add(-maxAge)
+				first = models.DayOf(now.Add(-maxAge))
 			}
 			if last.IsZero() {
 				last = now.Add(time.Hour)
@@ -144,7 +145,7 @@ func TestTotalsOfPurgedDays(t *testing.T) {
 		t.Context(),
 		[]string{who.User},
 		spanOf(time.Time{}, time.Time{}),
-		(&LogFilter{}).count,
+		walk.Counter{List: "logs", Of: (&LogFilter{}).count},
 		wantLogs+1,
 	)
 	require.NoError(t, err)
@@ -181,7 +182,7 @@ func TestTotalsAreBounded(t *testing.T) {
 			t.Context(),
 			[]string{user},
 			spanOf(from, second.Add(time.Second)),
-			(&BatchFilter{}).count,
+			walk.Counter{List: "batches", Of: (&BatchFilter{}).count},
 			0,
 		)
 		require.NoError(t, err)
