@@ -147,7 +147,8 @@ func (a *Agenda) requeueLost(ctx context.Context, s *shard, now time.Time) error
 	idle := a.Idle(ctx)
 	if idle && !s.idle {
 		// Entries of the first rounds are due soon anyway.
-		if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), 2); err != nil {
+		rare := func(e *models.AgendaEntry) bool { return e.Round >= 2 }
+		if err := a.reconcileEntries(ctx, s, now, now.Add(maxRecheckFactor*a.cfg.Recheck), rare); err != nil {
 			return err
 		}
 	}
@@ -184,7 +185,7 @@ var rereadLags = [2]time.Duration{30 * time.Second, models.LateWriters}
 // reconcileDue reconciles the entries of a shard that are due in [from, to) and were not
 // handled before.
 func (a *Agenda) reconcileDue(ctx context.Context, s *shard, from, to time.Time) error {
-	return a.reconcileEntries(ctx, s, from, to, anyRound)
+	return a.reconcileEntries(ctx, s, from, to, nil)
 }
 
 // RunResumed requeues entries early whenever a command resumes mail, until ctx ends. It
@@ -194,9 +195,10 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 	for {
 		changed := a.follower.Changed()
 		if n := a.follower.Rules().Resumptions(); n != resumptions {
+			before := resumptions
 			resumptions = n
 			a.probe()
-			if err := a.requeueEarly(ctx); err != nil && ctx.Err() == nil {
+			if err := a.requeueEarly(ctx, before); err != nil && ctx.Err() == nil {
 				a.log.Warn("resumed mail is delayed by minutes", "err", err)
 			}
 			continue
@@ -209,15 +211,16 @@ func (a *Agenda) RunResumed(ctx context.Context) {
 	}
 }
 
-// requeueEarly reconciles entries that a command may have held back. Their next reconcile
+// requeueEarly reconciles entries that a command after a number resumed. Their next reconcile
 // is due within two rechecks, or within maxRecheckFactor if a long queue held them.
-func (a *Agenda) requeueEarly(ctx context.Context) error {
-	now := time.Now()
+func (a *Agenda) requeueEarly(ctx context.Context, after int) error {
+	now, rules := time.Now(), a.follower.Rules()
+	resumed := func(e *models.AgendaEntry) bool { return rules.ResumedAfter(after, e.User) }
 	for _, s := range a.shards {
 		if !s.held.Load() {
 			continue
 		}
-		if err := a.reconcileEntries(ctx, s, now, now.Add((maxRecheckFactor+1)*a.cfg.Recheck), 0); err != nil {
+		if err := a.reconcileEntries(ctx, s, now, now.Add((maxRecheckFactor+1)*a.cfg.Recheck), resumed); err != nil {
 			return err
 		}
 	}
@@ -238,14 +241,13 @@ func (a *Agenda) Idle(ctx context.Context) bool {
 	return true
 }
 
-// anyRound selects entries of any round.
-const anyRound = -1
-
-// reconcileEntries reconciles the entries that are due in [from, to) and whose round is
-// at least rounds. Entries that are not due yet are not marked as handled: they are
+// reconcileEntries reconciles the entries that are due in [from, to). With early it reconciles
+// those it reports true for before they are due, and does not mark them as handled: they are
 // reconciled again when they are.
-func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.Time, rounds int) error {
-	due := rounds == anyRound
+func (a *Agenda) reconcileEntries(
+	ctx context.Context, s *shard, from, to time.Time, early func(*models.AgendaEntry) bool,
+) error {
+	due := early == nil
 	var g errgroup.Group
 	g.SetLimit(reconcileAtOnce)
 	var failed tally
@@ -262,7 +264,7 @@ func (a *Agenda) reconcileEntries(ctx context.Context, s *shard, from, to time.T
 			continue
 		}
 		if !due {
-			if entry.Round < rounds || once[entry.ID] {
+			if once[entry.ID] || !early(&entry) {
 				continue
 			}
 			once[entry.ID] = true

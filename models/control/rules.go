@@ -48,8 +48,10 @@ type Rules struct {
 	probes    map[string]int
 	blocks    []models.Block
 	holds     []models.Command
-	resumed   int
+	resumed   int // last command that resumed mail of all users
 	erased    int
+
+	userResumed int // last command that resumed mail of one user
 }
 
 type batchCommands struct {
@@ -60,6 +62,7 @@ type batchCommands struct {
 type userCommands struct {
 	pause, disable *models.Command
 	sessionsEnded  int // number of the last command that ended the user's sessions
+	resumed        int // number of the last command that resumed the user
 	senders        []string
 	set            bool
 	defaults       models.SendDefaults
@@ -89,7 +92,19 @@ func (r *Rules) UpTo() int {
 func (r *Rules) Resumptions() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.resumed
+	return max(r.resumed, r.userResumed)
+}
+
+// ResumedAfter reports whether a command with a higher number resumed mail of a user, as
+// Resumptions says.
+func (r *Rules) ResumedAfter(number int, user string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.resumed > number {
+		return true
+	}
+	u := r.users[user]
+	return u != nil && u.resumed > number
 }
 
 // Erasures returns the number of the last command about an erasure. Recipients that were
@@ -112,12 +127,11 @@ func (r *Rules) Apply(c models.Command) bool {
 		return false
 	}
 	r.upTo = c.Number
-	switch c.Kind { //nolint:exhaustive // the commands that resume mail
+	switch c.Kind { //nolint:exhaustive // the commands that resume mail of all users
 	case models.ProviderOnline,
 		models.ProviderDrain,
 		models.ProviderProbe,
 		models.RemoveBlock,
-		models.ResumeUser,
 		models.LiftHolds:
 		r.resumed = c.Number
 	}
@@ -128,7 +142,8 @@ func (r *Rules) Apply(c models.Command) bool {
 	case models.PauseUser:
 		r.user(c.User).pause = &c
 	case models.ResumeUser:
-		r.user(c.User).pause = nil
+		u := r.user(c.User)
+		u.pause, u.resumed, r.userResumed = nil, c.Number, c.Number
 	case models.DisableUser:
 		u := r.user(c.User)
 		u.disable, u.sessionsEnded = &c, c.Number

@@ -38,6 +38,7 @@ type savedUser struct {
 	Pause         *models.Command `json:"p,omitempty"`
 	Disable       *models.Command `json:"d,omitempty"`
 	SessionsEnded int             `json:"e,omitempty"`
+	Resumed       int             `json:"r,omitempty"`
 	Senders       []string        `json:"s,omitempty"`
 	Set           bool            `json:"set,omitempty"`
 
@@ -72,6 +73,7 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 			Pause:         u.pause,
 			Disable:       u.disable,
 			SessionsEnded: u.sessionsEnded,
+			Resumed:       u.resumed,
 			Senders:       u.senders,
 			Set:           u.set,
 			Defaults:      u.defaults,
@@ -110,15 +112,17 @@ func (r *Rules) restore(raw []byte) error {
 			pause:         u.Pause,
 			disable:       u.Disable,
 			sessionsEnded: u.SessionsEnded,
+			resumed:       u.Resumed,
 			senders:       u.Senders,
 			set:           u.Set,
 			defaults:      u.Defaults,
 		}
+		fresh.userResumed = max(fresh.userResumed, u.Resumed)
 	}
 	maps.Copy(fresh.limits, s.Limits)
 	maps.Copy(fresh.providers, s.Providers)
 	maps.Copy(fresh.probes, s.Probes)
-	r.upTo, r.resumed, r.erased = s.UpTo, s.Resumed, s.Erased
+	r.upTo, r.resumed, r.userResumed, r.erased = s.UpTo, s.Resumed, fresh.userResumed, s.Erased
 	r.batches, r.users, r.limits = fresh.batches, fresh.users, fresh.limits
 	r.providers, r.probes, r.blocks, r.holds = fresh.providers, fresh.probes, s.Blocks, s.Holds
 	return nil
