@@ -27,13 +27,16 @@ func suppressionPart(h models.AddressHash) int { return int(h[0]) * suppressionP
 // row, so that an older one changes nothing.
 func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.Suppression) error {
 	return s.call(ctx, func() error {
-		return each(ctx, len(es), func(ctx context.Context, i int) error {
+		rows, parts := make([]row, len(es)), make([]int, len(es))
+		for i := range es {
 			e := &es[i]
-			return s.exec(ctx, plain, `INSERT INTO suppressions (list, part, hash, category, reason, value)
+			value := codec.EncodeSuppression(e)
+			parts[i] = suppressionPart(e.Hash)
+			rows[i] = row{`INSERT INTO suppressions (list, part, hash, category, reason, value)
 				VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`,
-				list, suppressionPart(e.Hash), e.Hash[:], e.Category, string(e.Reason), codec.EncodeSuppression(e),
-				e.At.UnixMicro())
-		})
+				[]any{list, parts[i], e.Hash[:], e.Category, string(e.Reason), value, e.At.UnixMicro()}, len(value) + 100}
+		}
+		return put(ctx, s, parts, rows)
 	}, "put suppressions")
 }
 
