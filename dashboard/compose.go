@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -25,6 +25,7 @@ type composeView struct {
 	From, ReplyTo, Subject, HTML, Text, Test string
 	To, CC, BCC                              string
 	Template, Language, Vars                 string // Vars: of every recipient, as JSON
+	DeliverAt, TimeZone                      string // of recipients without times of their own; "": sent at once
 	Files                                    []composedFile
 	Draft                                    drafts.Draft
 	Saved                                    bool   // the draft was saved by its button
@@ -50,50 +51,8 @@ type composeView struct {
 	uploaded []byte // the file with recipients
 }
 
-// planView is what would happen to a batch, for the question before it is sent.
-type planView struct {
-	Recipients int
-	Text       []string
-	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
-}
-
-func planOf(p *service.DryRun) *planView {
-	out := &planView{Recipients: p.Recipients, OwnTimes: p.OwnTimes}
-	if n := int64(p.Duplicates); n > 0 {
-		out.Text = append(out.Text, num(n)+" "+plural(n, "line repeats", "lines repeat")+
-			" an address. Each address gets one message.")
-	}
-	for i := range p.Routes {
-		out.Text = append(out.Text, are(int64(p.Routes[i].Recipients))+" "+p.Routes[i].Text+".")
-	}
-	if p.Seconds != nil {
-		least := time.Duration(*p.Seconds * float64(time.Second))
-		out.Text = append(out.Text, "At the limits of the providers this takes at least "+took(least)+".")
-	}
-	if c := p.Cost; c != nil {
-		out.Text = append(out.Text, costWords(c))
-	}
-	return out
-}
-
-// costWords says what a batch costs.
-func costWords(c *service.Cost) string {
-	text := "At the configured prices it costs " + amount(c.Currency, c.Least)
-	if c.Most > c.Least {
-		text += " to " + amount(c.Currency, c.Most) + ", depending on the providers"
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
-			parts = append(parts, name+" "+amount(c.Currency, c.Providers[name]))
-		}
-		if len(parts) > 0 {
-			text += "; as it would be sent now: " + strings.Join(parts, ", ")
-		}
-	}
-	return text + "."
-}
-
-// askFrom is the number of recipients from which on the form asks before it sends. It always asks if recipients have
-// times of their own.
+// askFrom is the number of recipients from which on the form asks before it sends. It always asks if some mail is sent
+// later.
 const askFrom = 11
 
 // compose is GET /compose: an empty form, or a draft.
@@ -106,6 +65,13 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 		}
 		c.setFields(func(name string) string { return draft.Fields[name] })
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
+	}
+	if c.TimeZone == "" {
+		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		if err != nil {
+			return err
+		}
+		c.TimeZone = cmp.Or(defaults.Zone, "UTC")
 	}
 	c.Draft.Editor, c.New = newSecret(), r.URL.Query().Get("new") != ""
 	return d.showCompose(w, r, v, http.StatusOK, c)
@@ -207,7 +173,8 @@ func (c *composeView) hash() string {
 	if c.Do == "test" {
 		row = strconv.Itoa(c.Row) // its variables fill the message
 	}
-	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test, c.Template, c.Language, c.Vars}
+	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test,
+		c.Template, c.Language, c.Vars, c.DeliverAt, c.TimeZone}
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
@@ -223,7 +190,8 @@ func (d *Dashboard) accept(
 	if err := d.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
 	}
-	if (len(list.Rows) >= askFrom || in.HasOwnTimes()) && c.Sent != hash {
+	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || c.DeliverAt != "" && c.Do != "test"
+	if asks && c.Sent != hash {
 		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
 		c.Ask = planOf(&plan)
 		return service.Accepted{}, err
@@ -252,6 +220,11 @@ func (d *Dashboard) fill(
 		}
 		html = content.HTML
 	}
+	if c.Do != "test" { // a test message goes to one address only, at once
+		in.SetList("cc", slices.All(splitAddresses(c.CC)))
+		in.SetList("bcc", slices.All(splitAddresses(c.BCC)))
+		maps.Copy(texts, c.times())
+	}
 	for name, value := range texts {
 		if value == "" {
 			continue
@@ -260,10 +233,6 @@ func (d *Dashboard) fill(
 		if err := in.AddContent(len(value)); err != nil {
 			return err
 		}
-	}
-	if c.Do != "test" { // a test message goes to one address only
-		in.SetList("cc", slices.All(splitAddresses(c.CC)))
-		in.SetList("bcc", slices.All(splitAddresses(c.BCC)))
 	}
 	c.attach(in, html)
 	if list.Problem != "" {
@@ -288,6 +257,14 @@ func (d *Dashboard) fill(
 		}
 	}
 	return nil
+}
+
+// times returns the fields of a request that say when the batch is sent; nil if that is at once.
+func (c *composeView) times() map[string]string {
+	if c.DeliverAt == "" {
+		return nil
+	}
+	return map[string]string{intake.DeliverAt: c.DeliverAt, intake.TimeZone: c.TimeZone}
 }
 
 // withShared returns the variables of a recipient, with those of every recipient where its own
@@ -374,20 +351,23 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		TimeZone  string         `json:"time_zone,omitempty"`
 	}
 	body := struct {
-		From     string   `json:"from,omitempty"`
-		ReplyTo  string   `json:"reply_to,omitempty"`
-		Subject  string   `json:"subject,omitempty"`
-		HTML     string   `json:"html,omitempty"`
-		Text     string   `json:"text,omitempty"`
-		Template string   `json:"template,omitempty"`
-		Language string   `json:"language,omitempty"`
-		To       []to     `json:"to"`
-		CC       []string `json:"cc,omitempty"`
-		BCC      []string `json:"bcc,omitempty"`
+		From      string   `json:"from,omitempty"`
+		ReplyTo   string   `json:"reply_to,omitempty"`
+		Subject   string   `json:"subject,omitempty"`
+		HTML      string   `json:"html,omitempty"`
+		Text      string   `json:"text,omitempty"`
+		Template  string   `json:"template,omitempty"`
+		Language  string   `json:"language,omitempty"`
+		DeliverAt string   `json:"deliver_at,omitempty"`
+		TimeZone  string   `json:"time_zone,omitempty"`
+		To        []to     `json:"to"`
+		CC        []string `json:"cc,omitempty"`
+		BCC       []string `json:"bcc,omitempty"`
 	}{
 		From: c.From, ReplyTo: c.ReplyTo, Template: c.Template,
 		To: []to{}, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
 	}
+	body.DeliverAt, body.TimeZone = c.times()[intake.DeliverAt], c.times()[intake.TimeZone]
 	if c.Template == "" {
 		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
 	} else {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
 // TestComposeTimes: the columns deliver_at and time_zone of a list are times of the recipients, as in a file that the
@@ -60,4 +62,49 @@ func TestComposeTimes(t *testing.T) {
 	form["do"], form["test"], form["row"] = []string{"test"}, []string{"me@example.com"}, []string{"2"}
 	b.post("/compose", sentBy(t, form, b.get("/compose")))
 	require.Empty(t, f.composed()[0].Own, "a test message is sent at once")
+}
+
+// TestComposeLater: a message that is to be sent later says when, before it is sent, and a draft keeps the time.
+func TestComposeLater(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Minute)
+	form := maps.Clone(oneMessage)
+	form["deliver_at"], form["time_zone"] = []string{at.Format("2006-01-02T15:04")}, []string{"Etc/GMT+5"}
+	at = at.Add(5 * time.Hour)
+
+	require.Contains(t, b.get("/compose").text, `name="time_zone" value="UTC"`)
+	require.Contains(t, b.post("/compose/preview", form).text, "sent at "+at.Format("2 Jan 2006, 15:04:05 UTC"))
+
+	bad := maps.Clone(form)
+	bad["time_zone"] = []string{"Nowhere"}
+	a := b.post("/compose", sentBy(t, bad, b.get("/compose")))
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, `id="time_zone-wrong"`)
+	bad["deliver_at"], bad["time_zone"] = []string{"2020-01-01T09:00"}, form["time_zone"]
+	require.Contains(t, b.post("/compose", bad).text, `id="deliver_at-wrong"`)
+	require.Empty(t, f.composed())
+
+	a = b.post("/compose", sentBy(t, form, b.get("/compose")))
+	require.Contains(t, a.text, "Send to 1 recipient?")
+	require.Contains(t, a.text, at.Format("15:04"))
+	require.Empty(t, f.composed(), "it asks first")
+	form["sure"] = []string{sureField.FindStringSubmatch(a.text)[1]}
+	b.post("/compose", sentBy(t, form, a))
+	all := f.composed()
+	require.Len(t, all, 1)
+	require.WithinDuration(t, at, all[0].DeliverAt, 0)
+
+	form["do"] = []string{"curl"}
+	require.Contains(t, b.post("/compose", form).text, "&#34;deliver_at&#34;: &#34;"+form.Get("deliver_at"))
+	form["do"], form["test"] = []string{"test"}, []string{"me@example.com"}
+	b.post("/compose", sentBy(t, form, b.get("/compose")))
+	require.Zero(t, f.composed()[0].DeliverAt, "a test message is sent at once")
+
+	form["draft"] = []string{drafts.NewID()}
+	b.post("/drafts", form)
+	kept := b.get("/compose?draft=" + form.Get("draft")).text
+	require.Contains(t, kept, `type="datetime-local" value="`+form.Get("deliver_at"))
+	require.Contains(t, kept, `name="time_zone" value="Etc/GMT&#43;5"`)
 }

@@ -169,6 +169,7 @@ func (c *composeView) attach(in *intake.Builder, html string) {
 // draftFields are the fields of the form that a draft has.
 var draftFields = []string{
 	"from", "reply_to", "subject", "html", "text", "to", "cc", "bcc", "test", "template", "language", "vars",
+	"deliver_at", "time_zone",
 }
 
 // setFields sets the fields that a draft has, and those that identify it.
@@ -179,6 +180,7 @@ func (c *composeView) setFields(value func(name string) string) {
 	c.Test = strings.TrimSpace(value("test"))
 	c.Template, c.Language = strings.TrimSpace(value("template")), strings.TrimSpace(value("language"))
 	c.Vars = lines(value("vars"))
+	c.DeliverAt, c.TimeZone = strings.TrimSpace(value("deliver_at")), strings.TrimSpace(value("time_zone"))
 	c.Draft = drafts.Draft{ID: value("draft"), Editor: value("editor"), Fields: map[string]string{}}
 	c.Draft.Version, _ = strconv.Atoi(value("draft_version")) // 0: a new draft
 	for _, name := range draftFields {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
@@ -63,7 +65,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
 		})
 	}
-	times, err := d.timesOf(r, v, list.at(c.Row))
+	times, err := d.timesOf(r, v, c, list.at(c.Row))
 	if err != nil {
 		return err
 	}
@@ -120,26 +122,31 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	view["Malformed"] = malformed
 }
 
-// timesOf says when the message to a recipient with times of its own is sent; "" if it has none.
-func (d *Dashboard) timesOf(r *http.Request, v *visitor, row *listed) (string, error) {
-	if row == nil || row.Times == nil {
+// timesOf says when the message to a recipient is sent; "" if that is at once.
+func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *listed) (string, error) {
+	given, line := &intake.Times{Texts: c.times()}, ""
+	if row != nil && row.Times != nil {
+		given, line = row.Times, fmt.Sprintf("Line %d: ", row.Line)
+	} else if c.DeliverAt == "" {
 		return "", nil
 	}
 	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
-	s, wrong, err := in.ScheduleOf(row.Times, time.Now())
+	for name, text := range c.times() {
+		in.SetText(name, text)
+	}
+	s, wrong, err := in.ScheduleOf(given, time.Now())
 	switch {
 	case err != nil:
 		return "", err
 	case len(wrong) > 0:
-		return fmt.Sprintf("Line %d: %s", row.Line, wrong[0].Detail), nil
+		return line + wrong[0].Detail, nil
 	}
 	text := "sent at once"
 	if !s.DeliverAt.IsZero() {
 		text = "sent at " + s.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC")
 	}
-	given := row.Times.Texts
-	text += " (" + strings.TrimSpace(given[intake.DeliverAt]+" "+given[intake.TimeZone]) + ")"
+	text += " (" + strings.TrimSpace(given.Texts[intake.DeliverAt]+" "+given.Texts[intake.TimeZone]) + ")"
 	if s.Window != nil {
 		text += ", only " + s.Window.String()
 	}
@@ -158,7 +165,7 @@ func (d *Dashboard) previewFilled(
 		wrong = append(wrong, list.Problem)
 	}
 	view := filledView{Headers: p.Headers, Wrong: wrong, Count: len(list.Rows)}
-	if view.Times, err = d.timesOf(r, v, list.at(c.Row)); err != nil {
+	if view.Times, err = d.timesOf(r, v, c, list.at(c.Row)); err != nil {
 		return err
 	}
 	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || p.HTML == "" {
@@ -167,6 +174,59 @@ func (d *Dashboard) previewFilled(
 		view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
 	}
 	return view.write(w)
+}
+
+// planView is what would happen to a batch, for the question before it is sent.
+type planView struct {
+	Recipients int64
+	Text       []planLine
+	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
+}
+
+// planLine is a statement, and how long it holds; zero: unknown.
+type planLine struct {
+	Text  string
+	Until time.Time
+}
+
+func planOf(p *service.DryRun) *planView {
+	out := &planView{Recipients: int64(p.Recipients), OwnTimes: p.OwnTimes}
+	say := func(text string, until time.Time) { out.Text = append(out.Text, planLine{text, until}) }
+	if n := int64(p.Duplicates); n > 0 {
+		say(num(n)+" "+plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message", time.Time{})
+	}
+	for i := range p.Routes {
+		r := &p.Routes[i]
+		until := time.Time{}
+		if r.Waits != nil && r.LastUntil.IsZero() {
+			until = r.Waits.Until
+		}
+		say(are(int64(r.Recipients))+" "+r.Text, until)
+	}
+	if p.Seconds != nil {
+		least := time.Duration(*p.Seconds * float64(time.Second))
+		say("At the limits of the providers this takes at least "+took(least), time.Time{})
+	}
+	if c := p.Cost; c != nil {
+		say(costWords(c), time.Time{})
+	}
+	return out
+}
+
+// costWords says what a batch costs.
+func costWords(c *service.Cost) string {
+	text := "At the configured prices it costs " + amount(c.Currency, c.Least)
+	if c.Most > c.Least {
+		text += " to " + amount(c.Currency, c.Most) + ", depending on the providers"
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
+			parts = append(parts, name+" "+amount(c.Currency, c.Providers[name]))
+		}
+		if len(parts) > 0 {
+			text += "; as it would be sent now: " + strings.Join(parts, ", ")
+		}
+	}
+	return text
 }
 
 // previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
