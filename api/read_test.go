@@ -75,7 +75,7 @@ func TestBadQueries(t *testing.T) {
 		"cursor of the batches":        {logs + "?cursor=" + batches, []string{"/cursor"}},
 		"cursor of another batch":      {batchPath(b.ID) + "/logs?cursor=" + mine, []string{"/cursor"}},
 		"cursor of another state":      {logs + "?state=failed&cursor=" + queued, []string{"/cursor"}},
-		"state":                        {logs + "?state=delivered", []string{"/state"}},
+		"state":                        {logs + "?state=success", []string{"/state"}},
 		"all at once":                  {logs + "?state=x&cursor=x&limit=x", []string{"/state", "/limit", "/cursor"}},
 		"day":                          {"/v1/stats?from=yesterday", []string{"/from"}},
 		"days":                         {"/v1/stats?from=2026-02-30&to=1", []string{"/to", "/from"}},

@@ -262,7 +262,7 @@ func TestUpdateFilters(t *testing.T) {
 	require.Equal(t, other.Log(2), p.Updates[0].Log)
 	require.Len(t, f.read("tag=welcome&state=failed").Updates, 3)
 	require.Empty(t, f.read("tag=other").Updates)
-	require.Empty(t, f.read("state=success").Updates)
+	require.Empty(t, f.read("state=delivered").Updates)
 	require.Len(t, f.read("batch=%s&limit=1&cursor=%s", f.batch, f.read("batch=%s&limit=1", f.batch).Next).Updates, 1)
 }
 
@@ -304,7 +304,7 @@ func TestUpdateRanges(t *testing.T) {
 	require.EqualValues(t, 200, counted, "ranges that touch count each update once")
 	cursor := f.read("from=%s&limit=7", stamp(begin)).Next
 	require.Equal(t, map[feed.Type]int64{feed.Failed: 193, feed.BatchDone: 1}, f.counts("cursor=%s&events=all", cursor))
-	require.Empty(t, f.counts("state=success"))
+	require.Empty(t, f.counts("state=delivered"))
 	require.Empty(t, f.counts("events=log.opened"))
 	p := f.read("from=%s", stamp(time.Now()))
 	require.Empty(t, p.Updates)

@@ -141,13 +141,13 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 	run.answered = run.l.rate(count)
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
-		if t.Success > int64(count) || t.Failed > 0 {
+		if t.Delivered > int64(count) || t.Failed > 0 {
 			err = errors.Join(err, fmt.Errorf("more final mails than sent: %+v", t))
 		}
-		if t.Success < int64(count) {
+		if t.Delivered < int64(count) {
 			time.Sleep(25 * time.Millisecond) // keeps the cost of polling low
 		}
-		return t.Success == int64(count), err
+		return t.Delivered == int64(count), err
 	}); err != nil {
 		return 0, run, err
 	}

@@ -23,7 +23,7 @@ func (b *bench) idle(be *backend) error {
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
 		time.Sleep(100 * time.Millisecond)
-		return t.Success == mails, err
+		return t.Delivered == mails, err
 	}); err != nil {
 		return err
 	}

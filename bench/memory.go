@@ -40,7 +40,7 @@ func (b *bench) memoryRun(be *backend, n int) (float64, time.Duration, error) {
 	if err := r.wait(func() (bool, error) {
 		t, err := r.totals()
 		time.Sleep(25 * time.Millisecond) // keeps the cost of polling low
-		return t.Success == int64(n), err
+		return t.Delivered == int64(n), err
 	}); err != nil {
 		t, _ := r.totals()
 		return 0, 0, fmt.Errorf("%w: %+v", err, t)

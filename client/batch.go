@@ -231,11 +231,11 @@ type Address struct {
 	Name  string `json:"name,omitempty"`
 }
 
-// Counts are numbers of recipients. Accepted is always the sum of Queued, Success, Failed and Cancelled.
+// Counts are numbers of recipients. Accepted is always the sum of Queued, Delivered, Failed and Cancelled.
 type Counts struct {
 	Accepted  int64 `json:"accepted"`
 	Queued    int64 `json:"queued"`
-	Success   int64 `json:"success"`
+	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
 	// Unconfirmed counts successes through providers that report no deliveries.

@@ -23,7 +23,7 @@ func exampleServer() *httptest.Server {
 	}
 	answer("POST /v1/batches", http.StatusAccepted, `{"id":"b1","state":"queued","recipients":2,"lane":"urgent"}`)
 	answer("GET /v1/batches/b1", http.StatusOK,
-		`{"id":"b1","state":"done","counts":{"accepted":2,"success":1,"failed":1}}`)
+		`{"id":"b1","state":"done","counts":{"accepted":2,"delivered":1,"failed":1}}`)
 	answer("GET /v1/batches/b1/logs", http.StatusOK,
 		`{"logs":[{"id":"l2","email":"bob@example.com","state":"failed","reason":"mailbox_invalid"}],"next_cursor":""}`)
 	answer("POST /v1/batches/b2/stop", http.StatusNotFound,
@@ -55,7 +55,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("delivered:", batch.Counts.Success, "failed:", batch.Counts.Failed)
+	fmt.Println("delivered:", batch.Counts.Delivered, "failed:", batch.Counts.Failed)
 	// Output:
 	// accepted: 2
 	// delivered: 1 failed: 1

@@ -14,7 +14,7 @@ type State string
 // The states of a log.
 const (
 	Queued    State = "queued"
-	Success   State = "success"
+	Delivered State = "delivered"
 	Failed    State = "failed"
 	Cancelled State = "cancelled"
 )

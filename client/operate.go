@@ -29,7 +29,7 @@ type GroupCounts struct {
 	Rates Rates `json:"rates"`
 }
 
-// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as success or failed, the others
+// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as delivered or failed, the others
 // of what was delivered.
 type Rates struct {
 	Delivered    float64 `json:"delivered"`

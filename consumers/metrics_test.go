@@ -76,7 +76,7 @@ func TestMetrics(t *testing.T) {
 		require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "rejected_recipient"), 0)
 		require.InDelta(t, 1, value(families, "safedelivr_attempts_total", "mg", "accepted"), 0)
 		require.InDelta(t, 1, value(families, "safedelivr_provider_state", "mg", telemetry.Healthy), 0)
-		require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "success", "unconfirmed"), 0)
+		require.InDelta(t, 20, value(families, "safedelivr_log_state_changes_total", "delivered", "unconfirmed"), 0)
 		require.InDelta(
 			t,
 			1,
@@ -158,7 +158,7 @@ func TestMetricsCountOnce(t *testing.T) {
 		r.done(b)
 		r.workedOff()
 		all := gathered(t, reg)
-		require.InDelta(t, 3, value(all, "safedelivr_log_state_changes_total", "success"), 0)
+		require.InDelta(t, 3, value(all, "safedelivr_log_state_changes_total", "delivered"), 0)
 		require.InDelta(t, 3, value(all, "safedelivr_events_total", "mg", "delivered"), 0)
 		require.EqualValues(
 			t,

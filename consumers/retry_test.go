@@ -82,7 +82,7 @@ func TestRetryingEnds(t *testing.T) {
 			require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).EndedBy)
 		})
 	})
-	t.Run("success", func(t *testing.T) {
+	t.Run("delivered", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			var n atomic.Int64

@@ -229,6 +229,6 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	b.answer()
 	b.sees("2 failed messages are queued again.")
 	b.until(
-		`document.querySelectorAll(".log-row .state.is-success").length === 2 && document.querySelector(".state.is-done")`,
+		`document.querySelectorAll(".log-row .state.is-delivered").length === 2 && document.querySelector(".state.is-done")`,
 	)
 }

@@ -71,7 +71,7 @@ var calls = []call{
 	{
 		"stats",
 		"Count by day",
-		"Returns success, failed and queued counts per UTC day.",
+		"Returns delivered, failed and queued counts per UTC day.",
 		http.MethodGet,
 		"/v1/stats?from=2026-01-01&to=2026-01-31",
 		"",

@@ -122,7 +122,7 @@ func TestEveryCountIsALink(t *testing.T) {
 	}
 	page := b.get("/batches/" + id.String()).text
 	for _, want := range []string{
-		"?state=success#logs", "?state=failed#logs", "?state=queued#logs", "?state=cancelled#logs", "?rerouted=true#logs",
+		"?state=delivered#logs", "?state=failed#logs", "?state=queued#logs", "?state=cancelled#logs", "?rerouted=true#logs",
 		"?reason=mailbox_invalid#logs", "?reason=provider_unavailable#logs", "?reason=outcome_unknown#logs",
 		"?provider=sg#logs", "?provider=sg&amp;result=refused#logs", "?provider=mg&amp;result=unknown#logs",
 	} {
@@ -154,7 +154,7 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, third, "101–130 of 130")
 	require.Empty(t, turn(third, "next"))
 	require.Contains(t, b.get(turn(third, "prev")).text, "51–100 of 130")
-	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=success").text, "1–22 of 22")
+	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=delivered").text, "1–22 of 22")
 	require.Contains(t, b.get("/logs?size=100").text, "1–100 of 130")
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 

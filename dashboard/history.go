@@ -296,7 +296,7 @@ func (b *bar) link(batch string) {
 	}
 }
 
-// barOf stacks success, failed and cancelled. Queued is the empty rest.
+// barOf stacks delivered, failed and cancelled. Queued is the empty rest.
 func barOf(c *service.Counts) bar {
 	b := bar{
 		Label: fmt.Sprintf(
@@ -311,7 +311,7 @@ func barOf(c *service.Counts) bar {
 	for _, p := range []struct {
 		class string
 		n     int64
-	}{{"success", c.Success}, {"failed", c.Failed}, {"cancelled", c.Cancelled}} {
+	}{{"delivered", c.Success}, {"failed", c.Failed}, {"cancelled", c.Cancelled}} {
 		width := int64(0)
 		if p.n > 0 && c.Accepted > 0 {
 			width = max(p.n*1000/c.Accepted, 4) // wide enough to be seen

@@ -37,8 +37,8 @@ func TestBackupWhileSending(t *testing.T) {
 	require.Contains(t, r.command("backup", backup), "has a copy")
 	require.Contains(t, r.commandFails("backup", backup), "exist")
 	late := r.post(mail{n: 1}) // the backup does not have it
-	require.EqualValues(t, 1, r.done(late).Counts.Success)
-	require.EqualValues(t, n, r.done(id).Counts.Success)
+	require.EqualValues(t, 1, r.done(late).Counts.Delivered)
+	require.EqualValues(t, n, r.done(id).Counts.Delivered)
 	first.kill()
 
 	info, err := os.Stat(filepath.Join(backup, "safedelivr.db"))
@@ -46,7 +46,7 @@ func TestBackupWhileSending(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	r.start(r.addr, []string{"SAFEDELIVR_DATA_DIR=" + backup}, "serve", "--after-restore")
 	for range 3 { // each takes about as long as the agenda needs to read everything
-		require.EqualValues(t, 1, r.done(r.post(mail{n: 1})).Counts.Success)
+		require.EqualValues(t, 1, r.done(r.post(mail{n: 1})).Counts.Delivered)
 	}
 	require.Positive(t, r.batch(id).Counts.Accepted)
 	all, _ := r.copies()

@@ -31,7 +31,7 @@ func TestClients(t *testing.T) {
 		p.run(p.user, "npm", "install", "--prefer-offline", filepath.Join(p.source, archive))
 		p.example("ts", "example.mjs")
 		p.run(p.user, "node", "--test", "--test-timeout=60000", "test/")
-		require.Contains(t, p.run(p.user, "node", "example.mjs"), "ann@example.com success\nbob@example.com success\n")
+		require.Contains(t, p.run(p.user, "node", "example.mjs"), "ann@example.com delivered\nbob@example.com delivered\n")
 	})
 	t.Run("Python", func(t *testing.T) {
 		p := newPackage(t, r, "python")
@@ -45,7 +45,7 @@ func TestClients(t *testing.T) {
 		p.run(p.user, filepath.Join(bin, "mypy"), "--strict", "example.py", "test")
 		p.run(p.user, filepath.Join(bin, "python"), "-m", "unittest", "discover", "-s", "test", "-v")
 		out := p.run(p.user, filepath.Join(bin, "python"), "example.py")
-		require.Contains(t, out, "ann@example.com success\nbob@example.com success\n")
+		require.Contains(t, out, "ann@example.com delivered\nbob@example.com delivered\n")
 	})
 }
 

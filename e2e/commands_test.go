@@ -95,7 +95,7 @@ func TestProbeEndsSuspension(t *testing.T) {
 			require.Contains(t, r.command("provider", "probe", provider, "--why", "paid"), provider+" is being probed")
 		}
 		counts := r.done(id).Counts
-		require.Equal(t, []int64{100, 0}, []int64{counts.Success + counts.Failed, counts.Queued})
+		require.Equal(t, []int64{100, 0}, []int64{counts.Delivered + counts.Failed, counts.Queued})
 		all, _ := r.copies()
 		require.Len(t, all, 100)
 		for log, n := range all {

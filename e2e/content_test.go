@@ -37,7 +37,7 @@ func TestRerouteChangesNothing(t *testing.T) {
 		require.NoError(t, err)
 		id := r.id(accepted.ID)
 		done := r.done(id)
-		require.EqualValues(t, 1, done.Counts.Success)
+		require.EqualValues(t, 1, done.Counts.Delivered)
 		require.Equal(t, []string{"one", "two", "three", "four"}, done.Tags)
 		require.Equal(t, map[string]string{"campaign": "autumn"}, done.Metadata)
 		copies := r.sim.Copies(id.Log(1).String())
@@ -90,7 +90,7 @@ func TestHundredMailsRerouted(t *testing.T) {
 		for i, id := range ids {
 			m := &mails[i]
 			done := r.done(id)
-			require.EqualValues(t, 1, done.Counts.Success, m.Name)
+			require.EqualValues(t, 1, done.Counts.Delivered, m.Name)
 			require.Len(t, done.Attachments, len(m.Files), m.Name)
 			copies := r.sim.Copies(id.Log(1).String())
 			require.Len(t, copies, 2, m.Name)
@@ -139,7 +139,7 @@ func TestEnvelope(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 4, accepted.Recipients)
 			id := r.id(accepted.ID)
-			require.EqualValues(t, 4, r.done(id).Counts.Success)
+			require.EqualValues(t, 4, r.done(id).Counts.Delivered)
 			whole := id.Log(1).String()
 			to, visible := "ann-"+first+"@demo.test", []string{
 				"ann-" + first + "@demo.test",

@@ -105,11 +105,11 @@ func (m *model) log(b *asked, l *client.Log) error {
 		return errors.New("doubled")
 	case bounced && len(copies) > 1 && !wanted:
 		return errors.New("a hard bounce was sent again")
-	case delivered > 0 && l.State != client.Success:
+	case delivered > 0 && l.State != client.Delivered:
 		return errors.New("delivered, and it does not say so")
 	}
 	switch l.State {
-	case client.Success:
+	case client.Delivered:
 		if delivered == 0 {
 			return errors.New("success, and nothing was delivered")
 		}

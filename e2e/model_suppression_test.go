@@ -229,9 +229,9 @@ func (m *model) listedByEvent(b *asked, l *client.Log) error {
 	switch {
 	case strings.HasPrefix(l.Email, "hardbounce") && l.Reason == string(models.MailboxInvalid):
 		reason = string(models.HardBounce)
-	case strings.HasPrefix(l.Email, "complain") && l.State == client.Success:
+	case strings.HasPrefix(l.Email, "complain") && l.State == client.Delivered:
 		reason = string(models.Complaint)
-	case strings.HasPrefix(l.Email, "unsubscribe") && l.State == client.Success:
+	case strings.HasPrefix(l.Email, "unsubscribe") && l.State == client.Delivered:
 		reason, category = string(models.Unsubscribe), b.batch.Category
 	default:
 		return nil

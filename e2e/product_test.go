@@ -44,9 +44,9 @@ func TestKilledDuringABatch(t *testing.T) {
 		end := r.done(id)
 		unknown := r.exactlyOnce(id, n)
 		t.Logf("success %d, outcome unknown %d, rerouted %d; %d events were posted in vain",
-			end.Counts.Success, unknown, end.Counts.Rerouted, r.sim.Stats("mg").EventsGivenUp)
-		require.EqualValues(t, n, end.Counts.Success+end.Counts.FailedReasons[string(models.OutcomeUnknown)])
-		require.Greater(t, end.Counts.Success, int64(n/2))
+			end.Counts.Delivered, unknown, end.Counts.Rerouted, r.sim.Stats("mg").EventsGivenUp)
+		require.EqualValues(t, n, end.Counts.Delivered+end.Counts.FailedReasons[string(models.OutcomeUnknown)])
+		require.Greater(t, end.Counts.Delivered, int64(n/2))
 		r.statsAgree(id)
 	})
 }
@@ -73,7 +73,7 @@ func TestQueuesPurged(t *testing.T) {
 			require.NoError(t, r.app.Broker().Purge(context.Background()))
 		}
 		done := r.done(id)
-		require.EqualValues(t, n, done.Counts.Success)
+		require.EqualValues(t, n, done.Counts.Delivered)
 		require.Zero(t, r.exactlyOnce(id, n))
 		r.statsAgree(id)
 	})
@@ -94,7 +94,7 @@ func TestProviderFailsAndRecovers(t *testing.T) {
 		})
 		one := r.post(mail{n: n})
 		done := r.done(one)
-		require.EqualValues(t, n, done.Counts.Success)
+		require.EqualValues(t, n, done.Counts.Delivered)
 		require.Zero(t, r.sim.Stats("sg").Accepted)
 		r.sim.Clear(down)
 		r.whyRerouted(one, "sg answered 503")
@@ -102,7 +102,7 @@ func TestProviderFailsAndRecovers(t *testing.T) {
 		hang := r.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody})
 		two := r.post(mail{n: n})
 		done = r.done(two)
-		require.EqualValues(t, n, done.Counts.Success, "what hung was accepted, as its events prove")
+		require.EqualValues(t, n, done.Counts.Delivered, "what hung was accepted, as its events prove")
 		r.sim.Clear(hang)
 
 		before := r.sim.Stats("sg").Accepted
@@ -135,7 +135,7 @@ func (r *rig) exactlyOnceOf(id models.ID, recipients int) int {
 // whyRerouted requires that a rerouted log has a sentence that says why.
 func (r *rig) whyRerouted(id models.ID, sentence string) {
 	r.t.Helper()
-	for _, l := range r.logs(id, "success") {
+	for _, l := range r.logs(id, "delivered") {
 		if len(l.Providers) < 2 {
 			continue
 		}
@@ -177,7 +177,7 @@ func TestEventsInDisorder(t *testing.T) {
 		go func() { forgers <- r.forge(id) }()
 		done := r.done(id)
 		require.EqualValues(t, n/50, done.Counts.Failed, "only real bounces count: %+v", done.Counts)
-		require.EqualValues(t, n-n/50, done.Counts.Success)
+		require.EqualValues(t, n-n/50, done.Counts.Delivered)
 		require.NoError(t, r.sim.Settle(context.Background()))
 		require.Equal(t, 40, <-forgers)
 		require.Eventually(t, func() bool {
@@ -186,7 +186,7 @@ func TestEventsInDisorder(t *testing.T) {
 		}, testkit.Patience, 20*time.Millisecond, "signed events that belong to no attempt are refused by the consumer")
 		_, refused := r.app.Webhooks().Counts()
 		require.GreaterOrEqual(t, refused["bad_signature"], int64(20))
-		require.EqualValues(t, others, r.done(mg).Counts.Success)
+		require.EqualValues(t, others, r.done(mg).Counts.Delivered)
 		require.GreaterOrEqual(t, r.sim.Stats("sg").EventsSent, int64(2*2*n), "a hundred thousand events, each twice")
 		for _, l := range r.logs(id, "failed") {
 			require.EqualValues(t, models.MailboxInvalid, l.Reason)
@@ -252,10 +252,10 @@ func TestEventsReroute(t *testing.T) {
 		}})
 		done := r.done(id)
 		require.EqualValues(t, 101, done.Counts.Failed, "%+v", done.Counts)
-		require.EqualValues(t, n-101, done.Counts.Success)
+		require.EqualValues(t, n-101, done.Counts.Delivered)
 		require.EqualValues(t, 100, done.Counts.Rerouted)
 		require.Equal(t, map[string]int64{string(models.MailboxInvalid): 101}, done.Counts.FailedReasons)
-		for _, l := range r.logs(id, "success") {
+		for _, l := range r.logs(id, "delivered") {
 			if strings.HasPrefix(l.Email, "blocked-sg") {
 				require.Equal(t, map[string]bool{"sg": false, "mg": true}, l.Providers)
 			}
@@ -288,7 +288,7 @@ func TestPrivacyAndSubstitution(t *testing.T) {
 			})
 			require.NoError(t, err)
 			id := r.id(accepted.ID)
-			require.EqualValues(t, 2, r.done(id).Counts.Success)
+			require.EqualValues(t, 2, r.done(id).Counts.Delivered)
 			ann := r.sim.Copies(id.Log(1).String())
 			require.Len(t, ann, 1)
 			require.Empty(t, ann[0].Visible, "no recipient sees another one")
@@ -308,8 +308,8 @@ func TestProviderWithoutEvents(t *testing.T) {
 		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_SG_EVENTS=none")
 		r.serveHere()
 		id := r.post(mail{n: 10, providers: []string{"sg"}})
-		require.EqualValues(t, 10, r.done(id).Counts.Success)
-		require.EqualValues(t, models.Unconfirmed, r.logs(id, "success")[0].Reason)
+		require.EqualValues(t, 10, r.done(id).Counts.Delivered)
+		require.EqualValues(t, models.Unconfirmed, r.logs(id, "delivered")[0].Reason)
 	})
 }
 
@@ -328,7 +328,7 @@ func TestProviderWithoutWebhookKey(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 		id := r.post(mail{n: 5, providers: []string{"sg"}})
-		require.EqualValues(t, 5, r.done(id).Counts.Success)
+		require.EqualValues(t, 5, r.done(id).Counts.Delivered)
 	})
 }
 
@@ -355,7 +355,7 @@ func TestRolesApart(t *testing.T) {
 		victim.kill()
 		done := r.done(id)
 		unknown := r.exactlyOnce(id, n)
-		require.EqualValues(t, n, done.Counts.Success+int64(unknown))
+		require.EqualValues(t, n, done.Counts.Delivered+int64(unknown))
 		r.statsAgree(id)
 		providers, err := r.client.Providers(t.Context())
 		require.NoError(t, err)

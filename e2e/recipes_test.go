@@ -61,11 +61,11 @@ func (r *rig) checkRecipe() {
 		batches[b.Subject] = r.done(r.id(b.ID))
 	}
 	require.Len(r.t, batches, 2)
-	require.EqualValues(r.t, 2, batches["To several"].Counts.Success)
+	require.EqualValues(r.t, 2, batches["To several"].Counts.Delivered)
 	one := batches["Invoice {{{{x}}"]
-	require.EqualValues(r.t, 3, one.Counts.Success)
+	require.EqualValues(r.t, 3, one.Counts.Delivered)
 	roles := map[string]string{}
-	for _, l := range r.logs(r.id(one.ID), "success") {
+	for _, l := range r.logs(r.id(one.ID), "delivered") {
 		roles[l.Email] = l.Role
 	}
 	require.Equal(r.t, map[string]string{"ann@demo.test": "to", "cc@demo.test": "cc", "bcc@demo.test": "bcc"}, roles)

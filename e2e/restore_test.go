@@ -35,7 +35,7 @@ func TestRestoredMailIsHeld(t *testing.T) {
 
 	second := r.start(r.addr, nil, "serve")
 	providers("online")
-	require.EqualValues(t, n, r.done(id).Counts.Success)
+	require.EqualValues(t, n, r.done(id).Counts.Delivered)
 	second.kill()
 	require.NoError(t, os.RemoveAll(data))
 	require.NoError(t, os.CopyFS(data, os.DirFS(backup)))
@@ -43,7 +43,7 @@ func TestRestoredMailIsHeld(t *testing.T) {
 	r.start(r.addr, nil, "serve", "--after-restore")
 	providers("online")
 	for range 3 { // each takes about as long as the agenda needs to read everything
-		require.EqualValues(t, 1, r.done(r.post(mail{n: 1})).Counts.Success)
+		require.EqualValues(t, 1, r.done(r.post(mail{n: 1})).Counts.Delivered)
 	}
 	require.EqualValues(t, n, r.batch(id).Counts.Queued)
 	require.NotContains(t, r.command("hold", "list"), "nothing is held")
@@ -56,6 +56,6 @@ func TestRestoredMailIsHeld(t *testing.T) {
 	}
 	once(1)
 	r.command("hold", "lift")
-	require.EqualValues(t, n, r.done(id).Counts.Success)
+	require.EqualValues(t, n, r.done(id).Counts.Delivered)
 	once(2) // as the operator decided
 }

@@ -247,7 +247,7 @@ func (r *rig) batch(id models.ID) client.Batch {
 }
 
 // balanced reports whether the states add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Success+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
 
 // done waits until every log of a batch has a final state.
 func (r *rig) done(id models.ID) client.Batch {
@@ -364,8 +364,8 @@ func (r *rig) recount(ids []models.ID) (c client.Counts) {
 			switch l.State {
 			case client.Queued:
 				c.Queued++
-			case client.Success:
-				c.Success++
+			case client.Delivered:
+				c.Delivered++
 			case client.Failed:
 				c.Failed++
 			case client.Cancelled:
@@ -378,6 +378,6 @@ func (r *rig) recount(ids []models.ID) (c client.Counts) {
 
 // sameStates reports whether as many logs are in each state.
 func sameStates(a, b *client.Counts) bool {
-	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Success == b.Success && a.Failed == b.Failed &&
+	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Delivered == b.Delivered && a.Failed == b.Failed &&
 		a.Cancelled == b.Cancelled
 }

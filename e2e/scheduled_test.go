@@ -89,7 +89,7 @@ func (r *rig) schedule(n int) models.ID {
 // urgent posts an urgent mail and waits until it is delivered.
 func (r *rig) urgent() {
 	r.t.Helper()
-	require.EqualValues(r.t, 1, r.done(r.post(mail{n: 1})).Counts.Success)
+	require.EqualValues(r.t, 1, r.done(r.post(mail{n: 1})).Counts.Delivered)
 }
 
 // agendaEntries counts the entries of batches of this test and of their chunks, past ones too. No process must be running.
@@ -141,7 +141,7 @@ func (r *rig) sentOnce(batches []models.ID, recipients int) {
 	var success, unknown int64
 	for _, id := range batches {
 		counts := r.done(id).Counts
-		success += counts.Success
+		success += counts.Delivered
 		unknown += counts.FailedReasons[string(models.OutcomeUnknown)]
 	}
 	require.EqualValues(r.t, recipients, success+unknown)

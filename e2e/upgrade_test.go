@@ -128,7 +128,7 @@ func TestUpgradeInPlace(t *testing.T) {
 		log := r.post(mail{n: 1}).Log(1).String() // the counts of the batch wait for a process that can read the feed
 		require.Eventually(t, func() bool {
 			l, err := r.client.Log(t.Context(), log)
-			return err == nil && l.State == client.Success
+			return err == nil && l.State == client.Delivered
 		}, testkit.Patience, 50*time.Millisecond)
 	}
 	p.stop(t)
@@ -144,7 +144,7 @@ func TestUpgradeInPlace(t *testing.T) {
 func (r *rig) allDelivered(ids []models.ID, n, others int) {
 	r.t.Helper()
 	for _, id := range ids {
-		require.EqualValues(r.t, n, r.done(id).Counts.Success)
+		require.EqualValues(r.t, n, r.done(id).Counts.Delivered)
 	}
 	for _, id := range ids {
 		unknown, withCopy := r.oncePerLog(id, n)

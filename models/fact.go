@@ -68,7 +68,7 @@ type Part struct {
 	Text       string    `json:"tx,omitempty"` // the provider's words, at most 500 bytes, without addresses
 	MessageID  string    `json:"m,omitempty"`
 	RetryAt    time.Time `json:"ra,omitzero"` // of throttled and unavailable
-	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as success, unconfirmed
+	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as delivered, unconfirmed
 }
 
 // ProviderFailed reports whether the call failed for a reason that any mail of the provider

@@ -257,7 +257,7 @@ type EventSource string
 // The event sources.
 const (
 	EventsWebhook EventSource = "webhook"
-	EventsNone    EventSource = "none" // accepted counts as success, unconfirmed
+	EventsNone    EventSource = "none" // accepted counts as delivered, unconfirmed
 )
 
 // Provider is the configuration of a provider, without its secrets.

@@ -12,7 +12,7 @@ type State string
 // The states of a log.
 const (
 	Queued    State = "queued"
-	Success   State = "success"
+	Success   State = "delivered" // or accepted by a provider that reports no deliveries
 	Failed    State = "failed"
 	Cancelled State = "cancelled"
 )

@@ -77,7 +77,7 @@ var results = map[ProviderResult]func(*models.ProviderCounts) int64{
 
 func (f *LogFilter) check(q *query) {
 	if f.State != "" && !f.State.Valid() {
-		q.bad("state", "state must be queued, success, failed or cancelled.")
+		q.bad("state", "state must be queued, delivered, failed or cancelled.")
 	}
 	if results[f.Result] == nil {
 		q.bad("result", "result must be delivered, refused, failed, pending, waiting or unknown.")

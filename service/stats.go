@@ -21,7 +21,7 @@ import (
 type Counts struct {
 	Accepted    int64                     `json:"accepted"`
 	Queued      int64                     `json:"queued"`
-	Success     int64                     `json:"success"`
+	Success     int64                     `json:"delivered"`
 	Failed      int64                     `json:"failed"`
 	Cancelled   int64                     `json:"cancelled"`
 	Unconfirmed int64                     `json:"unconfirmed"`
@@ -33,7 +33,7 @@ type Counts struct {
 	Providers   map[string]ProviderCounts `json:"providers"`
 }
 
-// Ended returns the number of logs that are success or failed.
+// Ended returns the number of logs that are delivered or failed.
 func (c Counts) Ended() int64 { return c.Success + c.Failed }
 
 // Bounced returns the number of logs that failed because the mailbox does not exist.
@@ -118,7 +118,7 @@ type GroupCounts struct {
 
 // Rates are shares of mail. A share of nothing is 0.
 type Rates struct {
-	Delivered    float64 `json:"delivered"`  // of what ended as success or failed
+	Delivered    float64 `json:"delivered"`  // of what ended as delivered or failed
 	Bounced      float64 `json:"bounced"`    // of the same: the address does not exist
 	Complained   float64 `json:"complained"` // of what was delivered, like all below
 	Unsubscribed float64 `json:"unsubscribed"`

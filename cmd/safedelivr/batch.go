@@ -253,7 +253,7 @@ const shownRecipients = 10
 
 func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.BatchView) error {
 	n, name := &b.Counts, c.names(ctx, svc)
-	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; success: %d; failed: %d; cancelled: %d\n",
+	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; delivered: %d; failed: %d; cancelled: %d\n",
 		b.ID, stateOf(b), n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled)
 	fmt.Fprintf(
 		c.out,

@@ -203,7 +203,7 @@ func TestSend(t *testing.T) {
 		require.Regexp(t, `^batch \S+ of ada: accepted for 2 recipients\n`, out)
 		require.Regexp(
 			t,
-			`(?s)ann@example.com  success.*stored.*attempt 1, through sg.*answered: accepted.*bob@example.com  success`,
+			`(?s)ann@example.com  delivered.*stored.*attempt 1, through sg.*answered: accepted.*bob@example.com  delivered`,
 			out,
 		)
 	}
@@ -238,8 +238,8 @@ func TestSend(t *testing.T) {
 
 	out, _ = typed(t, 0, "", "send", "-c", file, "--from", "shop@example.com", "--to", "ann@example.com", "--subject", "s",
 		"--cc", "Bob <bob@example.com>", "--bcc", "lou@example.com")
-	require.Regexp(t, `(?s)accepted for 3 recipients.*ann@example.com \(to\)  success.*bob@example.com \(cc\)  success.*`+
-		`lou@example.com \(bcc\)  success`, out)
+	require.Regexp(t, `(?s)accepted for 3 recipients.*ann@example.com \(to\)  delivered.*bob@example.com \(cc\)  delivered.*`+
+		`lou@example.com \(bcc\)  delivered`, out)
 
 	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)
@@ -253,12 +253,12 @@ func TestSend(t *testing.T) {
 	require.Regexp(t, id+` +20\S+Z +ada +done +2 +0 +2 +0 +0 +Hello`, list)
 	show, _ := typed(t, 0, "", "batch", "show", id, "-c", file)
 	require.Contains(t, show, `subject: "Hello"; from: shop@example.com; user: ada`)
-	require.Regexp(t, `(?m)^\S+ +ann@example.com +success +1`, show)
+	require.Regexp(t, `(?m)^\S+ +ann@example.com +delivered +1`, show)
 	log := strings.Fields(show[strings.Index(show, "REASON"):])[1]
 	story, _ := typed(t, 0, "", "log", "show", log, "-c", file)
 	require.Regexp(
 		t,
-		`(?s)^ann@example.com  success.*log `+log+`, subject "Hello"\n.*sg answered: accepted, after \d+ ms`,
+		`(?s)^ann@example.com  delivered.*log `+log+`, subject "Hello"\n.*sg answered: accepted, after \d+ ms`,
 		story,
 	)
 	_, errs = typed(t, 1, "", "batch", "list", "--state", "lost", "-c", file)

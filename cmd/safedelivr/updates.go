@@ -53,7 +53,7 @@ want to hear of instead: providers that are suspended, outages, limits that are 
 	f.StringVar(&o.from, "from", "", "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)")
 	f.StringVar(&o.query.Batch, "batch", "", "only those of this batch")
 	f.StringVar(&o.query.Tag, "tag", "", "only those of batches with this tag")
-	f.StringVar(&o.state, "state", "", "only those to this state: queued, success, failed or cancelled")
+	f.StringVar(&o.state, "state", "", "only those to this state: queued, delivered, failed or cancelled")
 	f.StringSliceVar(&o.events, "events", nil, "only these: "+feed.Names("")+" (default: all changes of the state)")
 	f.BoolVar(&o.installation, "installation", false, "those of the installation; --events has the names "+
 		feed.Names(feed.Installation))

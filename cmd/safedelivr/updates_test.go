@@ -60,7 +60,7 @@ func TestUpdatesCommand(t *testing.T) {
 	require.Regexp(t, `(?m)^20\S+Z  `+first.Log(1).String()+`  1  failed +outcome_unknown$`, out)
 	out, _ = d.run("updates --json --state failed --batch " + first.String())
 	require.JSONEq(t, `"`+first.Log(1).String()+`"`, strings.SplitN(strings.SplitN(out, `"log":`, 2)[1], ",", 2)[0])
-	out, _ = d.run("updates --state success")
+	out, _ = d.run("updates --state delivered")
 	require.Empty(t, out)
 
 	ctx, stop := context.WithCancel(t.Context())

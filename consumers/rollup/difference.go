@@ -36,7 +36,7 @@ func (d Difference) String() string {
 // describe returns the states of one of the two sums, and those other parts in which the
 // sums differ.
 func (d *Difference) describe(s *models.Summary) string {
-	text := fmt.Sprintf("accepted %d = queued %d + success %d + failed %d + cancelled %d",
+	text := fmt.Sprintf("accepted %d = queued %d + delivered %d + failed %d + cancelled %d",
 		s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
 	part := func(name string, n, shown, counted int64) {
 		if shown != counted {

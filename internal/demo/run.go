@@ -139,8 +139,8 @@ func (d *demo) progress(c *client.Counts) {
 	if !d.broken.IsZero() && d.healed.IsZero() {
 		down = fmt.Sprintf(" ✗ down, %d calls refused", sg.Refused)
 	}
-	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  success %d  failed %d  rerouted %d",
-		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Success, c.Failed, c.Rerouted)
+	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  delivered %d  failed %d  rerouted %d",
+		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Delivered, c.Failed, c.Rerouted)
 }
 
 // viewerWait is how long the batch waits for a visitor to open the dashboard.

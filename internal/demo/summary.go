@@ -42,7 +42,7 @@ func (s *Summary) wrong(format string, args ...any) {
 }
 
 // balanced reports whether the states of a batch or a day add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Success+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
 
 // summary counts the copies at the providers and compares them with what the API says.
 func (d *demo) summary(ctx context.Context) (Summary, error) {
@@ -66,8 +66,8 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	if !balanced(&b.Counts) {
 		s.wrong("the batch's counts do not add up: %+v", b.Counts)
 	}
-	if b.Counts.Success != s.Delivered {
-		s.wrong("success %d, delivered at the providers %d", b.Counts.Success, s.Delivered)
+	if b.Counts.Delivered != s.Delivered {
+		s.wrong("delivered %d, delivered at the providers %d", b.Counts.Delivered, s.Delivered)
 	}
 	if b.Counts.Failed != n.bounced+s.Suppressed {
 		s.wrong("failed %d, bounced at the providers %d, suppressed %d", b.Counts.Failed, n.bounced, s.Suppressed)
@@ -138,7 +138,7 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 		return err
 	}
 	t := &stats.Totals
-	same := t.Accepted == batch.Accepted && t.Success == batch.Success && t.Failed == batch.Failed
+	same := t.Accepted == batch.Accepted && t.Delivered == batch.Delivered && t.Failed == batch.Failed
 	if !same || !balanced(t) {
 		s.wrong("the day's stats %+v differ from the batch %+v", *t, *batch)
 	}

@@ -34,9 +34,9 @@ func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Cou
 	for _, u := range newest {
 		states[u.State]++
 	}
-	if states[client.Success] != batch.Success || states[client.Failed] != batch.Failed {
-		s.wrong("the updates say %d success and %d failed, the batch %d and %d",
-			states[client.Success], states[client.Failed], batch.Success, batch.Failed)
+	if states[client.Delivered] != batch.Delivered || states[client.Failed] != batch.Failed {
+		s.wrong("the updates say %d delivered and %d failed, the batch %d and %d",
+			states[client.Delivered], states[client.Failed], batch.Delivered, batch.Failed)
 	}
 	within, cancel := context.WithTimeout(ctx, postWait)
 	defer cancel()

@@ -215,7 +215,7 @@ func (d *drill) eventsStillCount(ctx context.Context, logs []string) error {
 			shown, err = d.client.Log(ctx, left[0])
 			// One address in a hundred bounces, which is an event, too.
 			bounced := shown.Reason == string(models.MailboxInvalid)
-			if err != nil || shown.State != client.Success && !bounced {
+			if err != nil || shown.State != client.Delivered && !bounced {
 				return false, err
 			}
 			if n := len(d.copiesOf(left[0])); n != 1 {

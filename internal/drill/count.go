@@ -33,7 +33,7 @@ func (d *drill) count(ctx context.Context) error {
 			continue
 		}
 		total.Accepted += counts.Accepted
-		total.Success += counts.Success
+		total.Delivered += counts.Delivered
 		total.Failed += counts.Failed
 	}
 	for id := range copies {
@@ -69,7 +69,7 @@ func (d *drill) known(ctx context.Context, log string) string {
 	if err != nil {
 		return fmt.Sprintf("its batch cannot be read: %v", err)
 	}
-	return fmt.Sprintf("its batch is %s with %d of %d mails delivered", b.State, b.Counts.Success, b.Counts.Accepted)
+	return fmt.Sprintf("its batch is %s with %d of %d mails delivered", b.State, b.Counts.Delivered, b.Counts.Accepted)
 }
 
 // countBatch counts one batch and removes its copies from the list.
@@ -144,8 +144,8 @@ func (d *drill) countLog(ctx context.Context, l *client.Log, n int, counted *cli
 		d.res.wrong("log %s is %s %s, and has the copies %s; %s", l.ID, l.State, l.Reason, &o, describe(story))
 	}
 	switch {
-	case l.State == client.Success:
-		counted.Success++
+	case l.State == client.Delivered:
+		counted.Delivered++
 		d.res.Delivered++
 		if o.lost() {
 			d.res.Lost++
@@ -170,11 +170,11 @@ func (d *drill) countLog(ctx context.Context, l *client.Log, n int, counted *cli
 
 // sameEnds reports whether as many recipients were accepted, succeeded and failed.
 func sameEnds(a, b *client.Counts) bool {
-	return a.Accepted == b.Accepted && a.Success == b.Success && a.Failed == b.Failed
+	return a.Accepted == b.Accepted && a.Delivered == b.Delivered && a.Failed == b.Failed
 }
 
 // balanced reports whether the states add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Success+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
 
 // accusation says why a log may not be as it is; "" if it may.
 type accusation func(context.Context, *client.Log, *outcome) (string, error)

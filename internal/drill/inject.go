@@ -166,7 +166,7 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	err = poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
 		for _, b := range due {
 			got, err := d.batch(ctx, b.id)
-			if err != nil || got.Counts.Success == 0 || !d.anyLeft(&b) {
+			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
 				return false, err
 			}
 		}

@@ -188,7 +188,7 @@ func (d *drill) normal(ctx context.Context) error {
 		for _, b := range d.all() {
 			if b.at.After(d.healedAt) { // the first one since
 				got, err := d.batch(ctx, b.id)
-				return err == nil && got.State == client.BatchDone && got.Counts.Success > 0
+				return err == nil && got.State == client.BatchDone && got.Counts.Delivered > 0
 			}
 		}
 		return false

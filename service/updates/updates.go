@@ -167,7 +167,7 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 		bad("to", "to must not be earlier than from.")
 	}
 	if q.State != "" && !q.State.Valid() {
-		bad("state", "state must be queued, success, failed or cancelled.")
+		bad("state", "state must be queued, delivered, failed or cancelled.")
 	}
 	for _, t := range q.Events {
 		if !t.Known(user) {

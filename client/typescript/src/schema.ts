@@ -3141,12 +3141,12 @@ export interface components {
          */
         BatchState: "scheduled" | "queued" | "sending" | "done" | "damaged";
         /**
-         * @description `queued`: the outcome is open. `success`: the mail was delivered, or accepted by a provider that does not report
+         * @description `queued`: the outcome is open. `delivered`: a provider reported it as delivered, or it was accepted by a provider that does not report
          *     deliveries. `failed`: it was not delivered; see `reason`. `cancelled`: a command ended it
          *     before a provider accepted it.
          * @enum {string}
          */
-        State: "queued" | "success" | "failed" | "cancelled";
+        State: "queued" | "delivered" | "failed" | "cancelled";
         /** @description Empty on the last page. */
         NextCursor: string;
         PageFields: {
@@ -3472,11 +3472,11 @@ export interface components {
             strict?: boolean;
         };
         Counts: components["schemas"]["CountFields"];
-        /** @description Counts of recipients. `accepted` is always the sum of `queued`, `success`, `failed` and `cancelled`. */
+        /** @description Counts of recipients. `accepted` is always the sum of `queued`, `delivered`, `failed` and `cancelled`. */
         CountFields: {
             accepted: number;
             queued: number;
-            success: number;
+            delivered: number;
             failed: number;
             cancelled: number;
             /** @description Successes at providers that do not report deliveries. */
@@ -3522,7 +3522,7 @@ export interface components {
         };
         /** @description Shares, from 0 to 1. A share of nothing is 0. */
         Rates: {
-            /** @description Of the mail that ended: success. */
+            /** @description Of the mail that ended as delivered or failed. */
             delivered: number;
             /** @description Of the mail that ended: failed because the mailbox does not exist. */
             bounced: number;

@@ -441,7 +441,7 @@ class Preview(TypedDict, closed=True):
 BatchState: TypeAlias = Literal['scheduled', 'queued', 'sending', 'done', 'damaged']
 
 
-State: TypeAlias = Literal['queued', 'success', 'failed', 'cancelled']
+State: TypeAlias = Literal['queued', 'delivered', 'failed', 'cancelled']
 
 
 NextCursor: TypeAlias = str
@@ -573,12 +573,12 @@ class Providers(TypedDict, closed=True):
 
 class CountFields(TypedDict):
     """
-    Counts of recipients. `accepted` is always the sum of `queued`, `success`, `failed` and `cancelled`.
+    Counts of recipients. `accepted` is always the sum of `queued`, `delivered`, `failed` and `cancelled`.
     """
 
     accepted: int
     queued: int
-    success: int
+    delivered: int
     failed: int
     cancelled: int
     unconfirmed: int
