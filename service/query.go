@@ -150,7 +150,7 @@ type PageInfo struct {
 
 // maxRead is what one page reads at most, in rows of an index. Other reads cost more: see
 // docs/adr/0007-lists-and-searches.md.
-const maxRead = 10_000
+const maxRead = 8_000
 
 // loadAtOnce is the number of batches or chunks of a page that are read at the same time: from
 // one, which is often enough, up to this number.

@@ -32,7 +32,7 @@ type Step struct {
 	At    models.ID
 	Found bool // At is a batch or a chunk that may match
 	User  string
-	Rows  int // read since the step before
+	Rows  int // what was read since the step before costs, in rows
 }
 
 // Steps are the steps of a walk, in the order of their IDs. They end after the first error.
@@ -77,6 +77,9 @@ func (s *Span) edge(first, last time.Time) models.ID {
 
 // page is the number of IDs that are read at once.
 const page = 64
+
+// perRead is what a read costs besides its rows, in rows: on Cassandra some 0.6 ms and 15 µs.
+const perRead = 40
 
 // Batches visits the batches of a user's list. It also finds batches that do not exist.
 func Batches(ctx context.Context, store Store, s Span) Steps {
@@ -151,7 +154,7 @@ func (t *tree) level(l models.Level, first, last time.Time) bool {
 	if !t.span.Up {
 		slices.Reverse(nodes)
 	}
-	rows := len(nodes) + 10
+	rows := perRead + len(nodes)
 	for i := range nodes {
 		n := &nodes[i]
 		if !t.wants(&n.Summary) {
@@ -172,7 +175,7 @@ func (t *tree) level(l models.Level, first, last time.Time) bool {
 // second visits the chunks of a second.
 func (t *tree) second(at time.Time) bool {
 	var found []models.ID
-	rows := 10
+	rows := perRead
 	for cs, err := range t.store.SecondSummaries(t.ctx, t.span.User, at) {
 		if err != nil {
 			t.yield(Step{}, err)
@@ -241,7 +244,7 @@ func (s *Span) hour(
 	fingerprint uint32,
 	yield func(Step, error) bool,
 ) bool {
-	rows := 10
+	rows := perRead
 	_, last := s.window()
 	before := models.MinID(last)
 	if !s.From.IsZero() && bytes.Compare(s.From[:], before[:]) < 0 {
