@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,21 +31,25 @@ func explain(err error) error {
 	return errors.New(text)
 }
 
+// flags are the flags whose names differ from those of the fields that they set.
+var flags = map[string]string{
+	"attachments": "attach",
+	"columns":     "column",
+	"headers":     "header",
+	"networks":    "from-network",
+	"providers":   "provider",
+	"scopes":      "scope",
+	"tags":        "tag",
+}
+
 // flagOf names the flag that sets what a pointer points to, as the beginning of a sentence. It returns "" for an
 // argument and for the whole request.
 func flagOf(pointer string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
-	switch name {
-	case "", "senders":
+	if name == "" || name == "senders" {
 		return ""
-	case "scopes":
-		name = "scope"
-	case "networks":
-		name = "from-network"
-	case "columns":
-		name = "column"
 	}
-	return "--" + strings.ReplaceAll(name, "_", "-") + ": "
+	return "--" + cmp.Or(flags[name], strings.ReplaceAll(name, "_", "-")) + ": "
 }
 
 // orMissing replaces a "not found" by an error that names what was not found.

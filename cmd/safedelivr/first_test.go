@@ -27,7 +27,14 @@ import (
 // report no events.
 func simulatedAPI(t *testing.T) string {
 	t.Helper()
-	sim := simulator.New(simulator.Options{})
+	_, url := simulatedProviders(t, simulator.Options{})
+	return url
+}
+
+// simulatedProviders returns the providers of simulatedAPI, too.
+func simulatedProviders(t *testing.T, o simulator.Options) (sim *simulator.Simulator, url string) {
+	t.Helper()
+	sim = simulator.New(o)
 	t.Cleanup(sim.Close)
 	srv := httptest.NewServer(sim)
 	t.Cleanup(srv.Close)
@@ -37,7 +44,7 @@ func simulatedAPI(t *testing.T) string {
 	} {
 		require.NoError(t, sim.AddAccount(a))
 	}
-	return srv.URL
+	return sim, srv.URL
 }
 
 // typed runs a command with input, requires its exit code and returns what it prints.
@@ -238,8 +245,13 @@ func TestSend(t *testing.T) {
 
 	out, _ = typed(t, 0, "", "send", "-c", file, "--from", "shop@example.com", "--to", "ann@example.com", "--subject", "s",
 		"--cc", "Bob <bob@example.com>", "--bcc", "lou@example.com")
-	require.Regexp(t, `(?s)accepted for 3 recipients.*ann@example.com \(to\)  delivered.*bob@example.com \(cc\)  delivered.*`+
-		`lou@example.com \(bcc\)  delivered`, out)
+	require.Regexp(t, `(?s)accepted for 3 recipients.*ann@example.com \(to\)  delivered.*`+
+		`bob@example.com \(cc\)  delivered.*lou@example.com \(bcc\)  delivered`, out)
+
+	plan, _ := typed(t, 0, "", append(send, "--dry-run", "--tag", "spring", "--provider", "sg")...)
+	require.Regexp(t, `^nothing was sent; accepted would be 2 recipients, 0 repeated, 0 suppressed; lane urgent, `+
+		`expires at 20`, plan)
+	require.Contains(t, plan, "\n  2 recipients: sent now: ")
 
 	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/models"
@@ -24,14 +26,19 @@ import (
 
 // sendFlags are the flags of send.
 type sendFlags struct {
-	from, replyTo, subject, text, html, user string
-	deliverAt, timeZone                      string
-	to, cc, bcc, providers, attach           []string
-	file                                     string
-	columns                                  []string
-	permissive                               bool
-	watch                                    bool
-	wait                                     time.Duration
+	texts  map[string]*string   // by field of a batch
+	lists  map[string]*[]string // by field of a batch
+	marks  map[string]*bool     // by field of a batch
+	named  map[string]*[]string // headers, metadata and vars: NAME=VALUE
+	to     []string
+	attach []string
+	inline []string
+
+	user, file         string
+	columns            []string
+	permissive, dryRun bool
+	watch              bool
+	wait               time.Duration
 }
 
 // maxSendTo is how many recipients send takes: it prints the story of each.
@@ -50,55 +57,135 @@ recipient failed. With --file the recipients are the rows of a CSV file, whose c
 left out and printed. The message is sent by the running server: without one it is stored, and sent when the
 server starts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.from == "" || len(o.to) == 0 && o.file == "" || o.subject == "" {
-				return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
-					"--to ann@example.com --subject 'It works'")
-			}
-			if len(o.to)+len(o.cc)+len(o.bcc) > maxSendTo {
-				return fmt.Errorf("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
-			}
-			if len(o.to) > 0 && o.file != "" {
-				return errors.New("--file: give either a file or --to")
-			}
-			if len(o.columns) > 0 && o.file == "" {
-				return errors.New("--column needs a --file")
+			if err := o.check(); err != nil {
+				return err
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.send(ctx, svc, &o)
+				return c.send(ctx, svc, cmd, &o)
 			})
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "sender: ADDRESS or 'Name <ADDRESS>'")
+	o.add(cmd.Flags())
+	return cmd
+}
+
+// check reports what is missing or does not go together.
+func (o *sendFlags) check() error {
+	written := *o.texts["from"] != "" && *o.texts["subject"] != ""
+	if !written && *o.texts["template"] == "" || len(o.to) == 0 && o.file == "" {
+		return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
+			"--to ann@example.com --subject 'It works'")
+	}
+	switch n := len(o.to) + len(*o.lists["cc"]) + len(*o.lists["bcc"]); {
+	case n > maxSendTo:
+		return fmt.Errorf("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+	case len(o.to) > 0 && o.file != "":
+		return errors.New("--file: give either a file or --to")
+	case len(o.columns) > 0 && o.file == "":
+		return errors.New("--column needs a --file")
+	case len(*o.named["vars"]) > 0 && o.file != "":
+		return errors.New("--var: with a --file the columns are the variables")
+	}
+	return nil
+}
+
+// add defines the flags.
+func (o *sendFlags) add(f *pflag.FlagSet) {
+	o.texts, o.lists = map[string]*string{}, map[string]*[]string{}
+	o.marks, o.named = map[string]*bool{}, map[string]*[]string{}
+	text := func(flag, usage string) { o.texts[strings.ReplaceAll(flag, "-", "_")] = f.String(flag, "", usage) }
+	text("from", "sender: ADDRESS or 'Name <ADDRESS>'")
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
-	f.StringArrayVar(&o.cc, "cc", nil, "address in Cc of one mail to all; may be given several times")
-	f.StringArrayVar(
-		&o.bcc,
-		"bcc",
-		nil,
-		"address that gets the same mail and is not shown to others; may be given several times",
-	)
+	o.lists["cc"] = f.StringArray("cc", nil, "address in Cc of one mail to all; may be given several times")
+	o.lists["bcc"] = f.StringArray("bcc", nil,
+		"address that gets the same mail and is not shown to others; may be given several times")
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
-	f.StringArrayVar(
-		&o.columns,
-		"column",
-		nil,
-		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave "+
-			"it out; may be given several times",
-	)
+	f.StringArrayVar(&o.columns, "column", nil,
+		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave it out; may be given several times")
 	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
-	f.StringVar(&o.subject, "subject", "", "subject")
-	f.StringVar(&o.text, "text", "", "body as text (default: a sentence, if there is no --html)")
-	f.StringVar(&o.html, "html", "", "body as HTML")
-	f.StringVar(&o.replyTo, "reply-to", "", "address for replies")
+	text("subject", "subject")
+	text("text", "body as text (default: a sentence, if there is no --html)")
+	text("html", "body as HTML")
+	text("template", "what the message is made from instead: NAME, or NAME@VERSION")
+	text("language", "language of the template, like de-AT")
+	o.named["vars"] = f.StringArray("var", nil, "value of a placeholder: NAME=VALUE; may be given several times")
+	o.lists["reply_to"] = f.StringArray("reply-to", nil, "address for replies; may be given several times")
+	o.named["headers"] = f.StringArray("header", nil, "header field: NAME=VALUE; may be given several times")
 	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
-	f.StringSliceVar(&o.providers, "provider", nil, "providers that may be used, in this order (default: all)")
-	f.StringVar(&o.deliverAt, "deliver-at", "", "when it is sent, like 2026-12-24T18:00 (default: at once)")
-	f.StringVar(&o.timeZone, "time-zone", "", "time zone of --deliver-at, like Europe/Vienna")
+	f.StringArrayVar(&o.inline, "inline", nil,
+		"image that the HTML shows as cid: and its file name; may be given several times")
+	o.lists["tags"] = f.StringArray("tag", nil, "tag for statistics; may be given several times")
+	text("category", "kind of mail that a recipient may unsubscribe from")
+	o.named["metadata"] = f.StringArray("metadata", nil, "value of your own: NAME=VALUE; may be given several times")
+	o.marks["track_opens"] = f.Bool("track-opens", false, "let the provider see who opens the mail")
+	o.marks["track_clicks"] = f.Bool("track-clicks", false, "let the provider see who clicks its links")
+	o.marks["unsubscribe"] = f.Bool("unsubscribe", false,
+		"whether recipients can unsubscribe by a link (default: if the mail is bulk and has a category)")
+	o.lists["providers"] = f.StringSlice("provider", nil, "providers that may be used, in this order (default: all)")
+	text("lane", "urgent or bulk (default: by the number of recipients)")
+	text("deliver-at", "when it is sent, like 2026-12-24T18:00 (default: at once)")
+	text("time-zone", "time zone of --deliver-at, like Europe/Vienna")
+	text("expires-at", "when it expires, like 2026-12-25T18:00 (default: seven days later)")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
+	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing, and say what would happen")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the end, without --watch")
-	return cmd
+}
+
+// fill fills a request with the flags that were given, except for recipients and files.
+func (o *sendFlags) fill(cmd *cobra.Command, in *intake.Builder) error {
+	if *o.texts["text"] == "" && *o.texts["html"] == "" && *o.texts["template"] == "" {
+		*o.texts["text"] = "This message was sent by safedelivr send."
+	}
+	for name, text := range o.texts {
+		if *text != "" {
+			in.SetText(name, *text)
+		}
+	}
+	for name, list := range o.lists {
+		if len(*list) > 0 {
+			in.SetList(name, slices.All(*list))
+		}
+	}
+	for name, on := range o.marks {
+		if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
+			in.SetFlag(name, *on)
+		}
+	}
+	headers, err := o.values("headers", "header")
+	if err != nil {
+		return err
+	}
+	if len(headers) > 0 {
+		in.SetHeaders(maps.All(headers))
+	}
+	metadata, err := o.values("metadata", "metadata")
+	if len(metadata) > 0 {
+		in.SetMetadata(metadata)
+	}
+	if o.permissive {
+		in.Permit()
+	}
+	return err
+}
+
+// values returns the values of a flag that is given as NAME=VALUE; nil if it is not given.
+func (o *sendFlags) values(field, flag string) (map[string]string, error) {
+	var out map[string]string
+	for _, given := range *o.named[field] {
+		name, value, ok := strings.Cut(given, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--%s %q: give NAME=VALUE", flag, given)
+		}
+		if _, again := out[name]; again {
+			return nil, fmt.Errorf("--%s: %s is given twice", flag, name)
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[name] = value
+	}
+	return out, nil
 }
 
 // printTime prints when the mail of a scheduled batch is sent.
@@ -110,7 +197,7 @@ func (c *cli) printTime(a *service.Accepted) {
 	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
 }
 
-func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) error {
+func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command, o *sendFlags) error {
 	u, err := c.sendingUser(ctx, svc, o.user)
 	if err != nil {
 		return err
@@ -119,32 +206,24 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 	who.User = u.ID
 	in := svc.NewIntake(ctx, who)
 	defer in.Close()
-	if o.text == "" && o.html == "" {
-		o.text = "This message was sent by safedelivr send."
-	}
-	for name, text := range map[string]string{
-		"from": o.from, "reply_to": o.replyTo, "subject": o.subject, "text": o.text, "html": o.html,
-		"deliver_at": o.deliverAt, "time_zone": o.timeZone,
-	} {
-		if text != "" {
-			in.SetText(name, text)
-		}
-	}
-	for name, list := range map[string][]string{"providers": o.providers, "cc": o.cc, "bcc": o.bcc} {
-		if len(list) > 0 {
-			in.SetList(name, slices.All(list))
-		}
-	}
-	if o.permissive {
-		in.Permit()
+	if err := o.fill(cmd, in); err != nil {
+		return err
 	}
 	if err := c.addRecipients(in, o); err != nil {
 		return err
 	}
-	for i, path := range o.attach {
-		if err := attach(in, i, c.path(path)); err != nil {
+	for i, path := range slices.Concat(o.attach, o.inline) {
+		if err := attach(in, i, c.path(path), i >= len(o.attach)); err != nil {
 			return err
 		}
+	}
+	if o.dryRun {
+		plan, err := svc.TryBatch(ctx, who, in)
+		if err != nil {
+			return inFile(err, o)
+		}
+		c.printPlan(&plan)
+		return nil
 	}
 	a, _, err := svc.Accept(ctx, who, in, service.Repeat{})
 	if err != nil {
@@ -170,8 +249,12 @@ func (c *cli) send(ctx context.Context, svc *service.Service, o *sendFlags) erro
 
 // addRecipients adds the recipients of --to or --file.
 func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
+	vars, err := o.values("vars", "var")
+	if err != nil {
+		return err
+	}
 	for _, to := range o.to {
-		if err := in.Add(&service.Recipient{Email: to}); err != nil {
+		if err := in.Add(&service.Recipient{Email: to, Vars: vars}); err != nil {
 			return err
 		}
 	}
@@ -234,17 +317,20 @@ func (c *cli) printRejected(a *service.Accepted) {
 	}
 }
 
-// attach adds a file to a message.
-func attach(in *intake.Builder, number int, path string) error {
+// attach adds a file to a message. The HTML may show an inline one.
+func attach(in *intake.Builder, number int, path string, inline bool) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("--attach: %w", err)
+		return fmt.Errorf("the file cannot be sent: %w", err)
 	}
 	defer f.Close()
 	a := &service.Attachment{Filename: filepath.Base(path), File: in.NewFile()}
+	if inline {
+		a.ContentID = a.Filename
+	}
 	a.Type, _, _ = mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path)))
 	if _, err := io.Copy(a.File, f); err != nil {
-		return fmt.Errorf("--attach %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	in.AddAttachment(fmt.Sprintf("/attachments/%d", number), a)
 	return nil
@@ -328,79 +414,4 @@ func (c *cli) printNew(ctx context.Context, svc *service.Service, l *service.Log
 		}
 	}
 	return nil
-}
-
-// printStories prints the whole story of each log.
-func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []service.LogView) error {
-	for i := range logs {
-		story, err := svc.Log(ctx, c.operator(), logs[i].ID.String())
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(c.out)
-		printStory(c.out, &story)
-	}
-	return nil
-}
-
-// printStory prints the story of a recipient: what became of the mail, and each step with its time in UTC.
-func printStory(w io.Writer, l *service.LogStory) {
-	state := string(l.State)
-	if l.ReasonText != "" {
-		state += ": " + l.ReasonText
-	}
-	to := cmp.Or(l.Email, "(erased)")
-	if l.Role != "" {
-		to += " (" + string(l.Role) + ")"
-	}
-	fmt.Fprintf(w, "%s  %s\n", to, state)
-	fmt.Fprintf(w, "  log %s, subject %q\n", l.ID, l.Subject)
-	for i := range l.Timeline {
-		fmt.Fprintln(w, "  "+step(&l.Timeline[i]))
-	}
-	if l.Waits != nil && !l.Waits.Until.IsZero() {
-		fmt.Fprintln(
-			w,
-			"  until "+l.Waits.Until.UTC().Format(time.RFC3339)+" at the latest; see again: safedelivr log show "+l.ID.String(),
-		)
-	}
-}
-
-// step returns a step of a story as a line.
-func step(m *models.Moment) string {
-	at := m.At.UTC().Format("2006-01-02T15:04:05.000Z")
-	if m.What == "event" && m.At.Nanosecond() == 0 { // in whole seconds, as the provider gave it
-		at = m.At.UTC().Format("2006-01-02T15:04:05Z    ")
-	}
-	text := m.What
-	switch m.What {
-	case "accepted":
-		text = "accepted and stored"
-	case "attempt":
-		text = fmt.Sprintf("attempt %d, through %s", m.Attempt, m.Provider)
-		if m.Because != "" {
-			text += " (" + m.Because + ")"
-		}
-	case "answer":
-		text = fmt.Sprintf("%s answered: %s", m.Provider, m.Class)
-		if m.Class != models.Accepted && m.Reason != "" {
-			text += ", " + m.Reason.Words()
-		}
-		if m.TookMS > 0 {
-			text += fmt.Sprintf(", after %.0f ms", m.TookMS)
-		}
-	case "event":
-		text = fmt.Sprintf("%s reported: %s", m.Provider, m.Event)
-		if m.Reason != "" {
-			text += ", " + m.Reason.Words()
-		}
-	case "end", "cancel", "release":
-		if m.Because != "" {
-			text += ": " + m.Because
-		}
-	}
-	if m.Text != "" {
-		text += " (" + m.Text + ")"
-	}
-	return at + "  " + text
 }

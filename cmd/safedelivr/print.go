@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -131,4 +134,95 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 	cmd.Flags().BoolVar(&all, "all", false, "all there are")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	return cmd
+}
+
+// printStories prints the whole story of each log.
+func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []service.LogView) error {
+	for i := range logs {
+		story, err := svc.Log(ctx, c.operator(), logs[i].ID.String())
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out)
+		printStory(c.out, &story)
+	}
+	return nil
+}
+
+// printStory prints the story of a recipient: what became of the mail, and each step with its time in UTC.
+func printStory(w io.Writer, l *service.LogStory) {
+	state := string(l.State)
+	if l.ReasonText != "" {
+		state += ": " + l.ReasonText
+	}
+	to := cmp.Or(l.Email, "(erased)")
+	if l.Role != "" {
+		to += " (" + string(l.Role) + ")"
+	}
+	fmt.Fprintf(w, "%s  %s\n", to, state)
+	fmt.Fprintf(w, "  log %s, subject %q\n", l.ID, l.Subject)
+	for i := range l.Timeline {
+		fmt.Fprintln(w, "  "+step(&l.Timeline[i]))
+	}
+	if l.Waits != nil && !l.Waits.Until.IsZero() {
+		fmt.Fprintln(
+			w,
+			"  until "+l.Waits.Until.UTC().Format(time.RFC3339)+" at the latest; see again: safedelivr log show "+l.ID.String(),
+		)
+	}
+}
+
+// step returns a step of a story as a line.
+func step(m *models.Moment) string {
+	at := m.At.UTC().Format("2006-01-02T15:04:05.000Z")
+	if m.What == "event" && m.At.Nanosecond() == 0 { // in whole seconds, as the provider gave it
+		at = m.At.UTC().Format("2006-01-02T15:04:05Z    ")
+	}
+	text := m.What
+	switch m.What {
+	case "accepted":
+		text = "accepted and stored"
+	case "attempt":
+		text = fmt.Sprintf("attempt %d, through %s", m.Attempt, m.Provider)
+		if m.Because != "" {
+			text += " (" + m.Because + ")"
+		}
+	case "answer":
+		text = fmt.Sprintf("%s answered: %s", m.Provider, m.Class)
+		if m.Class != models.Accepted && m.Reason != "" {
+			text += ", " + m.Reason.Words()
+		}
+		if m.TookMS > 0 {
+			text += fmt.Sprintf(", after %.0f ms", m.TookMS)
+		}
+	case "event":
+		text = fmt.Sprintf("%s reported: %s", m.Provider, m.Event)
+		if m.Reason != "" {
+			text += ", " + m.Reason.Words()
+		}
+	case "end", "cancel", "release":
+		if m.Because != "" {
+			text += ": " + m.Because
+		}
+	}
+	if m.Text != "" {
+		text += " (" + m.Text + ")"
+	}
+	return at + "  " + text
+}
+
+// printPlan prints what would happen to a message.
+func (c *cli) printPlan(p *service.DryRun) {
+	fmt.Fprintf(c.out, "nothing was sent; accepted would be %s, %d repeated, %d suppressed; lane %s, expires at %s\n",
+		count(p.Recipients, "recipient"), p.Duplicates, p.Suppressed, p.Lane, p.ExpiresAt.Format(time.RFC3339))
+	for i := range p.Routes {
+		fmt.Fprintf(c.out, "  %s: %s\n", count(p.Routes[i].Recipients, "recipient"), p.Routes[i].Text)
+	}
+	if p.Seconds != nil {
+		least := time.Duration(*p.Seconds * float64(time.Second)).Round(time.Second)
+		fmt.Fprintf(c.out, "  at the limits of the providers it takes at least %s\n", least)
+	}
+	if p.Cost != nil {
+		fmt.Fprintf(c.out, "  it costs %s %.2f to %.2f\n", p.Cost.Currency, p.Cost.Least, p.Cost.Most)
+	}
 }
