@@ -19,6 +19,7 @@ type fixture struct {
 	*Rollup
 	store models.Store
 	user  string
+	tags  []string // of batches
 }
 
 // newFixture returns a fixture on an embedded store. wrap, if not nil, wraps the store.
@@ -66,6 +67,8 @@ func (f *fixture) deliveredAt(n int, now time.Time) *models.Batch {
 		Chunks:     1,
 		ExpiresAt:  now.Add(time.Hour),
 	}
+	b.Content.Tags = f.tags
+	b.Groups = models.GroupsOf(&b)
 	require.NoError(f, f.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, n)}))
 	require.NoError(f, f.store.Append(ctx, b.ID, models.Entry{
 		Number:     1,

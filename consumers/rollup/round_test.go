@@ -106,6 +106,34 @@ func TestCheckRepairsOneLevel(t *testing.T) {
 	}
 }
 
+// TestCheckRepairsGroups: a check finds and repairs a sum in which only the counts of a group are wrong.
+func TestCheckRepairsGroups(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	f.tags = []string{"spring"}
+	b := f.delivered(11)
+	group := models.Group{Kind: models.ByTag, Name: "spring"}
+	truth := f.stored(b)
+	require.Equal(t, []models.Group{group}, truth.In)
+	wrong := truth
+	wrong.In = nil
+	f.put(b, wrong)
+	f.rollUp(b, models.Levels[:]...)
+	f.put(b, truth)
+	var found []string
+	out, err := f.Check(t.Context(), CheckOptions{
+		Repair: true,
+		Settle: 100 * time.Millisecond,
+		Found:  func(d Difference) { found = append(found, d.String()) },
+	})
+	require.NoError(t, err)
+	require.Positive(t, out.Repaired)
+	require.Contains(t, found[len(found)-1], "in groups tag:spring 11")
+	out, err = f.Check(t.Context(), CheckOptions{Settle: 100 * time.Millisecond})
+	require.NoError(t, err)
+	require.Zero(t, out.Differences)
+}
+
 // unreadable is a store in which the sums of one level, or all batches, cannot be read.
 type unreadable struct {
 	models.Store
