@@ -109,6 +109,43 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 	require.Equal(t, commands, f.Rules().UpTo(), "the numbers go on")
 }
 
+// TestUserWhoLeft: of a user who sends no more, nothing is left when his mail is purged but his row, the sums of his
+// days, and up to when it is purged.
+func TestUserWhoLeft(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	dir := t.TempDir()
+	store, err := sqlite.Open(dir, sqlite.Options{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	cfg := fast()
+	cfg.KeepContent, cfg.KeepLogs = 60*24*time.Hour, 120*24*time.Hour
+	e, err := New(store, inproctest.New(t, "sg"), nil, cfg)
+	require.NoError(t, err)
+	user := models.User{ID: models.NewUserID(), Name: "ann", Created: now}
+	require.NoError(t, store.CreateUser(t.Context(), user))
+	purge := func() {
+		require.NoError(t, e.Purge(t.Context(), now))
+		require.NoError(t, store.Sweep(t.Context(), now, sqlite.RetentionOptions{}))
+	}
+	purge()
+	before := rowsOf(t, dir)
+	const days = 5
+	for range days {
+		now = now.AddDate(0, 0, 1)
+		steadyBatch(t, store, user.ID, now, 2)
+	}
+	require.Greater(t, rowsOf(t, dir)["chunks"], before["chunks"])
+	for range 20 {
+		now = now.AddDate(0, 0, 20)
+		purge()
+	}
+	after := rowsOf(t, dir)
+	before["nodes of days"] = days
+	before["transients"] += 2 // up to when mail and content are purged
+	require.Equal(t, before, after)
+}
+
 // steadyBatch stores a batch that was sent: chunks of 1 and 3 recipients.
 func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, chunks int) {
 	t.Helper()
