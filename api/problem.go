@@ -39,8 +39,21 @@ func (s *Server) fail(c *gin.Context, err error) {
 		s.log.Error("request failed", "code", e.Code, "err", cause, "request_id", requestID(c), "path", c.FullPath())
 	}
 	c.Set(codeKey, e.Code)
+	writeProblem(c.Writer, e, requestID(c))
+	c.Abort()
+}
+
+// RefuseConnection answers a request of an address that has too many open.
+func RefuseConnection(w http.ResponseWriter) {
+	e := service.Fail(service.TooMany, "too_many_connections", "Too many requests of this address are open.")
+	e.RetryAfter = 1
+	writeProblem(w, e, "")
+}
+
+// writeProblem answers a request with an error.
+func writeProblem(w http.ResponseWriter, e *service.Error, requestID string) {
 	status := e.Kind.Status()
-	h := c.Writer.Header()
+	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	if e.RetryAfter > 0 {
@@ -49,8 +62,8 @@ func (s *Server) fail(c *gin.Context, err error) {
 	if status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="safedelivr"`)
 	}
-	c.Writer.WriteHeader(status)
-	enc := json.NewEncoder(c.Writer)
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(problem{ // the client may be gone
 		Type:      problemBase + e.Code,
@@ -58,13 +71,12 @@ func (s *Server) fail(c *gin.Context, err error) {
 		Status:    status,
 		Code:      e.Code,
 		Detail:    e.Detail,
-		RequestID: requestID(c),
+		RequestID: requestID,
 		BatchID:   e.BatchID,
 		Position:  e.Position,
 		Errors:    e.Fields,
 		Total:     e.Total,
 	})
-	c.Abort()
 }
 
 // answer answers the request with the result of a use case.

@@ -174,7 +174,7 @@ type Limits struct {
 	UrgentUpTo int `koanf:"urgent_up_to" range:">0" unit:"recipients"`
 	// open HTTP connections; more wait
 	Connections int `koanf:"connections" range:">0" unit:"connections"`
-	// open HTTP connections of one address; more are closed. The connections of a trusted proxy are not limited
+	// open HTTP connections of one address; more are closed. Of a client behind a trusted proxy: open requests
 	AddressConnections int `koanf:"address_connections" range:">0" unit:"connections"`
 	// while the disk of `DATA_DIR` has less free space, batches are refused (503), and all that was accepted goes on;
 	// 0: no reserve

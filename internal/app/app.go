@@ -257,7 +257,7 @@ func (a *App) route(context.Context) error {
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{
-		Handler:           trustProxies(a.cfg.ProxyNetworks(), all),
+		Handler:           trustProxies(a.cfg.ProxyNetworks(), a.cfg.Limits.AddressConnections, all),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -63,17 +63,14 @@ func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) 
 // limitConnections returns a listener with at most total open connections, and at most perAddress of one address that
 // is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	limiter := &addressLimiter{Listener: l, most: perAddress, trusted: trusted, open: map[netip.Addr]int{}}
-	return netutil.LimitListener(limiter, total)
+	return netutil.LimitListener(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
 }
 
 // addressLimiter limits the open connections of each address.
 type addressLimiter struct {
 	net.Listener
-	most    int
 	trusted []netip.Prefix // whose connections are not limited
-	mu      sync.Mutex
-	open    map[netip.Addr]int
+	open    *byAddress
 }
 
 // Accept implements net.Listener.
@@ -88,25 +85,40 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if listed(l.trusted, address) {
 			return c, nil
 		}
-		if l.add(address, 1) {
-			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.add(address, -1) })}, nil
+		if l.open.add(address) {
+			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.open.remove(address) })}, nil
 		}
 		_ = c.Close()
 	}
 }
 
-// add changes the number of open connections of an address, if it stays within the limit.
-func (l *addressLimiter) add(address netip.Addr, n int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.open[address] + n
-	if n > 0 && now > l.most {
+// byAddress counts connections or requests by address, up to a number.
+type byAddress struct {
+	most int
+	mu   sync.Mutex
+	open map[netip.Addr]int
+}
+
+func newByAddress(most int) *byAddress { return &byAddress{most: most, open: map[netip.Addr]int{}} }
+
+// add counts one more of an address. It returns false if there are as many as there may be.
+func (b *byAddress) add(address netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open[address] >= b.most {
 		return false
 	}
-	if l.open[address] = now; now == 0 {
-		delete(l.open, address)
-	}
+	b.open[address]++
 	return true
+}
+
+// remove counts one less of an address.
+func (b *byAddress) remove(address netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open[address]--; b.open[address] == 0 {
+		delete(b.open, address)
+	}
 }
 
 // addressConn is a counted connection.

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/safedelivr/safedelivr/api"
 )
 
 // unknownClient is the RemoteAddr of a request whose proxy does not tell the client's address. It is in no network.
@@ -19,14 +21,27 @@ type hop struct {
 }
 
 // trustProxies sets RemoteAddr to the client's address, and TLS according to the client's connection, in requests that
-// come from trusted proxies. It ignores what others say of the origin of a request.
-func trustProxies(trusted []netip.Prefix, next http.Handler) http.Handler {
+// come from trusted proxies. A client may have perAddress requests at a time there, because its connections are the
+// proxy's and are not limited. It ignores what others say of the origin of a request.
+func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) http.Handler {
 	if len(trusted) == 0 {
 		return next
 	}
+	open := newByAddress(perAddress)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if peer, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && listed(trusted, peer.Addr()) {
-			believe(r, trusted)
+		peer, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !listed(trusted, peer.Addr()) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		believe(r, trusted)
+		client, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address is that of all clients that are not known
+		if address := client.Addr().Unmap(); !listed(trusted, address) {
+			if !open.add(address) {
+				api.RefuseConnection(w)
+				return
+			}
+			defer open.remove(address)
 		}
 		next.ServeHTTP(w, r)
 	})

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,7 +25,7 @@ var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustPars
 // client uses TLS.
 func origin(peer string, header http.Header) (address string, secure bool) {
 	r := &http.Request{RemoteAddr: peer, Header: header}
-	trustProxies(proxies, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	trustProxies(proxies, 1, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		address, secure = r.RemoteAddr, r.TLS != nil
 	})).ServeHTTP(httptest.NewRecorder(), r)
 	return address, secure
@@ -179,4 +180,48 @@ func TestLoginBehindProxy(t *testing.T) {
 	for _, e := range logins.Entries {
 		require.Equal(t, "2001:db8:2::1", e.Address)
 	}
+}
+
+// TestRequestsBehindProxy: a client behind a trusted proxy has a limited number of requests at a time, whatever others
+// have there. The proxy itself is not limited.
+func TestRequestsBehindProxy(t *testing.T) {
+	t.Parallel()
+	trusted := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h := trustProxies(trusted, 1, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	}))
+	var open sync.WaitGroup
+	begin := func(client string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.RemoteAddr = "127.0.0.1:4711"
+		if client != "" {
+			r.Header.Set("X-Forwarded-For", client)
+		}
+		w := httptest.NewRecorder()
+		done := make(chan struct{})
+		open.Go(func() {
+			defer close(done)
+			h.ServeHTTP(w, r)
+		})
+		select {
+		case <-entered:
+			return nil
+		case <-done:
+			return w
+		}
+	}
+	require.Nil(t, begin("192.0.2.1"))
+	refused := begin("192.0.2.1")
+	require.Equal(t, http.StatusTooManyRequests, refused.Code)
+	require.Contains(t, refused.Body.String(), `"code":"too_many_connections"`)
+	require.NotEmpty(t, refused.Header().Get("Retry-After"))
+	require.Nil(t, begin("192.0.2.2"))
+	require.Nil(t, begin(""))
+	require.Nil(t, begin(""))
+	close(leave)
+	open.Wait()
+	require.Nil(t, begin("192.0.2.1"), "the first has ended")
+	open.Wait()
 }
