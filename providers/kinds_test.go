@@ -93,14 +93,19 @@ func TestCheckReportsEveryMistakeAndNoSecret(t *testing.T) {
 }
 
 // TestBoxes: each kind of event that Safedelivr uses needs a box at each provider, and
-// docs/webhooks.md names the boxes.
+// docs/webhooks.md names the boxes. README.md names those of engagement.
 func TestBoxes(t *testing.T) {
-	readme, err := os.ReadFile("../docs/webhooks.md")
+	page, err := os.ReadFile("../docs/webhooks.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	engagement := []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed}
 	for _, k := range providers.Kinds() {
-		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(readme))
+		row := regexp.MustCompile(`(?m)^\| ` + k.Title + ` \| [^|]* \| [^|]*/webhooks/.*$`).FindString(string(page))
 		have := map[models.EventKind]bool{}
 		for _, b := range k.Boxes {
 			for _, kind := range b.Kinds {
@@ -109,6 +114,10 @@ func TestBoxes(t *testing.T) {
 			for label := range strings.SplitSeq(b.Label, " and ") {
 				if !strings.Contains(row, label) {
 					t.Errorf("docs/webhooks.md names no box %q of %s", label, k.Title)
+				}
+				engages := slices.ContainsFunc(b.Kinds, func(e models.EventKind) bool { return slices.Contains(engagement, e) })
+				if engages && !strings.Contains(string(readme), label) {
+					t.Errorf("README.md names no box %q of %s", label, k.Title)
 				}
 			}
 		}
