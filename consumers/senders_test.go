@@ -42,7 +42,7 @@ func TestSenderNotVerified(t *testing.T) {
 		b := r.batch(3, true, from("a@bad.test", "sg", "mg"))
 		v := r.done(b)
 		require.Equal(t, int64(3), v.Summary().Success)
-		require.Equal(t, "sg answered 403: the sender is not verified at the provider", v.Entry(2).Because)
+		require.Equal(t, "sg returned 403 (the sender is not verified at the provider)", v.Entry(2).Because)
 		require.Equal(t, 1, sg.count())
 
 		h := r.engine.providers.Get("sg").Health
@@ -67,6 +67,6 @@ func TestSenderVerifiedNowhere(t *testing.T) {
 		s := r.done(r.batch(1, true, from("a@bad.test"))).Status(1)
 		require.Equal(t, models.RetriesUsedUp, s.EndedBy)
 		require.Equal(t, models.SenderNotVerified, s.Reason)
-		require.Equal(t, "sg answered 403: the sender is not verified at the provider", s.Detail)
+		require.Equal(t, "sg returned 403 (the sender is not verified at the provider)", s.Detail)
 	})
 }

@@ -117,7 +117,7 @@ func readRerouted(b *browserTab, batch string) {
 	require.NotEmpty(b, log, "no message was rerouted to Mailgun because SendGrid was down")
 	b.open("/logs/" + log)
 	b.sees("Routed to Mailgun (mg)")
-	b.sees("Reason: sg answered 503")
+	b.sees("Reason: sg returned 503 (service unavailable)")
 	b.sees("Delivered by Mailgun (mg)")
 }
 

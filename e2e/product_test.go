@@ -97,7 +97,7 @@ func TestProviderFailsAndRecovers(t *testing.T) {
 		require.EqualValues(t, n, done.Counts.Delivered)
 		require.Zero(t, r.sim.Stats("sg").Accepted)
 		r.sim.Clear(down)
-		r.whyRerouted(one, "sg answered 503")
+		r.whyRerouted(one, "sg returned 503")
 
 		hang := r.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeHangAfterBody})
 		two := r.post(mail{n: n})

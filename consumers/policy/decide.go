@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -282,7 +283,7 @@ func (p *Policy) split(s *models.Status) Step {
 		Fixed:   true,
 		Retry:   s.Retries,
 		Split:   s.Splits + 1,
-		Because: "looking for the recipient that " + s.Last.Provider + " refuses",
+		Because: "sent in smaller calls to find the address that " + s.Last.Provider + " rejected",
 	}
 }
 
@@ -421,7 +422,11 @@ func because(t *models.Try) string {
 	case t.Verdict == models.VerdictFailed:
 		return t.Provider + " reported: " + t.Reason.Words()
 	case t.Verdict == models.VerdictRefused && t.Status > 0:
-		return fmt.Sprintf("%s answered %d: %s", t.Provider, t.Status, t.Reason.Words())
+		words := t.Reason.Words()
+		if text := http.StatusText(t.Status); t.Reason == models.ProviderUnavailable && text != "" {
+			words = strings.ToLower(text)
+		}
+		return fmt.Sprintf("%s returned %d (%s)", t.Provider, t.Status, words)
 	case t.Verdict == models.VerdictRefused:
 		return t.Provider + ": " + t.Reason.Words()
 	}
