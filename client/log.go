@@ -92,7 +92,9 @@ type Moment struct {
 	Text           string  `json:"text,omitempty"`
 	// Because says why this was decided.
 	Because string `json:"because,omitempty"`
-	Async   bool   `json:"async,omitempty"`
+	// By is who gave the command of a release, if that is still known.
+	By    string `json:"by,omitempty"`
+	Async bool   `json:"async,omitempty"`
 	// Guess says that only the address tells which attempt the event is about.
 	Guess bool `json:"guess,omitempty"`
 }

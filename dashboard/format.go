@@ -165,6 +165,23 @@ func took(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Hours()/24), 10) + " days"
 }
 
+// roughly returns the time from acceptance to an event whose time is known to the second only:
+// a whole number of seconds, and at least the time to what came before it.
+func roughly(d, before time.Duration) time.Duration {
+	return max(d+time.Second/2, before, 0).Round(time.Second)
+}
+
+// tookRoughly formats the result of roughly.
+func tookRoughly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "less than 1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("about %d s", d/time.Second)
+	}
+	return "about " + took(d)
+}
+
 // amount formats an amount of money, with more digits if it is small.
 func amount(currency string, n float64) string {
 	digits := 2

@@ -151,8 +151,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 			if err != nil {
 				return nil, err
 			}
-			d.nameCommand(ctx, &l.LogView)
-			view := d.viewOf(&l)
+			view := d.storyOf(ctx, &l)
 			if b := d.chunks.of(who, log).batch(); b.Recipients == 1 {
 				view.Batch = d.batchOf(ctx, who, &b, nil)
 			}
@@ -168,8 +167,18 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 	if err != nil {
 		return nil, err
 	}
+	return d.storyOf(ctx, &l), nil
+}
+
+// storyOf describes a log in words, with the names of those who gave commands.
+func (d *Dashboard) storyOf(ctx context.Context, l *service.LogStory) *logView {
 	d.nameCommand(ctx, &l.LogView)
-	return d.viewOf(&l), nil
+	for i := range l.Timeline {
+		if m := &l.Timeline[i]; m.By != "" {
+			m.By = d.nameOf(ctx, m.By)
+		}
+	}
+	return d.viewOf(l)
 }
 
 // nameCommand says of a log that a command withholds by name who gave the command, and why.
@@ -208,23 +217,6 @@ func (d *Dashboard) viewOf(l *service.LogStory) *logView {
 	return v
 }
 
-// roughly returns the time from acceptance to an event whose time is known to the second only:
-// a whole number of seconds, and at least the time to what came before it.
-func roughly(d, before time.Duration) time.Duration {
-	return max(d+time.Second/2, before, 0).Round(time.Second)
-}
-
-// tookRoughly formats the result of roughly.
-func tookRoughly(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "less than 1 s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("about %d s", d/time.Second)
-	}
-	return "about " + took(d)
-}
-
 // momentOf describes one entry of a timeline in words. before has the entries
 // before it.
 func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
@@ -254,7 +246,10 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 	case "cancel":
 		m.Icon, m.Title, m.Text = "stop", "Cancelled", "It is not sent to any further provider."
 	case "release":
-		m.Icon, m.Tone, m.Title = "turn", "warn", "Released manually"
+		m.Icon, m.Tone, m.Title = "turn", "warn", "Retried manually"
+		if t.By != "" {
+			m.Title += " by " + t.By
+		}
 		m.Text = "It is sent again."
 		if mayHaveIt(before) {
 			m.Text += " It may arrive twice: an earlier attempt may have been accepted."

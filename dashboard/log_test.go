@@ -2,6 +2,9 @@ package dashboard
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -67,6 +71,67 @@ func TestReleasedMessageInWords(t *testing.T) {
 	m := d.momentOf(&models.Moment{What: "attempt", Provider: "mg", Because: models.ReleasedManually}, nil)
 	require.Equal(t, "Sent to mg", m.Title)
 	require.NotContains(t, m.Text, "Reason")
+}
+
+// TestRetryNamesWhoGaveIt: the story of a message that was sent again names who gave the command, if that is known.
+func TestRetryNamesWhoGaveIt(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.mixed("local", 4).Log(4) // its outcome is unknown
+	who := service.Caller{User: "local"}
+	_, _, err := f.service.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
+	require.NoError(t, err)
+	commands, err := f.store.Commands(t.Context(), 0, 100)
+	require.NoError(t, err)
+	for n, command := range []int{commands[len(commands)-1].Number, 1 << 20} {
+		require.NoError(t, f.store.Append(t.Context(), id.ChunkID(), models.Entry{
+			Number:     6 + n,
+			Token:      models.NewToken(),
+			Kind:       models.Release,
+			At:         time.Now(),
+			Recipients: models.SetOf(4),
+			Command:    command,
+			MayDouble:  true,
+		}))
+	}
+	text := textOf(b.get("/logs/" + id.String()).text)
+	require.Contains(t, text, "Retried manually by local It is sent again. It may arrive twice")
+	require.Contains(t, text, "Retried manually It is sent again. It may arrive twice")
+}
+
+// TestAnswerThatIsAPage: an answer of a provider that is HTML is shown as its status and its text, on the page of the
+// recipient and in the notice about the outage.
+func TestAnswerThatIsAPage(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "<html><head><title>503 Service Temporarily Unavailable</title></head>"+
+			"<body><h1>503 Service Temporarily Unavailable</h1><hr>nginx</body></html>")
+	}))
+	defer proxy.Close()
+	a, err := providers.New(providers.Settings{
+		Name: "sg", Kind: "sendgrid", APIKey: "k", BaseURL: proxy.URL, Events: models.EventsNone, Timeout: time.Minute,
+	})
+	require.NoError(t, err)
+	defer a.Close()
+	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+	stored, err := f.store.Batch(t.Context(), id)
+	require.NoError(t, err)
+	parts := a.Send(t.Context(), &models.Call{Batch: id, Attempt: 1, Content: &stored.Content, Recipients: []models.CallRecipient{
+		{Log: id.Log(1), Recipient: models.Recipient{Email: "a@example.com"}},
+		{Log: id.Log(2), Recipient: models.Recipient{Email: "b@example.com"}},
+	}})
+	require.Len(t, parts, 1)
+	f.called(id, 1, time.Now().Add(-time.Minute), time.Second, "sg", parts[0])
+	const words = "503 Service Temporarily Unavailable nginx"
+	require.Contains(t, textOf(b.get("/batches/"+id.String()).text), "It answered: "+words+".")
+	page := b.get("/logs/" + id.Log(1).String()).text
+	require.Contains(t, textOf(page), words)
+	require.NotContains(t, page, "&lt;html&gt;")
 }
 
 // TestOpenLogsShareAReader checks that 200 open logs of a chunk read it once for every

@@ -21,8 +21,11 @@ type Moment struct {
 	TookMS   float64   `json:"took_ms,omitempty"`
 	Text     string    `json:"text,omitempty"` // the provider's words
 	Because  string    `json:"because,omitempty"`
+	By       string    `json:"by,omitempty"` // who gave the command; empty: not known
 	Async    bool      `json:"async,omitempty"`
 	Guess    bool      `json:"guess,omitempty"` // only the address says that the event is about this attempt
+
+	Command int `json:"-"` // number of the command of a cancellation or release
 }
 
 // Timeline returns the timeline of a log in order of time: attempts, answers, events
@@ -47,6 +50,7 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 			Reason:   e.Reason,
 			Text:     e.Detail,
 			Because:  e.Because,
+			Command:  e.Command,
 		}
 		if e.Kind == Attempt {
 			m.Attempt = len(nth) + 1

@@ -227,6 +227,7 @@ type Stories struct {
 	view       *models.View
 	waits      []*models.Wait
 	facts      []models.Fact
+	releases   []models.Command
 	user       string    // the owner, if it is not the caller
 	leftOut    []LeftOut // by any provider
 	refused    []LeftOut // the providers that cannot carry the message
@@ -250,7 +251,14 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		return nil, err
 	}
 	b = w.rules.Scheduled(b.OfChunk(log.ChunkNumber()))
-	out := &Stories{batch: b, recipients: recipients, view: view, waits: w.logs(b, view, recipients), facts: facts}
+	out := &Stories{
+		batch:      b,
+		recipients: recipients,
+		view:       view,
+		waits:      w.logs(b, view, recipients),
+		releases:   w.rules.Batch(b).Releases,
+		facts:      facts,
+	}
 	if b.User != who.User {
 		out.user = b.User
 	}
@@ -282,6 +290,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		Timeline:  c.view.Timeline(log, c.facts),
 	}
 	story.LeftOut = slices.Clone(c.refused)
+	nameReleases(story.Timeline, c.releases)
 	for _, l := range c.leftOut {
 		if _, tried := story.Providers[l.Provider]; tried {
 			story.LeftOut = append(story.LeftOut, l)

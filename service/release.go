@@ -380,3 +380,14 @@ func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Bat
 	return Fail(Conflict, "not_releasable",
 		"Only a failed log can be released, unless its recipient or its mail was refused permanently.")
 }
+
+// nameReleases sets who gave the command of each release in a timeline.
+func nameReleases(timeline []models.Moment, releases []models.Command) {
+	for i := range timeline {
+		m := &timeline[i]
+		at := slices.IndexFunc(releases, func(c models.Command) bool { return c.Number == m.Command })
+		if m.What == string(models.Release) && at >= 0 {
+			m.By = releases[at].By
+		}
+	}
+}

@@ -3674,6 +3674,8 @@ export interface components {
             text?: string;
             /** @description The reason for this step. */
             because?: string;
+            /** @description Of a release: who gave the command, if that is still known: a user's id, or `cli:` and a name. */
+            by?: string;
             /** @description Of a bounce: the receiving server had accepted the mail before. */
             async?: boolean;
             /** @description Of a bounce: only its address says which attempt it is about. */
