@@ -321,7 +321,7 @@ func TestContract(t *testing.T) {
 		"/v1/updates/counts",
 		"/v1/updates/counts?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&events=all&batch=" + b.ID.String(),
 		"/v1/updates?from=2026-01-01T00:00:00Z&to=2099-01-01T00:00:00Z&wait=1ms&state=failed&tag=welcome&batch=" + b.ID.String(),
-		"/v1/batches?state=sending&recipient_state=failed&rerouted=true&subject=hello&sender=shop",
+		"/v1/batches?state=sending&recipient_state=failed&rerouted=true&subject=hello&sender=shop&tag=news",
 	} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 401, "Authorization", "Bearer x")

@@ -22,6 +22,7 @@ func logFilter(c *gin.Context) (service.LogFilter, error) {
 		Doubled:   c.Query("doubled") == "true",
 		Email:     emailOf(c),
 		Part:      c.Query("q"),
+		Tag:       c.Query("tag"),
 		From:      moment(c, "from", &wrong),
 		To:        moment(c, "to", &wrong),
 	}

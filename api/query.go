@@ -23,12 +23,12 @@ var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "d
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
 var parameters = map[string][]string{
-	"GET /v1/batches": append([]string{"everyone", "user", "from", "to", "subject", "sender", "recipient_state"},
+	"GET /v1/batches": append([]string{"everyone", "user", "from", "to", "subject", "sender", "tag", "recipient_state"},
 		properties...),
 	"GET /v1/batches/:id/logs":     properties,
 	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
 
-	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q"}, properties...),
+	"GET /v1/logs":              append([]string{"everyone", "from", "to", "email", "q", "tag"}, properties...),
 	"GET /v1/stats":             {"by", "everyone", "from", "name", "to"},
 	"GET /v1/templates":         {"limit", "cursor"},
 	"GET /v1/templates/:name":   {"version"},

@@ -349,6 +349,8 @@ type BatchOptions struct {
 	State string
 	// Subject and Sender are parts of the subject and of the sender's address, in any case.
 	Subject, Sender string
+	// Tag is one of the batch.
+	Tag string
 	// User is the id of another user, and Everyone chooses the batches of all users. Both need the scope operate.
 	User     string
 	Everyone bool
@@ -367,6 +369,7 @@ func (c *Client) FindBatches(ctx context.Context, o BatchOptions) iter.Seq2[Batc
 		"recipient_state": string(o.Recipients.State),
 		"subject":         o.Subject,
 		"sender":          o.Sender,
+		"tag":             o.Tag,
 		"user":            o.User,
 		"everyone":        flag(o.Everyone),
 		"from":            moment(o.From),

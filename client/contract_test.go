@@ -386,14 +386,14 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	properties := client.LogOptions{State: client.Failed, Reason: "expired", Provider: "sg", Result: "failed",
 		Rerouted: true, PossibleDuplicate: true, Doubled: true}
 	now = time.Now()
-	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a",
+	for _, err := range c.SearchLogs(ctx, client.FindOptions{LogOptions: properties, Email: "a@example.com", Part: "a", Tag: "t",
 		From: now, To: now.Add(1), Everyone: true}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.Requests(ctx, "key", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", User: "u",
+	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", Tag: "t", User: "u",
 		From: now, To: now.Add(1), Everyone: true, Recipients: properties}) {
 		require.NoError(t, err)
 	}

@@ -131,6 +131,8 @@ type FindOptions struct {
 	LogOptions
 	// Email is a complete address, or a domain with an @ before it. Part is a part of an address. Case does not matter.
 	Email, Part string
+	// Tag is one of the batch.
+	Tag string
 	// From and To bound the time of acceptance: [From, To).
 	From, To time.Time
 	// Everyone chooses the mail of all users. It needs the scope operate.
@@ -156,6 +158,7 @@ func (c *Client) SearchLogs(ctx context.Context, o FindOptions) iter.Seq2[Log, e
 	maps.Copy(query, parameters(map[string]string{
 		"email":    o.Email,
 		"q":        o.Part,
+		"tag":      o.Tag,
 		"from":     moment(o.From),
 		"to":       moment(o.To),
 		"everyone": flag(o.Everyone),

@@ -221,6 +221,7 @@ func TestBrowserFigures(t *testing.T) {
 
 	b.lookAround("figures-log", "/logs/"+id.Log(1).String())
 	b.sees("+ about 1") // 15 to 17 s
+	require.Regexp(t, `about 1[567] s`, eval[string](b, `[...document.querySelectorAll(".tile")].at(-1).innerText`))
 	require.Regexp(t, `^\d\d?:\d\d:\d\d( [AP]M)?$`,
 		eval[string](b, `[...document.querySelectorAll(".story .at time")].at(-1).innerText`), "the provider gives whole seconds")
 
@@ -351,6 +352,8 @@ func TestBrowserFailingProvider(t *testing.T) {
 	b.open("/providers")
 	b.sees("7 calls failed since the last one succeeded. Last error: 503 Service Unavailable.")
 	b.sees("1 call failed since the last one succeeded.")
+	b.sees("Suspended: calls are failing")
+	require.NotContains(t, eval[string](b, "document.body.innerText"), "Healthy")
 	left := `[...document.querySelectorAll("#mg time[data-time=in]")]
 		.map((e) => +(/^in (\d+) s$/.exec(e.innerText) ?? [])[1])[0]`
 	b.until(left + " <= 90")
@@ -367,7 +370,10 @@ func TestBrowserLocale(t *testing.T) {
 	f := newRig(t, nil)
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	sum := func(version, accepted int64) {
-		counts := models.Summary{Version: version, Accepted: accepted, Queued: accepted / 2, Success: accepted - accepted/2}
+		counts := models.Summary{Version: version, Accepted: accepted, Queued: accepted / 2, Failed: accepted / 4}
+		counts.Success = accepted - counts.Queued - counts.Failed
+		counts.Reasons = map[models.Reason]int64{models.MailboxInvalid: counts.Failed}
+		counts.Providers = map[string]models.ProviderCounts{"sg": {Tried: accepted}}
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "local", Chunk: id, Summary: counts}))
 		for _, level := range models.Levels {
 			_, err := f.store.RollUp(t.Context(), models.SpanOf("local", level, id.Time()))
@@ -389,7 +395,15 @@ func TestBrowserLocale(t *testing.T) {
 		require.Regexp(t, c.clock, eval[string](b, `document.querySelector(".recent-row").innerText`))
 		sum(int64(2*i+2), int64(34_568+i*22_222))
 		b.sees(c.later)
-		require.NotContains(t, eval[string](b, "document.body.innerText"), "\u202f")
+		b.sees(c.share + " of “Hello” failed")
+		for _, path := range []string{"/", "/statistics", "/providers", "/batches/" + id.String()} {
+			b.open(path)
+			b.sees(c.later)
+			if path != "/providers" {
+				b.sees(c.share)
+			}
+			require.NotContains(t, eval[string](b, "document.body.innerText"), "\u202f")
+		}
 	}
 	require.Empty(t, b.complaints())
 }

@@ -19,7 +19,7 @@ import (
 // listParameters are what the URL of a list may have besides its cursor.
 var listParameters = []string{
 	"state", "recipient_state", "reason", "provider", "result", "rerouted", "possible_duplicate", "doubled",
-	"from", "to", "subject", "sender", "user", "email", "q", "size",
+	"from", "to", "subject", "sender", "tag", "user", "email", "q", "size",
 }
 
 // listQuery returns those parameters of a list that are set.
@@ -82,6 +82,7 @@ func (d *Dashboard) filterOf(q url.Values) filterView {
 			Doubled:   q.Get("doubled") != "",
 			Email:     q.Get("email"),
 			Part:      q.Get("q"),
+			Tag:       q.Get("tag"),
 			From:      dayOf(q.Get("from"), 0),
 			To:        dayOf(q.Get("to"), 1),
 		},

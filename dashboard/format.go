@@ -82,6 +82,11 @@ func share(part, whole int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
 }
 
+// localShare is share within a text: the space in it tells a script to show it in the format of the reader's language.
+func localShare(part, whole int64) string {
+	return strings.Replace(share(part, whole), " %", "\u202f%", 1)
+}
+
 // ratio formats part, which may be more than whole, in percent of whole.
 func ratio(part, whole int64) string {
 	if part <= whole {

@@ -254,6 +254,7 @@ type chart struct {
 	Failed []failed  `json:"failed,omitempty"`
 	Marks  []mark    `json:"marks,omitempty"`
 	Unit   string    `json:"unit,omitempty"`
+	List   string    `json:"list,omitempty"` // of bars: address of the list behind them, without the days
 }
 
 type series struct {

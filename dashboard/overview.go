@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -20,7 +21,7 @@ import (
 type overviewView struct {
 	Base      string // base URL of the API
 	Empty     bool   // the user has no batches
-	Day       string // today, in UTC
+	From, Day string // the first of the days, and today, in UTC
 	Today     service.Counts
 	Totals    service.Counts
 	Days      []service.DayCounts
@@ -100,11 +101,12 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	v := &overviewView{
 		Base:      d.public.String(),
 		Empty:     len(batches.Batches) == 0,
+		From:      stats.From,
 		Day:       stats.Days[len(stats.Days)-1].Date,
 		Today:     stats.Days[len(stats.Days)-1].Counts,
 		Totals:    stats.Totals,
 		Days:      stats.Days,
-		Chart:     daysChart(stats.Days),
+		Chart:     daysChart(stats.Days, "/logs"),
 		Providers: providers,
 		Attention: notices,
 	}
@@ -114,10 +116,11 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	return v, nil
 }
 
-// daysChart shows the counts of each day.
-func daysChart(days []service.DayCounts) chart {
+// daysChart shows the counts of each day. list is the address of the list behind them, or "".
+func daysChart(days []service.DayCounts, list string) chart {
 	c := chart{
 		Kind: "bars",
+		List: list,
 		Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
 			{Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}},
 	}
@@ -219,7 +222,7 @@ func attendBatch(b *service.BatchView) []attention {
 		out = append(out, attention{
 			Title: fmt.Sprintf("%s of “%s” with unknown outcome", messages(n), b.Subject),
 			Text:  "The provider may or may not have accepted them, so they were not sent again.",
-			To:    to,
+			To:    "/batches/" + b.ID.String() + "?reason=" + string(models.OutcomeUnknown) + "#logs",
 			Do:    "Review",
 		})
 	}
@@ -228,7 +231,7 @@ func attendBatch(b *service.BatchView) []attention {
 		reason, n := mostOf(b.Counts.Reasons)
 		out = append(out, attention{
 			Grave: true,
-			Title: fmt.Sprintf("%s of “%s” failed", share(b.Counts.Failed, done), b.Subject),
+			Title: fmt.Sprintf("%s of “%s” failed", localShare(b.Counts.Failed, done), b.Subject),
 			Text:  fmt.Sprintf("Most common reason (%s): %s.", num(n), reason.Words()),
 			To:    to,
 			Do:    "View failures",
@@ -262,6 +265,33 @@ type statisticsView struct {
 // About returns the address of the page about one group.
 func (v *statisticsView) About(name string) string { return v.address(v.By, name) }
 
+// listOf returns the address of the list of the mail of a group, or of all mail if there is no name: of any time. It is
+// "" if lists cannot be filtered by the kind of group.
+func (v *statisticsView) listOf(name string) string {
+	switch {
+	case name == "":
+		return "/logs"
+	case v.By == models.ByTag:
+		return "/logs?" + url.Values{"tag": {name}}.Encode()
+	}
+	return ""
+}
+
+// List returns the address of the list behind a count of a group, or of all mail; "" if there is none. of is a pair of a
+// parameter and its value, or nothing.
+func (v *statisticsView) List(name string, of ...string) string {
+	list := v.listOf(name)
+	if list == "" {
+		return ""
+	}
+	q := url.Values{"from": {v.From}, "to": {v.To}}
+	for i := 0; i+1 < len(of); i += 2 {
+		q.Set(of[i], of[i+1])
+	}
+	path, query, _ := strings.Cut(list, "?")
+	return path + "?" + strings.TrimPrefix(query+"&"+q.Encode(), "&")
+}
+
 func (v *statisticsView) address(by models.GroupKind, name string) string {
 	query := url.Values{"by": {string(by)}, "from": {v.From}, "to": {v.To}}
 	if name != "" {
@@ -293,7 +323,7 @@ func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visito
 	for _, kind := range models.GroupKinds {
 		view.Tabs = append(view.Tabs, tab{Text: kind.Words(), To: view.address(kind, ""), Here: kind == view.By})
 	}
-	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days)
+	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days, view.listOf(view.Name))
 	view.Providers = slices.Sorted(maps.Keys(view.Totals.Providers))
 	d.render(w, r, v, status, "statistics", page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
 	return nil

@@ -48,6 +48,12 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 			in.SetText(name, value)
 		}
 	}
+	if tags, ok := fields["tags"]; ok {
+		in.SetList("tags", slices.All(strings.Fields(tags)))
+	}
+	if value, ok := fields["X-Order"]; ok {
+		in.SetHeaders(maps.All(map[string]string{"X-Order": value}))
+	}
 	for i := range to {
 		require.NoError(f, in.Add(&to[i]))
 	}

@@ -22,7 +22,8 @@ type providersView struct {
 	Providers []providerView
 	Flow      chart
 	History   *historyView
-	Tabs      []tab // ranges of the history
+	Tabs      []tab  // ranges of the history
+	From, To  string // days of Mine
 }
 
 // providerView is one provider, and the visitor's mail through it.
@@ -96,7 +97,7 @@ func (d *Dashboard) readProviders(
 	if err != nil {
 		return nil, err
 	}
-	v := &providersView{History: history, Tabs: historyTabs(history.Range)}
+	v := &providersView{History: history, Tabs: historyTabs(history.Range), From: stats.From, To: stats.To}
 	var names []string
 	for i := range providers {
 		names = append(names, providers[i].Name)

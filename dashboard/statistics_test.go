@@ -56,8 +56,11 @@ func TestStatisticsPage(t *testing.T) {
 	page = b.get("/statistics?by=tag&name=vip").text
 	require.Contains(t, page, `<h1 class="break">vip</h1>`)
 	require.Contains(t, page, `<a class="button" href="/logs?tag=vip&amp;from=`)
-	require.Contains(t, page, `<th scope="row">sg</th><td class="n">3</td>`)
+	require.Contains(t, page, `<th scope="row">sg</th><td class="n"><a href="/logs?tag=vip&amp;from=`)
 	require.Contains(t, page, `<span data-share>66.7 %</span>`)
+	require.Contains(t, b.get("/batches?tag=vip").text, a.ID.String())
+	require.NotContains(t, b.get("/batches?tag=other").text, a.ID.String())
+	require.Contains(t, b.get("/batches/"+a.ID.String()).text, `<a href="/batches?tag=vip">vip</a>`)
 	page = b.get("/statistics?by=tag&name=other").text
 	require.Contains(t, page, `<h1 class="break">other</h1>`)
 	require.NotContains(t, page, `<th scope="row">sg</th>`, "no mail has this tag")

@@ -58,6 +58,33 @@ func (c Caller) MayResume(b *BatchView) bool {
 	return c.mayRelease(b.StoppedBy, cmp.Or(b.User, c.User))
 }
 
+// owners returns the IDs of the users whose mail a list has: everybody's if the caller wants
+// that, else the given one's, else the caller's.
+func (s *Service) owners(ctx context.Context, who Caller, user string) ([]string, error) {
+	if who.Everyone || user != "" && user != who.User {
+		if err := who.operates(); err != nil {
+			return nil, err
+		}
+	}
+	if user != "" {
+		return []string{user}, nil
+	}
+	out := []string{who.User}
+	if !who.Everyone {
+		return out, nil
+	}
+	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	if err != nil {
+		return nil, storeError("list users", err)
+	}
+	for i := range users {
+		if users[i].ID != who.User {
+			out = append(out, users[i].ID)
+		}
+	}
+	return out, nil
+}
+
 // Request is an API request as the request log shows it.
 type Request struct {
 	ID        models.ID `json:"id"`

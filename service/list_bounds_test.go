@@ -86,3 +86,28 @@ func TestBoundedPagesOfABatch(t *testing.T) {
 	}, 450), func(l LogView) models.ID { return l.ID }))
 	require.Positive(t, spent)
 }
+
+// TestTagsThatAreNotCountedApart: a list by a tag is complete, too, if a sum has more groups than it counts apart. It has
+// no total then.
+func TestTagsThatAreNotCountedApart(t *testing.T) {
+	t.Parallel()
+	f := newListRig(t, sqlitetest.Open(t))
+	user, now := f.batches[0].User, time.Now().Truncate(time.Millisecond)
+	for n := range models.MaxGroups {
+		f.put(user, 100+n, now.AddDate(0, 0, -40).Add(time.Duration(n)*time.Second))
+	}
+	f.sort()
+	totals := 0
+	for _, tag := range []string{"tag100", "tag150", "tag199", "tag4"} {
+		want := f.want(user, func(l *listedLog) bool { return l.tag == tag })
+		require.Equal(t, want, ids(pages(t, func(p Page) ([]FoundLog, PageInfo, error) {
+			page, err := f.FindLogs(t.Context(), Caller{User: user}, LogFilter{Tag: tag}, p)
+			if page.Total != nil {
+				totals++
+				require.EqualValues(t, len(want), *page.Total)
+			}
+			return page.Logs, page.PageInfo, err
+		}, 1), func(l FoundLog) models.ID { return l.ID }), tag)
+	}
+	require.Positive(t, totals, "some are counted")
+}

@@ -48,6 +48,7 @@ type listedLog struct {
 	id    models.ID
 	user  string
 	email string
+	tag   string
 }
 
 // listRig is a service with mail of two users.
@@ -91,8 +92,10 @@ func (f *listRig) put(user string, n int, at time.Time) {
 			From:    models.Address{Email: fmt.Sprintf("shop%d@example.com", n%3)},
 			Subject: fmt.Sprintf("Offer %d for {{email}}", n),
 			Text:    "t",
+			Tags:    []string{"news", fmt.Sprintf("tag%d", n)},
 		},
 		ExpiresAt: at.Add(time.Hour)}
+	b.Groups = models.GroupsOf(&b)
 	var chunks []models.Chunk
 	for k := range b.Chunks {
 		size := 1 + rand.N(5)
@@ -116,12 +119,14 @@ func (f *listRig) put(user string, n int, at time.Time) {
 				kind = 1 // nothing has failed
 			}
 			by[kind].Add(i + 1)
-			f.logs = append(f.logs, listedLog{fates[kind], c.ID.Log(i + 1), user, c.Recipients[i].Email})
+			f.logs = append(f.logs, listedLog{
+				fates[kind], c.ID.Log(i + 1), user, c.Recipients[i].Email, b.Content.Tags[1],
+			})
 		}
 		f.tell(c.ID, at, by)
 		entries, facts, err := f.Record(ctx, c.ID)
 		require.NoError(f, err)
-		sum := models.Resolve(len(c.Recipients), entries, facts).SummaryOf(c.ID, nil)
+		sum := models.Resolve(len(c.Recipients), entries, facts).SummaryOf(c.ID, b.Groups)
 		require.NoError(f, f.PutSummaries(ctx, models.ChunkSummary{User: user, Chunk: c.ID, Summary: sum}))
 		require.NoError(f, f.PutAddressIndex(ctx, user, models.NewAddressIndex(c.ID, c.Recipients)))
 	}
@@ -251,6 +256,15 @@ var filters = map[string]struct {
 		LogFilter{Part: "NN3@HOST2"},
 		func(l *listedLog) bool { return strings.HasPrefix(l.email, "Ann3@host2") },
 	},
+	"of a tag":    {LogFilter{Tag: "tag4"}, func(l *listedLog) bool { return l.tag == "tag4" }},
+	"all tagged":  {LogFilter{Tag: "news"}, func(*listedLog) bool { return true }},
+	"no such tag": {LogFilter{Tag: "tag"}, func(*listedLog) bool { return false }},
+	"tag and state": {LogFilter{Tag: "tag7", State: models.Queued}, func(l *listedLog) bool {
+		return l.tag == "tag7" && l.state == models.Queued
+	}},
+	"tag and part of an address": {LogFilter{Tag: "tag6", Part: "nn0"}, func(l *listedLog) bool {
+		return l.tag == "tag6" && strings.HasPrefix(l.email, "Ann0")
+	}},
 	"part and state": {LogFilter{Part: "host1", State: models.Success}, func(l *listedLog) bool {
 		return strings.Contains(l.email, "host1") && l.state == models.Success
 	}},
@@ -291,6 +305,9 @@ func TestFilteredLists(t *testing.T) {
 					}, n), func(l FoundLog) models.ID { return l.ID }))
 					of := ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
 						page, err := f.FindBatches(t.Context(), who, BatchFilter{Logs: c.LogFilter}, p)
+						if page.Total != nil && name != "both" && c.Part == "" {
+							require.EqualValues(t, len(batchesOf(want)), *page.Total)
+						}
 						return page.Batches, page.PageInfo, err
 					}, n), func(b BatchView) models.ID { return b.ID })
 					if name == "both" || c.Part != "" { // of a combination, each may be true of another log
@@ -301,6 +318,9 @@ func TestFilteredLists(t *testing.T) {
 				}
 			}
 			for _, b := range f.batches {
+				if c.Tag != "" {
+					break // all logs of a batch have its tags
+				}
 				f.checkLogsOf(t, &b, c.LogFilter, c.want)
 			}
 		})
@@ -351,6 +371,10 @@ func TestSearchByAddressAndDomain(t *testing.T) {
 		"@Host3.example":     func(l *listedLog) bool { return strings.HasSuffix(l.email, "@host3.example") },
 		"@ost3.example":      func(*listedLog) bool { return false },
 	} {
+		tagged, err := f.FindLogs(t.Context(), boss, LogFilter{Email: email, Tag: "tag3"}, Page{Limit: 500})
+		require.NoError(t, err)
+		require.Equal(t, f.want("", func(l *listedLog) bool { return l.tag == "tag3" && want(l) }),
+			ids(tagged.Logs, func(l FoundLog) models.ID { return l.ID }), email)
 		for _, n := range []int{1, 7, 500} {
 			var got []models.ID
 			p := Page{Limit: n}

@@ -94,6 +94,7 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 		return LogPage{}, err
 	}
 	var q query
+	f.Tag = "" // all of them have those of the batch
 	f.check(&q)
 	l := listing[LogView]{name: "logs " + b.ID.String() + " " + f.key(), up: true,
 		id: func(v *LogView) models.ID { return v.ID }}
@@ -226,8 +227,8 @@ type Stories struct {
 	recipients []models.Recipient
 	view       *models.View
 	waits      []*models.Wait
-	facts      []models.Fact
 	releases   []models.Command
+	facts      []models.Fact
 	user       string    // the owner, if it is not the caller
 	leftOut    []LeftOut // by any provider
 	refused    []LeftOut // the providers that cannot carry the message
@@ -289,8 +290,8 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 		ExpiresAt: c.batch.ExpiresAt,
 		Timeline:  c.view.Timeline(log, c.facts),
 	}
-	story.LeftOut = slices.Clone(c.refused)
 	nameReleases(story.Timeline, c.releases)
+	story.LeftOut = slices.Clone(c.refused)
 	for _, l := range c.leftOut {
 		if _, tried := story.Providers[l.Provider]; tried {
 			story.LeftOut = append(story.LeftOut, l)

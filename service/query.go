@@ -375,7 +375,9 @@ func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
 
 // count returns how many of the batches of a sum the filter selects, if the sum tells.
 func (f *BatchFilter) count(s *models.Summary) (n int64, known bool) {
-	return s.Batches, f.State == "" && f.Subject == "" && f.Sender == "" && f.Logs.empty()
+	s, known = f.Logs.tagged(s)
+	return s.Batches, known && f.State == "" && f.Subject == "" && f.Sender == "" && len(f.Logs.counts()) == 0 &&
+		!f.Logs.byAddress()
 }
 
 // FindBatches returns a page of the batches that a filter selects, newest first. A page may be
@@ -411,7 +413,7 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 		return BatchPage{}, storeError("list batches", err)
 	}
 	if out.Total == nil {
-		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: "batches", Of: f.count}, out.First+len(out.Batches)-1); err != nil {
+		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: "batches " + f.Logs.Tag, Of: f.count}, out.First+len(out.Batches)-1); err != nil {
 			return BatchPage{}, storeError("count batches", err)
 		}
 	}

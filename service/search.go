@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type LogFilter struct {
 	// These select logs of all mail, and not of one batch.
 	Email    string    // a complete address, or a domain with an @ before it
 	Part     string    // of an address, in any case
+	Tag      string    // of the batch
 	From, To time.Time // of acceptance: [From, To); zero: any
 }
 
@@ -99,7 +101,22 @@ func (f *LogFilter) key() string { return fmt.Sprintf("%q", fmt.Sprint(*f)) }
 func (f *LogFilter) byAddress() bool { return f.Email != "" || f.Part != "" }
 
 // empty reports whether the filter selects every log of a batch.
-func (f *LogFilter) empty() bool { return len(f.counts()) == 0 && !f.byAddress() }
+func (f *LogFilter) empty() bool { return len(f.counts()) == 0 && !f.byAddress() && f.Tag == "" }
+
+// tagged returns the part of a sum that has the tag of the filter. known is false if the sum does not count the tag
+// apart: then the part is less than the sum that is returned.
+func (f *LogFilter) tagged(s *models.Summary) (part *models.Summary, known bool) {
+	g := models.Group{Kind: models.ByTag, Name: f.Tag}
+	switch {
+	case f.Tag == "", slices.Contains(s.In, g):
+		return s, true
+	case s.Groups[g] != nil:
+		return s.Groups[g], true
+	case s.MoreGroups:
+		return s, false
+	}
+	return &models.Summary{}, true
+}
 
 // counts returns, for each property that the filter asks for, how many logs of a sum have
 // it. A negative count says that the sum does not tell.
@@ -134,6 +151,7 @@ func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
 // mayMatch reports whether a chunk or a span with this sum may have a log that the filter
 // selects.
 func (f *LogFilter) mayMatch(s *models.Summary) bool {
+	s, _ = f.tagged(s)
 	for _, count := range f.counts() {
 		if count(s) == 0 {
 			return false
@@ -145,8 +163,9 @@ func (f *LogFilter) mayMatch(s *models.Summary) bool {
 // count returns how many logs with this sum the filter selects, if the sum tells.
 func (f *LogFilter) count(s *models.Summary) (n int64, known bool) {
 	counts := f.counts()
+	s, known = f.tagged(s)
 	switch {
-	case f.byAddress() || len(counts) > 1:
+	case !known || f.byAddress() || len(counts) > 1:
 		return 0, false
 	case len(counts) == 0:
 		return s.Accepted, true
@@ -260,6 +279,9 @@ func (s *Service) found(
 	if err != nil {
 		return nil, 0, err
 	}
+	if f.Tag != "" && !slices.Contains(b.Groups, models.Group{Kind: models.ByTag, Name: f.Tag}) {
+		return nil, missing, nil // it was found by its address
+	}
 	logs, err := s.matching(ctx, w, &b, st.At, f)
 	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
 		logs, err = nil, nil // the check of sums reports it
@@ -275,33 +297,6 @@ func (s *Service) found(
 		}
 	}
 	return out, chunkCost(&b, st.At), nil
-}
-
-// owners returns the IDs of the users whose mail a list has: everybody's if the caller wants
-// that, else the given one's, else the caller's.
-func (s *Service) owners(ctx context.Context, who Caller, user string) ([]string, error) {
-	if who.Everyone || user != "" && user != who.User {
-		if err := who.operates(); err != nil {
-			return nil, err
-		}
-	}
-	if user != "" {
-		return []string{user}, nil
-	}
-	out := []string{who.User}
-	if !who.Everyone {
-		return out, nil
-	}
-	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
-	if err != nil {
-		return nil, storeError("list users", err)
-	}
-	for i := range users {
-		if users[i].ID != who.User {
-			out = append(out, users[i].ID)
-		}
-	}
-	return out, nil
 }
 
 // maxAge is how far back lists over all mail go, and clockSkew how far the clocks of

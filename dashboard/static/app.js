@@ -22,15 +22,16 @@
     short: new Intl.DateTimeFormat(undefined, { ...short, year: "numeric" }),
     day: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
   };
-  // Numbers are sent with narrow spaces between thousands, which nothing else has, and shown
-  // in the format of the reader's language, like times and shares.
+  // Numbers are sent with narrow spaces between thousands, and shares within texts with one before %,
+  // which nothing else has. They are shown in the format of the reader's language, like times and shares.
   const number = new Intl.NumberFormat();
   const percent = new Intl.NumberFormat(undefined, { style: "percent", maximumFractionDigits: 1 });
   const localNumbers = (within) => {
     const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
       const node = texts.currentNode;
-      const local = node.data.replace(/\d{1,3}(?:\u202f\d{3})+/g, (n) => number.format(n.replaceAll("\u202f", "")));
+      const local = node.data.replace(/\d{1,3}(?:\u202f\d{3})+/g, (n) => number.format(n.replaceAll("\u202f", "")))
+        .replace(/([\d.]+)\u202f%/g, (text, share) => percent.format(share / 100));
       if (local !== node.data) node.data = local;
     }
     for (const e of within.querySelectorAll("[data-share]")) {

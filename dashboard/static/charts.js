@@ -1,6 +1,7 @@
 // Charts: an element with data-chart holds a <data> whose value is
-//   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max}
+//   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max, list}
 // bars has a bar per UTC day, or per week where there is no room for that, steps a bar per step; both are stacked, as is area.
+// A click on a bar of a day or a week leads to the list behind it, if there is one.
 // lines are durations in ms and have a gap where a value is 0; shares are lines in percent, with a
 // gap where a value is negative. Neither is stacked. Steps in which something failed
 // have a mark at the axis. The page has the same
@@ -173,6 +174,14 @@
       }))],
       hooks: { draw: [marks(spec), failures(spec), ...(spec.ends ? [perWeek] : [])], setCursor: [tip(host, spec)] },
     }, [spec.x, ...order.map((i) => sums[i])], host);
+    if (spec.list) {
+      plot.over.style.cursor = "pointer";
+      plot.over.addEventListener("click", (e) => {
+        const i = plot.posToIdx(e.offsetX);
+        const [from, to] = (spec.ends?.[i] ?? [spec.x[i], spec.x[i]]).map((s) => new Date(s * 1000).toISOString().slice(0, 10));
+        location.href = `${spec.list}${spec.list.includes("?") ? "&" : "?"}from=${from}&to=${to}`;
+      });
+    }
     plots.set(host, plot);
     resized.observe(host);
   };

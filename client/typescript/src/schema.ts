@@ -3970,6 +3970,8 @@ export interface components {
         PossibleDuplicate: boolean;
         /** @description `true`: only recipients that are known to have got the mail more than once. */
         Doubled: boolean;
+        /** @description Only mail of batches with this tag. */
+        Tag: string;
         /** @description Only mail that was accepted at this time or later. */
         From: string;
         /** @description Only mail that was accepted before this time. */
@@ -4008,6 +4010,8 @@ export interface operations {
                 subject?: string;
                 /** @description Only batches whose sender's address has this text, in any case. */
                 sender?: string;
+                /** @description Only mail of batches with this tag. */
+                tag?: components["parameters"]["Tag"];
                 /** @description ID of a user: the batches of this user. Needs the scope `operate`. */
                 user?: string;
                 /** @description Only batches with a recipient in this state. */
@@ -4333,6 +4337,8 @@ export interface operations {
                 email?: string;
                 /** @description A part of an address, in any case. It is looked for in the mail itself, so each page searches only a part of the time. */
                 q?: string;
+                /** @description Only mail of batches with this tag. */
+                tag?: components["parameters"]["Tag"];
                 /** @description Only logs in this state. */
                 state?: components["schemas"]["State"];
                 /** @description Only recipients with this reason, like `mailbox_invalid`. */

@@ -641,6 +641,7 @@ Moment = TypedDict(
         'took_ms': NotRequired[float],
         'text': NotRequired[str],
         'because': NotRequired[str],
+        'by': NotRequired[str],
         'async': NotRequired[bool],
         'guess': NotRequired[bool],
     },
