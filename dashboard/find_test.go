@@ -197,8 +197,26 @@ func TestEveryoneSwitch(t *testing.T) {
 		require.Contains(t, b.get(path).text, theirs.String()[:20], path)
 	}
 	require.Contains(t, b.get("/batches").text, " · ann<")
+	sums := []struct{ path, mine, all string }{
+		{"/statistics", "Statistics What became", "Statistics of everyone"},
+		{"/statistics", "Accepted 6 recipients", "Accepted 12 recipients"},
+		{"/statistics?by=sender&name=example.com", "Accepted 6 recipients", "Accepted 12 recipients"},
+		{"/providers", "your mail, accepted in the last 30 days", "mail of all users, accepted in the last 30 days"},
+		{"/providers", "SendGrid sg – – 4 1 25 %", "SendGrid sg – – 8 2 25 %"}, // tried, delivered
+		{"/", "Accepted today 6", "Accepted today 12"},
+		{"/suppressions", "Addresses that get no mail of yours", "Addresses that get no mail of any user"},
+	}
+	for _, s := range sums {
+		require.Contains(t, textOf(b.get(s.path).text), s.all, s.path)
+	}
+	events := b.live("/live/providers") // which goes on after the switch
+	events.until(`">8</a></td>`)
 	b.post("/everyone", url.Values{"everyone": {""}})
 	require.NotContains(t, b.get("/batches").text, theirs.String())
+	for _, s := range sums {
+		require.Contains(t, textOf(b.get(s.path).text), s.mine, s.path)
+	}
+	b.live("/live/providers").until(`">4</a></td>`)
 
 	g := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
 	user := g.browser()

@@ -15,33 +15,48 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// events are those of a live page.
+type events struct {
+	testing.TB
+	*bufio.Scanner
+	leave func()
+}
+
+// live opens the events of a page until leave is called, or the test ends.
+func (b *browser) live(path string) *events {
+	b.Helper()
+	ctx, leave := context.WithTimeout(b.Context(), 5*time.Minute)
+	b.Cleanup(leave)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+path, http.NoBody)
+	require.NoError(b, err)
+	resp, err := b.client.Do(r)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = resp.Body.Close() })
+	require.Equal(b, "text/event-stream", resp.Header.Get("Content-Type"))
+	return &events{b.TB, bufio.NewScanner(resp.Body), leave}
+}
+
+// until reads up to an event that has a text.
+func (e *events) until(want string) {
+	e.Helper()
+	for e.Scan() {
+		if strings.Contains(e.Text(), want) {
+			return
+		}
+	}
+	require.NoError(e, e.Err())
+	e.Fatalf("the stream ended before %q", want)
+}
+
 // TestLive stops a batch and expects the new state in its stream of events.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+"/live/batches/"+id.String(), http.NoBody)
-	require.NoError(t, err)
-	resp, err := b.client.Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
-	lines := bufio.NewScanner(resp.Body)
-	until := func(want string) {
-		t.Helper()
-		for lines.Scan() {
-			if strings.Contains(lines.Text(), want) {
-				return
-			}
-		}
-		require.NoError(t, lines.Err())
-		t.Fatalf("the stream ended before %q", want)
-	}
-	until("is-queued")
-	_, _, err = f.service.ControlBatch(
+	live := b.live("/live/batches/" + id.String())
+	live.until("is-queued")
+	_, _, err := f.service.ControlBatch(
 		t.Context(),
 		service.Caller{User: "local"},
 		models.StopBatch,
@@ -50,8 +65,8 @@ func TestLive(t *testing.T) {
 		service.Repeat{},
 	)
 	require.NoError(t, err)
-	until("Stopped")
-	cancel()
+	live.until("Stopped")
+	live.leave()
 	require.Eventually(t, func() bool {
 		f.board.live.mu.Lock()
 		defer f.board.live.mu.Unlock()

@@ -58,7 +58,7 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 	if _, ok := historyWords[back]; !ok {
 		back = service.LastHour
 	}
-	return d.stream(w, r, v, eventsKey("providers ", who.User, " ", who.Operator, " ", back), func() source {
+	return d.stream(w, r, v, eventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() source {
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readProviders(ctx, who, back) },
 			render: func(now any) (parts, error) {
