@@ -42,7 +42,9 @@ type Deps struct {
 	LocalURL  string         // URL on this machine, for one-time links; default: PublicURL
 	GitHub    *GitHub        // nil: users log in by one-time links
 	Providers []ProviderInfo // the configured providers
-	Logger    *slog.Logger
+	// Inspect finds out about a provider, in bounded time. Nil: pages offer no check.
+	Inspect func(ctx context.Context, provider string) []Finding
+	Logger  *slog.Logger
 }
 
 // ProviderInfo is what pages show of a provider besides its health.
@@ -64,6 +66,8 @@ type Dashboard struct {
 	github     *githubLogin // nil: one-time links
 	configured []ProviderInfo
 	verified   sync.Map // by name of a provider: what SetVerified said last
+	inspect    func(ctx context.Context, provider string) []Finding
+	inspecting sync.Map // names of the providers that are being inspected
 	sessions   sessions
 	pages      *pages
 	live       *hub
@@ -100,6 +104,7 @@ func New(d Deps) (*Dashboard, error) {
 		public:     public,
 		local:      strings.TrimSuffix(d.LocalURL, "/"),
 		configured: d.Providers,
+		inspect:    d.Inspect,
 		sessions:   sessions{store: d.Store},
 		keeping:    make(chan struct{}, keptAtOnce),
 		pages:      pages,
@@ -273,6 +278,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 
 func (d *Dashboard) operatorRoutes() map[string]handler {
 	routes := map[string]handler{
+		"GET /providers/{name}/check": d.inspectProvider,
 		"GET /providers/{name}/{do}":  d.askProvider,
 		"POST /providers/{name}/{do}": d.switchProvider,
 

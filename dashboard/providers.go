@@ -24,6 +24,9 @@ type providersView struct {
 	History   *historyView
 	Tabs      []tab  // ranges of the history
 	From, To  string // days of Mine
+
+	Checked  string // name of the provider that was inspected, or ""
+	Findings []Finding
 }
 
 // providerView is one provider, and the visitor's mail through it.
@@ -32,15 +35,50 @@ type providerView struct {
 	Mine    service.ProviderCounts // the visitor's counts of the last 30 days
 	Switch  control.ProviderMode
 	Actions []actionLink // commands that the visitor may give now
+	Checks  bool         // the visitor may inspect it
+}
+
+// Finding is one thing that was found out about a provider.
+type Finding struct {
+	State string // ok, warning, wrong or unknown
+	About string // like key, webhooks, SPF
+	Text  string
+	ToDo  string // what to do about it; "" if nothing
 }
 
 // providers is GET /providers.
 func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	back := service.HistoryRange(r.URL.Query().Get("range"))
 	view, err := d.readProviders(r.Context(), v.caller(), back)
+	if err == nil {
+		d.showProviders(w, r, v, view)
+	}
+	return err
+}
+
+// inspectProvider is GET /providers/{name}/check, for operators: the page of all providers, with what was found out
+// about one. It changes nothing. A provider is inspected by one request at a time.
+func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	name := r.PathValue("name")
+	if !d.hasProvider(name) || d.inspect == nil {
+		return errNoPage
+	}
+	if _, runs := d.inspecting.LoadOrStore(name, true); runs {
+		return service.Fail(service.Conflict, "check_running",
+			"Another check of this provider is running. Try again when it has ended.")
+	}
+	defer d.inspecting.Delete(name)
+	found := d.inspect(r.Context(), name)
+	view, err := d.readProviders(r.Context(), v.caller(), service.LastHour)
 	if err != nil {
 		return err
 	}
+	view.Checked, view.Findings = d.named(name), found
+	d.showProviders(w, r, v, view)
+	return nil
+}
+
+func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *visitor, view *providersView) {
 	d.render(w, r, v, http.StatusOK, "providers", page{
 		Title:  "Providers",
 		Active: "providers",
@@ -48,7 +86,6 @@ func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor
 		Charts: true,
 		Data:   view,
 	})
-	return nil
 }
 
 // providersEvents is GET /live/providers.
@@ -107,7 +144,7 @@ func (d *Dashboard) readProviders(
 			Switch:      switches[providers[i].Name],
 		}
 		if who.Operator {
-			p.Actions = switchesOf(p.Switch.Mode)
+			p.Actions, p.Checks = switchesOf(p.Switch.Mode), d.inspect != nil
 			if suspended(p.Health) {
 				p.Actions = append([]actionLink{{"probe", "Test now"}}, p.Actions...)
 			}
@@ -208,6 +245,9 @@ type providerNow struct {
 	Hook         string
 	LacksWebhook bool
 }
+
+// Reachable reports whether a provider can reach the webhook URL: it is not one of this machine.
+func (a *providerNow) Reachable() bool { return strings.HasPrefix(a.Hook, "https://") }
 
 // webhookDue is how long after its first accepted mail a provider without any
 // webhook counts as lacksWebhook.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -90,6 +91,7 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, "No webhook key", "mg")
 	require.Contains(t, text, "No webhook received yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
+	require.Contains(t, text, "cannot reach this address: set SAFEDELIVR_PUBLIC_URL")
 
 	f.providers(func(a *telemetry.ProviderState) {
 		a.Counters.Accepted, a.Answers, a.Reported = 10, 80*time.Millisecond, 2048*time.Millisecond
@@ -109,6 +111,9 @@ func TestWebhookSetUp(t *testing.T) {
 	f.board.tracker.sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings").text, "last verified webhook")
+
+	f.board.public.Scheme = "https"
+	require.NotContains(t, b.get("/settings").text, "SAFEDELIVR_PUBLIC_URL")
 }
 
 // TestUnverifiedSenders checks that only operators see which senders a provider
@@ -186,5 +191,103 @@ func TestOfflineIsShownAtOnce(t *testing.T) {
 		if c.do != "online" {
 			require.NotContains(t, card, "Healthy")
 		}
+	}
+}
+
+// TestCheckOfProvider: an operator has a provider checked, and the page says what was found and what to do. A provider is
+// checked by one request at a time.
+func TestCheckOfProvider(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	asked, found := make(chan string), make(chan struct{})
+	f.inspect = func(_ context.Context, provider string) []Finding {
+		asked <- provider
+		<-found
+		return []Finding{
+			{State: "ok", About: "key", Text: "may send mail"},
+			{State: "wrong", About: "DMARC", Text: "no policy at " + evil, ToDo: "Publish TXT " + evil},
+		}
+	}
+	operator, user := f.browser(), f.browser()
+	operator.byGitHub("bob")
+	user.byGitHub("Ann")
+	require.NotContains(t, user.get("/providers").text, "/providers/sg/check")
+	require.Equal(t, http.StatusNotFound, user.get("/providers/sg/check").StatusCode)
+	require.Equal(t, http.StatusNotFound, operator.get("/providers/ses/check").StatusCode)
+	page := operator.get("/providers").text
+	require.Contains(t, page, `href="/providers/sg/check"`)
+	require.NotContains(t, page, "Check of")
+
+	pages := make(chan answer, 2)
+	go func() { pages <- operator.get("/providers/sg/check") }()
+	require.Equal(t, "sg", <-asked)
+	again := operator.get("/providers/sg/check")
+	require.Equal(t, http.StatusConflict, again.StatusCode)
+	require.Contains(t, again.text, "Another check of this provider is running")
+	go func() { pages <- operator.get("/providers/mg/check") }()
+	require.Equal(t, "mg", <-asked, "another provider is checked meanwhile")
+	close(found)
+	for range 2 {
+		a := <-pages
+		require.Equal(t, http.StatusOK, a.StatusCode)
+		require.NotContains(t, a.text, evil)
+		require.Regexp(t, `Check of (SendGrid \(sg\)|Mailgun \(mg\)) no mail was sent key ok may send mail DMARC wrong no policy at `+
+			`.+ Publish TXT .+ (Mailgun|SendGrid) (sg|mg) 0 per second now`, textOf(a.text))
+	}
+	go func() { pages <- operator.get("/providers/sg/check") }()
+	require.Equal(t, "sg", <-asked, "it can be checked again")
+	<-pages
+}
+
+// TestStatesOfProviders: the card of a provider says its state, what that means, and what comes next.
+func TestStatesOfProviders(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	until := time.Now().Add(time.Hour).UTC()
+	next := "Next attempt at " + until.Format("15:04:05 UTC") + "."
+	for name, c := range map[string]struct {
+		state, source string
+		card          string
+		where         string // on the overview
+		probe         bool
+	}{
+		"rejected": {
+			telemetry.Suspended, telemetry.Rejected,
+			"Suspended: key or account rejected It said so. Check its key, account and quota. " + next,
+			"rejects its key, account or quota", true,
+		},
+		"asked to wait": {
+			telemetry.Suspended, telemetry.RetryAfter,
+			"Suspended: it asked to wait It said so. " + next, "asked to wait", true,
+		},
+		"silent": {
+			telemetry.Suspended, telemetry.Silence,
+			"Suspended: no delivery events It said so. Check its webhook address and key. " + next,
+			"accepts mail but sends no delivery events", true,
+		},
+		"probation": {
+			telemetry.Probation, "", "Recovering: few messages at a time It said so.",
+			"is recovering: it gets few messages at a time", false,
+		},
+		"probing": {
+			telemetry.Probing, "", "Recovering: testing one message It said so. Next attempt with the next message.",
+			"is recovering: one message tests it", false,
+		},
+		"draining": {telemetry.Draining, "", "Draining It said so.", "is being drained", false},
+		"offline":  {telemetry.Offline, "", "Offline: set by an operator It said so.", "was taken offline", false},
+	} {
+		f.providers(func(p *telemetry.ProviderState) {
+			p.Health = telemetry.Health{State: c.state, Source: c.source, Since: until.Add(-2 * time.Hour), Why: "it said so"}
+			if c.state == telemetry.Suspended {
+				p.Health.Until = until
+			}
+		})
+		f.board.tracker.sample(t.Context(), time.Now())
+		card := b.cardOf("sg")
+		require.Contains(t, card, c.card, name)
+		require.Contains(t, card, "Since "+until.Add(-2*time.Hour).Format("2 Jan 2006, 15:04:05 UTC"), name)
+		require.Equal(t, c.probe, strings.Contains(card, "Test now"), name)
+		require.Contains(t, textOf(b.get("/").text), "SendGrid (sg) "+c.where, name)
 	}
 }

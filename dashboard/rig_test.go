@@ -68,6 +68,8 @@ type rig struct {
 
 	seen  []telemetry.ProviderState
 	lists *fakeLists // of sg
+
+	inspect func(ctx context.Context, provider string) []Finding
 }
 
 // providers changes what a worker reports about every provider.
@@ -105,7 +107,8 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		Since:  now,
 		Why:    `it answered <b>503</b>`,
 	}
-	f := &rig{TB: t, store: store, lists: &fakeLists{}, seen: []telemetry.ProviderState{
+	none := func(context.Context, string) []Finding { return nil }
+	f := &rig{TB: t, store: store, lists: &fakeLists{}, inspect: none, seen: []telemetry.ProviderState{
 		{Name: "mg", Health: down},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
 	}}
@@ -131,6 +134,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
+		Inspect: func(ctx context.Context, provider string) []Finding { return f.inspect(ctx, provider) },
 		Providers: []ProviderInfo{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},
 			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true, Boxes: []models.EventBox{

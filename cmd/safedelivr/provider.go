@@ -1,20 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/internal/app"
-	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
@@ -112,12 +109,12 @@ exit code is 1 if anything is wrong. No mail is sent.`,
 				for i := range specs {
 					if specs[i].Name == name {
 						found = true
-						url := ""
-						if specs[i].Events == models.EventsWebhook {
-							url = strings.TrimSuffix(cmp.Or(cfg.PublicURL, app.LocalURL(&cfg)), "/") + "/webhooks/" + name
-						}
 						fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
-						wrong = c.checkProvider(cmd.Context(), specs[i].Adapter, url) || wrong
+						findings := app.InspectProvider(cmd.Context(), &cfg, &specs[i], c.resolver)
+						c.printFindings(c.out, findings)
+						wrong = wrong || slices.ContainsFunc(findings, func(f providers.Finding) bool {
+							return f.State == providers.Wrong || f.State == providers.Unknown
+						})
 					}
 				}
 				if !found {
@@ -175,37 +172,6 @@ func (c *cli) clearProviderSuppression() *cobra.Command {
 	cmd.Flags().StringVar(&list, "list", "", "only from this list, like bounces")
 	whyFlag(cmd, &why)
 	return cmd
-}
-
-// checkTime bounds the check of one provider.
-const checkTime = 30 * time.Second
-
-// checkProvider prints what is found out about a provider, and reports whether anything is wrong.
-func (c *cli) checkProvider(ctx context.Context, a models.Adapter, url string) (wrong bool) {
-	ctx, cancel := context.WithTimeout(ctx, checkTime)
-	defer cancel()
-	account, err := providers.Inspect(ctx, a, url)
-	if err != nil {
-		account.Add(providers.Unknown, "key", err.Error(), "Check the network from this machine, and base_url.")
-	}
-	if url == "" {
-		account.Add(providers.OK, "webhooks", "are not used (events: none): mail that it accepted counts as delivered", "")
-	} else if !strings.HasPrefix(url, "https://") {
-		account.Add(providers.Warning, "webhooks", url+" cannot be reached by the provider",
-			"Set SAFEDELIVR_PUBLIC_URL to an https:// URL of this server, or the provider's EVENTS to none.")
-	}
-	resolver := c.resolver
-	if resolver == nil {
-		resolver = net.DefaultResolver
-	}
-	for _, d := range account.Domains {
-		account.Findings = append(account.Findings, dnscheck.Domain(ctx, resolver, d)...)
-	}
-	c.printFindings(c.out, account.Findings)
-	for _, f := range account.Findings {
-		wrong = wrong || f.State == providers.Wrong || f.State == providers.Unknown
-	}
-	return wrong
 }
 
 // printFindings prints what was found out, with what to do about it.

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -51,7 +52,8 @@ type App struct {
 	dashboard    *dashboard.Dashboard // of the role api
 	http         *http.Server
 	listener     net.Listener
-	certs        *certificate // nil: the listener speaks no TLS
+	certs        *certificate      // nil: the listener speaks no TLS
+	resolver     dnscheck.Resolver // for checks of providers; nil: that of the system
 
 	github atomic.Pointer[dashboard.GitHub] // nil: the login through GitHub is not used
 

@@ -20,6 +20,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 		Store:     a.store,
 		Service:   a.service,
 		PublicURL: a.cfg.PublicURL,
+		Inspect:   a.inspect,
 		Logger:    a.log,
 	}
 	cfg := a.Config()
