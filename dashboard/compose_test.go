@@ -405,3 +405,21 @@ func FuzzParseList(f *testing.F) {
 		}
 	})
 }
+
+// TestComposeAsksAboutSuppressed: the question before a form is sent says how many recipients are suppressed, and through
+// what the others are sent.
+func TestComposeAsksAboutSuppressed(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.Equal(t, http.StatusOK, b.post("/suppressions", url.Values{"email": {"r3@example.com"}}).StatusCode)
+	to := ""
+	for n := range 12 {
+		to += fmt.Sprintf("r%d@example.com\n", n)
+	}
+	page := textOf(b.post("/compose", url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"},
+		"to": {to}, "once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]}}).text)
+	require.Contains(t, page, "Send to 12 recipients? 1 message is failing: somebody added the address. "+
+		"11 messages are sent now: mg gets 50 %; sg gets 50 %.")
+	require.Empty(t, f.composed(), "it was sent without a question")
+}

@@ -284,7 +284,9 @@ func TestPageOfOneRecipient(t *testing.T) {
 	b := f.byLink(LocalUser())
 	id := f.batchOf(
 		"local",
-		map[string]string{"subject": "Hi {{first}}", "text": "Dear {{first}}", "html": "<b>{{first}}</b>"},
+		map[string]string{
+			"subject": "Hi {{first}}", "text": "Dear {{first}}", "html": "<b>{{first}}</b>", "X-Order": "for {{first}}",
+		},
 		service.Recipient{Email: "ann@example.com", Name: "Ann Lee", Vars: map[string]string{"first": "A&B"}},
 	)
 	path := "/batches/" + id.String()
@@ -293,6 +295,7 @@ func TestPageOfOneRecipient(t *testing.T) {
 	require.Equal(t, path, page.Request.URL.Path)
 	for _, want := range []string{
 		"<h1>Hi A&amp;B</h1>", "Ann Lee &lt;ann@example.com&gt;", "Dear A&amp;B",
+		`<dt>X-Order</dt><dd class="break">for A&amp;B</dd>`,
 		`<iframe class="frame" sandbox title="HTML of the message" src="/logs/` + id.Log(1).String() + `/mail"`,
 		"What happened", "Accepted", path + "/stop", "Request to sg", `&#34;subject&#34;:&#34;Hi &#34;`, "Request to mg",
 	} {
@@ -322,6 +325,15 @@ func TestPageOfOneRecipient(t *testing.T) {
 		models.ChunkFact{Chunk: id, Fact: models.Fact{Key: models.OutcomeKey(1), Outcome: &o}}))
 	b.post(path+"/resume", nil)
 	require.Contains(t, b.get(path).text, "retry 1 of 10")
+
+	// Every provider has failed: the next attempt is at a time.
+	entry.Number, entry.Token, entry.Provider, entry.At = 2, models.NewToken(), "mg", time.Now()
+	require.NoError(t, f.store.Append(t.Context(), id, entry))
+	o.Attempt, o.At = 2, time.Now()
+	require.NoError(t, f.store.PutFacts(t.Context(),
+		models.ChunkFact{Chunk: id, Fact: models.Fact{Key: models.OutcomeKey(2), Outcome: &o}}))
+	require.Regexp(t, `<dt>Next attempt</dt><dd class="plain"><time datetime="[^"]+" title="[^"]+" data-time="in">`+
+		`at \d\d:\d\d:\d\d UTC</time></dd><dd class="note">retry 2 of 10</dd>`, b.get(path).text)
 }
 
 // TestFewRecipientsComeFirst: the page of a batch of up to ten recipients begins with them.

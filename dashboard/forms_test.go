@@ -2,9 +2,11 @@ package dashboard
 
 import (
 	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +40,41 @@ func TestTypedAddressOfForm(t *testing.T) {
 	for _, path := range []string{"/settings/keys", "/operations/blocks", "/operations/users", "/compose"} {
 		require.Contains(t, b.post(path, nil).text, `data-get="`+f.board.pageOf(path)+`"`, path)
 	}
+}
+
+// TestEveryFormHasAPage: the path of every form, typed or bookmarked, leads to a page, and an answer to the form that is a
+// page names that page, to which Back leads.
+func TestEveryFormHasAPage(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	batch := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
+	all := maps.Clone(f.board.userRoutes())
+	maps.Copy(all, f.board.operatorRoutes())
+	forms, named := 0, 0
+	for _, pattern := range slices.Sorted(maps.Keys(all)) {
+		method, path, _ := strings.Cut(pattern, " ")
+		if method != http.MethodPost {
+			continue
+		}
+		forms++
+		path = strings.Replace(fillPattern(path, batch), "{key}", "k", 1)
+		to := f.board.pageOf(path)
+		at, _, _ := strings.Cut(to, "#")
+		require.True(t, f.board.routed(http.MethodGet, at), pattern)
+		require.True(t, at != "/" || path == "/everyone" || strings.HasPrefix(path, "/selected/"), "%s has no page of its own", pattern)
+		require.NotEqual(t, http.StatusInternalServerError,
+			b.do(http.MethodGet, path, nil, "Accept", "text/html").StatusCode, pattern)
+		if strings.Contains(path, "/sessions/") {
+			continue // it would end this one
+		}
+		if a := b.post(path, nil); a.Request.Method == http.MethodPost && strings.Contains(a.text, "Skip to content") {
+			named++
+			require.Contains(t, a.text, `data-get="`+to+`"`, pattern)
+		}
+	}
+	require.Greater(t, forms, 30)
+	require.Greater(t, named, 10)
 }
 
 // TestKeyFormTwice: the same form creates one key, however often it is sent.
