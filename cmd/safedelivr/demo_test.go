@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,6 +74,13 @@ func TestDemoLinesCanBePasted(t *testing.T) {
 		require.NoError(t, err, "%s: %s\n%s", shell, hints[hint], raw)
 		return string(raw)
 	}
+	faults := func() string {
+		url := regexp.MustCompile(`'(http[^?']+/control/faults)\?`).FindStringSubmatch(hints["Heal SendGrid"])
+		require.NotNil(t, url, "%v", hints)
+		raw, err := exec.CommandContext(ctx, "curl", "-s", url[1]).Output()
+		require.NoError(t, err)
+		return string(raw)
+	}
 	for _, sh := range []string{"bash", "zsh"} {
 		require.Contains(t, shell(sh, "The batch"), `"id":"`+batch+`"`)
 		require.Contains(t, shell(sh, "The story of one recipient, whose mail SendGrid could not deliver"), `"timeline"`)
@@ -83,7 +91,9 @@ func TestDemoLinesCanBePasted(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(shell(sh, "Break SendGrid: it answers 503 to everything")), &fault))
 		require.NotEmpty(t, fault.ID)
 		require.Contains(t, shell(sh, "Send 3,000 messages, and watch them on the page Batches"), `"recipients":3001`)
+		require.Contains(t, faults(), fault.ID)
 		shell(sh, "Heal SendGrid")
+		require.NotContains(t, faults(), fault.ID)
 		require.NotContains(t, page(t, strings.TrimSpace(shell(sh, "Log in again")), "/batches"), "<title>Log in",
 			"logging in again shows the demo's mail")
 		require.Contains(t, page(t, strings.TrimSpace(shell(sh, "Log in again")), "/batches"), batch)

@@ -3,8 +3,11 @@ package demo
 import (
 	"encoding/json"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,6 +39,35 @@ func TestDemoLosesAndDoublesNothing(t *testing.T) {
 	require.GreaterOrEqual(t, s.Updates, int64(3000))
 	require.Equal(t, s.Updates, s.Posted)
 	require.Positive(t, s.Posts)
+
+	// The line about the copies explains why the providers accepted more messages than there are.
+	line := regexp.MustCompile(`accepted (\d+) \+ (\d+) = (\d+) messages:\s+(\d+) of them were blocked by the receiver`)
+	found := line.FindStringSubmatch(out.String())
+	require.NotNil(t, found, out.String())
+	n := make([]int64, 4)
+	for i := range n {
+		n[i], err = strconv.ParseInt(found[i+1], 10, 64)
+		require.NoError(t, err)
+	}
+	require.Equal(t, n[0]+n[1], n[2])
+	require.Equal(t, s.Delivered+s.Failed-s.Suppressed+n[3], n[2])
+	require.Positive(t, n[3])
+}
+
+// TestWatchedBatchLasts: a batch that somebody may watch lasts long enough to open its page, because its calls are many and
+// slow, and so does the outage.
+func TestWatchedBatchLasts(t *testing.T) {
+	t.Parallel()
+	for n, least := range map[int]time.Duration{MinRecipients: 0, 3000: 9 * time.Second, 10_000: 9 * time.Second} {
+		d := &demo{o: Options{Recipients: n}}
+		calls := (n + d.perCall() - 1) / d.perCall()
+		perProvider := (calls + 1) / 2
+		takes := time.Duration((perProvider+atOnce-1)/atOnce) * d.latency()
+		require.GreaterOrEqual(t, takes, least, "%d recipients", n)
+		require.Less(t, takes, 45*time.Second, "%d recipients", n)
+		require.Equal(t, 8*time.Second, d.breakTime())
+		require.False(t, (&demo{o: Options{Recipients: n, Exit: true}}).watched())
+	}
 }
 
 func TestRecipientsOutOfRange(t *testing.T) {
