@@ -35,8 +35,7 @@ type listsBench struct {
 	count atomic.Int64
 }
 
-func openListsStore(b *testing.B) models.Store {
-	hosts := os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
+func openListsStore(b testing.TB, hosts string) models.Store {
 	if hosts == "" {
 		s, err := sqlite.Open(b.TempDir(), sqlite.Options{})
 		require.NoError(b, err)
@@ -202,7 +201,7 @@ func (f *listsBench) fill(b *testing.B, logs int) {
 
 // BenchmarkLists measures a page of each list and search: the median and the slowest.
 func BenchmarkLists(b *testing.B) {
-	store := openListsStore(b)
+	store := openListsStore(b, os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS"))
 	b.Cleanup(func() { require.NoError(b, store.Close()) })
 	f := &listsBench{store: store}
 	for range 3 {
