@@ -21,6 +21,8 @@ func endpointFields(n *endpoints.Settings) map[string]any {
 		"categories":  &n.Categories,
 		"batch":       &n.Batch,
 		"ordered":     &n.Ordered,
+		"rate":        &n.Rate,
+		"at_once":     &n.AtOnce,
 		"headers":     &n.Headers,
 		"format":      &n.Format,
 		"signature":   &n.Signature,

@@ -28,7 +28,7 @@ import (
 func (c *contract) checkEndpoints() {
 	c.Helper()
 	const js = "application/json"
-	const hook = `{"url": "http://127.0.0.1:1/x", "events": ["log.failed"], "tags": ["a"], "headers": {"X-A": "b"}}`
+	const hook = `{"url": "http://127.0.0.1:1/x", "events": ["log.failed"], "tags": ["a"], "rate": 5, "at_once": 2, "headers": {"X-A": "b"}}`
 	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
 	c.check("POST", "/v1/endpoints", js, hook, 201, "Idempotency-Key", "e")
 	c.check("POST", "/v1/endpoints", js, `{"url": "mail.example.com"}`, 422)
@@ -314,6 +314,9 @@ func TestEndpointMistakes(t *testing.T) {
 		`{"url": "https://x.y", "format": "slack"}`:                                 "/format invalid_value",
 		`{"url": "https://x.y", "signature": "v2"}`:                                 "/signature invalid_value",
 		`{"url": "https://x.y", "events": ["quota.near"]}`:                          "/events/0 invalid_value",
+		`{"url": "https://x.y", "rate": -1}`:                                        "/rate invalid_value",
+		`{"url": "https://x.y", "at_once": 51}`:                                     "/at_once invalid_value",
+		`{"url": "https://x.y", "ordered": true, "at_once": 2}`:                     "/at_once invalid_value",
 		`{"url": "https://x.y", "secret": "whsec_x"}`:                               "/secret unknown_field",
 		`{"url": "https://x.y/` + strings.Repeat("a", 2000) + `"}`:                  "/url invalid_value",
 		`{"url": "https://x.y", "categories": ["` + strings.Repeat("a", 65) + `"]}`: "/categories invalid_value",

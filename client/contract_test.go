@@ -276,6 +276,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		Events:  []string{"log.failed"},
 		Tags:    []string{"a"},
 		Batch:   true,
+		Rate:    5,
+		AtOnce:  2,
 		Headers: map[string]string{"Authorization": "x"},
 
 		Signature: client.SignatureEd25519,

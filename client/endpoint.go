@@ -31,6 +31,9 @@ type EndpointSettings struct {
 	Batch bool `json:"batch,omitempty"`
 	// Ordered makes a post wait until the one before it was accepted.
 	Ordered bool `json:"ordered,omitempty"`
+	// Rate is how many posts per second there are at most; 0: any number. AtOnce is how many posts are made at once; 0: 10.
+	Rate   int `json:"rate,omitempty"`
+	AtOnce int `json:"at_once,omitempty"`
 	// Format is FormatSlack, FormatMail or empty. Only endpoints of the installation have one.
 	Format string `json:"format,omitempty"`
 	// User and Sender say whose mail FormatMail sends, and from which address.

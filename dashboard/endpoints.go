@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +102,8 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Tags:        words(r.PostForm.Get("tags")),
 		Batch:       r.PostForm.Get("batch") != "",
 		Ordered:     r.PostForm.Get("ordered") != "",
+		Rate:        numberIn(r.PostForm.Get("rate")),
+		AtOnce:      numberIn(r.PostForm.Get("at_once")),
 		Format:      endpoint.Format(r.PostForm.Get("format")),
 		Everyone:    r.PostForm.Get("everyone") != "",
 		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
@@ -134,6 +137,18 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		return err
 	}
 	return d.showEndpoint(w, r, v, &endpointView{View: made})
+}
+
+// numberIn returns the number that a text says: 0 if it is empty, -1 if it is no number.
+func numberIn(text string) int {
+	if text = strings.TrimSpace(text); text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return -1
+	}
+	return n
 }
 
 // words returns the words of a text that are separated by spaces and commas.

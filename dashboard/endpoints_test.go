@@ -42,18 +42,20 @@ func TestEndpointPages(t *testing.T) {
 	f, app := endpointRig(t, http.StatusTeapot)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
-	bad := b.post("/endpoints", url.Values{"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}})
+	bad := b.post("/endpoints", url.Values{"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"}})
 	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
 	require.Contains(t, bad.text, `id="url-wrong"`)
+	require.Contains(t, bad.text, `id="rate-wrong"`)
 	require.Contains(t, bad.text, `value="shop"`)
 	require.Contains(t, bad.text, `value="log.failed" checked`)
 
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/endpoints").text)[1]
 	form := url.Values{"url": {app}, "description": {"shop"}, "event": {"log.failed"}, "tags": {"receipt, news"},
-		"batch": {"yes"}, "once": {once}}
+		"rate": {"20"}, "at_once": {" 3 "}, "batch": {"yes"}, "once": {once}}
 	made := b.post("/endpoints", form)
 	require.Regexp(t, `id="new-secret">whsec_`, made.text)
 	require.Contains(t, made.text, "of mail tagged receipt or news")
+	require.Contains(t, made.text, "at most 20 a second, at most 3 at once")
 	again := b.post("/endpoints", form).text
 	require.Contains(t, again, "This endpoint exists already.")
 	require.NotContains(t, again, "whsec_")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -131,6 +132,8 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 	f.StringVar(&n.Description, "description", "", "what it is for")
 	f.BoolVar(&n.Everyone, "everyone", false, "with --installation: updates of the mail of all users, in place of notices")
 	f.BoolVar(&n.Batch, "batch", false, "up to 1,000 updates in a post")
+	f.IntVar(&n.Rate, "rate", 0, "posts per second at most (default: any number)")
+	f.IntVar(&n.AtOnce, "at-once", 0, fmt.Sprintf("posts at once at most (default: %d)", endpoint.DefaultAtOnce))
 	f.BoolVar(&n.Ordered, "ordered", false, "a post waits until the one before it was accepted")
 	return cmd
 }

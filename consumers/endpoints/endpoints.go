@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -20,7 +22,6 @@ const (
 	leased      = 20 * time.Second // longer than a round with its last posts
 	roundTime   = 3 * time.Second  // after which a round begins no further post
 	idleRound   = 5 * time.Second  // the longest pause between two rounds
-	atOnce      = 10               // posts to an endpoint at once
 	pageUpdates = 1000             // updates that are read at a time
 	maxRetries  = 1000             // posts that wait for a retry; while there are so many, no new one is made
 	maxFailures = 5                // failures in a row after which only retries are made
@@ -169,6 +170,7 @@ func (p *Poster) end(key string) {
 func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 	name := "endpoint/" + e.Key()
 	held := false
+	pace := rate.NewLimiter(rate.Inf, 1)
 	var all *everyone // of an endpoint of everyone's mail
 	defer func() {
 		if held {
@@ -200,7 +202,8 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 				return err
 			}
 		}
-		r := round{p: p, e: &now, all: all}
+		pace.SetLimit(limitOf(&now))
+		r := round{p: p, e: &now, all: all, pace: pace}
 		next, err := r.run(ctx)
 		if err != nil {
 			return err
@@ -208,6 +211,14 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 		p.rest(ctx, &r, next)
 	}
 	return nil
+}
+
+// limitOf returns how many posts per second an endpoint gets.
+func limitOf(e *endpoint.Endpoint) rate.Limit {
+	if e.Rate == 0 {
+		return rate.Inf
+	}
+	return rate.Limit(e.Rate)
 }
 
 // rest waits until a time, or until the feed has grown if new posts may be made.

@@ -215,8 +215,8 @@ func TestFailingEndpointGetsFewPosts(t *testing.T) {
 	}
 	f.tell(b, 1, models.Failed, recipients...)
 	f.run("w", time.Hour)
-	f.eventually(func() bool { return len(up.accepted()) == 500 && len(f.state(e).Retries) == atOnce })
-	require.Len(t, down.got(), atOnce)
+	f.eventually(func() bool { return len(up.accepted()) == 500 && len(f.state(e).Retries) == endpoint.DefaultAtOnce })
+	require.Len(t, down.got(), endpoint.DefaultAtOnce)
 	back.Store(true)
 	f.change(e, func(e *endpoint.Endpoint) { // its user enables it again, so that retries are made at once
 		e.Replay = nil

@@ -104,7 +104,7 @@ func (a *everyone) advance(n int) { a.next = (a.next + n) % len(a.users) }
 // most returns how many posts are collected before they are made.
 func (r *round) most() int {
 	if r.e.Batch {
-		return atOnce // they may have a megabyte each
+		return r.e.Width() // they may have a megabyte each
 	}
 	return describedAtOnce
 }

@@ -97,13 +97,13 @@ func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoi
 	return e
 }
 
-// run posts until stop is called.
-func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
+// newPoster returns a Poster, which may post to this machine.
+func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 	if delays == nil {
 		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	p := New(Config{
+	return New(Config{
 		Worker: worker, Client: outbound.New(allowed), Mailer: f.mailer, Delays: delays, Logger: slog.New(slog.DiscardHandler),
 		Disabled: func(user string) bool { return f.disabled.Load() == user },
 		Posted: func(c Class) {
@@ -111,6 +111,11 @@ func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
 			n.(*atomic.Int64).Add(1)
 		},
 	}, f.store)
+}
+
+// run posts until stop is called.
+func (f *fixture) run(worker string, delays ...time.Duration) (stop func()) {
+	p := f.newPoster(worker, delays...)
 	f.poster = p
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

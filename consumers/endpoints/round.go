@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
@@ -25,6 +26,7 @@ type round struct {
 	e     *endpoint.Endpoint
 	state endpoint.State
 	all   *everyone // of an endpoint of everyone's mail; else nil
+	pace  *rate.Limiter
 	until time.Time // no post begins after it
 	waits time.Time // when the first new update was written that waits; zero: none does
 	made  int       // posts to an endpoint of everyone's mail
@@ -117,8 +119,8 @@ func (r *round) free() int {
 func (r *round) retry(ctx context.Context) (tried int, err error) {
 	var due []endpoint.Retry
 	kept := make([]endpoint.Retry, 0, len(r.state.Retries))
-	most := atOnce
-	if r.e.Ordered || r.state.Failures >= maxFailures {
+	most := r.e.Width()
+	if r.state.Failures >= maxFailures {
 		most = 1
 	}
 	for _, t := range r.state.Retries {
@@ -131,7 +133,7 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
-	posts := make([]post, 0, len(due))
+	posts, of := make([]post, 0, len(due)), make([]endpoint.Retry, 0, len(due))
 	for _, t := range due {
 		p, rest, err := r.again(ctx, &t)
 		if err != nil {
@@ -144,15 +146,23 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 			r.state.GivenUp++ // its updates are not kept any more, or not wanted
 			continue
 		}
-		posts = append(posts, *p)
+		posts, of = append(posts, *p), append(of, t)
 	}
 	results, err := r.send(ctx, posts)
 	if err != nil {
 		return 0, err
 	}
+	for i := range posts {
+		if results[i].at.IsZero() { // the rate allows no more in this round
+			of[i].To = posts[i].end()
+			kept = append(kept, of[i])
+		}
+	}
 	r.state.Retries = kept
 	for i := range posts {
-		r.note(&posts[i], &results[i])
+		if !results[i].at.IsZero() {
+			r.note(&posts[i], &results[i])
+		}
 	}
 	return len(due), nil
 }
@@ -264,38 +274,62 @@ func (r *round) read(ctx context.Context, user string, after feed.Position, limi
 	})
 }
 
-// send makes posts, some at once, in their order. It makes no further ones when the round is over or when several
-// failed one after the other.
+// send makes posts, some at once, in their order. It makes no further ones when the round is over, when the rate allows
+// none within it, or when several failed one after the other.
 func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
 	out := make([]result, len(posts))
-	width := atOnce
-	if r.e.Ordered {
-		width = 1
-	}
+	width := r.e.Width()
 	failures := r.state.Failures
 	for from := 0; from < len(posts); from += width {
 		if time.Now().After(r.until) || failures >= maxFailures && from > 0 || r.e.Ordered && failures > r.state.Failures {
 			return out, nil
 		}
 		some := posts[from:min(from+width, len(posts))]
-		var g errgroup.Group
-		for i := range some {
-			g.Go(func() error {
-				out[from+i] = r.sendOne(ctx, r.id(&some[i]), some[i].body)
-				return nil
-			})
-		}
-		_ = g.Wait() // never an error
+		made := r.sendSome(ctx, some, out[from:])
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // what failed may have failed because of that
 		}
-		for i := range some {
+		for i := range made {
 			if failures++; out[from+i].ok() {
 				failures = 0
 			}
 		}
+		if made < len(some) {
+			return out, nil
+		}
 	}
 	return out, nil
+}
+
+// sendSome makes posts at once, and returns how many of them the rate allows within the round.
+func (r *round) sendSome(ctx context.Context, posts []post, out []result) (made int) {
+	var g errgroup.Group
+	for ; made < len(posts) && r.turn(ctx); made++ {
+		i := made
+		g.Go(func() error {
+			out[i] = r.sendOne(ctx, r.id(&posts[i]), posts[i].body)
+			return nil
+		})
+	}
+	_ = g.Wait() // never an error
+	return made
+}
+
+// turn waits until the rate of the endpoint allows another post. It returns false if that is after the round.
+func (r *round) turn(ctx context.Context) bool {
+	now := time.Now()
+	t := r.pace.ReserveN(now, 1)
+	wait := t.DelayFrom(now)
+	if now.Add(wait).After(r.until) {
+		t.CancelAt(now)
+		return false
+	}
+	select {
+	case <-time.After(wait):
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 func (r *round) sendOne(ctx context.Context, id string, body []byte) result {

@@ -3,6 +3,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,13 @@ const (
 
 // MaxBatch is how many updates a post has at most.
 const MaxBatch = 1000
+
+// Bounds of the limits of an endpoint.
+const (
+	DefaultAtOnce = 10 // posts at once
+	MaxAtOnce     = 50
+	MaxRate       = 1000
+)
 
 // Format is how an endpoint gets its posts.
 type Format string
@@ -45,6 +53,8 @@ type Endpoint struct {
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch,omitempty"`      // up to MaxBatch updates in a post
 	Ordered     bool              `json:"ordered,omitempty"`    // a post waits until the one before it succeeded
+	Rate        int               `json:"rate,omitempty"`       // posts per second at most; 0: any
+	AtOnce      int               `json:"at_once,omitempty"`    // posts at once at most; 0: DefaultAtOnce
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
 	Format      Format            `json:"format,omitempty"`
 	Sender      *Sender           `json:"sender,omitempty"`   // of Mail
@@ -107,6 +117,14 @@ func (e *Endpoint) Body(m *Message) ([]byte, error) {
 		return json.Marshal(Letter{Subject: subject, Text: m.Text, Provider: m.Provider})
 	}
 	return json.Marshal(m)
+}
+
+// Width returns how many posts are made at once.
+func (e *Endpoint) Width() int {
+	if e.Ordered {
+		return 1
+	}
+	return cmp.Or(e.AtOnce, DefaultAtOnce)
 }
 
 // slackText escapes what Slack takes for a command.

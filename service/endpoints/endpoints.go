@@ -370,7 +370,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		ID: e.ID,
 		Settings: Settings{
 			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
-			Batch: e.Batch, Ordered: e.Ordered, Format: e.Format, Everyone: e.Everyone,
+			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: e.Format, Everyone: e.Everyone,
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
 		State:        Active,

@@ -24,6 +24,8 @@ type Settings struct {
 	Categories  []string          `json:"categories,omitempty"` // only mail of one of them; empty: all
 	Batch       bool              `json:"batch"`
 	Ordered     bool              `json:"ordered"`
+	Rate        int               `json:"rate,omitempty"`     // posts per second at most; 0: any
+	AtOnce      int               `json:"at_once,omitempty"`  // posts at once at most; 0: endpoint.DefaultAtOnce
 	Format      endpoint.Format   `json:"format,omitempty"`   // only of the installation
 	User        string            `json:"user,omitempty"`     // of endpoint.Mail: ID or name
 	Sender      string            `json:"sender,omitempty"`   // of endpoint.Mail: an address
@@ -37,6 +39,7 @@ type Settings struct {
 func (n *Settings) apply(e *endpoint.Endpoint) {
 	e.URL, e.Description, e.Types, e.Tags, e.Categories = n.URL, n.Description, n.Events, n.Tags, n.Categories
 	e.Batch, e.Ordered, e.Headers, e.Format = n.Batch, n.Ordered, n.Headers, n.Format
+	e.Rate, e.AtOnce = n.Rate, n.AtOnce
 	if e.Sender = nil; n.Format == endpoint.Mail {
 		e.Sender = &endpoint.Sender{User: n.User, From: n.Sender}
 	}
@@ -84,9 +87,21 @@ func (n *Settings) check(owner string) error {
 			f.Wrong("/"+name, "invalid_value", "What happens to the installation has no %s.", name)
 		}
 	}
+	n.checkLimits(&f)
 	n.checkFormat(owner, &f)
 	n.checkHeaders(&f)
 	return f.Err()
+}
+
+func (n *Settings) checkLimits(f *problem.Form) {
+	if n.Rate < 0 || n.Rate > endpoint.MaxRate {
+		f.Wrong("/rate", "invalid_value", "rate is a number of posts per second, up to %d, or left out.", endpoint.MaxRate)
+	}
+	if n.AtOnce < 0 || n.AtOnce > endpoint.MaxAtOnce {
+		f.Wrong("/at_once", "invalid_value", "at_once is a number of posts, up to %d, or left out.", endpoint.MaxAtOnce)
+	} else if n.Ordered && n.AtOnce > 1 {
+		f.Wrong("/at_once", "invalid_value", "With ordered there is one post at a time.")
+	}
 }
 
 func (n *Settings) checkFormat(owner string, f *problem.Form) {

@@ -1,0 +1,104 @@
+package endpoints
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// mailed returns a round of an endpoint whose posts are handed to a function, and n posts.
+func mailed(e *endpoint.Endpoint, n int, take func()) (round, []post) {
+	e.Format = endpoint.Mail
+	p := New(Config{
+		Mailer: func(context.Context, *endpoint.Endpoint, string, []byte) (string, error) {
+			take()
+			return "", nil
+		},
+		Logger: slog.New(slog.DiscardHandler),
+	}, nil)
+	posts := make([]post, n)
+	for i := range posts {
+		posts[i].updates = []feed.Update{{Number: i + 1}}
+	}
+	return round{p: p, e: e, pace: rate.NewLimiter(limitOf(e), 1), until: time.Now().Add(roundTime)}, posts
+}
+
+// TestRate: an endpoint gets no more posts per second than it asks for, also over two rounds.
+func TestRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var at []time.Time
+		r, posts := mailed(&endpoint.Endpoint{Rate: 5}, 100, func() {
+			mu.Lock()
+			defer mu.Unlock()
+			at = append(at, time.Now())
+		})
+		made := 0
+		for range 2 {
+			r.until = time.Now().Add(roundTime)
+			results, err := r.send(t.Context(), posts[made:])
+			require.NoError(t, err)
+			for i := range results {
+				if !results[i].at.IsZero() {
+					made++
+				}
+			}
+		}
+		require.Equal(t, 31, made, "15 a round, and the first at once")
+		for i := 1; i < len(at); i++ {
+			require.GreaterOrEqual(t, at[i].Sub(at[i-1]), 200*time.Millisecond)
+		}
+	})
+}
+
+// TestAtOnce: an endpoint gets no more posts at the same time than it asks for, and if they are to be in order, one.
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[int]*endpoint.Endpoint{10: {}, 3: {AtOnce: 3}, 1: {Ordered: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			var running, most atomic.Int64
+			r, posts := mailed(e, 30, func() {
+				most.Store(max(most.Load(), running.Add(1)))
+				time.Sleep(time.Millisecond)
+				running.Add(-1)
+			})
+			_, err := r.send(t.Context(), posts)
+			require.NoError(t, err)
+			require.EqualValues(t, want, most.Load())
+		})
+	}
+}
+
+// TestRateOfRetries: retries that the rate does not allow in a round stay, and nothing is counted of them.
+func TestRateOfRetries(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	e := f.endpoint(r, nil)
+	f.tell(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
+	one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
+	for i := range 3 {
+		one.state.Retries = append(one.state.Retries, endpoint.Retry{
+			From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}, Tried: 1,
+		})
+	}
+	tried, err := one.retry(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, tried)
+	require.Len(t, r.got(), 1)
+	require.Len(t, one.state.Retries, 2)
+	require.Len(t, one.state.Attempts, 1)
+	require.Equal(t, feed.Position{Skip: 1}, one.state.Retries[0].From)
+}
