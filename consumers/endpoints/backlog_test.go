@@ -53,7 +53,9 @@ func TestLags(t *testing.T) {
 func TestOldestUpdateCounts(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	r := round{state: endpoint.State{Failures: 1, Retries: []endpoint.Retry{{Since: at}, {Since: at.Add(-time.Minute)}}}}
+	r := round{state: endpoint.State{Failures: 1, Retries: []endpoint.Retry{
+		{Part: endpoint.Part{Since: at}}, {Part: endpoint.Part{Since: at.Add(-time.Minute)}},
+	}}}
 	require.Equal(t, backlog{since: at.Add(-time.Minute), failing: true}, r.backlog(time.Time{}))
 	require.Equal(t, at.Add(-time.Hour), r.backlog(at.Add(-time.Hour)).since)
 	require.Equal(t, backlog{}, (&round{}).backlog(time.Time{}))

@@ -29,8 +29,7 @@ const (
 	maxFailing  = 5 * 24 * time.Hour
 	pageRows    = 100
 
-	maxBody         = 1 << 20 // bytes of a batch, unless a single update has more
-	describedAtOnce = 50
+	collected = 50 // posts of everyone's mail that are collected before they are made
 )
 
 // Delays are the times before the retries of a post.
@@ -70,7 +69,7 @@ type Poster struct {
 	store Store
 	tails *feed.Tails
 
-	tell *feed.Describer
+	compose *endpoint.Composer
 
 	mu       sync.Mutex
 	running  map[string]bool    // by key of the endpoint
@@ -98,7 +97,7 @@ func New(cfg Config, store Store) *Poster {
 		log:      cfg.Logger,
 		store:    store,
 		tails:    feed.NewTails(store),
-		tell:     feed.NewDescriber(store),
+		compose:  endpoint.NewComposer(store),
 		running:  map[string]bool{},
 		backlogs: map[string]backlog{},
 	}

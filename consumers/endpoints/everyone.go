@@ -61,7 +61,7 @@ func (p *Poster) list(ctx context.Context, a *everyone) error {
 
 // pending are posts that are to be made together.
 type pending struct {
-	posts []post
+	posts []endpoint.Post
 	then  []endpoint.Cursor // after each of them
 	of    []int             // index of its user in the round
 }
@@ -106,7 +106,7 @@ func (r *round) most() int {
 	if r.e.Batch {
 		return r.e.Width() // they may have a megabyte each
 	}
-	return describedAtOnce
+	return collected
 }
 
 // grown reports which feeds have entries behind their cursors. A feed without a cursor gets one.
@@ -144,11 +144,11 @@ func (r *round) grown(ctx context.Context, users []string) ([]bool, error) {
 // collect adds posts of the next updates of a user, and reports whether there are more of them.
 func (r *round) collect(ctx context.Context, q *pending, user string, of int) (more bool, err error) {
 	c, _ := r.all.cursors.Of(user)
-	limit := min(describedAtOnce, r.free()-len(q.posts))
+	limit := min(collected, r.free()-len(q.posts))
 	if r.e.Batch {
 		limit = endpoint.MaxBatch
 	}
-	page, err := r.read(ctx, user, c.Next, limit)
+	page, err := r.p.compose.Read(ctx, r.e, user, c.Next, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", user)
 		c.Next = feed.Begin
@@ -163,14 +163,14 @@ func (r *round) collect(ctx context.Context, q *pending, user string, of int) (m
 		r.all.cursors.Set(user, then(page.Next))
 		return page.More, nil
 	}
-	posts, err := r.compose(ctx, user, r.e.Batch, c.Next, page.Updates)
+	posts, err := r.p.compose.Compose(ctx, r.e, endpoint.Part{User: user, From: c.Next, Batch: r.e.Batch}, page.Updates)
 	if err != nil {
 		return false, err
 	}
 	n := 0
 	for i := range posts {
-		n += len(posts[i].updates)
-		q.posts, q.then, q.of = append(q.posts, posts[i]), append(q.then, then(posts[i].end())), append(q.of, of)
+		n += len(posts[i].Updates)
+		q.posts, q.then, q.of = append(q.posts, posts[i]), append(q.then, then(posts[i].End())), append(q.of, of)
 	}
 	if n < len(page.Updates) {
 		return true, nil
@@ -188,13 +188,13 @@ func (r *round) flush(ctx context.Context, q *pending) (over bool, err error) {
 	}
 	for i := range q.posts {
 		if results[i].at.IsZero() {
-			r.waits = q.posts[i].updates[0].At
+			r.waits = q.posts[i].Updates[0].At
 			r.all.advance(max(1, q.of[i]))
 			return true, nil
 		}
 		r.note(&q.posts[i], &results[i])
 		r.made++
-		r.all.cursors.Set(q.posts[i].user, q.then[i])
+		r.all.cursors.Set(q.posts[i].User, q.then[i])
 	}
 	*q = pending{}
 	if r.free() <= 0 {

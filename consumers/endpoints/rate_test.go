@@ -18,7 +18,7 @@ import (
 )
 
 // mailed returns a round of an endpoint whose posts are handed to a function, and n posts.
-func mailed(e *endpoint.Endpoint, n int, take func()) (round, []post) {
+func mailed(e *endpoint.Endpoint, n int, take func()) (round, []endpoint.Post) {
 	e.Format = endpoint.Mail
 	p := New(Config{
 		Mailer: func(context.Context, *endpoint.Endpoint, string, []byte) (string, error) {
@@ -27,9 +27,9 @@ func mailed(e *endpoint.Endpoint, n int, take func()) (round, []post) {
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}, nil)
-	posts := make([]post, n)
+	posts := make([]endpoint.Post, n)
 	for i := range posts {
-		posts[i].updates = []feed.Update{{Number: i + 1}}
+		posts[i].Updates = []feed.Update{{Number: i + 1}}
 	}
 	return round{p: p, e: e, pace: rate.NewLimiter(limitOf(e), 1), until: time.Now().Add(roundTime)}, posts
 }
@@ -91,7 +91,7 @@ func TestRateOfRetries(t *testing.T) {
 	one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
 	for i := range 3 {
 		one.state.Retries = append(one.state.Retries, endpoint.Retry{
-			From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}, Tried: 1,
+			Part: endpoint.Part{From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}}, Tried: 1,
 		})
 	}
 	tried, err := one.retry(t.Context())

@@ -1,10 +1,7 @@
 package endpoints
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,16 +27,6 @@ type round struct {
 	until time.Time // no post begins after it
 	waits time.Time // when the first new update was written that waits; zero: none does
 	made  int       // posts to an endpoint of everyone's mail
-}
-
-// post is a post that is to be made.
-type post struct {
-	user    string // whose feed it is
-	from    feed.Position
-	updates []feed.Update
-	batch   bool
-	body    []byte
-	tried   int
 }
 
 // result is what became of a post; it was not made if at is zero.
@@ -133,19 +120,20 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	if len(due) == 0 {
 		return 0, nil
 	}
-	posts, of := make([]post, 0, len(due)), make([]endpoint.Retry, 0, len(due))
+	posts, of := make([]endpoint.Post, 0, len(due)), make([]endpoint.Retry, 0, len(due))
 	for _, t := range due {
-		p, rest, err := r.again(ctx, &t)
+		p, rest, err := r.p.compose.Again(ctx, r.e, t.Part)
 		if err != nil {
 			return 0, err
 		}
 		if rest != nil {
-			kept = append(kept, *rest)
+			kept = append(kept, endpoint.Retry{Part: *rest, Tried: t.Tried, At: t.At})
 		}
 		if p == nil {
 			r.state.GivenUp++ // its updates are not kept any more, or not wanted
 			continue
 		}
+		p.Tried, t.To = t.Tried, p.End()
 		posts, of = append(posts, *p), append(of, t)
 	}
 	results, err := r.send(ctx, posts)
@@ -154,7 +142,6 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	}
 	for i := range posts {
 		if results[i].at.IsZero() { // the rate allows no more in this round
-			of[i].To = posts[i].end()
 			kept = append(kept, of[i])
 		}
 	}
@@ -167,46 +154,13 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 	return len(due), nil
 }
 
-// again returns a post for a retry; nil: there is nothing to post. What the user wants may have changed since. If it is
-// more than one post, rest is a retry of what follows.
-func (r *round) again(ctx context.Context, t *endpoint.Retry) (p *post, rest *endpoint.Retry, err error) {
-	limit := 1
-	if t.Batch {
-		limit = endpoint.MaxBatch
-	}
-	user := cmp.Or(t.User, r.e.User)
-	page, err := r.read(ctx, user, t.From, limit)
-	if errors.Is(err, feed.ErrExpired) {
-		return nil, nil, nil
-	}
-	n := 0
-	for n < len(page.Updates) && page.Updates[n].Next.Compare(t.To) <= 0 {
-		n++
-	}
-	if err != nil || n == 0 {
-		return nil, nil, err
-	}
-	posts, err := r.compose(ctx, user, t.Batch, t.From, page.Updates[:n])
-	if err != nil {
-		return nil, nil, err
-	}
-	p = &posts[0]
-	p.tried = t.Tried
-	if end := p.end(); end.Compare(t.To) < 0 {
-		rest = new(endpoint.Retry)
-		*rest = *t
-		rest.From = end
-	}
-	return p, rest, nil
-}
-
 // postNew posts updates that were not posted before, and reports whether there are more.
 func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	limit := min(pageUpdates, r.free())
 	if r.e.Batch {
 		limit = endpoint.MaxBatch
 	}
-	page, err := r.read(ctx, r.e.User, r.state.Next, limit)
+	page, err := r.p.compose.Read(ctx, r.e, r.e.User, r.state.Next, limit)
 	if errors.Is(err, feed.ErrExpired) {
 		r.p.log.Warn("updates were removed before they could be posted", "endpoint", r.e.ID, "user_id", r.e.User)
 		r.state.Next = feed.Begin
@@ -216,7 +170,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	for left := page.Updates; len(left) > 0; {
-		posts, err := r.compose(ctx, r.e.User, r.e.Batch, r.state.Next, left)
+		posts, err := r.p.compose.Compose(ctx, r.e, endpoint.Part{From: r.state.Next, Batch: r.e.Batch}, left)
 		if err != nil {
 			return false, err
 		}
@@ -230,8 +184,8 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 				return true, nil
 			}
 			r.note(&posts[i], &results[i])
-			r.state.Next = posts[i].end()
-			left = left[len(posts[i].updates):]
+			r.state.Next = posts[i].End()
+			left = left[len(posts[i].Updates):]
 		}
 		if len(left) > 0 && r.free() <= 0 {
 			r.waits = left[0].At
@@ -244,39 +198,9 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 	return page.More, nil
 }
 
-// end returns the position behind the updates of a post.
-func (p *post) end() feed.Position { return p.updates[len(p.updates)-1].Next }
-
-// read returns the updates of a feed after a position that the endpoint wants.
-func (r *round) read(ctx context.Context, user string, after feed.Position, limit int) (feed.Page, error) {
-	return feed.Read(ctx, r.p.store, user, feed.Query{
-		After: after,
-		Limit: limit,
-		Match: func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
-			t := feed.TypeOf(c.State, c.Event)
-			if !feed.Wanted(r.e.Types, t) {
-				return false, nil
-			}
-			b, err := r.p.tell.Batch(ctx, chunk.Batch())
-			return err == nil && r.e.Wants(t, &b), err
-		},
-		Suppression: func(ctx context.Context, s *models.FeedSuppression) (bool, error) {
-			if !feed.Wanted(r.e.Types, feed.SuppressionAdded) {
-				return false, nil
-			}
-			if s.Log.IsZero() {
-				return r.e.Wants(feed.SuppressionAdded, &feed.Batch{Category: s.Category}), nil
-			}
-			b, err := r.p.tell.Batch(ctx, s.Log.Batch())
-			return err == nil && r.e.Wants(feed.SuppressionAdded, &b), err
-		},
-		Notice: func(n *models.Notice) bool { return feed.Wanted(r.e.Types, feed.Type(n.Kind)) },
-	})
-}
-
 // send makes posts, some at once, in their order. It makes no further ones when the round is over, when the rate allows
 // none within it, or when several failed one after the other.
-func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
+func (r *round) send(ctx context.Context, posts []endpoint.Post) ([]result, error) {
 	out := make([]result, len(posts))
 	width := r.e.Width()
 	failures := r.state.Failures
@@ -302,12 +226,12 @@ func (r *round) send(ctx context.Context, posts []post) ([]result, error) {
 }
 
 // sendSome makes posts at once, and returns how many of them the rate allows within the round.
-func (r *round) sendSome(ctx context.Context, posts []post, out []result) (made int) {
+func (r *round) sendSome(ctx context.Context, posts []endpoint.Post, out []result) (made int) {
 	var g errgroup.Group
 	for ; made < len(posts) && r.turn(ctx); made++ {
 		i := made
 		g.Go(func() error {
-			out[i] = r.sendOne(ctx, r.id(&posts[i]), posts[i].body)
+			out[i] = r.sendOne(ctx, posts[i].ID(r.e), posts[i].Body)
 			return nil
 		})
 	}
@@ -343,30 +267,19 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 	return out
 }
 
-// id returns the ID of a post, which is the same each time.
-func (r *round) id(p *post) string {
-	first := &p.updates[0]
-	text := fmt.Appendf(nil, "%s %s %s %d %d", r.e.ID, first.Log, first.Event, first.Number, len(p.updates))
-	if s := first.Suppression; s != nil {
-		text = append(text, s.ID(feed.ListOf(p.user))...)
-	}
-	sum := sha256.Sum256(text)
-	return "msg_" + hex.EncodeToString(sum[:16])
-}
-
 // note records what became of a post.
-func (r *round) note(p *post, res *result) {
+func (r *round) note(p *endpoint.Post, res *result) {
 	r.p.cfg.Posted(res.class())
 	s := &r.state
 	a := endpoint.Attempt{
-		At: res.at.UTC(), Post: r.id(p), Updates: len(p.updates), Tried: p.tried,
+		At: res.at.UTC(), Post: p.ID(r.e), Updates: len(p.Updates), Tried: p.Tried,
 		Status: res.answer.Status, Answer: models.Clip(res.answer.Body), Took: res.answer.Took.Milliseconds(),
 	}
 	if res.err != nil {
 		a.Answer = models.Clip(res.err.Error())
 	}
-	if !p.batch {
-		u := &p.updates[0]
+	if !p.Batch {
+		u := &p.Updates[0]
 		if a.Type = u.Type(); u.Log.Recipient() > 0 {
 			a.Log = u.Log.String()
 		}
@@ -382,20 +295,13 @@ func (r *round) note(p *post, res *result) {
 	}
 	s.Gone = s.Gone || res.answer.Status == http.StatusGone
 	delays := r.p.cfg.Delays
-	if p.tried >= len(delays) {
+	if p.Tried >= len(delays) {
 		s.GivenUp++
 		return
 	}
-	delay := max(delays[p.tried], res.answer.RetryAfter)
+	delay := max(delays[p.Tried], res.answer.RetryAfter)
 	delay += time.Duration(rand.Int64N(int64(delay)/10 + 1)) //nolint:gosec // spread, no secret
-	user := p.user
-	if r.all == nil {
-		user = ""
-	}
-	s.Retries = append(s.Retries, endpoint.Retry{
-		User: user, From: p.from, To: p.end(), Batch: p.batch, Tried: p.tried + 1, Since: p.updates[0].At,
-		At: res.at.Add(delay).UTC(),
-	})
+	s.Retries = append(s.Retries, endpoint.Retry{Part: p.Part(r.e), Tried: p.Tried + 1, At: res.at.Add(delay).UTC()})
 }
 
 // disable disables the endpoint if it says that it is gone, or if it has failed for days.

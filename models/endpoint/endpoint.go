@@ -165,13 +165,9 @@ type State struct {
 
 // Retry is a post that is to be tried again.
 type Retry struct {
-	User  string        `json:"user,omitempty"` // whose feed it is, of an endpoint of everyone's
-	From  feed.Position `json:"from"`           // of its first update
-	To    feed.Position `json:"to"`             // behind its last update
-	Batch bool          `json:"batch,omitempty"`
-	Tried int           `json:"tried"`
-	Since time.Time     `json:"since"` // when its first update was written
-	At    time.Time     `json:"at"`
+	Part
+	Tried int       `json:"tried"`
+	At    time.Time `json:"at"`
 }
 
 // Attempt is an attempt to post.
