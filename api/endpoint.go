@@ -134,8 +134,24 @@ func (s *Server) disableEndpoint(c *gin.Context) {
 // replayEndpoint is POST /v1/endpoints/{id}/replay.
 func (s *Server) replayEndpoint(c *gin.Context) {
 	var from time.Time
-	endpointCommand(s, c, map[string]any{"from": &from},
+	var post string
+	endpointCommand(s, c, map[string]any{"from": &from, "post": &post},
 		func(ctx context.Context, user, id string) (endpoints.View, error) {
-			return s.svc.Endpoints(caller(c)).Replay(ctx, user, id, from)
+			e := s.svc.Endpoints(caller(c))
+			if post == "" {
+				return e.Replay(ctx, user, id, from)
+			}
+			if !from.IsZero() {
+				var f service.Form
+				f.Wrong("/post", "invalid_value", "Name from or post, not both.")
+				return endpoints.View{}, f.Err()
+			}
+			return e.ReplayPost(ctx, user, id, post)
 		})
+}
+
+// endpointPost is GET /v1/endpoints/{id}/posts/{post}.
+func (s *Server) endpointPost(c *gin.Context) {
+	v, err := s.svc.Endpoints(caller(c)).Request(c.Request.Context(), owner(c), c.Param("id"), c.Param("post"))
+	answer(s, c, v, err)
 }

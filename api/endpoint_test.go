@@ -47,6 +47,13 @@ func (c *contract) checkEndpoints() {
 	c.check("POST", path+"/enable", js, "", 200)
 	c.check("POST", path+"/replay", js, `{"from": "2026-01-01T00:00:00Z"}`, 200)
 	c.check("POST", path+"/replay", js, `{"from": "2999-01-01T00:00:00Z"}`, 422)
+	c.check("POST", path+"/replay", js, `{"post": "msg_9"}`, 422)
+	c.posted(id, 1)
+	c.check("POST", path+"/replay", js, `{"post": "msg_0"}`, 200)
+	c.check("GET", path+"/posts/msg_9", "", "", 404)
+	c.check("GET", path+"/posts/msg_0", "", "", 200)
+	c.check("PUT", path, js, `{"url": "http://127.0.0.1:1/y", "events": ["log.opened"]}`, 200)
+	c.check("GET", path+"/posts/msg_0", "", "", 410)
 	c.check("POST", "/v1/endpoints/none/rotate", js, "", 404)
 	c.check("POST", path+"/test", js, "", 200) // the address cannot be reached, and the answer says so
 	c.check("DELETE", path, "", "", 204)

@@ -57,7 +57,7 @@ var usual = map[string][]string{
 	"time_zone": {"Europe/Vienna", "UTC"}, "from_time": {"09:00"}, "weekdays": {"monday", "sunday"},
 	"providers": {"sg", "mg"}, "provider": {"sg"}, "senders": {"@example.com"}, "sender": {"a@one.example"},
 	"tags": {"welcome", "v2"}, "template": {"none"}, "name": {"welcome", "Ann"}, "language": {"de"}, "category": {"receipt"},
-	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""}, "wait": {"0s", "1ms"},
+	"domain": {"two.example"}, "user": {"bob"}, "cursor": {""}, "post": {"msg_0"}, "wait": {"0s", "1ms"},
 }
 
 // text returns a string that the schema of a field describes, most of the time.
@@ -237,7 +237,8 @@ func TestGeneratedRequests(t *testing.T) {
 			f.changed(record("new", "m", "s", "ann@example.com"))
 			ids["suppressions"], ids["messages"] = "s@x.example", "m"
 			f.removeEndpoints()
-			ids["endpoints"] = f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID
+			ids["endpoints"], ids["posts"] = f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID, "msg_0"
+			f.posted(ids["endpoints"], 1)
 			r := f.do("POST", "/v1/suppressions", "application/json", strings.NewReader(`{"email": "s@x.example"}`))
 			require.Equal(t, http.StatusCreated, r.Status, "%s", r.Body)
 			accepted, tries := 0, uint64(each)

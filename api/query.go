@@ -80,6 +80,8 @@ var parameters = map[string][]string{
 	"POST /v1/endpoints/:id/replay":  {"installation"},
 	"POST /v1/endpoints/:id/test":    {"installation"},
 
+	"GET /v1/endpoints/:id/posts/:post": {"installation"},
+
 	"GET /v1/parked":        {"limit", "cursor"},
 	"DELETE /v1/parked/:id": {"why"},
 }

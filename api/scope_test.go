@@ -74,6 +74,7 @@ func TestScopes(t *testing.T) {
 		"GET /v1/endpoints",
 		"GET /v1/endpoints/x",
 		"GET /v1/endpoints/x/attempts",
+		"GET /v1/endpoints/x/posts/y",
 		"GET /v1/logs/%l",
 		"GET /v1/logs?email=a@b.de",
 		"GET /v1/suppressions",
@@ -160,7 +161,7 @@ func TestScopes(t *testing.T) {
 			installation = append(installation, route+"?installation=true")
 		}
 	}
-	require.Len(t, installation, 11)
+	require.Len(t, installation, 12)
 	try(f.secret, installation, true)
 	try(operator, installation, false)
 }

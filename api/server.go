@@ -102,6 +102,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/endpoints", s.listEndpoints)
 	read.GET("/endpoints/:id", s.getEndpoint)
 	read.GET("/endpoints/:id/attempts", s.endpointAttempts)
+	read.GET("/endpoints/:id/posts/:post", s.endpointPost)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)

@@ -291,6 +291,8 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.DisableEndpoint(ctx, "id", "why")))
 	require.NoError(t, err(c.EnableEndpoint(ctx, "id")))
 	require.NoError(t, err(c.ReplayEndpoint(ctx, "id", now)))
+	require.NoError(t, err(c.ReplayPost(ctx, "id", "msg_1")))
+	require.NoError(t, err(c.EndpointPost(ctx, "id", "msg_1")))
 	require.NoError(t, err(c.TestEndpoint(ctx, "id")))
 	require.NoError(t, c.RemoveEndpoint(ctx, "id"))
 	require.NoError(t, err(c.Batch(ctx, "id")))

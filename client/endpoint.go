@@ -62,10 +62,12 @@ type Endpoint struct {
 	Why          string    `json:"why,omitempty"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	// Posted counts accepted posts, GivenUp posts whose retries are used up, and Retrying those that wait for a retry.
-	Posted   int64     `json:"posted"`
-	GivenUp  int64     `json:"given_up"`
-	Retrying int       `json:"retrying"`
-	Created  time.Time `json:"created_at"`
+	Posted   int64 `json:"posted"`
+	GivenUp  int64 `json:"given_up"`
+	Retrying int   `json:"retrying"`
+	// FailureRate is the part of the newest hundred attempts that was not accepted, from 0 to 1.
+	FailureRate float64   `json:"failure_rate"`
+	Created     time.Time `json:"created_at"`
 }
 
 // EndpointAttempt is an attempt to post.
@@ -160,6 +162,29 @@ func (c *Client) ReplayEndpoint(
 	ctx context.Context, id string, from time.Time, options ...CallOption,
 ) (v Endpoint, err error) {
 	err = c.post(ctx, route("endpoints", id, "replay"), map[string]time.Time{"from": from}, &v, options)
+	return v, err
+}
+
+// ReplayPost makes one of the newest hundred posts again, with the same ID.
+func (c *Client) ReplayPost(ctx context.Context, id, post string, options ...CallOption) (v Endpoint, err error) {
+	err = c.post(ctx, route("endpoints", id, "replay"), map[string]string{"post": post}, &v, options)
+	return v, err
+}
+
+// EndpointRequest is what was posted, as it would be posted now.
+type EndpointRequest struct {
+	Post   string            `json:"post"`
+	At     time.Time         `json:"at"` // of the newest attempt
+	Header map[string]string `json:"header"`
+	Body   string            `json:"body"`
+}
+
+// EndpointPost returns what was posted with one of the newest hundred posts. It is made anew: what was removed or erased
+// meanwhile is not in it.
+func (c *Client) EndpointPost(
+	ctx context.Context, id, post string, options ...CallOption,
+) (v EndpointRequest, err error) {
+	err = c.get(ctx, route("endpoints", id, "posts", post), nil, &v, options)
 	return v, err
 }
 

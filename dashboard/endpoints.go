@@ -60,8 +60,12 @@ type endpointView struct {
 	endpoints.View
 	Attempts []endpoint.Attempt
 	Test     *endpoints.TestResult // what became of a test post, if one was just made
+	Request  *endpoints.Request    // what was posted, if one was asked for
 	Done     string
 }
+
+// Excerpt returns the beginning of what was posted.
+func (v *endpointView) Excerpt() string { return excerpt([]byte(v.Request.Body)) }
 
 // listEndpoints is GET /endpoints.
 func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -163,7 +167,15 @@ func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	return d.showEndpoint(w, r, v, &endpointView{View: e, Done: endpointDone[r.URL.Query().Get("did")]})
+	view := &endpointView{View: e, Done: endpointDone[r.URL.Query().Get("did")]}
+	if post := r.URL.Query().Get("post"); post != "" {
+		sent, err := d.service.Endpoints(v.caller()).Request(r.Context(), owner, e.ID, post)
+		if err != nil {
+			return err
+		}
+		view.Request = &sent
+	}
+	return d.showEndpoint(w, r, v, view)
 }
 
 // endpointDone are what commands about an endpoint did.
@@ -171,6 +183,7 @@ var endpointDone = map[string]string{
 	"enable":  "Posts go on where they were.",
 	"disable": "Nothing is posted until you enable the endpoint.",
 	"replay":  "What was told in the last 24 hours is posted again.",
+	"repeat":  "The post is made again.",
 }
 
 func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) error {
@@ -212,7 +225,13 @@ func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *v
 		seeOther(w, r, o.Path())
 		return nil
 	}
-	if err := changeEndpoint(ctx, e, owner, id, do); err != nil {
+	var err error
+	if do == "repeat" {
+		_, err = e.ReplayPost(ctx, owner, id, r.PostFormValue("post"))
+	} else {
+		err = changeEndpoint(ctx, e, owner, id, do)
+	}
+	if err != nil {
 		return err
 	}
 	seeOther(w, r, o.Path(id)+"?did="+do)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
@@ -42,7 +43,9 @@ func TestEndpointPages(t *testing.T) {
 	f, app := endpointRig(t, http.StatusTeapot)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
-	bad := b.post("/endpoints", url.Values{"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"}})
+	bad := b.post("/endpoints", url.Values{
+		"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"},
+	})
 	require.Equal(t, http.StatusUnprocessableEntity, bad.StatusCode)
 	require.Contains(t, bad.text, `id="url-wrong"`)
 	require.Contains(t, bad.text, `id="rate-wrong"`)
@@ -67,11 +70,26 @@ func TestEndpointPages(t *testing.T) {
 
 	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
+	added := []models.FeedSuppression{{}, {}}
+	require.NoError(t, updates.TellSuppressions(t.Context(), f.store, LocalUser().ID, added))
+	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+		e.Types, e.Tags = []updates.Type{updates.All}, nil
+		return nil
+	})
+	require.NoError(t, err)
 	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
-		Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
+		Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
 	shown := b.get(page).text
 	require.Contains(t, shown, "Its posts fail since")
 	require.Contains(t, shown, "&lt;b&gt;busy&lt;/b&gt;")
+	require.Contains(t, shown, "100 %</span> of the newest 1")
+	require.NotContains(t, shown, "What was posted<")
+	sent := b.get(page + "?post=msg_1").text
+	require.Contains(t, sent, "Webhook-Id: msg_1")
+	require.Contains(t, sent, "suppression.added")
+	require.NotContains(t, sent, "Webhook-Signature")
+	require.Equal(t, http.StatusNotFound, b.get(page+"?post=msg_2").StatusCode)
+	require.Contains(t, b.post(page+"/repeat", url.Values{"post": {"msg_1"}}).text, "The post is made again.")
 	require.Contains(t, b.get("/endpoints").text, "3 posts · 1 to be repeated")
 	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
 	require.Contains(t, b.get(page).text, "Disabled: by its user.")

@@ -211,13 +211,18 @@ func (c *cli) testWebhook(u *webhookUser) *cobra.Command {
 
 func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
 	var since time.Duration
+	var post string
 	cmd := &cobra.Command{
 		Use:   "replay ID --since 24h",
-		Short: "Post the updates of a time again",
+		Short: "Post the updates of a time again, or one post",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
-				v, err := e.Replay(ctx, user, args[0], time.Now().Add(-since))
+				replay := func() (endpoints.View, error) { return e.Replay(ctx, user, args[0], time.Now().Add(-since)) }
+				if post != "" {
+					replay = func() (endpoints.View, error) { return e.ReplayPost(ctx, user, args[0], post) }
+				}
+				v, err := replay()
 				if err == nil {
 					c.sayEndpoint(&v)
 				}
@@ -226,5 +231,7 @@ func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was told")
+	cmd.Flags().StringVar(&post, "post", "", "only this one of the newest hundred posts, by its ID (msg_…)")
+	cmd.MarkFlagsMutuallyExclusive("since", "post")
 	return cmd
 }

@@ -26,6 +26,12 @@ func TestWebhookCommands(t *testing.T) {
 	require.Regexp(t, `(?m)^public key: whpk_\S+$`, out)
 	require.NotContains(t, out, "secret")
 	d.run("webhook remove --user ada " + strings.TrimSuffix(strings.Fields(out)[1], ":"))
+	state := endpoint.State{Attempts: []endpoint.Attempt{{Post: "msg_1", Part: endpoint.Part{Batch: true}}}}
+	require.NoError(t, endpoint.PutState(t.Context(), d.store, &e, &state, 0))
+	d.run("webhook replay --user ada --post msg_1 " + id)
+	e, err = endpoint.Get(t.Context(), d.store, "aaaa", id)
+	require.NoError(t, err)
+	require.Equal(t, []endpoint.Part{{Batch: true}}, e.Again)
 	for _, do := range []string{"rotate", "disable", "disable", "enable", "replay", "remove"} {
 		d.run("webhook " + do + " --user ada " + id)
 	}
@@ -39,7 +45,7 @@ func TestWebhookCommands(t *testing.T) {
 		require.Equal(t, []string{"cli:zoe", "aaaa", id}, []string{c.By, c.User, c.Subject})
 		done = append(done, string(c.Kind))
 	}
-	require.Equal(t, []string{"endpoint.create", "endpoint.rotate", "endpoint.disable", "endpoint.enable",
+	require.Equal(t, []string{"endpoint.create", "endpoint.replay", "endpoint.rotate", "endpoint.disable", "endpoint.enable",
 		"endpoint.replay", "endpoint.remove"}, done)
 }
 

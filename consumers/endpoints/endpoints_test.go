@@ -269,6 +269,31 @@ func TestGone(t *testing.T) {
 	f.eventually(func() bool { return len(r.accepted()) == 4 })
 }
 
+// TestPostIsMadeAgain: a post that was made is made again with the same ID if its user asks for it, and no other is. A retry
+// that waits is made once, and at once.
+func TestPostIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, status(http.StatusInternalServerError, 1))
+	e := f.endpoint(r, func(e *endpoint.Endpoint) { e.AtOnce = 1 })
+	b := f.batch(3, nil)
+	f.tell(b, 1, models.Success, 1, 2, 3)
+	f.run("w", time.Hour)
+	f.eventually(func() bool { return len(f.state(e).Attempts) == 3 })
+	s := f.state(e) // the newest attempt is the first
+	f.change(e, func(e *endpoint.Endpoint) {
+		e.Replay, e.Again = nil, []endpoint.Part{s.Attempts[1].Part, s.Attempts[2].Part}
+		e.Generation++
+	})
+	f.eventually(func() bool { return f.state(e).Posted == 4 })
+	var ids []string
+	for _, p := range r.got() {
+		ids = append(ids, p.id)
+	}
+	require.ElementsMatch(t, append(ids[:3:3], ids[0], ids[1]), ids)
+	require.Empty(t, f.state(e).Retries)
+}
+
 // TestChangedWhileRetrying: what failed is posted, although its user has asked for others meanwhile.
 func TestChangedWhileRetrying(t *testing.T) {
 	t.Parallel()

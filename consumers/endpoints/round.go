@@ -270,9 +270,9 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 // note records what became of a post.
 func (r *round) note(p *endpoint.Post, res *result) {
 	r.p.cfg.Posted(res.class())
-	s := &r.state
+	s, part := &r.state, p.Part(r.e)
 	a := endpoint.Attempt{
-		At: res.at.UTC(), Post: p.ID(r.e), Updates: len(p.Updates), Tried: p.Tried,
+		At: res.at.UTC(), Post: p.ID(r.e), Updates: len(p.Updates), Tried: p.Tried, Part: part,
 		Status: res.answer.Status, Answer: models.Clip(res.answer.Body), Took: res.answer.Took.Milliseconds(),
 	}
 	if res.err != nil {
@@ -301,7 +301,7 @@ func (r *round) note(p *endpoint.Post, res *result) {
 	}
 	delay := max(delays[p.Tried], res.answer.RetryAfter)
 	delay += time.Duration(rand.Int64N(int64(delay)/10 + 1)) //nolint:gosec // spread, no secret
-	s.Retries = append(s.Retries, endpoint.Retry{Part: p.Part(r.e), Tried: p.Tried + 1, At: res.at.Add(delay).UTC()})
+	s.Retries = append(s.Retries, endpoint.Retry{Part: part, Tried: p.Tried + 1, At: res.at.Add(delay).UTC()})
 }
 
 // disable disables the endpoint if it says that it is gone, or if it has failed for days.

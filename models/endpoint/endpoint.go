@@ -64,9 +64,10 @@ type Endpoint struct {
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
 	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
-	// Replay, the position from which updates are posted from now on; nil: where it is.
+	// Replay, the position from which updates are posted from now on; nil: where it is. Again are posts to be made again.
 	Generation int            `json:"generation"`
 	Replay     *feed.Position `json:"replay,omitempty"`
+	Again      []Part         `json:"again,omitempty"`
 }
 
 // Sender says whose mail the posts of the format Mail are.
@@ -181,6 +182,20 @@ type Attempt struct {
 	Status  int       `json:"http_status,omitempty"`
 	Answer  string    `json:"answer,omitempty"` // its beginning, or why there is none
 	Took    int64     `json:"took_ms"`
+	Part    Part      `json:"part,omitzero"` // what was posted
+}
+
+// OK reports whether the post was accepted.
+func (a *Attempt) OK() bool { return a.Status/100 == 2 }
+
+// Attempt returns the newest of the attempts at a post, or nil.
+func (s *State) Attempt(post string) *Attempt {
+	for i := range s.Attempts {
+		if s.Attempts[i].Post == post {
+			return &s.Attempts[i]
+		}
+	}
+	return nil
 }
 
 // Kinds of documents. Endpoints and their states have one owner, so that one read finds
@@ -277,6 +292,11 @@ func (s *State) TakeOver(e *Endpoint) {
 	}
 	if e.Replay != nil {
 		s.Next, s.Retries = *e.Replay, nil
+	}
+	for _, part := range e.Again {
+		if !slices.ContainsFunc(s.Retries, func(t Retry) bool { return t.same(part) }) {
+			s.Retries = append(s.Retries, Retry{Part: part})
+		}
 	}
 }
 

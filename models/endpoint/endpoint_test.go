@@ -101,3 +101,21 @@ func TestWants(t *testing.T) {
 	require.False(t, (&Endpoint{}).Wants(feed.Opened, b), "an event has to be asked for")
 	require.True(t, (&Endpoint{Types: []feed.Type{feed.Opened}}).Wants(feed.Opened, b))
 }
+
+// TestTakeOver: a state takes over once what was asked for since: a place in the feed to begin at, and posts to be made
+// again, of which one that waits for a retry is made once.
+func TestTakeOver(t *testing.T) {
+	t.Parallel()
+	part := func(n int) Part { return Part{From: feed.Position{Skip: n}, To: feed.Position{Skip: n + 1}} }
+	later := time.Now().Add(time.Hour)
+	s := State{Failures: 5, Gone: true, Retries: []Retry{{Part: part(1), Tried: 3, At: later}}}
+	e := Endpoint{Generation: 1, Again: []Part{part(1), part(2)}}
+	want := []Retry{{Part: part(1), Tried: 3}, {Part: part(2)}}
+	for range 2 {
+		s.TakeOver(&e)
+		require.Equal(t, State{Generation: 1, Retries: want}, s)
+	}
+	e.Generation, e.Replay = 2, &feed.Position{Entry: 7}
+	s.TakeOver(&e)
+	require.Equal(t, State{Generation: 2, Next: *e.Replay, Retries: []Retry{{Part: part(1)}, {Part: part(2)}}}, s)
+}

@@ -29,6 +29,11 @@ type Part struct {
 	Since time.Time     `json:"since"` // when its first update was written
 }
 
+// same reports whether two parts are of one feed and have the same bounds.
+func (p *Part) same(o Part) bool {
+	return p.User == o.User && p.From.Compare(o.From) == 0 && p.To.Compare(o.To) == 0
+}
+
 // Post is a post that is to be made.
 type Post struct {
 	User    string // whose feed it is

@@ -31,25 +31,34 @@ const (
 // Store is the part of models.Store that Endpoints need.
 type Store interface {
 	models.DocumentStore
-	models.FeedStore
+	endpoint.ComposerStore
 }
 
 // Endpoints holds the endpoints of all users.
 type Endpoints struct {
-	store  Store
-	client *outbound.Client
-	mailer endpoint.Mailer
-	record func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
+	store   Store
+	compose *endpoint.Composer
+	client  *outbound.Client
+	mailer  endpoint.Mailer
+	record  func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
 }
 
 // New returns the endpoints of a store. Test posts are made by client, or by mailer.
 func New(store Store, client *outbound.Client, mailer endpoint.Mailer) *Endpoints {
-	return &Endpoints{store: store, client: client, mailer: mailer, record: func(context.Context, *models.Command) {}}
+	return &Endpoints{
+		store:   store,
+		compose: endpoint.NewComposer(store),
+		client:  client,
+		mailer:  mailer,
+		record:  func(context.Context, *models.Command) {},
+	}
 }
 
 // RecordedBy returns the endpoints with a function that adds what is done to the audit trail.
 func (s *Endpoints) RecordedBy(record func(ctx context.Context, c *models.Command)) *Endpoints {
-	return &Endpoints{store: s.store, client: s.client, mailer: s.mailer, record: record}
+	out := *s
+	out.record = record
+	return &out
 }
 
 // done adds what was done to an endpoint to the audit trail.
@@ -77,9 +86,10 @@ type View struct {
 	State        Health    `json:"state"`
 	Why          string    `json:"why,omitempty"` // it is disabled
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	Posted       int64     `json:"posted"`   // posts that were accepted
-	GivenUp      int64     `json:"given_up"` // posts whose retries are used up
-	Retrying     int       `json:"retrying"` // posts that wait for a retry
+	Posted       int64     `json:"posted"`       // posts that were accepted
+	GivenUp      int64     `json:"given_up"`     // posts whose retries are used up
+	Retrying     int       `json:"retrying"`     // posts that wait for a retry
+	FailureRate  float64   `json:"failure_rate"` // of the newest attempts, from 0 to 1
 	CreatedAt    time.Time `json:"created_at"`
 }
 
@@ -244,7 +254,7 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
 func (s *Endpoints) Enable(ctx context.Context, user, id string) (View, error) {
-	return s.restart(ctx, user, id, nil, time.Time{})
+	return s.restart(ctx, user, id, models.EnabledEndpoint, func(*endpoint.Endpoint, *endpoint.State) error { return nil })
 }
 
 // Replay posts the updates since a time again.
@@ -258,33 +268,36 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was told yet
 		return View{}, problem.FromStore("read feed", err)
 	}
-	return s.restart(ctx, user, id, &at, from)
+	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, _ *endpoint.State) error {
+		if e.Replay = &at; e.Everyone {
+			e.Start = endpoint.Start{At: from.UTC(), Generation: e.Generation + 1}
+		}
+		return nil
+	})
 }
 
-// restart enables an endpoint, and posts from a position on if there is one, which is that of a time.
+// restart enables an endpoint, and lets f say what is to be posted again.
 func (s *Endpoints) restart(
-	ctx context.Context, user, id string, from *feed.Position, since time.Time,
+	ctx context.Context, user, id string, kind models.CommandKind,
+	f func(e *endpoint.Endpoint, state *endpoint.State) error,
 ) (View, error) {
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		state, _, err := endpoint.StateOf(ctx, s.store, e)
 		if err != nil {
 			return problem.FromStore("read endpoint", err)
 		}
-		if state.Generation == e.Generation || from != nil { // otherwise an earlier replay is to be taken over yet
-			e.Replay = from
+		if state.Generation == e.Generation { // otherwise an earlier replay is to be taken over yet
+			e.Replay, e.Again = nil, nil
+		}
+		if err := f(e, &state); err != nil {
+			return err
 		}
 		e.Disabled = nil
-		if e.Generation++; e.Everyone && from != nil {
-			e.Start = endpoint.Start{At: since.UTC(), Generation: e.Generation}
-		}
+		e.Generation++
 		return nil
 	})
 	if err != nil {
 		return View{}, err
-	}
-	kind := models.EnabledEndpoint
-	if from != nil {
-		kind = models.ReplayedEndpoint
 	}
 	s.done(ctx, kind, &e, "")
 	return s.view(ctx, &e)
@@ -345,22 +358,6 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 	return out, ctx.Err()
 }
 
-// Attempts returns the newest attempts to post to an endpoint, newest first.
-func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.Attempt, error) {
-	e, err := s.get(ctx, user, id)
-	if err != nil {
-		return nil, err
-	}
-	state, _, err := endpoint.StateOf(ctx, s.store, &e)
-	if err != nil {
-		return nil, problem.FromStore("read endpoint", err)
-	}
-	if state.Attempts == nil {
-		state.Attempts = []endpoint.Attempt{}
-	}
-	return state.Attempts, nil
-}
-
 func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error) {
 	state, _, err := endpoint.StateOf(ctx, s.store, e)
 	if err != nil {
@@ -378,6 +375,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		Posted:       state.Posted,
 		GivenUp:      state.GivenUp,
 		Retrying:     len(state.Retries),
+		FailureRate:  failureRate(state.Attempts),
 		CreatedAt:    e.Created,
 	}
 	if e.Format == endpoint.Signed {

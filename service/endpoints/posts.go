@@ -1,0 +1,112 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+// maxAgain is how many posts may wait to be taken over by the worker that makes them again.
+const maxAgain = 100
+
+// Attempts returns the newest attempts to post to an endpoint, newest first.
+func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.Attempt, error) {
+	_, state, err := s.stateOf(ctx, user, id)
+	if err != nil {
+		return nil, err
+	}
+	if state.Attempts == nil {
+		state.Attempts = []endpoint.Attempt{}
+	}
+	for i := range state.Attempts {
+		state.Attempts[i].Part = endpoint.Part{} // positions in a feed mean nothing to its user
+	}
+	return state.Attempts, nil
+}
+
+func (s *Endpoints) stateOf(ctx context.Context, user, id string) (endpoint.Endpoint, endpoint.State, error) {
+	e, err := s.get(ctx, user, id)
+	if err != nil {
+		return e, endpoint.State{}, err
+	}
+	state, _, err := endpoint.StateOf(ctx, s.store, &e)
+	return e, state, problem.FromStore("read endpoint", err)
+}
+
+// failureRate returns which part of some attempts was not accepted.
+func failureRate(attempts []endpoint.Attempt) float64 {
+	failed := 0
+	for i := range attempts {
+		if !attempts[i].OK() {
+			failed++
+		}
+	}
+	return float64(failed) / float64(max(len(attempts), 1))
+}
+
+// ReplayPost makes one of the newest posts again, with the same ID.
+func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (View, error) {
+	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, state *endpoint.State) error {
+		a := state.Attempt(post)
+		if a == nil {
+			var f problem.Form
+			f.Wrong("/post", "invalid_value", "post must be one of the newest hundred posts to this endpoint.")
+			return f.Err()
+		}
+		if len(e.Again) >= maxAgain {
+			return problem.New(problem.TooMany, "too_many_commands",
+				fmt.Sprintf("%d posts wait to be made again. Repeat the request later.", maxAgain)).After(5)
+		}
+		e.Again = append(e.Again, a.Part)
+		return nil
+	})
+}
+
+// Request is what was posted to an endpoint, as it would be posted now.
+type Request struct {
+	Post   string            `json:"post"`
+	At     time.Time         `json:"at"`     // of the newest attempt
+	Header map[string]string `json:"header"` // without signatures; values of the endpoint's own fields are not told
+	Body   string            `json:"body"`
+}
+
+// notTold is the value of header fields whose values are not told.
+const notTold = "(not told)"
+
+// Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed or
+// erased meanwhile is not in it.
+func (s *Endpoints) Request(ctx context.Context, user, id, post string) (Request, error) {
+	e, state, err := s.stateOf(ctx, user, id)
+	if err != nil {
+		return Request{}, err
+	}
+	a := state.Attempt(post)
+	if a == nil {
+		return Request{}, problem.NoSuch("post among the newest hundred of this endpoint")
+	}
+	p, _, err := s.compose.Again(ctx, &e, a.Part)
+	if err != nil {
+		return Request{}, problem.FromStore("read updates", err)
+	}
+	if p == nil {
+		return Request{}, problem.New(problem.Gone, "updates_removed",
+			"The updates of this post are not kept any more, or the endpoint does not ask for them now.")
+	}
+	out := Request{Post: a.Post, At: a.At, Header: map[string]string{}, Body: string(p.Body)}
+	if e.Format == endpoint.Mail {
+		return out, nil
+	}
+	for name, values := range e.Header(a.Post, a.At, p.Body) {
+		out.Header[name] = values[0]
+	}
+	for name := range e.Headers {
+		out.Header[http.CanonicalHeaderKey(name)] = notTold
+	}
+	delete(out.Header, "Webhook-Signature")
+	return out, nil
+}
