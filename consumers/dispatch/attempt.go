@@ -30,7 +30,7 @@ func (d *Dispatcher) attempt(ctx context.Context, c *Chunk, j *job) error {
 				Kind:      models.ProviderMessage,
 				Provider:  j.Provider.Name,
 				Retry:     j.Step.Retry,
-				NotBefore: time.Now().Add(wait),
+				NotBefore: time.Now().Add(d.recheckAfter(c, j, wait)),
 			}
 			d.announce(ctx, c, m)
 			return errRequeued
@@ -167,6 +167,17 @@ func (d *Dispatcher) acquire(ctx context.Context, c *Chunk, j *job) (time.Durati
 	}
 	j.release = release
 	return 0, nil
+}
+
+// recheckAfter returns after what time a job is decided again that the rates of its provider delay by wait. If another
+// provider may take it, that is an eighth of the time until the expiry at most, as for retries, so that it does not
+// expire while another way opens.
+func (d *Dispatcher) recheckAfter(c *Chunk, j *job, wait time.Duration) time.Duration {
+	left := time.Until(d.follower.Rules().Scheduled(c.Batch).ExpiresAt)
+	if len(j.Step.Options) < 2 || left <= 0 {
+		return wait
+	}
+	return min(wait, max(left/8, time.Second))
 }
 
 // idleElsewhere reports whether another provider could take a job at once.

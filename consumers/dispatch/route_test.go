@@ -88,3 +88,43 @@ func TestNoSlotBeforeShareIsKnown(t *testing.T) {
 type noShare struct{ alone }
 
 func (noShare) Share() (provider.Share, bool) { return provider.Share{}, false }
+
+// TestEarliestWayIsTaken: of several providers that take a mail later, the one that takes it first decides when it is
+// looked at again, and one that takes it now gets it now.
+func TestEarliestWayIsTaken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, models.Accepted, "a", "b")
+	now := time.Now()
+	requeued := func(b time.Duration) models.Message {
+		var out messages
+		f.requeue(&Chunk{ID: models.NewBatchID(now)}, &policy.Step{Do: policy.Call, Recipients: models.SetOf(1), Retry: 1,
+			Options: []policy.Option{{Provider: "a", NotBefore: now.Add(time.Hour)}, {Provider: "b", NotBefore: now.Add(b)}},
+		}, now, "", &out)
+		require.Len(t, out, 1)
+		return out[0]
+	}
+	later := requeued(time.Minute)
+	require.Equal(t, models.BatchMessage, later.Kind)
+	require.False(t, later.NotBefore.After(now.Add(time.Minute+time.Minute/10)))
+	at := requeued(0)
+	require.Equal(t, models.ProviderMessage, at.Kind)
+	require.Equal(t, "b", at.Provider)
+}
+
+// TestRatesDoNotHoldMailUntilItExpires: mail that waits for the rates of a provider is decided again before it expires
+// if another provider may take it, and earlier the less time is left.
+func TestRatesDoNotHoldMailUntilItExpires(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, models.Accepted, "a", "b")
+	one := &policy.Step{Options: []policy.Option{{Provider: "a"}}}
+	two := &policy.Step{Options: []policy.Option{{Provider: "a"}, {Provider: "b", NotBefore: time.Now().Add(time.Minute)}}}
+	after := func(st *policy.Step, left, wait time.Duration) time.Duration {
+		b := models.Batch{ID: models.NewBatchID(time.Now()), ExpiresAt: time.Now().Add(left)}
+		return f.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)
+	}
+	require.InDelta(t, 10*time.Minute, after(two, 80*time.Minute, time.Hour), float64(time.Minute))
+	require.Equal(t, time.Minute, after(two, 24*time.Hour, time.Minute))
+	require.Equal(t, time.Second, after(two, 2*time.Second, time.Hour))
+	require.Equal(t, time.Hour, after(two, -time.Second, time.Hour), "it was released")
+	require.Equal(t, time.Hour, after(one, time.Minute, time.Hour), "there is no other way")
+}
