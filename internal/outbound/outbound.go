@@ -22,8 +22,12 @@ import (
 // Limits of a post.
 const (
 	timeout   = 15 * time.Second
-	maxAnswer = 4 << 10 // bytes of an answer that are kept
-	maxURL    = 2000
+	maxAnswer = 4 << 10  // bytes of an answer that are kept
+	maxHeader = 64 << 10 // bytes of the header of an answer
+
+	// MaxRetryAfter is how long a receiver may ask not to be posted to.
+	MaxRetryAfter = 24 * time.Hour
+	maxURL        = 2000
 )
 
 // ErrForbidden says that an address is in a network that is not allowed.
@@ -34,7 +38,17 @@ type Client struct{ http *http.Client }
 
 // New returns a Client. allowed are networks that it may reach although they are special, like
 // 10.0.0.0/8.
-func New(allowed []netip.Prefix) *Client {
+func New(allowed []netip.Prefix) *Client { return newClient(allowed, nil) }
+
+// Within returns the client with another time-out, for connection, post and answer together.
+func (c *Client) Within(timeout time.Duration) *Client {
+	other := *c.http
+	other.Timeout = timeout
+	return &Client{http: &other}
+}
+
+// newClient returns a Client that asks a resolver for addresses; nil: that of the system.
+func newClient(allowed []netip.Prefix, names *net.Resolver) *Client {
 	var v4, v6 []netip.Prefix
 	for _, p := range allowed {
 		if p.Addr().Is4() {
@@ -45,8 +59,9 @@ func New(allowed []netip.Prefix) *Client {
 	}
 	guard := ssrf.New(ssrf.WithAnyPort(), ssrf.WithAllowedV4Prefixes(v4...), ssrf.WithAllowedV6Prefixes(v6...))
 	dialer := &net.Dialer{
-		Timeout: 5 * time.Second,
-		// Control is asked for each address, after the name was resolved.
+		Timeout:  5 * time.Second,
+		Resolver: names,
+		// Control is asked for each address after the name was resolved, and right before that address is dialled.
 		ControlContext: func(_ context.Context, network, address string, _ syscall.RawConn) error {
 			if err := guard.Safe(network, address, nil); err != nil {
 				return fmt.Errorf("%w: %w", ErrForbidden, err)
@@ -57,12 +72,12 @@ func New(allowed []netip.Prefix) *Client {
 	return &Client{http: &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
-			DialContext:           dialer.DialContext,
-			TLSHandshakeTimeout:   5 * time.Second,
-			ResponseHeaderTimeout: timeout,
-			IdleConnTimeout:       time.Minute,
-			MaxIdleConnsPerHost:   16,
-			ForceAttemptHTTP2:     true,
+			DialContext:            dialer.DialContext,
+			TLSHandshakeTimeout:    5 * time.Second,
+			MaxResponseHeaderBytes: maxHeader,
+			IdleConnTimeout:        time.Minute,
+			MaxIdleConnsPerHost:    16,
+			ForceAttemptHTTP2:      true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -102,15 +117,14 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 	}, nil
 }
 
-// retryAfter parses the value of a Retry-After header field: seconds or a date.
-func retryAfter(value string, now time.Time) time.Duration {
+// retryAfter parses the value of a Retry-After header field: seconds or a date. More than MaxRetryAfter counts as that.
+func retryAfter(value string, now time.Time) (after time.Duration) {
 	if n, err := strconv.ParseInt(value, 10, 32); err == nil {
-		return max(time.Duration(n)*time.Second, 0)
+		after = time.Duration(n) * time.Second
+	} else if at, err := http.ParseTime(value); err == nil {
+		after = at.Sub(now)
 	}
-	if at, err := http.ParseTime(value); err == nil {
-		return max(at.Sub(now), 0)
-	}
-	return 0
+	return min(max(after, 0), MaxRetryAfter)
 }
 
 // BadURL says, for people, why users may not name an address, or "". What a name resolves to is

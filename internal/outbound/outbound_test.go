@@ -99,5 +99,7 @@ func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	require.Equal(t, time.Minute, retryAfter("Thu, 01 Jan 2026 00:01:00 GMT", now))
 	require.Zero(t, retryAfter("-5", now))
+	require.Equal(t, MaxRetryAfter, retryAfter("Fri, 31 Dec 9999 23:59:59 GMT", now))
+	require.Equal(t, MaxRetryAfter, retryAfter("2147483647", now))
 	require.Zero(t, retryAfter("soon", now))
 }
