@@ -85,6 +85,8 @@ func TestRehearseMistakes(t *testing.T) {
 	want := drill.List(config.Config{}).Scenarios
 	require.Equal(t, len(want), strings.Count(out.String(), "\n"))
 	require.Contains(t, out.String(), "n/a here: the store is part of the process")
+	require.Regexp(t, `(?m)^ *endpoint-down `, out.String())
+	require.Regexp(t, `(?m)^ *scheduled-through-outage `, out.String())
 	var printed strings.Builder
 	args = []string{"rehearse", "--list", "--json"}
 	require.Zero(t, run(t.Context(), args, streams{out: &printed, err: &printed}, []string{}))

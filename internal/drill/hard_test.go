@@ -91,10 +91,10 @@ func loneScenarios() []scenario {
 		},
 		{
 			name:  "broker-restarted",
-			story: "RabbitMQ is stopped and started",
+			story: "RabbitMQ is stopped and started, and scheduled mail is due meanwhile",
 			needs: needsBroker,
-			inject: serverStopped(controlServices("rabbitmqctl", "stop_app"),
-				controlServices("rabbitmqctl", "start_app"), brokerUnavailable),
+			inject: scheduledThrough(serverStopped(controlServices("rabbitmqctl", "stop_app"),
+				controlServices("rabbitmqctl", "start_app"), brokerUnavailable)),
 		},
 		{
 			name:  "broker-memory-alarm",

@@ -107,7 +107,7 @@ func eventFault(f simulator.Fault, disturbed func(*simulator.Stats) int64) func(
 func endpointDown(ctx context.Context, d *drill) error {
 	d.broken()
 	var err error
-	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hangup} {
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hang, receiver.Hangup} {
 		one, all := d.receiver.Counts().Failed, d.everyone.Counts().Failed
 		d.receiver.Answer(status)
 		d.everyone.Answer(status)
@@ -163,7 +163,33 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 			return err
 		}
 	}
-	err = poll(ctx, d.bound(patience), "scheduled mail has gone out through the other provider", func() (bool, error) {
+	err = d.awaitLeft(ctx, due, later)
+	d.sim.Clear(id)
+	d.healed()
+	return err
+}
+
+// scheduledThrough posts a batch for a few seconds later, a third of whose recipients have a time of their own, and
+// injects a fault over that time. No mail may leave before its time.
+func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx context.Context, d *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
+		own := at.Add(time.Second)
+		due, err := d.schedule(ctx, own, at)
+		if err == nil {
+			err = inject(ctx, d)
+		}
+		if err != nil {
+			return err
+		}
+		return d.awaitLeft(ctx, due, own)
+	}
+}
+
+// awaitLeft waits until mail of some batches has left, also to recipients with a time of their own, and notes what left
+// before its time.
+func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
+	err := poll(ctx, d.bound(patience), "scheduled mail has gone out", func() (bool, error) {
 		for _, b := range due {
 			got, err := d.batch(ctx, b.id)
 			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
@@ -172,12 +198,10 @@ func scheduledThroughOutage(ctx context.Context, d *drill) error {
 		}
 		return true, nil
 	})
-	d.sim.Clear(id)
-	d.healed()
 	for _, b := range due {
-		logs, own := b.logs()
+		logs, theirs := b.logs()
 		d.checkLeft(logs, b.at)
-		d.checkLeft(own, later)
+		d.checkLeft(theirs, own)
 	}
 	return err
 }

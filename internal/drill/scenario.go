@@ -148,9 +148,9 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "broker-gone",
-		story:  "RabbitMQ cannot be reached for a while",
+		story:  "RabbitMQ cannot be reached for a while, in which scheduled mail is due",
 		needs:  needsBroker,
-		inject: unavailable((*drill).brokerProxy, brokerUnavailable),
+		inject: scheduledThrough(unavailable((*drill).brokerProxy, brokerUnavailable)),
 	},
 	{
 		name:   "store-gone",
@@ -161,7 +161,7 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "endpoint-down",
-		story:  "the application answers updates with 503, redirects and closed connections; then it takes them",
+		story:  "the application answers updates with 503, redirects, nothing at all and closed connections; then it takes them",
 		events: true,
 		inject: endpointDown,
 	},

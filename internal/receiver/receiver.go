@@ -48,7 +48,8 @@ type Receiver struct {
 
 	mu      sync.Mutex
 	hook    *client.Webhook
-	status  int // of the answers; 0: that of a post that is right
+	status  int           // of the answers; 0: that of a post that is right
+	changed chan struct{} // closed when status changes
 	got     map[Update]client.State
 	posts   int
 	failed  int // posts that were answered with status
@@ -63,7 +64,7 @@ func Start(
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{done: make(chan struct{}), got: map[Update]client.State{}}
+	r := &Receiver{done: make(chan struct{}), got: map[Update]client.State{}, changed: make(chan struct{})}
 	r.server = &http.Server{Handler: r, ReadHeaderTimeout: 5 * time.Second}
 	r.mu.Lock() // until the secret is known
 	defer r.mu.Unlock()
@@ -93,14 +94,20 @@ func (r *Receiver) Close() {
 	<-r.done
 }
 
-// Hangup is no status: the connection is closed without an answer.
-const Hangup = -1
+// These are no statuses: the connection is closed without an answer, at once, or when the receiver is told to do
+// something else.
+const (
+	Hangup = -1
+	Hang   = -2
+)
 
 // Answer makes the receiver take nothing and answer with a status, or take posts again, if it is 0.
 func (r *Receiver) Answer(status int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status = status
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // ServeHTTP takes a post.
@@ -112,7 +119,10 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.status != 0 {
-		if r.failed++; r.status == Hangup {
+		if r.failed++; r.status < 0 {
+			if r.status == Hang {
+				r.hang(req.Context())
+			}
 			panic(http.ErrAbortHandler)
 		}
 		w.Header().Set("Location", "/elsewhere")
@@ -131,6 +141,17 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	for i := range events {
 		u := &events[i].Update
 		r.got[Named(u)] = u.State
+	}
+}
+
+// hang waits until the receiver is told to do something else, or until a post is given up. r.mu is not held meanwhile.
+func (r *Receiver) hang(ctx context.Context) {
+	changed := r.changed
+	r.mu.Unlock()
+	defer r.mu.Lock()
+	select {
+	case <-changed:
+	case <-ctx.Done():
 	}
 }
 
