@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // finish ends all faults and commands, waits until every log has its final state, and compares all of them with the
@@ -44,6 +45,9 @@ func (m *model) finish(t *rapid.T) {
 	var wrong error
 	for end := time.Now().Add(testkit.Patience / 2); ; time.Sleep(50 * time.Millisecond) { // between requests
 		if wrong = m.held(t); wrong == nil {
+			wrong = m.told(t)
+		}
+		if wrong == nil {
 			break
 		}
 		if time.Now().After(end) {
@@ -90,6 +94,29 @@ func (m *model) held(t *rapid.T) error {
 	return nil
 }
 
+// told reads the feed of updates to its end. The updates of a log are 1, 2, 3, …. told returns an error if the last one
+// is not what the log says, so that the caller waits.
+func (m *model) told(t *rapid.T) error {
+	last := map[string]client.Update{}
+	for u, err := range m.client.Updates(client.UpdateOptions{}).All(context.Background()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before := last[u.Log].Number; u.Number != before+1 {
+			t.Fatalf("update %d of log %s follows number %d", u.Number, u.Log, before)
+		}
+		last[u.Log] = u
+	}
+	for _, b := range m.batches {
+		for _, l := range m.logs(b.id, "") {
+			if u := last[l.ID]; u.State != l.State || u.Reason != l.Reason {
+				return fmt.Errorf("the feed says %+v of log %+v", u, l)
+			}
+		}
+	}
+	return nil
+}
+
 // log compares one log with the copies of its mail.
 func (m *model) log(b *asked, l *client.Log) error {
 	copies, delivered, bounced := m.sim.Copies(l.ID), 0, strings.HasPrefix(l.Email, "hardbounce")
@@ -100,7 +127,10 @@ func (m *model) log(b *asked, l *client.Log) error {
 	}
 	// It was in doubt, and its sender or an operator wanted it to be sent again.
 	wanted := l.PossibleDuplicate && (b.released || !b.hold)
+	early := slices.ContainsFunc(copies, func(c simulator.Copy) bool { return c.At.Before(b.batch.DeliverAt) })
 	switch {
+	case early:
+		return errors.New("it left before its time")
 	case delivered > 1 && !wanted:
 		return errors.New("doubled")
 	case bounced && len(copies) > 1 && !wanted:

@@ -185,6 +185,9 @@ func (m *model) suppressedRightly(b *asked, l *client.Log, copies []simulator.Co
 // toldSuppressed returns an error if the answer to the request for a batch does not count all recipients that were
 // suppressed before.
 func (m *model) toldSuppressed(b *asked) error {
+	if b.key == "" {
+		return nil // the answer about a message does not say it
+	}
 	least := 0
 	for _, r := range b.batch.To {
 		before := func(e listed) bool { return e.meets(b, r.Email) && e.from.Before(b.at) && e.to.IsZero() }

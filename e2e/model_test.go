@@ -42,6 +42,7 @@ func TestModel(t *testing.T) {
 			m := newModel(t, rt, b)
 			rt.Repeat(map[string]func(*rapid.T){
 				"post":      m.post,
+				"put":       m.put,
 				"repeat":    m.repeat,
 				"break off": m.breakOff,
 				"fault":     m.fault,
@@ -88,10 +89,12 @@ type model struct {
 	blocks  []string
 	listed  []listed
 	keys    int
+
+	messages map[string]*asked // by the id of the model's own: the version that was answered last
 }
 
 func newModel(t *testing.T, rt *rapid.T, b testkit.Backend) *model {
-	m := &model{rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed"), KeepContent: true},
+	m := &model{messages: map[string]*asked{}, rig: newRig(t, b, simulator.Options{Seed: rapid.Uint64().Draw(rt, "seed"), KeepContent: true},
 		"SAFEDELIVR_TIMES_START_BY=1s",
 		"SAFEDELIVR_TIMES_EVIDENCE_WINDOW=2s",
 		"SAFEDELIVR_TIMES_HOLD=500ms",
@@ -169,6 +172,10 @@ func (m *model) newBatch(t *rapid.T) *asked {
 	if b.hold {
 		b.batch.OnUnknown = client.Hold
 	}
+	if rapid.IntRange(0, 3).Draw(t, "scheduled") == 0 {
+		after := time.Duration(rapid.IntRange(0, 3000).Draw(t, "due in ms")) * time.Millisecond
+		b.batch.DeliverAt = b.at.Add(after).Truncate(time.Millisecond)
+	}
 	if rapid.Bool().Draw(t, "in order") {
 		b.batch.Providers = rapid.Permutation([]string{"sg", "mg"}).Draw(t, "providers")
 	}
@@ -204,6 +211,47 @@ func (m *model) post(t *rapid.T) {
 	m.batches = append(m.batches, b)
 }
 
+// put creates, changes or cancels a message by an id of the model's own. Each version is a batch of one.
+func (m *model) put(t *rapid.T) {
+	id := fmt.Sprint("m-", rapid.IntRange(0, 4).Draw(t, "message"))
+	actions := []client.Action{client.NewMessage, client.UpdateMessage, client.CancelMessage}
+	c := client.MessageChange{
+		ID:        id,
+		Action:    rapid.SampledFrom(actions).Draw(t, "action"),
+		From:      "a@model.test",
+		To:        rapid.SampledFrom(kinds).Draw(t, "kind") + "+0@model.test",
+		Subject:   m.newKey("version"),
+		Text:      "t",
+		OnUnknown: client.Hold,
+	}
+	b := &asked{n: 1, hold: true, at: time.Now()}
+	b.batch = client.NewBatch{From: c.From, To: []client.Recipient{{Email: c.To}}}
+	var results []client.ChangeResult
+	m.must(t, "", func(ctx context.Context, options ...client.CallOption) (err error) {
+		results, err = m.client.PutMessages(ctx, slices.Values([]client.MessageChange{c}), options...)
+		return err
+	}, http.StatusOK)
+	r, old := results[0], m.messages[id]
+	switch {
+	case r.Status == "rejected":
+		return
+	case old == nil && r.Status != "accepted", old != nil && r.Status == "accepted":
+		t.Fatalf("message %s of %+v: %+v", id, old, r)
+	}
+	if old != nil && r.Status != "unchanged" {
+		old.cancelled = true // also if it is replaced
+	}
+	if c.Action == client.CancelMessage {
+		return
+	}
+	log, err := models.ParseID(r.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.id = log.Batch()
+	m.batches, m.messages[id] = append(m.batches, b), b
+}
+
 func (m *model) any(t *rapid.T) *asked {
 	if len(m.batches) == 0 {
 		t.Skip("no batch yet")
@@ -214,6 +262,9 @@ func (m *model) any(t *rapid.T) *asked {
 // repeat repeats a request, or sends another one with its key.
 func (m *model) repeat(t *rapid.T) {
 	b := m.any(t)
+	if b.key == "" {
+		t.Skip("a message by its id")
+	}
 	if rapid.Bool().Draw(t, "another") {
 		another := b.batch
 		another.Subject = "another"
