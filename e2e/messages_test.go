@@ -116,3 +116,32 @@ func (r *rig) checkMessages(version []string) {
 		return true
 	}, testkit.Patience, 100*time.Millisecond)
 }
+
+// TestManyMessagesAreFewCalls: ten thousand messages of one content are ten calls, each with a thousand recipients.
+func TestManyMessagesAreFewCalls(t *testing.T) {
+	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
+		const n = 10_000
+		r := newRig(t, b, simulator.Options{},
+			"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=30s", "SAFEDELIVR_PROVIDERS_MG_TIMEOUT=30s")
+		r.start(r.addr, nil, "serve")
+		results, err := r.client.PutMessages(t.Context(), func(yield func(client.MessageChange) bool) {
+			for i := range n {
+				c := client.MessageChange{
+					ID: fmt.Sprint("m-", i), From: "a@demo.test", To: plainAddress(i),
+					Subject: "Hi {{n}}", Text: "t", Vars: map[string]any{"n": i},
+				}
+				if !yield(c) {
+					return
+				}
+			}
+		})
+		require.NoError(t, err)
+		require.Len(t, results, n)
+		log, err := models.ParseID(results[0].Log)
+		require.NoError(t, err)
+		r.done(log.Batch())
+		copies, _ := r.copies()
+		require.Len(t, copies, n)
+		require.EqualValues(t, n/1000, r.sim.Stats("").Calls)
+	})
+}
