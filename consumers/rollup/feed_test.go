@@ -104,7 +104,7 @@ func (m *feedModel) happening(t *rapid.T) happening {
 		m.posts++
 		ev := models.Event{ID: fmt.Sprint(m.posts), Recipient: r, Attempt: attempt, Provider: provider, At: time.Now().UTC()}
 		ev.Kind = rapid.SampledFrom([]models.EventKind{models.Delivered, models.Bounced, models.Blocked, models.Opened,
-			models.Clicked, models.Deferred, models.Complained, models.Processed}).Draw(t, "event")
+			models.Clicked, models.Deferred, models.Complained, models.Unsubscribed, models.Processed}).Draw(t, "event")
 		if ev.Kind == models.Bounced {
 			ev.Reason = rapid.SampledFrom([]models.Reason{models.MailboxInvalid, models.PolicyReputation}).Draw(t, "reason")
 		}
