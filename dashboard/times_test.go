@@ -1,8 +1,11 @@
 package dashboard
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -64,6 +67,40 @@ func TestChangeTime(t *testing.T) {
 	refused := b.post(path+"/reschedule", typed)
 	require.Equal(t, http.StatusConflict, refused.StatusCode)
 	require.Equal(t, http.StatusNotFound, b.get("/batches/x/reschedule").StatusCode)
+}
+
+var batchLink = regexp.MustCompile(`href="(/batches/[0-9a-f-]{36})"`)
+
+// TestScheduledBatches: a list has the batches that wait for their time, and says when that is, until they are
+// cancelled, which their page offers.
+func TestScheduledBatches(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
+	send := func(name string, fields map[string]string) string {
+		id := f.batchOf("local", fields, service.Recipient{Email: name + "@example.com"})
+		return "/batches/" + id.String()
+	}
+	send("now", nil)
+	later := send("later", map[string]string{"deliver_at": at.Format(time.RFC3339)})
+	last := send("last", map[string]string{"deliver_at": at.AddDate(0, 0, 1).Format(time.RFC3339)})
+	listed := func(want ...string) string {
+		t.Helper()
+		page := b.get("/batches?state=scheduled")
+		got := map[string]bool{}
+		for _, m := range batchLink.FindAllStringSubmatch(page.text, -1) {
+			got[m[1]] = true
+		}
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(got)))
+		return page.text
+	}
+	require.Contains(t, listed(later, last), at.Format("2 Jan, 15:04 UTC"))
+	require.Contains(t, b.get(later).text, later+"/cancel")
+	done := b.post(later+"/cancel", nil)
+	require.Equal(t, later, done.Request.URL.Path)
+	require.NotContains(t, b.get(later).text, later+"/reschedule")
+	listed(last)
 }
 
 // TestDefaultTimes: the settings have a form for the hours and the time zone of batches that name none, which says what
