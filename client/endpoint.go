@@ -31,7 +31,8 @@ type EndpointSettings struct {
 	Batch bool `json:"batch,omitempty"`
 	// Ordered makes a post wait until the one before it was accepted.
 	Ordered bool `json:"ordered,omitempty"`
-	// Rate is how many posts per second there are at most; 0: any number. AtOnce is how many posts are made at once; 0: 10.
+	// Rate is how many posts per second there are at most; 0: any number. AtOnce is how many posts are made at once; 0:
+	// 10.
 	Rate   int `json:"rate,omitempty"`
 	AtOnce int `json:"at_once,omitempty"`
 	// Format is FormatSlack, FormatMail or empty. Only endpoints of the installation have one.
@@ -179,8 +180,8 @@ type EndpointRequest struct {
 	Body   string            `json:"body"`
 }
 
-// EndpointPost returns what was posted with one of the newest hundred posts. It is made anew: what was removed or erased
-// meanwhile is not in it.
+// EndpointPost returns what was posted with one of the newest hundred posts. It is made anew: what was removed or
+// erased meanwhile is not in it.
 func (c *Client) EndpointPost(
 	ctx context.Context, id, post string, options ...CallOption,
 ) (v EndpointRequest, err error) {

@@ -36,6 +36,8 @@ type Notice struct {
 	At    time.Time `json:"at"`
 	// Suppression is what was added to everyone's suppression list, if the notice is about that; its Number is 1.
 	Suppression *AddedSuppression `json:"suppression,omitempty"`
+	// Endpoint is that which was disabled, of User or, if that is empty, of the installation.
+	Endpoint *DisabledEndpoint `json:"endpoint,omitempty"`
 }
 
 // NoticeOptions select notices. The zero value selects all that are kept.

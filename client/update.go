@@ -26,6 +26,8 @@ const (
 	BatchEnded = "batch.done"
 	// SuppressionAdded says that mail to an address is not sent any more.
 	SuppressionAdded = "suppression.added"
+	// EndpointDisabled says that nothing is posted to an endpoint any more, because its posts failed.
+	EndpointDisabled = "endpoint.disabled"
 	// AllTypes selects all of them.
 	AllTypes = "all"
 )
@@ -56,6 +58,15 @@ type Update struct {
 	Tags     []string          `json:"tags,omitempty"`
 	// Suppression is what was added to the suppression list, if the update is about that.
 	Suppression *AddedSuppression `json:"suppression,omitempty"`
+	// Endpoint is that which was disabled, if the update is about that.
+	Endpoint *DisabledEndpoint `json:"endpoint,omitempty"`
+}
+
+// DisabledEndpoint is an endpoint that was disabled because its posts failed.
+type DisabledEndpoint struct {
+	ID    string    `json:"id"`
+	Why   string    `json:"why"`
+	Since time.Time `json:"since"`
 }
 
 // AddedSuppression is an addition to a suppression list. One that is told again has the same ID.

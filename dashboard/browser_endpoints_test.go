@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
@@ -37,10 +38,18 @@ func TestBrowserEndpoints(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	now := time.Now()
+	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+		e.Types = []updates.Type{updates.SuppressionAdded}
+		return nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, updates.TellSuppressions(t.Context(), f.store, LocalUser().ID, []models.FeedSuppression{{
+		SuppressionKey: models.SuppressionKey{Reason: models.HardBounce}, Origin: models.FromEvent, At: now,
+	}}))
 	f.attempted(
 		list[0].ID,
 		endpoint.Attempt{At: now, Post: "msg_0123456789abcdef0123456789abcdef", Updates: 1, Type: updates.Failed, Tried: 2,
-			Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "upstream connect error", Took: 31},
+			Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "upstream connect error", Took: 31},
 		endpoint.Attempt{
 			At:      now.Add(-time.Minute),
 			Post:    "msg_f123456789abcdef0123456789abcdef",
@@ -52,6 +61,10 @@ func TestBrowserEndpoints(t *testing.T) {
 			Type: updates.Opened, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000002", Answer: "connection refused"},
 	)
 	b.lookAround("endpoint", "/endpoints/"+list[0].ID)
+	b.lookAround("endpoint-post", "/endpoints/"+list[0].ID+"?post=msg_0123456789abcdef0123456789abcdef")
+	b.sees("Webhook-Timestamp")
+	b.press("Post again")
+	b.sees("The post is made again.")
 	b.lookAround("endpoints", "/endpoints")
 	b.open("/endpoints/" + list[0].ID)
 	b.press("Remove")

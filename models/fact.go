@@ -141,6 +141,27 @@ func (k EventKind) Failure() bool {
 	return k == Bounced || k == Dropped || k == Blocked || k == Rejected
 }
 
+// BatchEnded is the event that no log of a batch is queued any more. No provider reports it.
+const BatchEnded EventKind = "done"
+
+// EndpointFailed is the event that an endpoint was disabled, in the feed of its user. No provider reports it.
+const EndpointFailed EventKind = "endpoint_disabled"
+
+// FeedEvents lists the kinds of event that a feed tells.
+var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
+
+// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that a provider gave up are
+// Bounced.
+func (k EventKind) inFeed() EventKind {
+	switch {
+	case k.Failure():
+		return Bounced
+	case slices.Contains(FeedEvents, k):
+		return k
+	}
+	return ""
+}
+
 // Engagement reports whether k means that the recipient has the mail, although it is no
 // report of its delivery.
 func (k EventKind) Engagement() bool {

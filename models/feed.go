@@ -25,8 +25,9 @@ type FeedEntry struct {
 	// Suppressions are additions to the user's suppression list, or in the feed of the installation to everyone's.
 	Suppressions []FeedSuppression
 
-	// Notices are in the feed of the installation only, and so is Standing: what all its entries up to this one have
-	// told, as those who append it encode it.
+	// Notices are in the feed of the installation; that of a user has those of the kind EndpointDisabled only. Standing
+	// is in the feed of the installation: what all its entries up to this one have told, as those who append it encode
+	// it.
 	Notices  []Notice
 	Standing []byte
 }
@@ -66,6 +67,7 @@ const (
 	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
 	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
+	EndpointDisabled  NoticeKind = "endpoint.disabled"  // nothing is posted to it, because it failed; also told to its user
 )
 
 // Notice is an update of the installation's feed: something that operators want to hear of. It
@@ -82,6 +84,15 @@ type Notice struct {
 	User     string     `json:"user,omitempty"`   // ID
 	Limit    Limit      `json:"limit,omitempty"`
 	Most     int64      `json:"most,omitempty"` // value of the limit
+
+	Endpoint *FailedEndpoint `json:"endpoint,omitempty"` // of EndpointDisabled
+}
+
+// FailedEndpoint is an endpoint that was disabled because its posts failed.
+type FailedEndpoint struct {
+	ID    string    `json:"id"`
+	Why   string    `json:"why"`   // for people
+	Since time.Time `json:"since"` // when its posts began to fail
 }
 
 // Text says what a notice tells, for people.
@@ -105,6 +116,13 @@ func (n *Notice) Text() string {
 		return n.Why
 	case QuotaNear:
 		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
+	case EndpointDisabled:
+		of := "the installation"
+		if n.User != "" {
+			of = "user " + n.User
+		}
+		s = fmt.Sprintf("Endpoint %s of %s is disabled: %s. Nothing is posted to it until it is enabled.",
+			n.Endpoint.ID, of, n.Endpoint.Why)
 	}
 	if n.Why != "" {
 		s += " Reason: " + OneLine(n.Why)
@@ -119,24 +137,6 @@ type FeedEvent struct {
 	Kind       EventKind
 	Provider   string
 	Recipients Set
-}
-
-// BatchEnded is the event that no log of a batch is queued any more. No provider reports it.
-const BatchEnded EventKind = "done"
-
-// FeedEvents lists the kinds of event that a feed tells.
-var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
-
-// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that a provider gave up are
-// Bounced.
-func (k EventKind) inFeed() EventKind {
-	switch {
-	case k.Failure():
-		return Bounced
-	case slices.Contains(FeedEvents, k):
-		return k
-	}
-	return ""
 }
 
 // same reports whether two changes say the same.

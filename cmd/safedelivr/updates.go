@@ -105,6 +105,8 @@ func (c *cli) printUpdate(enc *json.Encoder, v *feed.Described, asJSON bool) (er
 		return enc.Encode(v)
 	case v.Notice != nil:
 		_, err = fmt.Fprintf(c.out, "%s  %d  %s  %s\n", at, v.Number, v.Kind, v.Text())
+	case v.Endpoint != nil:
+		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %s  %s\n", at, v.Endpoint.ID, v.Number, v.Event, v.Endpoint.Why)
 	case v.Suppression != nil:
 		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Suppression.ID, v.Number, v.Event,
 			words(v.Suppression.Email, string(v.Suppression.Reason)))

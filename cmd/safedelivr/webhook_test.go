@@ -15,7 +15,8 @@ import (
 func TestWebhookCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	out, _ := d.run("webhook add https://example.com/hook --user ada --events log.opened,log.failed --batch --rate 5 --at-once 2")
+	out, _ := d.run("webhook add https://example.com/hook --user ada --events log.opened,log.failed --batch " +
+		"--rate 5 --at-once 2")
 	require.Regexp(t, `(?m)^secret, shown only now: whsec_\S+$`, out)
 	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
 	e, err := endpoint.Get(t.Context(), d.store, "aaaa", id)
@@ -25,6 +26,9 @@ func TestWebhookCommands(t *testing.T) {
 	out, _ = d.run("webhook add https://example.com/pair --user ada --signature v1a")
 	require.Regexp(t, `(?m)^public key: whpk_\S+$`, out)
 	require.NotContains(t, out, "secret")
+	out, _ = d.run("webhook add http://127.0.0.1:9/hook --user ada")
+	near := strings.TrimSuffix(strings.Fields(out)[1], ":")
+	require.Regexp(t, "no answer after [0-9]+ ms: .*may not reach", d.fails("webhook test --user ada "+near))
 	d.run("webhook remove --user ada " + strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	state := endpoint.State{Attempts: []endpoint.Attempt{{Post: "msg_1", Part: endpoint.Part{Batch: true}}}}
 	require.NoError(t, endpoint.PutState(t.Context(), d.store, &e, &state, 0))

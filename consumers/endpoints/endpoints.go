@@ -201,7 +201,6 @@ func (p *Poster) work(ctx context.Context, e *endpoint.Endpoint) error {
 				return err
 			}
 		}
-		pace.SetLimit(limitOf(&now))
 		r := round{p: p, e: &now, all: all, pace: pace}
 		next, err := r.run(ctx)
 		if err != nil {

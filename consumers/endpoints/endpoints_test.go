@@ -44,7 +44,7 @@ func TestUpdatesArePosted(t *testing.T) {
 	require.Equal(t, "Bearer x", first.header.Get("Authorization"))
 	require.Equal(t, []feed.Type{feed.Delivered}, first.types)
 	require.Equal(t, feed.Described{
-		Log: news.Log(1), Number: 1, Batch: news, State: models.Success, Provider: "sg",
+		Log: news.Log(1), ID: "order-1", Number: 1, Batch: news, State: models.Success, Provider: "sg",
 		At: first.updates[0].At, Metadata: map[string]string{"run": "7", "customer": "1"}, Tags: []string{"a"},
 	}, first.updates[0])
 	require.Equal(t, []feed.Type{feed.Failed}, some.got()[0].types)
@@ -63,7 +63,7 @@ func TestEventsArePosted(t *testing.T) {
 	f.endpoint(all, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
 	b := f.batch(1, nil)
 	f.tell(b, 1, models.Success, 1)
-	for n, kind := range []models.EventKind{models.Opened, models.Clicked} {
+	for n, kind := range []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed} {
 		f.happen(b, models.FeedChange{Event: kind, Provider: "sg", Number: n + 1, Recipients: models.SetOf(1)})
 	}
 	f.tell(b, 2, models.Failed, 1)
@@ -73,7 +73,7 @@ func TestEventsArePosted(t *testing.T) {
 	}))
 	f.run("w")
 	f.eventually(func() bool {
-		return len(changes.accepted()) == 2 && len(opens.accepted()) == 1 && len(all.accepted()) == 5
+		return len(changes.accepted()) == 2 && len(opens.accepted()) == 1 && len(all.accepted()) == 7
 	})
 	require.Equal(t, []feed.Type{feed.Opened}, opens.got()[0].types)
 	opened := opens.accepted()[0]
@@ -84,7 +84,12 @@ func TestEventsArePosted(t *testing.T) {
 	for _, p := range all.got() {
 		ids[p.id] = true
 	}
-	require.Len(t, ids, 5)
+	require.Len(t, ids, 7)
+	var types []feed.Type
+	for _, p := range all.got() {
+		types = append(types, p.types...)
+	}
+	require.Subset(t, types, []feed.Type{feed.Complained, feed.Unsubscribed})
 	require.True(t, slices.ContainsFunc(all.got(), func(p received) bool {
 		return p.types[0] == feed.BatchDone && p.updates[0].Batch == b && p.updates[0].Log.IsZero()
 	}))
@@ -240,37 +245,49 @@ func TestAllGivenUp(t *testing.T) {
 	require.Equal(t, b.Log(9), r.accepted()[0].Log)
 }
 
-// TestGone: an endpoint that answers 410 gets nothing more until it is enabled again. Then it gets what it missed.
+// TestGone: an endpoint that answers 410 gets nothing more until it is enabled again, and its user and operators are
+// told. Then it gets what it missed.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := newReceiver(t, status(http.StatusGone, 1))
 	e := f.endpoint(r, nil)
+	others, operators := newReceiver(t, nil), newReceiver(t, nil)
 	b := f.batch(2, nil)
 	f.tell(b, 1, models.Success, 1)
+	f.endpoint(others, func(e *endpoint.Endpoint) { e.Replay = &feed.Position{Entry: 1} })
+	f.endpoint(operators, func(e *endpoint.Endpoint) { e.User = feed.Installation })
 	f.run("w")
 	disabled := func() *endpoint.Disabled {
 		e, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
 		require.NoError(t, err)
 		return e.Disabled
 	}
-	f.eventually(func() bool { return disabled() != nil })
+	f.eventually(func() bool {
+		return disabled() != nil && len(others.accepted()) == 1 && len(operators.accepted()) == 1
+	})
+	require.Equal(t, feed.EndpointDisabled, others.got()[0].types[0])
+	told := others.accepted()[0].Endpoint
+	require.Equal(t, []string{e.ID, "it answered 410 Gone"}, []string{told.ID, told.Why})
+	require.Equal(t, told, operators.accepted()[0].Endpoint)
+	require.Equal(t, f.user, operators.accepted()[0].User)
+	f.head++ // that is an entry of the feed
 	f.tell(b, 1, models.Success, 2)
 	require.Contains(t, disabled().Why, "410")
 	f.change(e, func(e *endpoint.Endpoint) {
 		e.Disabled, e.Replay = nil, nil
 		e.Generation++
 	})
-	f.eventually(func() bool { return len(r.accepted()) == 2 })
+	f.eventually(func() bool { return len(r.accepted()) == 3 })
 	f.change(e, func(e *endpoint.Endpoint) {
 		e.Replay = &feed.Position{}
 		e.Generation++
 	})
-	f.eventually(func() bool { return len(r.accepted()) == 4 })
+	f.eventually(func() bool { return len(r.accepted()) == 6 })
 }
 
-// TestPostIsMadeAgain: a post that was made is made again with the same ID if its user asks for it, and no other is. A retry
-// that waits is made once, and at once.
+// TestPostIsMadeAgain: a post that was made is made again with the same ID if its user asks for it, and no other is. A
+// retry that waits is made once, and at once.
 func TestPostIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -28,7 +28,8 @@ type fixture struct {
 	user  string
 	head  int
 
-	disabled atomic.Value // ID of a user
+	timeout  time.Duration // of posts; 0: the default
+	disabled atomic.Value  // ID of a user
 	mailer   endpoint.Mailer
 	poster   *Poster  // the newest
 	posts    sync.Map // Class -> *atomic.Int64
@@ -59,6 +60,7 @@ func (f *fixture) batch(n int, change func(*models.Batch)) models.ID {
 	for i := range rs {
 		rs[i] = models.Recipient{Email: fmt.Sprintf("u%d@x.test", i+1)}
 	}
+	rs[0].ClientID = "order-1"
 	rs[0].Metadata = map[string]string{"customer": "1"}
 	require.NoError(f.t, f.store.PutBatch(f.t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
 	return b.ID
@@ -103,8 +105,12 @@ func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	client := outbound.New(allowed)
+	if f.timeout > 0 {
+		client = client.Within(f.timeout)
+	}
 	return New(Config{
-		Worker: worker, Client: outbound.New(allowed), Mailer: f.mailer, Delays: delays, Logger: slog.New(slog.DiscardHandler),
+		Worker: worker, Client: client, Mailer: f.mailer, Delays: delays, Logger: slog.New(slog.DiscardHandler),
 		Disabled: func(user string) bool { return f.disabled.Load() == user },
 		Posted: func(c Class) {
 			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))

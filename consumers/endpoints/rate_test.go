@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -63,20 +62,44 @@ func TestRate(t *testing.T) {
 	})
 }
 
+// TestRateOfRound: a round has the rate that its endpoint has now.
+func TestRateOfRound(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	f.tell(f.batch(1, nil), 1, models.Failed, 1)
+	one := round{p: f.newPoster("w"), e: f.endpoint(r, nil), pace: rate.NewLimiter(1, 1)}
+	_, err := one.run(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, one.pace.Limit(), rate.Limit(1_000_000))
+	one.e.Rate = 7
+	_, err = one.run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, int(one.pace.Limit()))
+	require.Len(t, r.got(), 1)
+}
+
 // TestAtOnce: an endpoint gets no more posts at the same time than it asks for, and if they are to be in order, one.
 func TestAtOnce(t *testing.T) {
 	t.Parallel()
 	for want, e := range map[int]*endpoint.Endpoint{10: {}, 3: {AtOnce: 3}, 1: {Ordered: true}} {
 		synctest.Test(t, func(t *testing.T) {
-			var running, most atomic.Int64
+			var mu sync.Mutex
+			running, most := 0, 0
+			count := func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				running += n
+				most = max(most, running)
+			}
 			r, posts := mailed(e, 30, func() {
-				most.Store(max(most.Load(), running.Add(1)))
+				count(1)
 				time.Sleep(time.Millisecond)
-				running.Add(-1)
+				count(-1)
 			})
 			_, err := r.send(t.Context(), posts)
 			require.NoError(t, err)
-			require.EqualValues(t, want, most.Load())
+			require.Equal(t, want, most)
 		})
 	}
 }

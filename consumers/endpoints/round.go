@@ -47,6 +47,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 	before := r.state.Next
 	r.state.TakeOver(r.e)
 	r.until = time.Now().Add(roundTime)
+	r.pace.SetLimit(limitOf(r.e)) // its user may have changed it
 	tried, err := r.retry(ctx)
 	if err != nil {
 		return next, err
@@ -315,8 +316,26 @@ func (r *round) disable(ctx context.Context) error {
 	default:
 		return nil
 	}
+	now, err := endpoint.Get(ctx, r.p.store, r.e.User, r.e.ID)
+	if errors.Is(err, models.ErrNotFound) || err == nil && (now.Generation != r.e.Generation || now.Disabled != nil) {
+		return nil // its user has changed or removed it meanwhile
+	}
+	if err != nil {
+		return err
+	}
 	r.p.log.Warn("endpoint disabled", "endpoint", r.e.ID, "user_id", r.e.User, "why", why)
-	_, err := endpoint.Change(ctx, r.p.store, r.e.User, r.e.ID, func(e *endpoint.Endpoint) error {
+	user := r.e.User
+	if user == feed.Installation {
+		user = ""
+	}
+	// It is told before: a worker that is killed in between tells it again.
+	err = feed.EndpointIsDisabled(ctx, r.p.store, user, models.FailedEndpoint{
+		ID: r.e.ID, Why: why, Since: r.state.FailingSince,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = endpoint.Change(ctx, r.p.store, r.e.User, r.e.ID, func(e *endpoint.Endpoint) error {
 		if e.Generation == r.e.Generation && e.Disabled == nil { // otherwise its user has changed it meanwhile
 			e.Disabled = &endpoint.Disabled{At: time.Now().UTC(), Why: why}
 		}

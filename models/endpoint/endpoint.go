@@ -64,7 +64,8 @@ type Endpoint struct {
 	Created     time.Time         `json:"created"`
 	Disabled    *Disabled         `json:"disabled,omitempty"`
 	// Generation counts what the worker that posts has to take over: that the endpoint is enabled again, and
-	// Replay, the position from which updates are posted from now on; nil: where it is. Again are posts to be made again.
+	// Replay, the position from which updates are posted from now on; nil: where it is. Again are posts to be made
+	// again.
 	Generation int            `json:"generation"`
 	Replay     *feed.Position `json:"replay,omitempty"`
 	Again      []Part         `json:"again,omitempty"`

@@ -54,6 +54,9 @@ func (p *Post) ID(e *Endpoint) string {
 	if s := first.Suppression; s != nil {
 		text = append(text, s.ID(feed.ListOf(p.User))...)
 	}
+	if n := first.Notice; n != nil && n.Endpoint != nil {
+		text = fmt.Appendf(text, "%s %d", n.Endpoint.ID, n.Endpoint.Since.UnixNano())
+	}
 	sum := sha256.Sum256(text)
 	return "msg_" + hex.EncodeToString(sum[:16])
 }
@@ -111,7 +114,8 @@ func (c *Composer) Read(
 	})
 }
 
-// Compose returns the posts of updates of a part of a feed: some single ones, or a batch of as many as maxBody has room for.
+// Compose returns the posts of updates of a part of a feed: some single ones, or a batch of as many as maxBody has room
+// for.
 func (c *Composer) Compose(ctx context.Context, e *Endpoint, of Part, updates []feed.Update) ([]Post, error) {
 	user, from := cmp.Or(of.User, e.User), of.From
 	if !of.Batch || e.Format != Signed {

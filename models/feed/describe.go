@@ -32,6 +32,9 @@ type Described struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
 
+	// Endpoint is that which was disabled, of the event models.EndpointFailed, which is of no log.
+	Endpoint *models.FailedEndpoint `json:"endpoint,omitempty"`
+
 	// Suppression is the addition to the list of the event models.AddressSuppressed, which is of no log.
 	Suppression *Suppression `json:"suppression,omitempty"`
 }
@@ -93,7 +96,7 @@ func (d *Describer) Describe(ctx context.Context, owner string, found []Update) 
 		some, into := found[from:to], out[from:to]
 		switch {
 		case u.Notice != nil:
-			describeNotices(some, into)
+			describeNotices(owner, some, into)
 		case u.Suppression != nil:
 			g.Go(func() error { return d.describeSuppressions(ctx, ListOf(owner), some, into) })
 		default:
@@ -111,11 +114,16 @@ func (u *Update) together(o *Update) bool {
 		(!mail || u.Log.ChunkID() == o.Log.ChunkID())
 }
 
-func describeNotices(found []Update, out []Described) {
+func describeNotices(owner string, found []Update, out []Described) {
 	for i := range found {
 		n := found[i].Notice
+		if owner != Installation { // of EndpointDisabled
+			out[i] = Described{Number: n.Number, Event: models.EndpointFailed, Endpoint: n.Endpoint, At: found[i].At}
+			continue
+		}
 		out[i] = Described{
-			Notice: n, User: n.User, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider, At: found[i].At,
+			Notice: n, User: n.User, Number: n.Number, Reason: models.Reason(n.Reason), Provider: n.Provider,
+			Endpoint: n.Endpoint, At: found[i].At,
 		}
 	}
 }

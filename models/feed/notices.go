@@ -23,7 +23,12 @@ type Standing struct {
 	Differences int                  `json:"differences,omitempty"` // that last
 	Unknown     map[string]int64     `json:"unknown,omitempty"`     // unknown outcomes, by hour and provider
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
+	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when it was told
 }
+
+// disabledFor is how long it is known that a disabled endpoint was told. A worker that was killed tells it again much
+// earlier.
+const disabledFor = 24 * time.Hour
 
 // Announce appends to the feed of the installation what news returns, and the standing as news
 // has changed it. It appends nothing if there is neither. If another caller has appended
@@ -40,6 +45,7 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 			Failover:  map[string]time.Time{},
 			Unknown:   map[string]int64{},
 			Quotas:    map[string]time.Time{},
+			Disabled:  map[string]time.Time{},
 		}
 		if len(head.Standing) > 0 {
 			if err := codec.UnpackJSON(head.Standing, &s); err != nil {
@@ -76,6 +82,38 @@ func next(head *models.FeedEntry) models.FeedEntry {
 		e.Settled = head.Number
 	}
 	return e
+}
+
+// EndpointIsDisabled tells operators that an endpoint is disabled, once, and its user, at least once. user is empty if
+// it is of the installation.
+func EndpointIsDisabled(
+	ctx context.Context, store models.FeedStore, user string, e models.FailedEndpoint,
+) error {
+	n := models.Notice{Kind: models.EndpointDisabled, Number: 1, User: user, Since: e.Since, Endpoint: &e}
+	for user != "" {
+		head, err := store.FeedHead(ctx, user)
+		if err != nil && !errors.Is(err, models.ErrNotFound) {
+			return err
+		}
+		entry := next(&head)
+		entry.Notices = []models.Notice{n}
+		if err = store.AppendFeed(ctx, user, entry); err == nil {
+			break
+		}
+		if !errors.Is(err, models.ErrExists) { // otherwise another caller has appended
+			return err
+		}
+	}
+	now := time.Now().UTC()
+	return Announce(ctx, store, func(s *Standing) []models.Notice {
+		maps.DeleteFunc(s.Disabled, func(_ string, told time.Time) bool { return now.Sub(told) > disabledFor })
+		key := e.ID + " " + e.Since.Format(time.RFC3339Nano)
+		if _, told := s.Disabled[key]; told {
+			return nil
+		}
+		s.Disabled[key] = now
+		return []models.Notice{n}
+	})
 }
 
 // NearQuota tells that a user has used most of a limit, once in its hour or day.

@@ -91,3 +91,27 @@ func TestNearQuota(t *testing.T) {
 	}
 	require.Equal(t, []string{"a 12:00", "b 12:00", "a 13:00", "b 13:00"}, got)
 }
+
+// TestDisabledIsTold: a disabled endpoint is told to operators once, however often a worker is killed after that, and
+// to its user at least once. When it is disabled another time, it is told again.
+func TestDisabledIsTold(t *testing.T) {
+	t.Parallel()
+	store := sqlitetest.Open(t)
+	e := models.FailedEndpoint{ID: "e", Why: "it answered 410 Gone", Since: time.Now().UTC()}
+	for range 2 {
+		require.NoError(t, EndpointIsDisabled(t.Context(), store, "u", e))
+	}
+	e.Since = e.Since.Add(time.Second)
+	require.NoError(t, EndpointIsDisabled(t.Context(), store, "u", e))
+	read := func(owner string) []Update {
+		page, err := Read(t.Context(), store, owner, Query{After: Begin, Limit: 10})
+		require.NoError(t, err)
+		return page.Updates
+	}
+	require.Len(t, read("u"), 3)
+	told := read(Installation)
+	require.Len(t, told, 2)
+	require.Equal(t, e, *told[1].Notice.Endpoint)
+	require.Equal(t, "Endpoint e of user u is disabled: it answered 410 Gone. Nothing is posted to it until it is enabled.",
+		told[1].Notice.Text())
+}

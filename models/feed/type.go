@@ -34,6 +34,7 @@ const (
 	UnknownOutcomes   = Type(models.UnknownOutcomes)
 	QuotaNear         = Type(models.QuotaNear)
 	SuppressionAdded  = Type(models.SuppressionAdded) // also of users
+	EndpointDisabled  = Type(models.EndpointDisabled) // also of users
 )
 
 // All selects all types, also for those that are added later.
@@ -42,13 +43,13 @@ const All Type = "all"
 // Types lists the types of updates of a user, those of changes first.
 var Types = []Type{
 	Delivered, Failed, Cancelled, Queued, Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked, BatchDone,
-	SuppressionAdded,
+	SuppressionAdded, EndpointDisabled,
 }
 
 // NoticeTypes lists the types of updates of the installation: notices, and additions to everyone's suppression list.
 var NoticeTypes = []Type{
 	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
-	SuppressionAdded,
+	SuppressionAdded, EndpointDisabled,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -59,8 +60,10 @@ func TypesOf(owner string) []Type {
 	return Types
 }
 
-// Event reports whether t is an event, and no change of the state.
-func (t Type) Event() bool { return slices.Index(Types, t) > slices.Index(Types, Queued) }
+// Event reports whether t is an event about mail, and no change of the state.
+func (t Type) Event() bool {
+	return t != EndpointDisabled && slices.Index(Types, t) > slices.Index(Types, Queued)
+}
 
 // Words says what happened, for people.
 func (t Type) Words() string {
@@ -103,6 +106,8 @@ func (t Type) Words() string {
 		return "unknown outcomes"
 	case QuotaNear:
 		return "limit nearly used up"
+	case EndpointDisabled:
+		return "endpoint disabled"
 	case All:
 		return "everything"
 	}
@@ -126,6 +131,8 @@ func TypeOf(s models.State, event models.EventKind) Type {
 		return BatchDone
 	case models.AddressSuppressed:
 		return SuppressionAdded
+	case models.EndpointFailed:
+		return EndpointDisabled
 	}
 	return Type("log." + event)
 }
@@ -138,8 +145,8 @@ func (u *Update) Type() Type {
 	return TypeOf(u.State, u.Event)
 }
 
-// Wanted reports whether a list of types has t. An empty list has all changes of the state, and
-// all notices.
+// Wanted reports whether a list of types has t. An empty list has all changes of the state, that an endpoint was
+// disabled, and all notices.
 func Wanted(types []Type, t Type) bool {
 	if len(types) == 0 {
 		return !t.Event()

@@ -47,6 +47,9 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 		e.Notices = []models.Notice{
 			{Kind: models.ProviderSuspended, Number: n, Provider: "sg", Reason: "calls", Why: "503", Since: e.At, Until: e.At},
 			{Kind: models.QuotaNear, Number: n + 1, Count: 9, User: "u", Limit: models.RecipientsPerDay, Most: 10},
+			{Kind: models.EndpointDisabled, Number: n + 2, User: "u", Endpoint: &models.FailedEndpoint{
+				ID: "e", Why: "410", Since: e.At,
+			}},
 		}
 		e.Standing = []byte{0, 1, 2}
 	}

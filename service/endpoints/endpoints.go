@@ -254,7 +254,8 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
 func (s *Endpoints) Enable(ctx context.Context, user, id string) (View, error) {
-	return s.restart(ctx, user, id, models.EnabledEndpoint, func(*endpoint.Endpoint, *endpoint.State) error { return nil })
+	nothing := func(*endpoint.Endpoint, *endpoint.State) error { return nil }
+	return s.restart(ctx, user, id, models.EnabledEndpoint, nothing)
 }
 
 // Replay posts the updates since a time again.

@@ -78,8 +78,8 @@ type Request struct {
 // notTold is the value of header fields whose values are not told.
 const notTold = "(not told)"
 
-// Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed or
-// erased meanwhile is not in it.
+// Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed
+// or erased meanwhile is not in it.
 func (s *Endpoints) Request(ctx context.Context, user, id, post string) (Request, error) {
 	e, state, err := s.stateOf(ctx, user, id)
 	if err != nil {

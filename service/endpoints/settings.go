@@ -95,7 +95,8 @@ func (n *Settings) check(owner string) error {
 
 func (n *Settings) checkLimits(f *problem.Form) {
 	if n.Rate < 0 || n.Rate > endpoint.MaxRate {
-		f.Wrong("/rate", "invalid_value", "rate is a number of posts per second, up to %d, or left out.", endpoint.MaxRate)
+		f.Wrong("/rate", "invalid_value",
+			"rate is a number of posts per second, up to %d, or left out.", endpoint.MaxRate)
 	}
 	if n.AtOnce < 0 || n.AtOnce > endpoint.MaxAtOnce {
 		f.Wrong("/at_once", "invalid_value", "at_once is a number of posts, up to %d, or left out.", endpoint.MaxAtOnce)

@@ -187,7 +187,10 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 			bad("batch", "batch must be the ID of a batch.")
 		}
 	}
-	fq.Notice = func(n *models.Notice) bool { return feed.Wanted(q.Events, feed.Type(n.Kind)) }
+	fq.Notice = func(n *models.Notice) bool {
+		ofMail := q.State != "" || q.Batch != "" || q.Tag != ""
+		return !ofMail && feed.Wanted(q.Events, feed.Type(n.Kind))
+	}
 	fq.Match = func(ctx context.Context, chunk models.ID, c *models.FeedChange) (bool, error) {
 		if q.State != "" && c.State != q.State || q.Batch != "" && chunk.Batch() != id {
 			return false, nil

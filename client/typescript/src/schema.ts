@@ -1355,6 +1355,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/endpoints/{id}/posts/{post}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what was posted
+         * @description The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
+         */
+        get: operations["endpointPost"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/endpoints/{id}/rotate": {
         parameters: {
             query?: never;
@@ -1426,7 +1446,9 @@ export interface paths {
         put?: never;
         /**
          * Post updates again
-         * @description Posts the updates since a time again, as long as they are kept, and then those that follow. Needs the scope `send`.
+         * @description With `from`: posts the updates since a time again, as long as they are kept, and then those that follow. With `post`:
+         *     makes one of the newest hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for
+         *     a retry due at once. Needs the scope `send`.
          */
         post: operations["replayEndpoint"];
         delete?: never;
@@ -1933,6 +1955,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "endpoint.disabled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** An endpoint was disabled because its posts failed; another one of its user, or of the installation, is told */
+        post: operations["postEndpointDisabled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "provider.suspended": {
         parameters: {
             query?: never;
@@ -2308,7 +2347,7 @@ export interface components {
              */
             complete_until?: string;
         };
-        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, or `suppressed`, which has a `suppression` and neither. */
+        /** @description A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, `suppressed`, which has a `suppression` and neither, or `endpoint_disabled`, which has an `endpoint` and neither. */
         Update: {
             /** @description ID of the user, in posts to an endpoint with `everyone`. */
             user?: string;
@@ -2316,16 +2355,16 @@ export interface components {
             log?: string;
             /** @description Your id of the message, if you gave it one. It is there as long as the content is kept. */
             id?: string;
-            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` it is 1. */
+            /** @description The changes of a log are 1, 2, 3, …, and so are its events, and the ends of a batch. Of `suppressed` and `endpoint_disabled` it is 1. */
             number: number;
             /** Format: uuid */
             batch?: string;
             state?: components["schemas"]["State"];
             /**
-             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list.
+             * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more.
              * @enum {string}
              */
-            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done" | "suppressed";
+            event?: "deferred" | "bounced" | "complained" | "unsubscribed" | "opened" | "clicked" | "done" | "suppressed" | "endpoint_disabled";
             /** @description Why it failed or was cancelled; `unconfirmed` or `implied` if no delivery was reported. Of an event: why it was deferred or bounced. */
             reason?: string;
             /** @description The provider that decided, if one did, or that reported the event. */
@@ -2339,6 +2378,17 @@ export interface components {
             metadata?: components["schemas"]["Metadata"];
             tags?: string[];
             suppression?: components["schemas"]["AddedSuppression"];
+            endpoint?: components["schemas"]["DisabledEndpoint"];
+        };
+        /** @description An endpoint that was disabled because its posts failed. */
+        DisabledEndpoint: {
+            id: string;
+            why: string;
+            /**
+             * Format: date-time
+             * @description When its posts began to fail.
+             */
+            since: string;
         };
         /** @description What was added to a suppression list. */
         AddedSuppression: {
@@ -2389,13 +2439,14 @@ export interface components {
             until?: string;
             /** @description The number of sums that differ, of recipients whose outcome is unknown, or what is used of the limit. */
             count?: number;
-            /** @description ID of the user whose limit it is. */
+            /** @description ID of the user whose limit or endpoint it is. Absent: it is an endpoint of the installation. */
             user?: string;
             /** @description Name of the limit, like `recipients_per_hour`. */
             limit?: string;
             /** @description Its value. */
             most?: number;
             suppression?: components["schemas"]["AddedSuppression"];
+            endpoint?: components["schemas"]["DisabledEndpoint"];
             /**
              * Format: date-time
              * @description When the notice was written.
@@ -2406,7 +2457,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "suppression.added";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "suppression.added" | "endpoint.disabled";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -2972,7 +3023,7 @@ export interface components {
             /** @description An address that begins with https:// or http://, or with the format `mail` with mailto:, followed by up to 20 addresses, separated by commas. */
             url: string;
             description?: string;
-            /** @description Types of updates; `all`: all. Default: all changes of the state. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
+            /** @description Types of updates; `all`: all. Default: all changes of the state, and `endpoint.disabled`. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
             events?: components["schemas"]["ChosenType"][];
             /** @description Only mail with one of these tags. Default: all mail. */
             tags?: string[];
@@ -2980,8 +3031,12 @@ export interface components {
             categories?: string[];
             /** @description Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false. */
             batch?: boolean;
-            /** @description A post waits until the one before it was accepted or given up. Default: false, up to ten posts at once. */
+            /** @description A post waits until the one before it was accepted or given up. Default: false. */
             ordered?: boolean;
+            /** @description Posts per second at most, evenly spaced. Default: any number. */
+            rate?: number;
+            /** @description Posts at the same time at most; with `ordered` it is 1. Default: 10. */
+            at_once?: number;
             /**
              * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
              * @enum {string}
@@ -3035,10 +3090,10 @@ export interface components {
         ChosenUpdate: components["schemas"]["UpdateType"] | "all";
         ChosenType: components["schemas"]["UpdateType"] | components["schemas"]["NoticeType"] | "all";
         /**
-         * @description What became of the mail to a recipient, or of a batch, or that an address was added to the suppression list. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
+         * @description What became of the mail to a recipient, or of a batch, or that an address was added to the suppression list, or that an endpoint was disabled because its posts failed. The first four are changes of its state; `log.queued`: it is sent again. The others are events.
          * @enum {string}
          */
-        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added";
+        UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added" | "endpoint.disabled";
         Endpoint: {
             id: string;
             url: string;
@@ -3048,6 +3103,10 @@ export interface components {
             categories?: string[];
             batch: boolean;
             ordered: boolean;
+            /** @description Posts per second at most. Absent: any number. */
+            rate?: number;
+            /** @description Posts at the same time at most. Absent: 10, or 1 with `ordered`. */
+            at_once?: number;
             /**
              * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
              * @enum {string}
@@ -3084,6 +3143,8 @@ export interface components {
             given_up: number;
             /** @description Posts that wait for a retry. */
             retrying: number;
+            /** @description The part of the newest hundred attempts that was not accepted. */
+            failure_rate: number;
             /** Format: date-time */
             created_at: string;
         };
@@ -3104,6 +3165,21 @@ export interface components {
             /** @description Its beginning, or why there is none. */
             answer?: string;
             took_ms: number;
+        };
+        EndpointRequest: {
+            /** @description `webhook-id` of the post. */
+            post: string;
+            /**
+             * Format: date-time
+             * @description When the newest attempt was made.
+             */
+            at: string;
+            /** @description Without signatures, and without the values of the endpoint's own header fields. */
+            header: {
+                [key: string]: string;
+            };
+            /** @description Made anew, as for a retry: what was removed or erased meanwhile is not in it. */
+            body: string;
         };
         EndpointTest: {
             /** @description Of the answer. Absent if there was none. */
@@ -6943,6 +7019,43 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    endpointPost: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: components["parameters"]["Installation"];
+            };
+            header?: never;
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+                /** @description ID of the post, `msg_…`. */
+                post: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was posted. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointRequest"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     rotateEndpoint: {
         parameters: {
             query?: {
@@ -7115,7 +7228,9 @@ export interface operations {
             content: {
                 "application/json": {
                     /** Format: date-time */
-                    from: string;
+                    from?: string;
+                    /** @description ID of the post, as `attempts` and the log of your application have it. */
+                    post?: string;
                 };
             };
         };
@@ -8100,6 +8215,49 @@ export interface operations {
         };
     };
     postSuppressionAdded: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UpdatePost"] | components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postEndpointDisabled: {
         parameters: {
             query?: never;
             header: {

@@ -72,7 +72,17 @@ class UpdatesEnd(TypedDict):
     complete_until: NotRequired[str]
 
 
-NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'suppression.added']
+class DisabledEndpoint(TypedDict, closed=True):
+    """
+    An endpoint that was disabled because its posts failed.
+    """
+
+    id: str
+    why: str
+    since: str
+
+
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'suppression.added', 'endpoint.disabled']
 
 
 NewBatchForm = TypedDict(
@@ -398,7 +408,7 @@ class TestPost(TypedDict, closed=True):
     data: Data
 
 
-UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done', 'suppression.added']
+UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done', 'suppression.added', 'endpoint.disabled']
 
 
 class EndpointAttempt(TypedDict, closed=True):
@@ -411,6 +421,13 @@ class EndpointAttempt(TypedDict, closed=True):
     http_status: NotRequired[int]
     answer: NotRequired[str]
     took_ms: int
+
+
+class EndpointRequest(TypedDict, closed=True):
+    post: str
+    at: str
+    header: dict[str, str]
+    body: str
 
 
 class EndpointTest(TypedDict, closed=True):
@@ -811,6 +828,7 @@ class Notice(TypedDict, closed=True):
     limit: NotRequired[str]
     most: NotRequired[int]
     suppression: NotRequired[AddedSuppression]
+    endpoint: NotRequired[DisabledEndpoint]
     at: str
 
 
@@ -928,6 +946,8 @@ class Endpoint(TypedDict, closed=True):
     categories: NotRequired[list[str]]
     batch: bool
     ordered: bool
+    rate: NotRequired[int]
+    at_once: NotRequired[int]
     format: NotRequired[Literal['slack', 'mail']]
     everyone: NotRequired[bool]
     user: NotRequired[str]
@@ -942,6 +962,7 @@ class Endpoint(TypedDict, closed=True):
     posted: int
     given_up: int
     retrying: int
+    failure_rate: float
     created_at: str
 
 
@@ -1147,7 +1168,7 @@ class DryRun(TypedDict, closed=True):
 
 class Update(TypedDict, closed=True):
     """
-    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, or `suppressed`, which has a `suppression` and neither.
+    A change of the state of a log, which has a `state`, or an event, which has an `event`: of a log, `done` of a batch, which has no `log`, `suppressed`, which has a `suppression` and neither, or `endpoint_disabled`, which has an `endpoint` and neither.
     """
 
     user: NotRequired[str]
@@ -1156,13 +1177,14 @@ class Update(TypedDict, closed=True):
     number: int
     batch: NotRequired[str]
     state: NotRequired[State]
-    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed']]
+    event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed', 'endpoint_disabled']]
     reason: NotRequired[str]
     provider: NotRequired[str]
     at: str
     metadata: NotRequired[Metadata]
     tags: NotRequired[list[str]]
     suppression: NotRequired[AddedSuppression]
+    endpoint: NotRequired[DisabledEndpoint]
 
 
 class NewEndpoint(TypedDict, closed=True):
@@ -1173,6 +1195,8 @@ class NewEndpoint(TypedDict, closed=True):
     categories: NotRequired[list[Category]]
     batch: NotRequired[bool]
     ordered: NotRequired[bool]
+    rate: NotRequired[int]
+    at_once: NotRequired[int]
     format: NotRequired[Literal['slack', 'mail']]
     everyone: NotRequired[bool]
     user: NotRequired[str]
