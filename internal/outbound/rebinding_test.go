@@ -101,5 +101,7 @@ func TestNameThatChangesItsAddress(t *testing.T) {
 	require.Equal(t, good.String(), <-reached)
 	require.ErrorIs(t, post(), ErrForbidden)
 	require.Empty(t, reached)
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	require.Equal(t, 4, n.asked, "the name is resolved at each connection")
 }
