@@ -209,6 +209,19 @@ func TestPermissiveFile(t *testing.T) {
 	require.Equal(t, []int{2, 5}, []int{first[0].Row, first[1].Row})
 }
 
+// TestRejectedAreNoFormulas: what a sender wrote begins no formula in the file of the rejected recipients.
+func TestRejectedAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.form("?mode=permissive", "people.csv", "email,=1+1\nann@example.com,a\n\"=2;=3\",b\n",
+		"from", "shop@example.com", "subject", "s", "text", "{{x}}", "columns", `{"=1+1": "x"}`)
+	a, _, _ := f.accepted(r)
+	rows, err := csv.NewReader(bytes.NewReader(f.get(batchPath(a.ID) + "/rejected.csv").Body)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.Contains(t, rows[1][5], `"'=2;'=3" is not`)
+}
+
 // TestErasePermissive: an address that stands in the list of rejected recipients is erased.
 func TestErasePermissive(t *testing.T) {
 	t.Parallel()

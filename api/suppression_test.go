@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -151,6 +153,34 @@ func TestSuppressionsAsCSV(t *testing.T) {
 	long := "email\n\"" + strings.Repeat("x", 70<<10)
 	r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(long))
 	require.Equal(t, "invalid_csv", r.problem(t).Code)
+}
+
+// TestExportedSuppressionsAreNoFormulas: a cell of an export begins no formula, and is imported as it was.
+func TestExportedSuppressionsAreNoFormulas(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	want := map[string]string{"=1+1@example.com": "-2; =3", "'=1@example.com": "'+4", "a|-b@example.com": "fine"}
+	for email, why := range want {
+		body, err := json.Marshal(map[string]string{"email": email, "why": why})
+		require.NoError(t, err)
+		require.Equal(t, 201, f.do("POST", "/v1/suppressions", "application/json", bytes.NewReader(body)).Status)
+	}
+	file := string(f.get("/v1/suppressions/export").Body)
+	rows, err := csv.NewReader(strings.NewReader(file)).ReadAll()
+	require.NoError(t, err)
+	var cells []string
+	for _, row := range rows[1:] {
+		cells = append(cells, row[0]+" "+row[4])
+	}
+	require.ElementsMatch(t,
+		[]string{"'=1+1@example.com '-2; '=3", "''=1@example.com ''+4", "a|'-b@example.com fine"}, cells)
+	r := f.do("POST", "/v1/suppressions/import?everyone=true", "text/csv", strings.NewReader(file))
+	require.Equal(t, 200, r.Status, "%s", r.Body)
+	got := map[string]string{}
+	for _, e := range read[service.SuppressionPage](f, "/v1/suppressions?everyone=true").Suppressions {
+		got[e.Email] = e.Why
+	}
+	require.Equal(t, want, got)
 }
 
 // TestSuppressedAtAcceptance: the answer counts the suppressed recipients, and their logs have

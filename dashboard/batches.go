@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // batchRow is a batch in a list.
@@ -192,10 +193,7 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename=%q`, name+".csv"))
 	out, columns := csv.NewWriter(w), metadataColumns(&b, logs.Logs)
 	write := func(row []string) {
-		for k := range row {
-			row[k] = harmlessCell(row[k])
-		}
-		_ = out.Write(row) // Flush keeps the error, and the browser may be gone
+		_ = out.Write(table.HarmlessRow(row)) // Flush keeps the error, and the browser may be gone
 	}
 	head := slices.Clone(exportColumns)
 	for _, key := range columns {

@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"math"
 	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -264,16 +263,4 @@ func sentence(s string) string {
 		s += "."
 	}
 	return s
-}
-
-// formulas matches the places of a cell in which a spreadsheet would begin a formula: its
-// beginning, and what follows a separator that the spreadsheet may use instead of commas.
-var formulas = regexp.MustCompile(`(^|[;\t\r\n|])[ "']*[=+\-@\t\r]`)
-
-// harmlessCell quotes a cell that a spreadsheet would take for a formula.
-func harmlessCell(s string) string {
-	return formulas.ReplaceAllStringFunc(s, func(found string) string {
-		last := len(found) - 1
-		return found[:last] + "'" + found[last:]
-	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/table"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -383,9 +384,9 @@ func (s *Service) ExportRejected(ctx context.Context, who Caller, id string, row
 			if rs[i].Row > 0 {
 				line = strconv.Itoa(rs[i].Row)
 			}
-			if err := row([]string{
+			if err := row(table.HarmlessRow([]string{
 				strconv.Itoa(rs[i].Index), line, rs[i].Column, rs[i].Pointer, rs[i].Code, rs[i].Detail,
-			}); err != nil {
+			})); err != nil {
 				return err
 			}
 		}

@@ -16,15 +16,15 @@ import (
 // suppressionColumns are the columns of a suppression list as CSV.
 var suppressionColumns = []string{"email", "reason", "category", "expires_at", "why", "at", "origin"}
 
-// row returns the entry as a row of CSV.
+// row returns the entry as a row of CSV, which begins no formula. An import undoes that.
 func (v *SuppressionView) row() []string {
 	expires := ""
 	if !v.ExpiresAt.IsZero() {
 		expires = v.ExpiresAt.Format(time.RFC3339)
 	}
-	return []string{
+	return table.HarmlessRow([]string{
 		v.Email, string(v.Reason), v.Category, expires, v.Why, v.At.Format(time.RFC3339), string(v.Origin),
-	}
+	})
 }
 
 // SuppressionImport tells what an import did.
@@ -151,7 +151,7 @@ func (s *suppressionRows) next() (n suppressionRow, err error) {
 		if i == len(s.Head) {
 			break
 		}
-		value = strings.Clone(strings.TrimSpace(value))
+		value = strings.Clone(strings.TrimSpace(table.Original(value)))
 		switch s.Head[i] {
 		case "email":
 			n.Email = value

@@ -21,6 +21,10 @@ func TestSuppressionCommands(t *testing.T) {
 	out, _ = d.run("suppression export --user ada")
 	require.Regexp(t, `(?m)^bob@example.com,manual,news,20.*Z,,20.*Z,api$`, out)
 
+	d.run("suppression add =1@example.com --user ada")
+	formula, _ := d.run("suppression export --user ada")
+	require.Regexp(t, `(?m)^'=1@example.com,`, formula, "a formula is not quoted")
+
 	file := filepath.Join(t.TempDir(), "list.csv")
 	require.NoError(t, os.WriteFile(file, []byte(out+"eve\n"), 0o600))
 	out, errs := d.run("suppression import " + file)
