@@ -13,7 +13,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 // entriesOf returns the entries of an address in the list of the rig's user.
@@ -183,4 +185,82 @@ func TestSoftBouncesSuppress(t *testing.T) {
 	require.Zero(t, sg.copiesOf(b.ID.Log(1))+mg.copiesOf(b.ID.Log(1)))
 	require.Empty(t, r.entriesOf("u2@x.test"))
 	require.Empty(t, r.entriesOf("u3@x.test"))
+}
+
+// TestSuppressedByProvider: mail that a provider drops because of an earlier bounce goes through another one. It does
+// not if a list confirms the bounce, of the user or for the mail of all, also one that grew after the provider had the
+// mail; and not if a second provider knows of a bounce, too.
+func TestSuppressedByProvider(t *testing.T) {
+	t.Parallel()
+	own := func(r *rig) string { return r.user }
+	for name, c := range map[string]struct {
+		list   func(r *rig) string // that confirms the bounce
+		drops  int                 // by as many providers
+		calls  int
+		state  models.State
+		reason models.Reason
+		ended  models.Reason
+	}{
+		"one provider": {drops: 1, calls: 2, state: models.Success},
+		"two providers": {
+			drops: 2, calls: 2, state: models.Failed, reason: models.SuppressedBounce, ended: models.NoProviderLeft,
+		},
+		"on the user's list": {
+			list: own, drops: 1, calls: 1, state: models.Failed, reason: models.Suppressed,
+		},
+		"on everybody's list": {
+			list:  func(*rig) string { return models.EveryonesList },
+			drops: 1, calls: 1, state: models.Failed, reason: models.Suppressed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var specs []provider.Spec
+				for _, name := range []string{"sg", "mg", "x"} {
+					specs = append(specs, provider.Spec{
+						Adapter: newScripted(name, always(models.Accepted)),
+						Provider: models.Provider{Name: name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
+							Timeout: time.Second, Events: models.EventsWebhook},
+					})
+				}
+				r := emptyRig(t, nil, "sg", "mg", "x")
+				r.engine = r.start(fast(), specs)
+				b := r.batch(1, true, nil)
+				r.taken(b)
+				if c.list != nil {
+					e := models.NewSuppression("u1@x.test", models.HardBounce, models.FromEvent, time.Now())
+					require.NoError(t, suppression.New(r.store, 1<<20).Add(t.Context(), c.list(r), e))
+					time.Sleep(control.MaxRuleAge) // until every worker knows it
+				}
+				report := func(n int, kind models.EventKind, reason models.Reason) {
+					r.event(r.view(b).Status(1).Last.Provider, b.ID.Log(1),
+						models.Event{ID: fmt.Sprint(n), Attempt: n, Kind: kind, Reason: reason, At: time.Now()})
+				}
+				for n := 1; n <= c.drops; n++ {
+					report(n, models.Dropped, models.SuppressedBounce)
+					require.Eventually(t, func() bool {
+						s := r.view(b).Status(1)
+						return s.State != models.Queued || s.Attempts == n+1 && s.Last.Verdict == models.VerdictAccepted
+					}, patience, 5*time.Millisecond)
+				}
+				if c.state == models.Success {
+					report(2, models.Delivered, "")
+				}
+				s := r.done(b).Status(1)
+				require.Equal(t, c.state, s.State)
+				require.Equal(t, c.reason, s.Reason)
+				require.Equal(t, c.ended, s.EndedBy)
+				require.Equal(t, c.calls, s.Attempts)
+				if c.list != nil {
+					require.Contains(t, s.Detail, models.HardBounce.Words())
+				}
+				calls := 0
+				for i := range specs {
+					calls += specs[i].Adapter.(*scripted).count() //nolint:forcetypeassert // made above
+				}
+				require.Equal(t, c.calls, calls)
+			})
+		})
+	}
 }
