@@ -2,11 +2,51 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/stretchr/testify/require"
 )
+
+// takingWhy returns the operations of the API that take a reason, in the body and in the query. The parameters of their
+// paths are those of ids, by the part of the path before.
+func takingWhy(t *testing.T, ids map[string]string) (inBody, inQuery []string) {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(openAPI)
+	require.NoError(t, err)
+	for path, item := range doc.Paths.Map() {
+		parts := strings.Split(path, "/")
+		for i, part := range parts {
+			if strings.HasPrefix(part, "{") {
+				require.Contains(t, ids, parts[i-1], path)
+				parts[i] = ids[parts[i-1]]
+			}
+		}
+		for method, op := range item.Operations() {
+			call := method + " " + strings.Join(parts, "/")
+			if op.Parameters.GetByInAndName("query", "why") != nil {
+				inQuery = append(inQuery, call+"?")
+			}
+			if op.RequestBody == nil || op.RequestBody.Value.Content["application/json"] == nil ||
+				!hasProperty(op.RequestBody.Value.Content["application/json"].Schema.Value, "why") {
+				continue
+			}
+			inBody = append(inBody, call)
+			if op.Parameters.GetByInAndName("query", "dry_run") != nil {
+				inBody = append(inBody, call+"?dry_run=true")
+			}
+		}
+	}
+	return inBody, inQuery
+}
+
+// hasProperty reports whether an object that a schema describes may have a property.
+func hasProperty(s *openapi3.Schema, name string) bool {
+	_, has := s.Properties[name]
+	return has || slices.ContainsFunc(s.AllOf, func(r *openapi3.SchemaRef) bool { return hasProperty(r.Value, name) })
+}
 
 // TestWhy: every command checks its reason alike.
 func TestWhy(t *testing.T) {
@@ -14,13 +54,19 @@ func TestWhy(t *testing.T) {
 	f := newFixture(t).operator()
 	b := f.four()
 	f.story(b)
-	paths := []string{
-		batchPath(b.ID) + "/stop", batchPath(b.ID) + "/resume", batchPath(b.ID) + "/cancel",
-		batchPath(b.ID) + "/retry", batchPath(b.ID) + "/release", batchPath(b.ID) + "/release?dry_run=true",
-		"/v1/logs/" + b.ID.Log(4).String() + "/release", "/v1/users/bob/pause", "/v1/users/bob/resume",
-		"/v1/users/bob/disable", "/v1/users/bob/enable", "/v1/users/bob/end-sessions",
-		"/v1/providers/sg/offline", "/v1/providers/sg/online", "/v1/providers/sg/drain", "/v1/providers/sg/probe",
-		"/v1/holds/lift", "/v1/parked/x/requeue", "/v1/blocks", "/v1/release", "/v1/erasures",
+	inBody, inQuery := takingWhy(t, map[string]string{
+		"batches": b.ID.String(), "logs": b.ID.Log(4).String(), "users": "bob", "keys": "x", "providers": "sg",
+		"blocks": "x", "parked": "x", "suppressions": "ann@example.com", "templates": "x", "messages": "x",
+		"endpoints": f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID,
+	})
+	require.Greater(t, len(inBody), 30)
+	require.Greater(t, len(inQuery), 4)
+	before := len(f.commands())
+	refuses := func(call, body, want string) {
+		t.Helper()
+		method, path, _ := strings.Cut(call, " ")
+		p := f.do(method, path, "application/json", strings.NewReader(body)).problem(t)
+		require.Contains(t, p.pointers(), want, call)
 	}
 	for value, want := range map[string]string{
 		`null`:                               "/why wrong_type",
@@ -29,25 +75,20 @@ func TestWhy(t *testing.T) {
 		`"one\ntwo"`:                         "/why invalid_value",
 		"\"\xff\"":                           "/why invalid_text",
 	} {
-		for _, path := range paths {
-			members := ""
-			switch path {
-			case "/v1/erasures":
-				members = `"email": "ann@example.com", `
-			case "/v1/blocks":
-				members = `"domain": "example.com", `
-			case "/v1/release":
-				members = `"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", `
-			}
-			p := f.refused(path, "{"+members+`"why": `+value+"}")
-			require.Equal(t, []string{want}, p.pointers(), path)
+		for _, call := range inBody {
+			refuses(call, `{"why": `+value+"}", want)
 		}
 	}
-	for _, path := range []string{"/v1/blocks/x", "/v1/parked/x", "/v1/users/bob/keys/x"} {
-		p := f.do(http.MethodDelete, path+"?why=one%0Atwo", "", nil).problem(t)
-		require.Equal(t, []string{"/why invalid_value"}, p.pointers(), path)
+	for value, want := range map[string]string{
+		strings.Repeat("%C3%BC", 501): "/why too_long",
+		"one%0Atwo":                   "/why invalid_value",
+		"%FF":                         "/why invalid_text",
+	} {
+		for _, call := range inQuery {
+			refuses(call+"why="+value, "", want)
+		}
 	}
-	require.Empty(t, f.commands())
+	require.Len(t, f.commands(), before)
 	require.True(t, control(f, batchPath(b.ID)+"/stop", `{"why": "`+strings.Repeat("ü", 500)+`"}`).Changed)
 }
 

@@ -381,8 +381,11 @@ func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, er
 // ClearProviderSuppression removes an address from a suppression list of a provider, or from all if list is empty.
 // It is no error if they do not have it.
 func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, provider, email, list, why string) error {
+	if err := errors.Join(who.operates(), CheckWhy(why)); err != nil {
+		return err
+	}
 	api, err := s.listsOf(who, provider)
-	if err := errors.Join(err, CheckWhy(why)); err != nil {
+	if err != nil {
 		return err
 	}
 	a, err := intake.ParseAddress(email)
