@@ -31,6 +31,40 @@ func (s *slowLedger) Append(ctx context.Context, chunk models.ID, e models.Entry
 	return s.Store.Append(ctx, chunk, e)
 }
 
+// TestSlowComposing: composing has a budget of its own, and the time-out of the call begins behind it. A request that
+// is not ready in time is composed again, although retries are off, and says nothing about the provider.
+func TestSlowComposing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.MaxRetries = 0
+		var r *rig
+		var calls atomic.Int64
+		const late = 6 // five failures in a row suspend a provider
+		sg := newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
+			parts := part(models.Accepted, c)
+			if calls.Add(1) <= late {
+				time.Sleep(time.Until(c.StartBy) + time.Millisecond)
+				parts[0].Class, parts[0].Reason = models.Unavailable, models.NotComposed
+				return parts
+			}
+			time.Sleep(time.Until(c.StartBy) - time.Millisecond)
+			if deadline, _ := ctx.Deadline(); time.Until(deadline) <= time.Second {
+				t.Error("the time-out of the provider is over")
+			}
+			if found := r.engine.providers.Get("sg").Health.Finding(); found != nil {
+				t.Errorf("the provider is %s: %s", found.State, found.Why)
+			}
+			return parts
+		})
+		r = newRig(t, cfg, nil, sg)
+		v := r.done(r.batch(1, true, nil))
+		require.Equal(t, models.Success, v.Status(1).State)
+		require.Equal(t, models.NotComposed, v.Tries(1)[late-1].Reason)
+		require.Equal(t, late+1, sg.count())
+	})
+}
+
 // The time that the store takes before a call does not count as the provider's, even if
 // another provider is fast beside it.
 func TestSlowStoreDoesNotSuspendProvider(t *testing.T) {

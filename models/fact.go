@@ -78,7 +78,7 @@ func (p *Part) ProviderFailed() bool {
 	case AccountClass:
 		return p.Reason != SenderNotVerified
 	case Throttled, Unavailable, Unknown:
-		return p.Reason != StartByPassed // no call was made
+		return !p.Reason.Uncalled()
 	case Accepted, RejectedRecipient, RejectedRequest, RejectedHereClass, Split:
 	}
 	return false

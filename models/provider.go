@@ -99,10 +99,11 @@ type Adapter interface {
 	// Send makes at most one provider call and returns its result, with each
 	// recipient in exactly one part. If the call cannot be expressed, it sends
 	// nothing (RejectedHereClass or RejectedRequest). If no answer came, the result
-	// is Unknown if the whole request was sent, else Unavailable. Send returns soon
-	// after ctx ends. Recipients do not see each other, but for those in To and Cc of one mail
-	// to all. Such a mail goes to all of its recipients or to none. Send does not panic on any
-	// answer. Texts have no addresses.
+	// is Unknown if the whole request was sent, else Unavailable, with NotComposed if the
+	// start-by passed before the request was ready. Send returns soon after ctx ends.
+	// Recipients do not see each other, but for those in To and Cc of one mail to all. Such
+	// a mail goes to all of its recipients or to none. Send does not panic on any answer.
+	// Texts have no addresses.
 	Send(ctx context.Context, c *Call) []Part
 
 	// MaxRecipients returns the maximum number of recipients of a call.

@@ -42,6 +42,7 @@ const (
 	NoFinalEvent   Reason = "no_final_event"
 	Expired        Reason = "expired"
 	StartByPassed  Reason = "start_by_passed"
+	NotComposed    Reason = "not_composed"
 	Unconfirmed    Reason = "unconfirmed"
 	Implied        Reason = "implied"
 	OptedOut       Reason = "opted_out"
@@ -80,6 +81,7 @@ var reasonWords = map[Reason]string{
 	NoFinalEvent:          "the provider accepted the message and never reported its outcome",
 	Expired:               "it expired before it could be sent",
 	StartByPassed:         "the worker was too late to make the call",
+	NotComposed:           "the worker needed too long to compose the request",
 	Unconfirmed:           "the provider accepted the message; it does not report deliveries",
 	Implied:               "the recipient opened or answered it; the provider did not report the delivery",
 	OptedOut:              "the recipient complained or unsubscribed, so it is not sent again",
@@ -103,6 +105,9 @@ func (r Reason) Known() bool { _, ok := reasonWords[r]; return ok }
 
 // onlyEnds reports whether r says what ended a log, and the last attempt says why.
 func (r Reason) onlyEnds() bool { return r == NoProviderLeft || r == RetriesUsedUp }
+
+// Uncalled reports whether r says that no call was made, so that nothing is known about the provider.
+func (r Reason) Uncalled() bool { return r == StartByPassed || r == NotComposed }
 
 // Hard reports whether r ends a log by itself: no other provider could deliver the mail,
 // or the recipient does not want it. Mail is never rerouted after a hard reason.

@@ -323,7 +323,7 @@ func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
 	switch {
 	case e.Split > 0:
 		s.Splits++
-	case t.Reason == StartByPassed && f.uncalled < uncalledFree:
+	case t.Reason.Uncalled() && f.uncalled < uncalledFree:
 		f.uncalled++
 	default:
 		s.Retries++

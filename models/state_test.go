@@ -291,7 +291,7 @@ func TestAttemptWithoutCallIsNoRetry(t *testing.T) {
 	t.Parallel()
 	uncalled := func(n int) Fact {
 		f := answer(n, Unavailable, 1)
-		f.Outcome.Parts[0].Reason = StartByPassed
+		f.Outcome.Parts[0].Reason = [...]Reason{StartByPassed, NotComposed}[n%2]
 		return f
 	}
 	var entries []Entry

@@ -268,7 +268,7 @@ func notCalled(who models.Set, why string) models.Part {
 
 // uncalled reports whether the parts of an outcome say that no call was made.
 func uncalled(parts []models.Part) bool {
-	return len(parts) == 1 && parts[0].Reason == models.StartByPassed
+	return len(parts) == 1 && parts[0].Reason.Uncalled()
 }
 
 // call makes the call, unless its start-by has passed: another worker may then already

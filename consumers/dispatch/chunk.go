@@ -182,7 +182,7 @@ func (d *Dispatcher) appendEntry(ctx context.Context, c *Chunk, entry models.Ent
 func (c *Chunk) wasCalled() bool {
 	return slices.ContainsFunc(c.facts, func(f models.Fact) bool {
 		return f.Outcome != nil &&
-			slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return p.Reason != models.StartByPassed })
+			slices.ContainsFunc(f.Outcome.Parts, func(p models.Part) bool { return !p.Reason.Uncalled() })
 	})
 }
 

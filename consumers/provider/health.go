@@ -189,7 +189,7 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 			h.wait(models.EarlierOf(until, now.Add(mostThrottled)), why)
 			return failedSuspended, why
 		case models.Unavailable, models.Unknown:
-			if p.Reason == models.StartByPassed {
+			if p.Reason.Uncalled() {
 				return saysNothing, "" // this worker was late
 			}
 			if p.RetryAt.After(now) { // maybe the answer of a proxy before the provider

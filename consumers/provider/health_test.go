@@ -34,6 +34,9 @@ func TestCallNotMadeSaysNothing(t *testing.T) {
 			call(down)
 			call()
 			call(notCalled())
+			late := notCalled()
+			late.Reason = models.NotComposed
+			call(late)
 		}
 		call(down)
 		ok, _ := h.usable(time.Now())

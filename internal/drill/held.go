@@ -106,7 +106,7 @@ var ambiguous = []int{
 // says that a fault of the provider gave the answer.
 func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	unknown := answer != nil && answer.Class == string(models.Unknown) && slices.Contains(ambiguous, answer.Status)
-	uncalled := answer != nil && answer.Reason == string(models.StartByPassed)
+	uncalled := answer != nil && models.Reason(answer.Reason).Uncalled()
 	killed, frozen := d.killed > 0, len(d.woken) > 0
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:

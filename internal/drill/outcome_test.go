@@ -125,6 +125,7 @@ func TestHeldOnlyInDoubt(t *testing.T) {
 	failed := answer(models.Unknown, http.StatusInternalServerError, models.OutcomeUnknown)
 	down := answer(models.Unknown, http.StatusServiceUnavailable, models.OutcomeUnknown)
 	late := answer(models.Unavailable, 0, models.StartByPassed)
+	slow := answer(models.Unavailable, 0, models.NotComposed)
 	for _, c := range []struct {
 		holds  doubts
 		in     string
@@ -140,6 +141,7 @@ func TestHeldOnlyInDoubt(t *testing.T) {
 		{callsCutOff, "killed", nil, true},
 		{callsCutOff, "frozen", hung, true},
 		{callsCutOff, "frozen", late, true},
+		{callsCutOff, "frozen", slow, true},
 		{callsCutOff, "frozen", nil, false},
 		{callsCutOff, "", nil, false},
 		{callsCutOff, "", hung, false},

@@ -39,24 +39,31 @@ func timed(t *testing.T, p models.Adapter, c *models.Call, d time.Duration) []mo
 	return parts
 }
 
-// testStartByPassed makes a call whose start-by passes before it is connected. Nothing of
-// it may leave, and the result must say so.
+// testStartByPassed makes calls whose start-by passes before their requests are ready: at once, and while a large one
+// is composed. Nothing of them may leave, and the result must say so, and nothing about the provider. A call in time
+// leaves.
 func testStartByPassed(t *testing.T, s Suite) {
-	arrived := make(chan bool, 2) // of each connection: whether it brought a request
+	arrived := make(chan bool, 3) // of each connection: whether it brought a request
 	p := adapter(t, s, raw(t, func(c *net.TCPConn) { arrived <- readRequest(c) }))
+	for _, late := range []struct {
+		c    *models.Call
+		left time.Duration
+	}{
+		{call(3), -time.Millisecond},
+		{bulky(), time.Millisecond}, // composing 16 MB takes longer
+	} {
+		late.c.StartBy = time.Now().Add(late.left)
+		parts := timed(t, p, late.c, 10*time.Second)
+		only(t, late.c, parts, models.Unavailable)
+		if parts[0].Reason != models.NotComposed || parts[0].ProviderFailed() {
+			t.Errorf("want %s, got %s", models.NotComposed, show(parts))
+		}
+	}
 	c := call(3)
-	c.StartBy = time.Now().Add(-time.Millisecond)
-	parts := timed(t, p, c, 10*time.Second)
-	if len(parts) != 1 || parts[0].Class != models.Unavailable || parts[0].Reason != models.StartByPassed ||
-		parts[0].Recipients.Len() != 3 {
-		t.Errorf("want all unavailable for %s, got %+v", models.StartByPassed, parts)
-	}
-	if <-arrived {
-		t.Error("the request left all the same")
-	}
 	c.StartBy = time.Now().Add(time.Hour)
-	if parts = timed(t, p, c, 10*time.Second); len(parts) != 1 || parts[0].Class != models.Unknown || !<-arrived {
-		t.Errorf("a call in time leaves; got %+v", parts)
+	only(t, c, timed(t, p, c, 10*time.Second), models.Unknown)
+	if !<-arrived {
+		t.Error("a call was connected although its request was not ready")
 	}
 }
 

@@ -120,7 +120,7 @@ func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
 		made := false
 		for k := range o.Parts {
 			p := &o.Parts[k]
-			made = made || p.Reason != models.StartByPassed
+			made = made || !p.Reason.Uncalled()
 			switch {
 			case p.Class == models.Accepted:
 				c.accepted += int64(p.Recipients.Len())

@@ -62,7 +62,8 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Record returns a context for exactly one request through a Client, and the Exchange that
 // the request fills in. If startBy is not zero, the body begins to leave before startBy
-// or not at all. Nothing of it leaves after the context's deadline.
+// or not at all, and no connection is made for a request that is ready only later. Nothing of
+// it leaves after the context's deadline.
 func Record(ctx context.Context, startBy time.Time) (context.Context, *Exchange) {
 	x := &Exchange{startBy: startBy, limit: maxAnswer}
 	return context.WithValue(ctx, exchangeKey{}, x), x
@@ -81,20 +82,18 @@ type recorder struct{ next http.RoundTripper }
 var (
 	errUnrecorded = errors.New("transport: request without an exchange")
 	errTwice      = errors.New("transport: second request in one exchange")
+	errUnready    = errors.New("transport: the request was not ready in time")
 	errTooLong    = errors.New("the answer is too long")
 )
 
 // RoundTrip implements http.RoundTripper.
 func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 	x, _ := req.Context().Value(exchangeKey{}).(*Exchange)
-	if x == nil || x.used.Swap(true) {
+	if err := x.begin(); err != nil {
 		if req.Body != nil {
 			_ = req.Body.Close()
 		}
-		if x == nil {
-			return nil, errUnrecorded
-		}
-		return nil, errTwice
+		return nil, err
 	}
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		WroteRequest: func(i httptrace.WroteRequestInfo) {
@@ -130,6 +129,20 @@ func (t *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = io.NopCloser(io.MultiReader(bytes.NewReader(x.Body), failing{err}))
 	}
 	return res, nil
+}
+
+// begin returns an error if no request may be made in the exchange.
+func (x *Exchange) begin() error {
+	switch {
+	case x == nil:
+		return errUnrecorded
+	case x.used.Swap(true):
+		return errTwice
+	case past(x.startBy):
+		x.unready = true
+		return errUnready
+	}
+	return nil
 }
 
 // failing is a reader that fails.

@@ -28,6 +28,7 @@ type Exchange struct {
 	limit   int64 // bytes that are read of the answer
 	used    atomic.Bool
 	broken  atomic.Bool // writing the request failed
+	unready bool        // startBy had passed before the request was ready
 	gate    *gate
 }
 
@@ -45,8 +46,8 @@ func (x *Exchange) NoAnswer(err error) (models.Class, models.Reason, string) {
 	case x.gate != nil && x.gate.late:
 		return models.Unavailable, models.StartByPassed,
 			"the worker was delayed until the call was no longer allowed to start"
-	case x.gate == nil && errors.Is(err, context.DeadlineExceeded):
-		return models.Unavailable, models.StartByPassed, "the request was not ready in time"
+	case x.unready, x.gate == nil && errors.Is(err, context.DeadlineExceeded):
+		return models.Unavailable, models.NotComposed, "the request was not ready in time"
 	case !left || x.broken.Load():
 		return models.Unavailable, "", "the request could not be sent: " + text
 	}

@@ -86,5 +86,39 @@ func TestTimeOutBeforeRequestIsNoCall(t *testing.T) {
 	_, x := Record(t.Context(), time.Time{})
 	class, reason, _ := x.NoAnswer(context.DeadlineExceeded)
 	require.Equal(t, models.Unavailable, class)
-	require.Equal(t, models.StartByPassed, reason)
+	require.Equal(t, models.NotComposed, reason)
+}
+
+// Nothing leaves after the start-by: no connection is made if the request was not ready before, and no byte of it is
+// sent if the connection was not. Neither is a failure of the provider.
+func TestNothingLeavesAfterStartBy(t *testing.T) {
+	t.Parallel()
+	const moment = time.Nanosecond
+	for want, left := range map[models.Reason]time.Duration{
+		models.NotComposed: -moment, models.StartByPassed: time.Minute,
+	} {
+		requests := make(chan bool, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests <- true }))
+		c := NewClient(1)
+		ctx, x := Record(t.Context(), time.Now().Add(left))
+		dials := 0
+		c.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials++
+			x.gate.mu.Lock()
+			x.gate.startBy = time.Now().Add(-moment)
+			x.gate.mu.Unlock()
+			return new(net.Dialer).DialContext(ctx, network, addr)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, bytes.NewReader(make([]byte, 1<<10)))
+		require.NoError(t, err)
+		_, err = c.HTTP.Do(req) //nolint:bodyclose // there is no answer
+		require.Error(t, err)
+		class, reason, _ := x.NoAnswer(err)
+		require.Equal(t, models.Unavailable, class)
+		require.Equal(t, want, reason)
+		require.Equal(t, want == models.StartByPassed, dials == 1)
+		c.Close()
+		server.Close()
+		require.Empty(t, requests)
+	}
 }
