@@ -73,8 +73,23 @@ func (s *Service) Admit(ctx context.Context, who Caller) (end func(), known []qu
 	if err != nil {
 		return nil, nil, err
 	}
-	end, err = s.quotas.Begin(subjects)
+	end, err = s.begin(ctx, subjects)
 	return end, s.quotas.Known(subjects), limitError(err)
+}
+
+// joinPoll is how often a request that waits is tried again while this process joins others.
+const joinPoll = 50 * time.Millisecond
+
+// begin admits a request of subjects. While this process joins others, it has nearly nothing of the limits. A request
+// that it would refuse waits then.
+func (s *Service) begin(ctx context.Context, subjects []quota.Subject) (end func(), err error) {
+	for {
+		joining := s.processes.Joining() && ctx.Err() == nil
+		if end, err = s.quotas.Begin(subjects); err == nil || !joining {
+			return end, err
+		}
+		models.Pause(ctx, joinPoll)
+	}
 }
 
 // AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests
@@ -87,7 +102,7 @@ func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err er
 	for i := range subjects {
 		subjects[i].ID = "dashboard " + subjects[i].ID
 	}
-	end, err = s.quotas.Begin(subjects)
+	end, err = s.begin(ctx, subjects)
 	return end, limitError(err)
 }
 

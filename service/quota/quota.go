@@ -134,8 +134,11 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 
 // share returns this process's part of a limit, at least 1, or 0 if there is no limit.
 func (g *Guard) share(limit int64) int64 {
-	if limit == 0 {
+	switch {
+	case limit == 0:
 		return 0
+	case g.processes.Joining():
+		return 1
 	}
 	return max(1, limit/g.processes.Count())
 }

@@ -298,6 +298,55 @@ func TestSpoolIsBounded(t *testing.T) {
 	require.NoError(t, g.Spool(subjects, 0, 1000))
 }
 
+// TestSpoolIsOfOneProcess: each process has its own disk, so the bytes that it holds for a user are not divided.
+func TestSpoolIsOfOneProcess(t *testing.T) {
+	t.Parallel()
+	processes := &Processes{}
+	processes.live.Store(2)
+	subjects, store := user(models.Limits{models.SpoolBytes: 1000}), newMemory()
+	one, two := New(store, processes), New(store, processes)
+	require.NoError(t, one.Spool(subjects, 0, 1000))
+	refusal(t, one.Spool(subjects, 0, 1))
+	require.NoError(t, two.Spool(subjects, 0, 1000))
+}
+
+// TestStartingProcess: two processes divide the requests that a user may make at once. One that starts admits as little
+// as it can until the other one counts it; one that is alone does not wait.
+func TestStartingProcess(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var one, two Processes
+		store := newMemory()
+		atOnce := func(p *Processes) (n int) {
+			g := New(store, p)
+			for {
+				end, err := g.Begin(user(models.Limits{models.RequestsAtOnce: 10}))
+				if err != nil {
+					require.Equal(t, models.RequestsAtOnce, refusal(t, err).Limit)
+					return n
+				}
+				defer end()
+				n++
+			}
+		}
+		run := func(p *Processes, name string) {
+			ctx, stop := context.WithCancel(t.Context())
+			var ended sync.WaitGroup
+			ended.Go(func() { p.Run(ctx, store, name, func(err error) { require.NoError(t, err) }) })
+			t.Cleanup(func() { stop(); ended.Wait() })
+			synctest.Wait()
+		}
+		run(&one, "one")
+		require.Equal(t, 10, atOnce(&one), "it is alone")
+		time.Sleep(heartbeat / 2)
+		run(&two, "two")
+		require.Equal(t, []int{10, 1}, []int{atOnce(&one), atOnce(&two)}, "one does not know of two")
+		time.Sleep(heartbeat)
+		synctest.Wait()
+		require.Equal(t, []int{5, 5}, []int{atOnce(&one), atOnce(&two)})
+	})
+}
+
 func TestProcessesAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
