@@ -87,15 +87,22 @@ func (f *fixture) story(b *models.Batch) time.Time {
 	for _, fact := range []models.Fact{out, out2, events} {
 		require.NoError(f, f.store.PutFacts(ctx, models.ChunkFact{Chunk: b.ID, Fact: fact}))
 	}
+	f.sum(b)
+	return at
+}
+
+// sum stores the sums of a batch of one chunk, as a worker does.
+func (f *fixture) sum(b *models.Batch) {
+	f.Helper()
+	ctx := f.Context()
 	entries, facts, err := f.store.Record(ctx, b.ID)
 	require.NoError(f, err)
-	sum := models.Resolve(4, entries, facts).SummaryOf(b.ID, nil)
+	sum := models.Resolve(b.Recipients, entries, facts).SummaryOf(b.ID, nil)
 	require.NoError(f, f.store.PutSummaries(ctx, models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	for _, l := range models.Levels {
-		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, at))
+		_, err := f.store.RollUp(ctx, models.SpanOf(b.User, l, b.Created()))
 		require.NoError(f, err)
 	}
-	return at
 }
 
 // oneLog is the answer to GET /v1/logs/{id}.
@@ -177,6 +184,35 @@ func TestLog(t *testing.T) {
 	for _, none := range []models.ID{b.ID.Log(5), b.ID.Chunk(1).Log(1)} {
 		require.Equal(t, "not_found", f.get("/v1/logs/"+none.String()).problem(t).Code)
 	}
+}
+
+// TestImpliedAndGuessed: the log and the timeline of a recipient who opened the mail say that no delivery was reported,
+// and those of one whose bounce named only the address that it is a guess.
+func TestImpliedAndGuessed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	at := f.story(b)
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: models.Fact{
+		Key: models.EventsKey(models.NewInboxID(at.Add(time.Second))),
+		Events: []models.Event{
+			{ID: "3", Recipient: 4, Attempt: 1, Provider: "sg", Kind: models.Opened, At: at.Add(7 * time.Second)},
+			{ID: "4", Recipient: 1, Attempt: 2, Provider: "mg", Kind: models.Bounced, Reason: models.MailboxFull,
+				At: at.Add(8 * time.Second), Guess: true},
+		},
+	}}))
+	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(4).String())
+	require.Equal(t, []any{models.Success, models.Implied}, []any{l.State, l.Reason})
+	require.Equal(t, models.Implied.Words(), l.ReasonText)
+	require.Equal(t, models.Opened, l.Timeline[len(l.Timeline)-1].Event)
+	for _, m := range l.Timeline {
+		require.NotEqual(t, models.Delivered, m.Event)
+	}
+	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(1).String())
+	for _, m := range l.Timeline {
+		require.Equal(t, m.Event == models.Bounced, m.Guess, m.Event)
+	}
+	require.Equal(t, models.Bounced, l.Timeline[len(l.Timeline)-1].Event)
 }
 
 // TestListLogs: pages list the logs in a state in order.

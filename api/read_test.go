@@ -153,6 +153,37 @@ func TestBatchCounts(t *testing.T) {
 	require.WithinDuration(t, b.ExpiresAt, v.ExpiresAt, 0)
 }
 
+// TestCausesOfFailures: the counts of a batch and of its user tell the last cause of mail for which no provider was
+// left, so that a block of the sender can be told from a receiver without a server.
+func TestCausesOfFailures(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	b := f.four()
+	at, all := b.Created(), models.SetTo(4)
+	causes := []models.Reason{
+		models.PolicyReputation, models.DNSOrConnect, models.PolicyReputation, models.ProviderAccount,
+	}
+	events := models.Fact{Key: models.EventsKey(models.NewInboxID(at))}
+	for i, cause := range causes {
+		events.Events = append(events.Events, models.Event{
+			ID: string(cause), Recipient: i + 1, Attempt: 1, Provider: "sg", Kind: models.Blocked, Reason: cause, At: at,
+		})
+	}
+	for n, e := range []models.Entry{
+		{Kind: models.Attempt, Provider: "sg"}, {Kind: models.Ending, Reason: models.NoProviderLeft},
+	} {
+		e.Number, e.Token, e.At, e.Recipients = n+1, models.NewToken(), at, all
+		require.NoError(t, f.store.Append(t.Context(), b.ID, e))
+	}
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: events}))
+	f.sum(b)
+	want := map[models.Reason]int64{models.PolicyReputation: 2, models.DNSOrConnect: 1, models.ProviderAccount: 1}
+	require.Equal(t, want, read[service.BatchView](f, batchPath(b.ID)).Counts.Reasons)
+	require.Equal(t, want, read[struct{ Totals service.Counts }](f, "/v1/stats").Totals.Reasons)
+	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(2).String())
+	require.Equal(t, []models.Reason{models.DNSOrConnect, models.NoProviderLeft}, []models.Reason{l.Reason, l.EndedBy})
+}
+
 // TestStats: the counts of a range are listed by day, days without mail included.
 func TestStats(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,7 @@ func TestRetryingEnds(t *testing.T) {
 			v := r.done(r.batch(3, true, nil))
 			require.Equal(t, models.NoProviderLeft, v.Status(3).EndedBy)
 			require.Equal(t, 2, v.Status(3).Attempts)
+			require.Equal(t, map[models.Reason]int64{models.RejectedHere: 3}, v.Summary().Reasons)
 		})
 	})
 	t.Run("retries used up", func(t *testing.T) {

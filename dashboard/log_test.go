@@ -223,3 +223,34 @@ func TestPagesOfEnvelope(t *testing.T) {
 		}
 	}
 }
+
+// TestPageOfImpliedAndGuessed: the page of a recipient who opened the mail says that no delivery was reported, and the
+// page of one whose bounce named only the address that it is a guess.
+func TestPageOfImpliedAndGuessed(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+	both, at := models.SetTo(2), time.Now().UTC()
+	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+		Number: 1, Token: models.NewToken(), Kind: models.Attempt, At: at, Recipients: both, Provider: "sg",
+	}))
+	for _, fact := range []models.Fact{
+		{Key: models.OutcomeKey(1), Outcome: &models.Outcome{Attempt: 1, At: at, Parts: []models.Part{
+			{Class: models.Accepted, Recipients: both},
+		}}},
+		{Key: models.EventsKey(models.NewInboxID(at)), Events: []models.Event{
+			{ID: "1", Recipient: 1, Attempt: 1, Provider: "sg", Kind: models.Opened, At: at},
+			{ID: "2", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Bounced, Reason: models.MailboxInvalid, At: at,
+				Guess: true},
+		}},
+	} {
+		require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: id, Fact: fact}))
+	}
+	implied, guessed := b.get("/logs/"+id.Log(1).String()).text, b.get("/logs/"+id.Log(2).String()).text
+	require.Contains(t, implied, models.Implied.Words())
+	require.Contains(t, implied, "Opened")
+	require.NotContains(t, implied, "This is a guess")
+	require.Contains(t, guessed,
+		"This is a guess: SendGrid (sg) named only the address, and this is the only recent mail to it.")
+}
