@@ -42,11 +42,16 @@ type hub struct {
 	mu    sync.Mutex
 	feeds map[string]*feed
 	pages map[string]int // open live pages, by user
+	open  int            // of all users
 }
 
-// livePages is how many live pages a user may have open. Each may read the store once a
-// second.
-const livePages = 50
+// Each live page may read the store once a second.
+const (
+	livePages    = 50   // that a user may have open
+	allLivePages = 1000 // that all users together may
+
+	liveRetry = 60 // seconds after which one too many may be opened again
+)
 
 // feed reads one source for its watchers.
 type feed struct {
@@ -76,22 +81,30 @@ func (h *hub) close() {
 	h.wg.Wait()
 }
 
-// enter counts a page of a user until the returned function is called. It returns nil if the
-// user has too many.
-func (h *hub) enter(user string) (leave func()) {
+// enter counts a page of a user until leave is called. It returns an error if the user has too many, or all users have.
+func (h *hub) enter(user string) (leave func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.pages[user] >= livePages {
-		return nil
+	switch {
+	case h.pages[user] >= livePages:
+		return nil, service.Fail(service.Unavailable, "too_many_pages",
+			"You have %d pages open that update by themselves. Close some, or reload this one to see changes.", livePages).
+			After(liveRetry)
+	case h.open >= allLivePages:
+		return nil, service.Fail(service.Unavailable, "too_many_pages",
+			"%d pages that update by themselves are open. Reload this one to see changes.", allLivePages).
+			After(liveRetry)
 	}
 	h.pages[user]++
+	h.open++
 	return func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.open--
 		if h.pages[user]--; h.pages[user] == 0 {
 			delete(h.pages, user)
 		}
-	}
+	}, nil
 }
 
 // join returns the feed of a key and a function that leaves it. The first join
@@ -205,10 +218,9 @@ func appendEvent(b []byte, name string, data []byte) []byte {
 // stream sends the feed of a key to a page until the browser disconnects, its
 // session ends or the server stops.
 func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, key string, open func() source) error {
-	exit := d.live.enter(v.User)
-	if exit == nil {
-		return service.Fail(service.Unavailable, "too_many_pages",
-			"You have %d pages open that update by themselves. Close some, or reload this one to see changes.", livePages)
+	exit, err := d.live.enter(v.User)
+	if err != nil {
+		return err
 	}
 	defer exit()
 	rc := http.NewResponseController(w)

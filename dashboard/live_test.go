@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -99,23 +100,51 @@ func TestSharedFeeds(t *testing.T) {
 	require.Empty(t, h.feeds)
 }
 
-// A user may have a bounded number of live pages, which takes none from others.
+// A user may have a bounded number of live pages, which takes none from others, and all users together.
 func TestLivePagesAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHub(slog.New(slog.DiscardHandler))
 	defer h.close()
 	var leave []func()
-	for range livePages {
-		leave = append(leave, h.enter("ann"))
+	enter := func(user string) error {
+		l, err := h.enter(user)
+		if err == nil {
+			leave = append(leave, l)
+		}
+		return err
 	}
-	require.Nil(t, h.enter("ann"))
-	other := h.enter("bob")
-	require.NotNil(t, other)
+	for range livePages {
+		require.NoError(t, enter("ann"))
+	}
+	require.ErrorContains(t, enter("ann"), "You have 50 pages open")
+	require.NoError(t, enter("bob"))
 	leave[0]()
-	again := h.enter("ann")
-	require.NotNil(t, again)
-	for _, l := range append(leave[1:], other, again) {
+	leave = leave[1:]
+	require.NoError(t, enter("ann"))
+	for n := range allLivePages - livePages - 1 {
+		require.NoError(t, enter(fmt.Sprint("user ", n)))
+	}
+	require.ErrorContains(t, enter("eve"), "1000 pages that update by themselves are open")
+	for _, l := range leave {
 		l()
 	}
 	require.Empty(t, h.pages)
+	require.Zero(t, h.open)
+}
+
+// TestTooManyLivePages: a live page too many is answered with 503, and the page itself can still be read.
+func TestTooManyLivePages(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	for range livePages {
+		leave, err := f.board.live.enter("local")
+		require.NoError(t, err)
+		defer leave()
+	}
+	a := b.get("/live/batches")
+	require.Equal(t, http.StatusServiceUnavailable, a.StatusCode)
+	require.Equal(t, "60", a.Header.Get("Retry-After"))
+	require.Contains(t, a.text, "You have 50 pages open that update by themselves.")
+	require.Equal(t, http.StatusOK, b.get("/batches").StatusCode)
 }
