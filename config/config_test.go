@@ -37,6 +37,7 @@ func TestEnvironment(t *testing.T) {
 		"SAFEDELIVR_PROVIDERS_SG_EU_TIMEOUT=4s",
 	})
 	require.NoError(t, err)
+	require.Equal(t, Metrics{Listen: "127.0.0.1:9464"}, c.Metrics, "for this machine only, and without profiles")
 	require.Equal(t, ":9000", c.Listen)
 	require.Equal(t, "/x", c.DataDir)
 	require.True(t, c.LogJSON)

@@ -300,6 +300,8 @@ func TestSessionEndsWithAccess(t *testing.T) {
 		require.True(t, in(b), "GitHub is not asked at each request")
 		open, err := f.board.sessions.list(t.Context(), "gh7")
 		require.NoError(t, err)
+		ttl, _ := f.store.lives.Load(memberKind("gh7"))
+		require.Equal(t, time.Hour, ttl)
 		require.NoError(t, f.store.PutTransient(t.Context(), memberKind("gh7"), open[0].ID, nil, 0)) // an hour later
 		require.False(t, in(b))
 		require.False(t, f.board.Arrived(t.Context(), "gh7"))

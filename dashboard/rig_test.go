@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type countingStore struct {
 	models.Store
 	records  atomic.Int64
+	lives    sync.Map // for how long a transient value was stored last, by its kind
 	putBatch atomic.Pointer[func(put func() error) error]
 }
 
@@ -39,6 +41,11 @@ func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first mode
 		return (*f)(put)
 	}
 	return put()
+}
+
+func (s *countingStore) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
+	s.lives.Store(kind, ttl)
+	return s.Store.PutTransient(ctx, kind, name, value, ttl)
 }
 
 func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
