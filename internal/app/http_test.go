@@ -135,10 +135,37 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, testkit.Patience, 10*time.Millisecond)
 }
 
+// All connections together are bounded: one beyond the total waits until another one closes.
+func TestConnectionsInAll(t *testing.T) {
+	t.Parallel()
+	l := limitConnections(listenLocal(t), 2, 100, nil)
+	serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
+	answered := func(c net.Conn) error {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return err
+	}
+	var open []net.Conn
+	for range 3 {
+		c := dial(t, l)
+		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if open = append(open, c); len(open) < 3 {
+			require.NoError(t, answered(c))
+		}
+	}
+	require.NoError(t, open[2].SetReadDeadline(time.Now().Add(100*time.Millisecond)))
+	require.ErrorIs(t, answered(open[2]), os.ErrDeadlineExceeded)
+	require.NoError(t, open[2].SetReadDeadline(time.Now().Add(testkit.Patience)))
+	require.NoError(t, open[0].Close())
+	require.NoError(t, answered(open[2]))
+}
+
 // The metrics are served at their own address only, and profiles only if that is configured.
 func TestMetricsHaveTheirOwnAddress(t *testing.T) {
 	t.Parallel()
-	for _, pprof := range []string{"false", "true"} {
+	for _, pprof := range []string{"", "true"} { // off by default
 		cfg, err := config.Load("", []string{
 			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
 			"SAFEDELIVR_LISTEN=127.0.0.1:0",
