@@ -10,6 +10,8 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -50,6 +52,7 @@ func TestSendGrid(t *testing.T) {
 	}
 	event := `{"event":"delivered","email":"a@b.test"}`
 	many := "[" + strings.Repeat(event+",", 9_999) + event + "]\r\n"
+	large, tooLarge := "["+strings.Repeat(" ", 4<<20-2)+"]", "["+strings.Repeat(" ", 4<<20)+"]"
 	for _, c := range []struct {
 		name, provider, body string
 		header               http.Header
@@ -57,6 +60,8 @@ func TestSendGrid(t *testing.T) {
 	}{
 		{"good", "sg", "[" + event + "]\r\n", sign(time.Now(), "["+event+"]\r\n"), 200},
 		{"10,000 events", "sg", many, sign(time.Now(), many), 200},
+		{"4 MiB", "sg", large, sign(time.Now(), large), 200},
+		{"more than 4 MiB", "sg", tooLarge, sign(time.Now(), tooLarge), 413},
 		{"half a JSON, signed", "sg", "[{", sign(time.Now(), "[{"), 200},
 		{"one byte changed", "sg", "[ " + event + "]", sign(time.Now(), "["+event+"]"), 401},
 		{"not signed", "sg", "[]", http.Header{}, 401},
@@ -75,7 +80,23 @@ func TestSendGrid(t *testing.T) {
 		}
 		require.Equal(t, c.body, string(all[before].Posts[0].Body), c.name)
 	}
-	require.Len(t, f.announced(t, 3), 3)
+	require.Len(t, f.announced(t, 4), 4)
+	require.Contains(t, f.unread(t, "sg"), "HTTP/1.1 401", "nothing is signed")
+}
+
+// unread begins a post without a signature in its header, and returns the answer that comes although the body does
+// not.
+func (f *fixture) unread(t *testing.T, provider string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(readTime/2)))
+	_, err = fmt.Fprintf(conn, "POST /webhooks/%s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n[", provider)
+	require.NoError(t, err)
+	answer, err := io.ReadAll(conn)
+	require.NoError(t, err, "the connection stays open")
+	return string(answer)
 }
 
 // TestMailgun posts through the real adapter with HMAC signatures.
@@ -113,6 +134,8 @@ func TestMailgun(t *testing.T) {
 		{"cut in half", "mg", good[:len(good)/2], 400},
 		{"no signature", "mg", `{"event-data":{}}`, 400},
 		{"no secret here", "mg-off", good, 503},
+		{"1 MiB", "mg", strings.Repeat(" ", 1<<20), 400},
+		{"more than 1 MiB", "mg", good + strings.Repeat(" ", 1<<20), 413},
 	} {
 		status, body := f.post(t, c.provider, http.Header{"Content-Type": {"text/html"}}, strings.NewReader(c.body))
 		require.Equal(t, c.status, status, "%s: %s", c.name, body)
@@ -122,5 +145,7 @@ func TestMailgun(t *testing.T) {
 	require.NotEmpty(t, all[0].Posts[0].Replay)
 	require.Equal(t, all[0].Posts[0].Replay, all[1].Posts[0].Replay, "both posts have the same replay token")
 	_, refused := f.server.Counts()
-	require.Equal(t, map[string]int64{"bad_signature": 1, "stale": 2, "malformed": 2, "not_configured": 1}, refused)
+	require.Equal(t, map[string]int64{
+		"bad_signature": 1, "stale": 2, "malformed": 3, "not_configured": 1, "too_large": 1,
+	}, refused)
 }
