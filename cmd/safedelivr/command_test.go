@@ -239,6 +239,16 @@ func TestLimitCommands(t *testing.T) {
 	out, _ = d.run("user limits ada --default batches_per_day=9")
 	require.Regexp(t, `requests_per_second +none +default`, out)
 	require.Regexp(t, `batches_per_day +9 +set +0 +20`, out)
+	k, _ := models.NewKey("aaaa", "shop", time.Now())
+	require.NoError(t, d.store.CreateKey(t.Context(), k))
+	key := " --key " + k.ID
+	out, _ = d.run("user limits ada requests_per_second=3" + key)
+	require.Regexp(t, `requests_per_second +3 +set`, out)
+	require.Regexp(t, `batches_per_day +none +default`, out)
+	out, _ = d.run("user limits ada")
+	require.Regexp(t, `requests_per_second +none +default`, out, "those of the user stay")
+	out, _ = d.run("user limits ada --default" + key)
+	require.NotContains(t, out, " set ")
 }
 
 // TestUsage requires that a wrong command line ends with code 1 and says what is wrong.
