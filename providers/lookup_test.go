@@ -235,3 +235,23 @@ func TestLookUpReadsOnlyMailOfItsTime(t *testing.T) {
 		}
 	}
 }
+
+// TestLookUpGivesNoNegativeEvidence: a look-up that finds nothing posts nothing and is no error, so it proves nothing.
+func TestLookUpGivesNoNegativeEvidence(t *testing.T) {
+	eachKind(t, func(t *testing.T, s *stage) {
+		begun := time.Now()
+		s.adapter.Send(t.Context(), s.call(models.NewBatchID(begun), 0, "deliver@sim.test"))
+		s.settle(t)
+		before, another := around(begun), around(begun)
+		before.From, before.To = before.From.Add(-time.Hour), before.To.Add(-2*time.Hour)
+		another.Recipient = "another@sim.test"
+		for name, q := range map[string]models.LookupQuery{"no mail": before, "other mail": another} {
+			err := s.adapter.(models.EventLookup).LookUp(t.Context(), q, func(body []byte) error {
+				return fmt.Errorf("posted %s", body)
+			})
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}

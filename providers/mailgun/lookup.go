@@ -20,7 +20,10 @@ import (
 // "Events"), which is deprecated. Both have pages. The Events API must be read with a lag of
 // half an hour, because events become visible late. The documentation of the Logs API names
 // no lag and does not promise that a log is complete, so that a query without a result
-// proves nothing.
+// proves nothing: LookUp gives no negative evidence.
+//
+// Queries are by time and address. The message id is in the answer, which an unknown outcome
+// lacks, and a tag is that of many messages. Events name their log and attempt.
 const (
 	lookupPage = 100
 	lookupLag  = 30 * time.Minute

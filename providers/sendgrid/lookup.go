@@ -23,7 +23,10 @@ import (
 // that may read it.
 //
 // Its documentation names no lag and does not promise that the list is complete, so that a
-// query without a result proves nothing.
+// query without a result proves nothing: LookUp gives no negative evidence.
+//
+// Queries are by time and address. The message id is in the answer, which an unknown outcome
+// lacks, and a category is that of many messages. Events name their log and attempt.
 const (
 	logsEndpoint = "/v3/logs"
 	maxListed    = 1000 // messages of one answer
