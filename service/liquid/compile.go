@@ -67,6 +67,7 @@ type compiler struct {
 	allowRaw bool
 	fixed    []byte
 	tail     int // where the last text of fixed begins, which may be trimmed
+	open     int // braces right before tail
 	program  strings.Builder
 	blocks   []token
 	set      map[string]bool // variables that the template sets
@@ -153,7 +154,7 @@ func (c *compiler) text(t *token) error {
 		return nil
 	}
 	c.trim, c.slot = false, false
-	c.tail = len(c.fixed)
+	c.open, c.tail = c.openBraces(), len(c.fixed)
 	if s[0] == '{' {
 		if err := c.noBrace(); err != nil {
 			return err
@@ -166,10 +167,20 @@ func (c *compiler) text(t *token) error {
 // noBrace returns an error if the fixed text ends with a single brace, which together with
 // the next one would begin a placeholder.
 func (c *compiler) noBrace() error {
-	if (len(c.fixed)-len(bytes.TrimRight(c.fixed, "{")))%4 == 0 {
+	if c.openBraces()%4 == 0 {
 		return nil
 	}
 	return errors.New(`a { comes right before braces; write {{ "{" }} instead`)
+}
+
+// openBraces returns the number of braces at the end of the fixed text.
+func (c *compiler) openBraces() int {
+	last := c.fixed[c.tail:]
+	n := len(last) - len(bytes.TrimRight(last, "{"))
+	if n == len(last) {
+		n += c.open
+	}
+	return n
 }
 
 // trimBefore removes the white space before a token.
