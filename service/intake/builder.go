@@ -88,6 +88,7 @@ type Builder struct {
 	row      int               // line of the file that the next recipient is in; 0: none
 	columns  map[string]string // its headings, by the names of variables
 	mapping  map[string]string // what columns of files are, by their headings
+	mapped   map[string]bool   // the names in mapping
 
 	pace    pace
 	index   int // of the next recipient in the request

@@ -16,9 +16,7 @@ import (
 func (b *Builder) MapColumn(heading, name string) {
 	at := "/columns" + problem.Pointer(heading)
 	_, again := b.mapping[heading]
-	for _, other := range b.mapping {
-		again = again || other == name && name != ""
-	}
+	again = again || b.mapped[name] && name != ""
 	switch {
 	case name != "" && (!models.ValidVar(name) || models.IsSlot(name)):
 		b.Wrong(
@@ -31,9 +29,9 @@ func (b *Builder) MapColumn(heading, name string) {
 		b.Wrong(at, "repeated", "Another column is %s, or the heading is repeated.", problem.Quote(name))
 	}
 	if b.mapping == nil {
-		b.mapping = map[string]string{}
+		b.mapping, b.mapped = map[string]string{}, map[string]bool{}
 	}
-	b.mapping[heading] = name
+	b.mapping[heading], b.mapped[name] = name, true
 }
 
 // timeColumns are the columns of a file that are times of the recipient, and no variables.
