@@ -224,7 +224,7 @@ func TestListLogs(t *testing.T) {
 	path := batchPath(b.ID) + "/logs"
 	for state, want := range map[string][]string{
 		"":          {"a@b.de", "b@b.de", "c@b.de", "d@b.de"},
-		"delivered":   {"a@b.de"},
+		"delivered": {"a@b.de"},
 		"failed":    {"b@b.de", "c@b.de"},
 		"queued":    {"d@b.de"},
 		"cancelled": nil,

@@ -287,7 +287,9 @@ func chunksOf(b *models.Batch, skip map[int]bool, from models.ID, up bool) walk.
 }
 
 // chunkCost is what reading a chunk counts, in rows of an index.
-func chunkCost(b *models.Batch, chunk models.ID) int { return 80 + b.ChunkSize(chunk.ChunkNumber())*2/5 }
+func chunkCost(b *models.Batch, chunk models.ID) int {
+	return 80 + b.ChunkSize(chunk.ChunkNumber())*2/5
+}
 
 func countOf(s *models.Summary, state models.State) int64 {
 	switch state {
