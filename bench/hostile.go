@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +19,9 @@ import (
 
 // hostileAtOnce is the number of requests of each kind that the hostile user has open.
 const hostileAtOnce = 4
+
+// idleConnections is the number of connections that it opens and sends nothing through.
+const idleConnections = 64
 
 // hostile measures the time from the post of an urgent mail to its arrival at the provider:
 // when idle, then while another user sends whatever may keep the product busy. The other
@@ -110,48 +116,83 @@ func (a *attack) send(ctx context.Context) {
 		batch(`"subject":"s","text":"t","vars":` + strings.Repeat("[", 1_000_000)),
 		batch(`"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
 		func() io.Reader { return strings.NewReader(batchText(0, 20_000, `,"providers":["none"]`)) },
+		func() io.Reader {
+			return strings.NewReader(batchText(0, 20_000, `,"headers":{"X-V":"`+many("{{v%d}}", 90)+`"}`))
+		},
 		func() io.Reader { return &trickle{ctx: ctx} },
 	}
 	var all sync.WaitGroup
-	for _, body := range kinds {
+	loop := func(method, path string, body func() io.Reader) {
 		for range hostileAtOnce {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					a.request(ctx, http.MethodPost, "/v1/batches", body())
+					a.request(ctx, method, path, body())
 				}
 			})
 		}
 	}
+	for _, body := range kinds {
+		loop(http.MethodPost, "/v1/batches", body)
+	}
+	nothing := func() io.Reader { return http.NoBody }
 	junk := bytes.Repeat([]byte("x"), 1<<20)
-	for _, request := range []struct {
-		method, path string
-		body         []byte
-	}{
-		{http.MethodPost, "/webhooks/sg", junk},
-		{http.MethodGet, "/v1/logs?email=eve@bench.test", nil},
-		{http.MethodPost, "/v1/users/hostile/pause", nil},
-		{http.MethodPost, "/v1/users/hostile/resume", nil},
-	} {
-		for range hostileAtOnce {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					a.request(ctx, request.method, request.path, bytes.NewReader(request.body))
-				}
-			})
-		}
+	loop(http.MethodPost, "/webhooks/sg", func() io.Reader { return bytes.NewReader(junk) })
+	loop(http.MethodGet, "/v1/logs?email=eve@bench.test", nothing)
+	loop(http.MethodPost, "/v1/users/hostile/pause", nothing)
+	loop(http.MethodPost, "/v1/users/hostile/resume", nothing)
+	own := "/v1/batches/" + a.batch(ctx, batch(`"subject":"s","text":"t"`)())
+	for _, command := range []string{"stop", "resume", "retry", "release"} {
+		loop(http.MethodPost, own+"/"+command, nothing)
+	}
+	for range idleConnections {
+		all.Go(func() { a.idle(ctx) })
 	}
 	all.Wait()
 }
 
-// request sends a request with the key of the hostile user and reads the answer.
-func (a *attack) request(ctx context.Context, method, path string, body io.Reader) {
+// batch posts a batch and returns its ID.
+func (a *attack) batch(ctx context.Context, body io.Reader) string {
+	var accepted struct {
+		ID string `json:"id"`
+	}
+	answer, err := a.post(ctx, http.MethodPost, "/v1/batches", body)
+	if err == nil {
+		_ = json.NewDecoder(answer.Body).Decode(&accepted)
+		_ = answer.Body.Close()
+	}
+	return accepted.ID
+}
+
+// idle opens connections that send nothing.
+func (a *attack) idle(ctx context.Context) {
+	for ctx.Err() == nil {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.addr)
+		if err != nil {
+			return
+		}
+		stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+		_, _ = c.Read(make([]byte, 1)) // until the server closes it
+		stop()
+		_ = c.Close()
+	}
+}
+
+// post sends a request with the key of the hostile user, and with the headers of a signed post.
+func (a *attack) post(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.addr+path, body)
 	if err != nil {
-		return
+		return nil, err
 	}
 	r.Header.Set("Authorization", "Bearer "+a.key)
 	r.Header.Set("Content-Type", "application/json")
-	answer, err := a.http.Do(r)
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQ==")
+	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", strconv.FormatInt(time.Now().Unix(), 10))
+	return a.http.Do(r)
+}
+
+// request sends a request and reads the answer.
+func (a *attack) request(ctx context.Context, method, path string, body io.Reader) {
+	answer, err := a.post(ctx, method, path, body)
 	if err != nil {
 		return
 	}
