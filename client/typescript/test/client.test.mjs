@@ -26,7 +26,7 @@ test("a batch is sent, and what became of it is told", async () => {
   const accepted = await client.send(batch);
   assert.equal(accepted.recipients, 3);
   const states = await ended(accepted.id, 3);
-  assert.deepEqual(Object.values(states).sort(), ["failed", "delivered", "delivered"]);
+  assert.deepEqual(Object.values(states).sort(), ["delivered", "delivered", "failed"]);
 
   const logs = [];
   for await (const log of client.logs(accepted.id, { limit: 1 })) logs.push(log.email);
