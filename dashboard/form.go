@@ -184,7 +184,7 @@ func (c *composeView) setFields(value func(name string) string) {
 	c.Draft = drafts.Draft{ID: value("draft"), Editor: value("editor"), Fields: map[string]string{}}
 	c.Draft.Version, _ = strconv.Atoi(value("draft_version")) // 0: a new draft
 	for _, name := range draftFields {
-		if text := lines(value(name)); text != "" {
+		if text := lines(value(name)); text != "" && (name != "time_zone" || c.DeliverAt != "") {
 			c.Draft.Fields[name] = text
 		}
 	}

@@ -164,7 +164,8 @@
   const restoreDraft = (form) => {
     sessionStorage.removeItem(sent);
     if ("new" in form.dataset) sessionStorage.removeItem(draft);
-    if (fields(form).some((e) => e.value && e.type !== "hidden")) return;
+    // The time zone has a value from the beginning.
+    if (fields(form).some((e) => e.value && e.type !== "hidden" && e.id !== "time_zone")) return;
     const kept = JSON.parse(sessionStorage.getItem(draft) ?? "{}");
     for (const e of fields(form)) e.value = kept[e.id] ?? e.value;
   };
