@@ -34,6 +34,7 @@ func best(calls []simulator.Call, limit float64, from, to time.Time, window time
 // together: for one, four and two of them, some killed, one frozen until the others no longer count it and woken
 // again. The provider itself counts.
 func TestLimitsHold(t *testing.T) {
+	t.Parallel() // it waits for the limit nearly all the time
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
 		const (

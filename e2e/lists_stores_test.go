@@ -162,6 +162,7 @@ func turned(t *testing.T, read func(service.Page) ([]models.ID, service.PageInfo
 
 // TestListsOnCassandra: lists, searches and totals of the same mail are on Cassandra what they are on SQLite.
 func TestListsOnCassandra(t *testing.T) {
+	t.Parallel()
 	hosts := os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
 	if hosts == "" {
 		t.Skip("needs Cassandra: SAFEDELIVR_TEST_CASSANDRA_HOSTS")
