@@ -19,6 +19,23 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
+// retained returns a store with a user, whose time is now, in a folder, and an engine that removes content after 60 days
+// and mail after 120.
+func retained(t *testing.T, now *time.Time) (dir string, store *sqlite.Store, e *Engine, user models.User) {
+	t.Helper()
+	dir = t.TempDir()
+	store, err := sqlite.Open(dir, sqlite.Options{Now: func() time.Time { return *now }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	cfg := fast()
+	cfg.KeepContent, cfg.KeepLogs = 60*24*time.Hour, 120*24*time.Hour
+	e, err = New(store, inproctest.New(t, "sg"), nil, cfg)
+	require.NoError(t, err)
+	user = models.User{ID: models.NewUserID(), Name: "ann", Created: *now}
+	require.NoError(t, store.CreateUser(t.Context(), user))
+	return dir, store, e, user
+}
+
 // TestStoreOfYearsDoesNotGrow simulates a year at a steady rate. The store has as
 // many rows after the year as after half of it, except the sums of days,
 // which are kept. They still add up.
@@ -28,17 +45,8 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 	begin, err := time.Parse(time.DateOnly, first)
 	require.NoError(t, err)
 	now := begin
-	dir := t.TempDir()
-	store, err := sqlite.Open(dir, sqlite.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
-	cfg := fast()
-	cfg.KeepContent, cfg.KeepLogs = 60*24*time.Hour, 120*24*time.Hour
-	e, err := New(store, inproctest.New(t, "sg"), nil, cfg)
-	require.NoError(t, err)
 	ctx := t.Context()
-	user := models.User{ID: models.NewUserID(), Name: "ann", Created: begin}
-	require.NoError(t, store.CreateUser(ctx, user))
+	dir, store, e, user := retained(t, &now)
 	commands := 0
 	day := func() {
 		now = now.AddDate(0, 0, 1)
@@ -114,16 +122,7 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 func TestUserWhoLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	dir := t.TempDir()
-	store, err := sqlite.Open(dir, sqlite.Options{Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, store.Close()) }()
-	cfg := fast()
-	cfg.KeepContent, cfg.KeepLogs = 60*24*time.Hour, 120*24*time.Hour
-	e, err := New(store, inproctest.New(t, "sg"), nil, cfg)
-	require.NoError(t, err)
-	user := models.User{ID: models.NewUserID(), Name: "ann", Created: now}
-	require.NoError(t, store.CreateUser(t.Context(), user))
+	dir, store, e, user := retained(t, &now)
 	purge := func() {
 		require.NoError(t, e.Purge(t.Context(), now))
 		require.NoError(t, store.Sweep(t.Context(), now, sqlite.RetentionOptions{}))
