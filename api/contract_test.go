@@ -225,15 +225,15 @@ func (c *contract) checkParked(b *models.Batch) {
 func (c *contract) checkRejected() {
 	c.Helper()
 	const js = "application/json"
-	bad := batchOf(c.T, `{"to": ["ann@example.com", "bob", "eve"]}`)
+	bad := batchOf(c.TB, `{"to": ["ann@example.com", "bob", "eve"]}`)
 	c.check("POST", "/v1/batches?mode=permissive&dry_run=true", js, bad, 200)
 	c.check("POST", "/v1/batches?mode=permissive", js, bad, 202)
 	c.check("POST", "/v1/batches?mode=lenient", js, bad, 400)
-	several := `{"messages": [` + batchOf(c.T, `{}`) + `,` + bad + `]}`
+	several := `{"messages": [` + batchOf(c.TB, `{}`) + `,` + bad + `]}`
 	c.check("POST", "/v1/batches?mode=permissive&dry_run=true", js, several, 200)
 	c.check("POST", "/v1/batches?mode=permissive", js, several, 202, "Idempotency-Key", "several")
 	c.check("POST", "/v1/batches?mode=permissive", js, several, 400)
-	batch := "/v1/batches/" + c.permissive(bad).object(c.T)["id"].(string)
+	batch := "/v1/batches/" + c.permissive(bad).object(c.TB)["id"].(string)
 	c.check("GET", batch, "", "", 200)
 	c.check("GET", batch+"/rejected", "", "", 200)
 	c.check("GET", batch+"/rejected?limit=1", "", "", 200)

@@ -236,7 +236,7 @@ func (f *fixture) tooMany(path string) {
 		if r.Status != http.StatusTooManyRequests {
 			continue
 		}
-		require.Equal(f, "too_many_commands", r.problem(f.T).Code)
+		require.Equal(f, "too_many_commands", r.problem(f.TB).Code)
 		seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
 		require.NoError(f, err)
 		require.True(f, 1 <= seconds && seconds <= 6, "%d", seconds)

@@ -46,26 +46,26 @@ func TestCostOfPreviews(t *testing.T) {
 		}},
 		"links":       {2_000, func(n int) string { return source(x(`<a href="http://">`, n), "") }},
 		"tags":        {20_000, func(n int) string { return source(x("<", n), "") }},
-		"outputs":     {1_000, func(n int) string { return source(x("{{ a | upcase }}", n), "") }},
-		"blocks":      {1_000, func(n int) string { return source(x("{% if a %}b{% endif %}", n), "") }},
+		"outputs":     {300, func(n int) string { return source(x("{{ a | upcase }}", n), "") }},
+		"blocks":      {300, func(n int) string { return source(x("{% if a %}b{% endif %}", n), "") }},
 		"open blocks": {2_000, func(n int) string { return source(x("{% if a %}", n), "") }},
-		"raw":         {2_000, func(n int) string { return source(x("{% raw %}{{{% endraw %}", n), "") }},
+		"raw":         {700, func(n int) string { return source(x("{% raw %}{{{% endraw %}", n), "") }},
 		"loops": {1_000, func(n int) string {
 			return source("{% for i in list %}{{ i }}{% endfor %}", `, "defaults": {"list": [`+each(n, "%d")+"]}")
 		}},
 		"languages": {500, func(n int) string {
 			return source("h", `, "languages": {`+each(n, `"x%d": {"text": "t"}`)+"}")
 		}},
-		"rules": {500, func(n int) string {
+		"rules": {250, func(n int) string {
 			return source("<style>"+strings.ReplaceAll(each(n, ".c%d{color:red}"), ",", "")+"</style><p class=c1>x</p>", css)
 		}},
-		"selectors": {1_000, func(n int) string {
+		"selectors": {400, func(n int) string {
 			return source("<style>"+each(n, ".c%d")+"{color:red}</style><p>x</p>", css)
 		}},
 		"comments": {10_000, func(n int) string { return source("<style>"+x("/*", n)+"</style>", css) }},
 		"brackets": {10_000, func(n int) string { return source("<style>"+x("(", n)+"</style>", css) }},
 		"media":    {5_000, func(n int) string { return source("<style>"+x("@media x{", n)+"</style>", css) }},
-		"elements": {1_000, func(n int) string {
+		"elements": {500, func(n int) string {
 			return source("<style>p{color:red}</style>"+x("<p>x</p>", n), css)
 		}},
 		"classes": {5_000, func(n int) string {
@@ -104,7 +104,7 @@ func TestCostOfMessages(t *testing.T) {
 		"members of a message": {2_000, tried, "", func(n int) string {
 			return `{"messages": [{` + each(n, `"m%d":1`) + "}]}"
 		}},
-		"no messages": {20_000, tried, "", func(n int) string { return `{"messages": [` + x("[],", n) + "1]}" }},
+		"no messages": {10_000, tried, "", func(n int) string { return `{"messages": [` + x("[],", n) + "1]}" }},
 		"records of no use": {1_000, put, "", func(n int) string {
 			return "[" + each(n, `{"id": "m%d", "action": "new"}`) + "]"
 		}},
@@ -165,7 +165,7 @@ func TestCostOfFiles(t *testing.T) {
 		"table": {4_000, tried, multi, func(n int) string {
 			return file("a.csv", "email\n"+lines(n, "a%d@example.com"))
 		}},
-		"bad rows": {4_000, tried, multi, func(n int) string {
+		"bad rows": {1_500, tried, multi, func(n int) string {
 			return file("a.csv", "email\n"+lines(n, "a%d"))
 		}},
 		"headings": {8_000, tried, multi, func(n int) string { return file("a.csv", "email,"+each(n, "h%d")) }},
@@ -173,12 +173,12 @@ func TestCostOfFiles(t *testing.T) {
 			return file("a.csv", "email\na@b.de"+x(",", n))
 		}},
 		"quotes": {20_000, tried, multi, func(n int) string { return file("a.csv", "email\n"+x(`"`, n)) }},
-		"objects": {4_000, tried, multi, func(n int) string {
+		"objects": {1_500, tried, multi, func(n int) string {
 			return file("a.ndjson", lines(n, `{"email":"a%d@b.de"}`))
 		}},
 		"no objects":    {4_000, tried, multi, func(n int) string { return file("a.ndjson", lines(n, "%d")) }},
 		"nested object": {2_000, tried, multi, func(n int) string { return file("a.ndjson", x("[", n)+x("]", n)) }},
-		"suppressions": {1_000, imported, "text/csv", func(n int) string {
+		"suppressions": {400, imported, "text/csv", func(n int) string {
 			return "email\n" + lines(n, "a%d@b.de")
 		}},
 		"no addresses": {4_000, imported, "text/csv", func(n int) string { return "email\n" + lines(n, "a%d") }},

@@ -201,9 +201,9 @@ func TestCreateForm(t *testing.T) {
 }
 
 // with returns the fixture for a subtest.
-func (f *fixture) with(t *testing.T) *fixture {
+func (f *fixture) with(t testing.TB) *fixture {
 	g := *f
-	g.T = t
+	g.TB = t
 	return &g
 }
 

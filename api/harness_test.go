@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture is an API with a real store, a real broker and two users.
 type fixture struct {
-	*testing.T
+	testing.TB
 	store  *spyStore
 	broker models.Broker
 	server *Server
@@ -44,7 +44,7 @@ type setup struct {
 	names   []string // of the providers; worker w reports on the first of them
 }
 
-func newFixture(t *testing.T, change ...func(*setup)) *fixture {
+func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	t.Helper()
 	st := setup{
 		names:   []string{"sg", "mg"},
@@ -55,7 +55,7 @@ func newFixture(t *testing.T, change ...func(*setup)) *fixture {
 	}
 	real, eb := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{
-		T:      t,
+		TB:     t,
 		store:  &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}},
 		broker: eb,
 	}

@@ -146,7 +146,7 @@ func TestUrgentMessagesAreLimited(t *testing.T) {
 			for i := range 5 {
 				all = append(all, batchOf(f, fmt.Sprintf(`{"subject": "%d"}`, i)))
 			}
-			for _, m := range resultsOf(f.T, f.messages("", "one", strings.Join(all, ","))).Results {
+			for _, m := range resultsOf(f.TB, f.messages("", "one", strings.Join(all, ","))).Results {
 				batches = append(batches, m.Batch)
 			}
 			return batches

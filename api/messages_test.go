@@ -21,7 +21,7 @@ func (f *fixture) messages(query, key, list string) *reply {
 }
 
 // resultsOf decodes the results of messages that were accepted.
-func resultsOf(t *testing.T, r *reply) service.MessageResults {
+func resultsOf(t testing.TB, r *reply) service.MessageResults {
 	t.Helper()
 	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
 	var v service.MessageResults

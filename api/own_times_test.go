@@ -15,7 +15,7 @@ import (
 )
 
 // morning is at nine on a clock in a zone, on a day in three weeks.
-func morning(t *testing.T, zone string) time.Time {
+func morning(t testing.TB, zone string) time.Time {
 	t.Helper()
 	z, err := time.LoadLocation(zone)
 	require.NoError(t, err)
@@ -24,7 +24,7 @@ func morning(t *testing.T, zone string) time.Time {
 }
 
 // inTheMorning is a batch that leaves at nine in Vienna, or where a recipient is, or when Eve and Dan want it.
-func inTheMorning(t *testing.T) string {
+func inTheMorning(t testing.TB) string {
 	t.Helper()
 	return batchOf(t, fmt.Sprintf(`{"deliver_at": %q, "time_zone": "Europe/Vienna", "to": [
 		"ann@example.com",

@@ -90,7 +90,7 @@ func TestReschedule(t *testing.T) {
 	require.Equal(t, "batch_begun", r.problem(t).Code)
 }
 
-func vienna(t *testing.T) *time.Location {
+func vienna(t testing.TB) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation("Europe/Vienna")
 	require.NoError(t, err)
@@ -181,8 +181,8 @@ func (c *contract) checkTimes() {
 		c.check("PUT", "/v1/users/"+user+"/defaults", js, `{"send_window": "none"}`, 200)
 	}
 	c.check("PATCH", moved+"?dry_run=true", js, `{}`, 422)
-	c.check("POST", "/v1/batches?dry_run=true", js, inTheMorning(c.T), 200)
-	own := c.check("POST", "/v1/batches", js, inTheMorning(c.T), 202)
+	c.check("POST", "/v1/batches?dry_run=true", js, inTheMorning(c.TB), 200)
+	own := c.check("POST", "/v1/batches", js, inTheMorning(c.TB), 202)
 	c.check("GET", own.Header.Get("Location"), "", "", 200)
 	c.check("GET", own.Header.Get("Location")+"/logs", "", "", 200)
 }

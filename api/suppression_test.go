@@ -279,7 +279,7 @@ func (f *fixture) erase(email string) {
 		body := strings.NewReader(`{"email": "` + email + `", "cursor": "` + cursor + `"}`)
 		r := f.do("POST", "/v1/erasures", "application/json", body)
 		require.Equal(f, 200, r.Status, "%s", r.Body)
-		part := r.object(f.T)
+		part := r.object(f.TB)
 		done, cursor = part["done"].(bool), fmt.Sprint(part["next_cursor"])
 	}
 }

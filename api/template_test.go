@@ -50,7 +50,7 @@ func (c *contract) checkTemplates() {
 	c.check("POST", "/v1/preview", js, `{"subject": "s", "text": "t", "to": {"email": "none"}}`, 422)
 	c.check("POST", "/v1/batches", js, `{"template": {"name": "welcome", "version": 1}, "to": [{"email": "a@b.de",
 		"vars": {"items": [{"title": "x"}], "vip": true}}]}`, 202)
-	id := c.post(`{"template": "welcome", "to": ["a@b.de"]}`).object(c.T)["id"].(string)
+	id := c.post(`{"template": "welcome", "to": ["a@b.de"]}`).object(c.TB)["id"].(string)
 	c.check("GET", "/v1/batches/"+id, "", "", 200)
 	c.check("POST", "/v1/templates/welcome/archive", js, ``, 200)
 	c.check("POST", "/v1/templates/nothing/archive", js, ``, 404)

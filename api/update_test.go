@@ -44,9 +44,9 @@ func (f *fed) accept(n int) models.ID {
 	for i := range n {
 		to = append(to, fmt.Sprintf(`{"email": "a%d@example.com", "metadata": {"n": "%d"}}`, i+1, i+1))
 	}
-	r := f.post(batchOf(f.T, `{"tags": ["welcome"], "metadata": {"n": "batch", "run": "7"},
+	r := f.post(batchOf(f.TB, `{"tags": ["welcome"], "metadata": {"n": "batch", "run": "7"},
 		"to": [`+strings.Join(to, ",")+`]}`))
-	id, err := models.ParseBatchID(r.object(f.T)["id"].(string))
+	id, err := models.ParseBatchID(r.object(f.TB)["id"].(string))
 	require.NoError(f, err)
 	return id
 }
