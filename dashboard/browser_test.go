@@ -197,7 +197,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"ask":        "/providers/sg/offline",
 		"found":      "/logs?email=user1@demo.test",
 	}
-	for _, width := range []int64{1280, 390, 360} {
+	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			for name, path := range pages {
 				t.Run(fmt.Sprintf("%s at %d, %s", name, width, scheme), func(t *testing.T) {
