@@ -5,7 +5,7 @@ CASSANDRA_VERSION=5.0.5
 CASSANDRA_JARS=$JARS/cassandra-$CASSANDRA_VERSION
 CASSANDRA_MAIN=org.apache.cassandra.service.CassandraDaemon
 
-cassandra_settings() { printf 'CQL_PORT STORAGE_PORT HEAP JIT'; }
+cassandra_settings() { printf 'CQL_PORT STORAGE_PORT HEAP'; }
 cassandra_ports() { [ "$NODE" -gt 1 ] || printf 'CQL_PORT STORAGE_PORT'; }
 cassandra_process() { printf 'java'; }
 cassandra_where() { printf 'cql 127.0.0.%s:%s' "$NODE" "$CQL_PORT"; }
@@ -75,7 +75,7 @@ download_jars() {
 }
 
 cassandra_configure() {
-	local top=$TOP file i tier seeds='' nodes=${NODES_OF[cassandra]} delay=0 flush=true
+	local top=$TOP file i seeds='' nodes=${NODES_OF[cassandra]} delay=0 flush=true
 	# All nodes are seeds: so they start side by side, and none of them looks for old data. Each
 	# has an equal part of the ring.
 	for ((i = 1; i <= nodes; i++)); do seeds+=,127.0.0.$i:$STORAGE_PORT; done
@@ -84,15 +84,10 @@ cassandra_configure() {
 	# schema then; nodes of a cluster are killed, and find theirs at the start before the log is read.
 	[ "$nodes" -gt 1 ] || flush=false
 	[[ $HEAP =~ ^[0-9]+[kKmMgG]$ ]] || die "SAFEDELIVR_CASSANDRA_HEAP is a number with M or G, not $HEAP"
-	case $JIT in # the last tier of Java's compilers
-	full) tier=4 ;;
-	quick) tier=1 ;;
-	*) die "SAFEDELIVR_CASSANDRA_JIT is full or quick, not $JIT" ;;
-	esac
 	server_certificate "127.0.0.$NODE"
 	for file in cassandra.yaml logback.xml java.args; do
 		fill "$HERE/cassandra/$file" "$top/etc/$file" CQL_PORT="$CQL_PORT" STORAGE_PORT="$STORAGE_PORT" \
-			HEAP="$HEAP" TIER="$tier" DATA="$top/data" LOG="$top/log" ETC="$top/etc" TMP="$top/tmp" \
+			HEAP="$HEAP" DATA="$top/data" LOG="$top/log" ETC="$top/etc" TMP="$top/tmp" \
 			ADDRESS="127.0.0.$NODE" SEEDS="${seeds#,}" TOKEN="$(ring_token "$nodes")" RING_DELAY="$delay" FLUSH_SCHEMA="$flush"
 	done
 }

@@ -31,7 +31,6 @@ RABBIT_EPMD_PORT=${SAFEDELIVR_RABBIT_EPMD_PORT:-4373}
 CQL_PORT=${SAFEDELIVR_CQL_PORT:-9043}
 STORAGE_PORT=${SAFEDELIVR_CASSANDRA_STORAGE_PORT:-7003}
 HEAP=${SAFEDELIVR_CASSANDRA_HEAP:-1536M}
-JIT=${SAFEDELIVR_CASSANDRA_JIT:-full}
 
 # A service of several nodes is several of these: rabbitmq, rabbitmq-2, rabbitmq-3.
 declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1)
