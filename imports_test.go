@@ -105,6 +105,7 @@ var allowed = map[string][]string{
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},
+	"internal/attack":     {},
 	"internal/tcpproxy":   {},
 	"internal/outbound":   {},
 	"internal/receiver":   {"client"},
@@ -114,11 +115,12 @@ var allowed = map[string][]string{
 	"internal/demo": {"client", "config", "dashboard", "models", "service", "simulator/...", "internal/app",
 		"internal/receiver", "internal/simulated"},
 	"internal/drill": {"client", "config", "models", "models/telemetry", "cassandra", "rabbit", "sqlite", "simulator/...",
-		"internal/app", "internal/receiver", "internal/simulated", "internal/tcpproxy", "internal/testkit"},
+		"internal/app", "internal/attack", "internal/receiver", "internal/simulated", "internal/tcpproxy",
+		"internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
 	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "simulator/...",
-		"internal/simulated"},
+		"internal/attack", "internal/simulated"},
 	"e2e": {"..."},
 }
 

@@ -1,4 +1,6 @@
-package main
+// Package attack sends requests that are expensive to check, as a hostile user may: to measure and to test that they
+// harm no other user.
+package attack
 
 import (
 	"bytes"
@@ -8,8 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,85 +17,35 @@ import (
 	"time"
 )
 
-// hostileAtOnce is the number of requests of each kind that the hostile user has open.
-const hostileAtOnce = 4
+// atOnce is the number of requests of each kind that are open.
+const atOnce = 4
 
-// idleConnections is the number of connections that it opens and sends nothing through.
+// idleConnections is the number of connections that are opened and send nothing.
 const idleConnections = 64
 
-// hostile measures the time from the post of an urgent mail to its arrival at the provider:
-// when idle, then while another user sends whatever may keep the product busy. The other
-// user has the limits of the configuration.
-func (b *bench) hostile(be *backend) error {
-	const title = "urgent mail, post to provider, while another user sends whatever takes long to refuse"
-	fmt.Fprintln(os.Stderr, be.title+":", title)
-	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	idle, err := r.idleUrgents()
-	if err != nil {
-		return err
-	}
-	stop, err := r.attack()
-	if err != nil {
-		return err
-	}
-	busy, err := r.urgents(b.urgents, always)
-	answers := stop()
-	if err != nil {
-		return err
-	}
-	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %s; aim: at most 1.5 of idle",
-		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), answers)
-	b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
-	return nil
-}
-
-// attack starts a process that sends hostile requests. stop ends it and returns what it
-// says. The process has the lowest priority, because a real one would not use the
-// product's processors.
-func (r *rig) attack() (stop func() string, err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(r.b.ctx, "nice", "-n", "19", self, "-attack", r.addr)
-	cmd.Env = append(os.Environ(), "BENCH_KEY="+r.hostileKey)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, os.Stderr
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	return func() string {
-		_ = cmd.Cancel()
-		_ = cmd.Wait()
-		return strings.TrimSpace(said.String())
-	}, nil
-}
-
-// runAttack sends hostile requests to an address until ctx ends, and prints how many were
-// answered.
-func runAttack(ctx context.Context, addr string) {
-	a := &attack{addr: addr, key: os.Getenv("BENCH_KEY"),
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
-	a.send(ctx)
-	fmt.Printf("%d hostile requests answered, %d of them 429\n", a.answered.Load(), a.limited.Load())
-}
-
-// attack sends what a hostile user may send.
-type attack struct {
+// An Attack sends what a hostile user may send to keep a server busy.
+type Attack struct {
 	addr, key         string
 	http              *http.Client
 	answered, limited atomic.Int64
 }
 
-// send sends requests of all kinds until ctx ends.
-func (a *attack) send(ctx context.Context) {
+// New returns an attack on the server at an address, with the API key of the hostile user.
+func New(addr, key string) *Attack {
+	return &Attack{addr: addr, key: key,
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+}
+
+// Answered returns how many requests were answered.
+func (a *Attack) Answered() int64 { return a.answered.Load() }
+
+// Limited returns how many requests were answered with 429.
+func (a *Attack) Limited() int64 { return a.limited.Load() }
+
+// Send sends requests of all kinds until ctx ends.
+func (a *Attack) Send(ctx context.Context) {
 	batch := func(fields string) func() io.Reader {
-		text := `{"from":"Shop <shop@bench.test>","to":["x@bench.test"],` + fields + "}"
+		text := `{"from":"Shop <shop@bench.test>",` + fields + "}"
 		return func() io.Reader { return strings.NewReader(text) }
 	}
 	many := func(format string, n int) string {
@@ -108,22 +58,22 @@ func (a *attack) send(ctx context.Context) {
 		}
 		return s.String()
 	}
+	const one = `"to":["x@bench.test"],`
+	people := `"to":[` + many(`"r%d@bench.test"`, 20_000) + "],"
 	kinds := []func() io.Reader{
-		batch(`"subject":"s","text":"` + strings.Repeat("{", 390_002) + `"`),
-		batch(`"subject":"s","text":"t",` + many(`"m%d":1`, 500_000)),
-		batch(`"subject":"s","text":"t","providers":[` + many(`"p%d"`, 100_000) + "]"),
-		batch(`"subject":"s","text":"` + many("{{v%d}}", 100_000) + `"`),
-		batch(`"subject":"s","text":"t","vars":` + strings.Repeat("[", 1_000_000)),
-		batch(`"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
-		func() io.Reader { return strings.NewReader(batchText(0, 20_000, `,"providers":["none"]`)) },
-		func() io.Reader {
-			return strings.NewReader(batchText(0, 20_000, `,"headers":{"X-V":"`+many("{{v%d}}", 90)+`"}`))
-		},
+		batch(one + `"subject":"s","text":"` + strings.Repeat("{", 390_002) + `"`),
+		batch(one + `"subject":"s","text":"t",` + many(`"m%d":1`, 500_000)),
+		batch(one + `"subject":"s","text":"t","providers":[` + many(`"p%d"`, 100_000) + "]"),
+		batch(one + `"subject":"s","text":"` + many("{{v%d}}", 100_000) + `"`),
+		batch(one + `"subject":"s","text":"t","vars":` + strings.Repeat("[", 1_000_000)),
+		batch(one + `"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
+		batch(people + `"subject":"s","text":"t","providers":["none"]`),
+		batch(people + `"subject":"s","text":"t","headers":{"X-V":"` + many("{{v%d}}", 90) + `"}`),
 		func() io.Reader { return &trickle{ctx: ctx} },
 	}
 	var all sync.WaitGroup
 	loop := func(method, path string, body func() io.Reader) {
-		for range hostileAtOnce {
+		for range atOnce {
 			all.Go(func() {
 				for ctx.Err() == nil {
 					a.request(ctx, method, path, body())
@@ -140,7 +90,8 @@ func (a *attack) send(ctx context.Context) {
 	loop(http.MethodGet, "/v1/logs?email=eve@bench.test", nothing)
 	loop(http.MethodPost, "/v1/users/hostile/pause", nothing)
 	loop(http.MethodPost, "/v1/users/hostile/resume", nothing)
-	own := "/v1/batches/" + a.batch(ctx, batch(`"subject":"s","text":"t"`)())
+	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.RFC3339)
+	own := "/v1/batches/" + a.batch(ctx, batch(one+`"subject":"s","text":"t","deliver_at":"`+tomorrow+`"`)())
 	for _, command := range []string{"stop", "resume", "retry", "release"} {
 		loop(http.MethodPost, own+"/"+command, nothing)
 	}
@@ -151,7 +102,7 @@ func (a *attack) send(ctx context.Context) {
 }
 
 // batch posts a batch and returns its ID.
-func (a *attack) batch(ctx context.Context, body io.Reader) string {
+func (a *Attack) batch(ctx context.Context, body io.Reader) string {
 	var accepted struct {
 		ID string `json:"id"`
 	}
@@ -164,7 +115,7 @@ func (a *attack) batch(ctx context.Context, body io.Reader) string {
 }
 
 // idle opens connections that send nothing.
-func (a *attack) idle(ctx context.Context) {
+func (a *Attack) idle(ctx context.Context) {
 	for ctx.Err() == nil {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.addr)
 		if err != nil {
@@ -178,7 +129,7 @@ func (a *attack) idle(ctx context.Context) {
 }
 
 // post sends a request with the key of the hostile user, and with the headers of a signed post.
-func (a *attack) post(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+func (a *Attack) post(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.addr+path, body)
 	if err != nil {
 		return nil, err
@@ -191,7 +142,7 @@ func (a *attack) post(ctx context.Context, method, path string, body io.Reader) 
 }
 
 // request sends a request and reads the answer.
-func (a *attack) request(ctx context.Context, method, path string, body io.Reader) {
+func (a *Attack) request(ctx context.Context, method, path string, body io.Reader) {
 	answer, err := a.post(ctx, method, path, body)
 	if err != nil {
 		return

@@ -47,6 +47,7 @@ type drill struct {
 	others  []*process
 	account         // whose mail is sent while things break
 	other   account // another user, who sends a little mail
+	hostile account // another user, who attacks
 	res     Result
 	killed  int         // processes, while they worked
 	woken   []time.Time // when a frozen worker was woken

@@ -15,6 +15,7 @@ import (
 // account is a user of the drill.
 type account struct {
 	user   models.User
+	secret string // of its key
 	client *client.Client
 	logged []told // the logs that were counted
 }

@@ -3,11 +3,13 @@ package drill
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/internal/attack"
 	"github.com/safedelivr/safedelivr/internal/receiver"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/models"
@@ -123,6 +125,33 @@ func endpointDown(ctx context.Context, d *drill) error {
 	d.receiver.Answer(0)
 	d.everyone.Answer(0)
 	d.healed()
+	return err
+}
+
+// hostileUser has another user attack until many requests are answered and mail is sent meanwhile. No request of others
+// may go without its answer.
+func hostileUser(ctx context.Context, d *drill) error {
+	attacking, stop := context.WithCancel(ctx)
+	a := attack.New(d.addr, d.hostile.secret)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.Send(attacking)
+	}()
+	d.broken()
+	before := d.taken("")
+	err := d.post(ctx, d.recipients/4)
+	if err == nil {
+		err = d.until(ctx, "requests of the hostile user are answered, and mail is sent", func() bool {
+			return a.Answered() >= 5000 && a.Limited() > 0 && d.taken("") >= before+int64(d.recipients/4)
+		})
+	}
+	stop()
+	<-ended
+	d.healed()
+	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
+		err = fmt.Errorf("%d requests of other users had no answer", n)
+	}
 	return err
 }
 

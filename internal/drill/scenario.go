@@ -205,4 +205,10 @@ var scenarios = []scenario{
 		events: true,
 		inject: forgeries,
 	},
+	{
+		name:   "hostile-user",
+		story:  "another user sends, all at once, requests that are expensive to check",
+		events: true,
+		inject: hostileUser,
+	},
 }

@@ -78,12 +78,11 @@ func (d *drill) serverSettings() []string {
 // startServers starts one process with all roles. If the scenario asks for it and the backends allow it, it starts one
 // process for API and webhooks and two workers.
 func (d *drill) startServers(ctx context.Context) (err error) {
-	for _, a := range []*account{&d.account, &d.other} {
-		var secret string
-		if a.user, secret, err = d.environment.newUser(ctx); err != nil {
+	for _, a := range []*account{&d.account, &d.other, &d.hostile} {
+		if a.user, a.secret, err = d.environment.newUser(ctx); err != nil {
 			return err
 		}
-		a.client = client.New("http://"+d.addr, secret)
+		a.client = client.New("http://"+d.addr, a.secret)
 	}
 	if err := d.startProxies(ctx); err != nil {
 		return err

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/internal/attack"
+)
+
+// hostile measures the time from the post of an urgent mail to its arrival at the provider:
+// when idle, then while another user sends whatever may keep the product busy. The other
+// user has the limits of the configuration.
+func (b *bench) hostile(be *backend) error {
+	const title = "urgent mail, post to provider, while another user sends whatever takes long to refuse"
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	idle, err := r.idleUrgents()
+	if err != nil {
+		return err
+	}
+	stop, err := r.attack()
+	if err != nil {
+		return err
+	}
+	busy, err := r.urgents(b.urgents, always)
+	answers := stop()
+	if err != nil {
+		return err
+	}
+	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %s; aim: at most 1.5 of idle",
+		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), answers)
+	b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
+	return nil
+}
+
+// attack starts a process that sends hostile requests. stop ends it and returns what it
+// says. The process has the lowest priority, because a real one would not use the
+// product's processors.
+func (r *rig) attack() (stop func() string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(r.b.ctx, "nice", "-n", "19", self, "-attack", r.addr)
+	cmd.Env = append(os.Environ(), "BENCH_KEY="+r.hostileKey)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() string {
+		_ = cmd.Cancel()
+		_ = cmd.Wait()
+		return strings.TrimSpace(said.String())
+	}, nil
+}
+
+// runAttack sends hostile requests to an address until ctx ends, and prints how many were
+// answered.
+func runAttack(ctx context.Context, addr string) {
+	a := attack.New(addr, os.Getenv("BENCH_KEY"))
+	a.Send(ctx)
+	fmt.Printf("%d hostile requests answered, %d of them 429\n", a.Answered(), a.Limited())
+}
