@@ -28,25 +28,18 @@ func TestBrowserPeople(t *testing.T) {
 		require.Error(t, err)
 	}
 	b := openTab(t, f.url)
-	look := func(name, path string) {
-		for _, width := range []int64{1280, 390} {
-			for _, scheme := range []string{"light", "dark"} {
-				b.look(name, path, width, scheme)
-			}
-		}
-	}
 	b.open("/operations")
 	b.at("/login")
 	b.press("Continue with GitHub")
 	b.press("bob")
 	b.at("/operations")
 	b.complaints()
-	look("people", "/operations/users")
+	b.lookAround("people", "/operations/users")
 	b.open("/operations/audit")
-	look("refused", "/operations/audit?access=key.failed")
+	b.lookAround("refused", "/operations/audit?access=key.failed")
 	b.sees("API key refused: it does not exist")
 	b.sees("3 times")
-	look("user", "/operations/users/gh7")
+	b.lookAround("user", "/operations/users/gh7")
 	eval[bool](b, `(document.querySelector("summary[aria-label='Revoke a laptop']").click(), true)`)
 	b.press("Revoke a laptop")
 	b.sees("1 revoked key is not listed")
@@ -56,8 +49,8 @@ func TestBrowserPeople(t *testing.T) {
 	b.press("Disable")
 	b.press("Disable ann")
 	b.sees("left the firm")
-	look("disabled", "/operations/users/gh7")
-	look("keys", "/operations/keys")
+	b.lookAround("disabled", "/operations/users/gh7")
+	b.lookAround("keys", "/operations/keys")
 	b.open("/operations/users/gh7")
 	b.press("Enable")
 	b.until(`!document.querySelector(".notice.bad")`)

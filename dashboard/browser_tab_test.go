@@ -178,11 +178,15 @@ func (b *browserTab) look(name, path string, width int64, scheme string) {
 	b.check(name, width, scheme)
 }
 
-// lookAround looks at a page, or at the present one if path is empty, at two widths, light
-// and dark.
+// lookAround looks at a page, or at the present one if path is empty, light and dark: at two widths, and at those of
+// docs/screenshots if screenshots are made.
 func (b *browserTab) lookAround(name, path string) {
 	b.Helper()
-	for _, width := range []int64{1440, 390} {
+	widths := []int64{1440, 390}
+	if os.Getenv("SAFEDELIVR_TEST_SHOTS") != "" {
+		widths = []int64{1920, 1440, 1024, 390}
+	}
+	for _, width := range widths {
 		for _, scheme := range []string{"light", "dark"} {
 			b.emulate(width, scheme)
 			if path != "" {

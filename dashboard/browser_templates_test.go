@@ -41,10 +41,6 @@ func TestBrowserTemplates(t *testing.T) {
 		"templates": "/templates", "template": "/templates/welcome",
 		"template-changes": "/templates/welcome?version=2&against=1",
 	} {
-		for _, width := range []int64{1280, 390} {
-			for _, scheme := range []string{"light", "dark"} {
-				b.look(name, path, width, scheme)
-			}
-		}
+		b.lookAround(name, path)
 	}
 }

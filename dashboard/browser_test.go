@@ -197,15 +197,11 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"ask":        "/providers/sg/offline",
 		"found":      "/logs?email=user1@demo.test",
 	}
-	for _, width := range []int64{1280, 390} {
-		for _, scheme := range []string{"light", "dark"} {
-			for name, path := range pages {
-				t.Run(fmt.Sprintf("%s at %d, %s", name, width, scheme), func(t *testing.T) {
-					b.in(t).look(name, path, width, scheme)
-					require.Empty(t, b.complaints(), "errors in the console")
-				})
-			}
-		}
+	for name, path := range pages {
+		t.Run(name, func(t *testing.T) {
+			b.in(t).lookAround(name, path)
+			require.Empty(t, b.complaints(), "errors in the console")
+		})
 	}
 }
 
@@ -307,10 +303,8 @@ func probe(b *browserTab, p *product) {
 	both := `document.querySelector("a[href='/providers/sg/probe']") &&
 		document.querySelector("a[href='/providers/mg/probe']")`
 	b.until(both)
-	for _, width := range []int64{1280, 390} {
-		b.look("suspended", "/providers", width, "light")
-	}
-	b.do(chromedp.EmulateViewport(1280, 900))
+	b.lookAround("suspended", "/providers")
+	b.emulate(1280, "light")
 	fault(http.MethodDelete, "")
 	b.open("/providers")
 	b.until(both)
@@ -337,7 +331,7 @@ func TestBrowserGitHub(t *testing.T) {
 	b.open("/operations")
 	b.sees("This page does not exist")
 	b.complaints()
-	b.look("empty", "/", 1280, "light")
-	b.look("login", "/login", 390, "dark")
+	b.lookAround("empty", "/")
+	b.lookAround("login", "/login")
 	require.Empty(t, b.complaints())
 }

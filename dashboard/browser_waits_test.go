@@ -63,15 +63,12 @@ func TestBrowserWaits(t *testing.T) {
 		{"final", final, "accepted by sg; no final event yet"},
 		{"suspended", suspended, "sg is suspended: calls fail"},
 	} {
-		for _, width := range []int64{1280, 390} {
-			for _, scheme := range []string{"light", "dark"} {
-				b.look("waits-batch-"+c.name, "/batches/"+c.id.String(), width, scheme)
-				b.sees(c.text)
-				b.sees("until")
-				b.look("waits-log-"+c.name, "/logs/"+c.id.Log(1).String(), width, scheme)
-				b.sees(c.text)
-				b.sees("until")
-			}
+		for name, path := range map[string]string{
+			"waits-batch-": "/batches/" + c.id.String(), "waits-log-": "/logs/" + c.id.Log(1).String(),
+		} {
+			b.lookAround(name+c.name, path)
+			b.sees(c.text)
+			b.sees("until")
 		}
 	}
 	b.complaints()
