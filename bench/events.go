@@ -102,40 +102,12 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 		return 0, run, err
 	}
 	defer r.close()
-	if _, err := r.post(batchStream(count, "")); err != nil {
-		return 0, run, err
-	}
-	if _, err := r.taken(int64(count)); err != nil {
-		return 0, run, err
-	}
-	if err := r.wait(func() (bool, error) { return rec.count() >= count, nil }); err != nil {
-		return 0, run, err
-	}
-	posts, err := signed(rec.events, perPost)
+	posts, err := r.deliveries(rec, count, perPost)
 	if err != nil {
 		return 0, run, err
 	}
 	begin := time.Now()
-	if run.l, err = each(len(posts), b.conns, func(i int) error {
-		to := "http://" + r.addr + "/webhooks/sg"
-		q, err := http.NewRequestWithContext(b.ctx, http.MethodPost, to, bytes.NewReader(posts[i].body))
-		if err != nil {
-			return err
-		}
-		q.Header.Set("Content-Type", "application/json")
-		q.Header.Set(signatureHeader, posts[i].signature)
-		q.Header.Set(timestampHeader, posts[i].timestamp)
-		resp, err := r.http.Do(q)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("a webhook was answered %d: %s", resp.StatusCode, text)
-		}
-		return err
-	}); err != nil {
+	if run.l, err = each(len(posts), b.conns, func(i int) error { return r.hook(&posts[i]) }); err != nil {
 		return 0, run, err
 	}
 	run.answered = run.l.rate(count)
@@ -160,6 +132,42 @@ func (b *bench) eventsRun(be *backend, perPost, count int) (float64, eventsRun, 
 type hook struct {
 	body                 []byte
 	timestamp, signature string
+}
+
+// hook posts events to the webhook receiver.
+func (r *rig) hook(h *hook) error {
+	to := "http://" + r.addr + "/webhooks/sg"
+	q, err := http.NewRequestWithContext(r.b.ctx, http.MethodPost, to, bytes.NewReader(h.body))
+	if err != nil {
+		return err
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set(signatureHeader, h.signature)
+	q.Header.Set(timestampHeader, h.timestamp)
+	resp, err := r.http.Do(q)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("a webhook was answered %d: %s", resp.StatusCode, text)
+	}
+	return err
+}
+
+// deliveries sends mail in one batch, and returns the signed posts of its deliveries, which the product did not get.
+func (r *rig) deliveries(rec *recorder, count, perPost int) ([]hook, error) {
+	if _, err := r.post(batchStream(count, "")); err != nil {
+		return nil, err
+	}
+	if _, err := r.taken(int64(count)); err != nil {
+		return nil, err
+	}
+	if err := r.wait(func() (bool, error) { return rec.count() >= count, nil }); err != nil {
+		return nil, err
+	}
+	return signed(rec.events, perPost)
 }
 
 func signed(events []json.RawMessage, perPost int) ([]hook, error) {

@@ -2,13 +2,17 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,6 +44,91 @@ func (b *bench) postsAll(be *backend) error {
 		b.report.add(be, title+": accept to provider", meanwhile, "recipients/s", "one run; aim: at least 0.8",
 			base{"without an endpoint", mail})
 	}
+	return b.postsDelay(be)
+}
+
+// hearer takes posts of one update, and notes when it heard of each log.
+type hearer struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+func (h *hearer) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	now := time.Now()
+	var post struct {
+		Data struct {
+			Log string `json:"log"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(req.Body).Decode(&post); err != nil {
+		return // the sender was stopped
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at[post.Data.Log] = now
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// heard returns when it heard of a log; zero: it did not yet.
+func (h *hearer) heard(log string) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at[log]
+}
+
+// postsDelay measures the time from the answer to an event of a provider to the post about it.
+func (b *bench) postsDelay(be *backend) error {
+	const title = "an event of a provider, answer to post at an endpoint"
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	rec := &recorder{}
+	provider := httptest.NewServer(rec)
+	defer provider.Close()
+	r, err := b.newRig(be, &rigOptions{
+		concurrency: atOnce,
+		hooksTo:     provider.URL,
+		providers:   []string{"sg"},
+		eventDelay:  time.Millisecond,
+		env:         []string{"SAFEDELIVR_ENDPOINT_NETWORKS=127.0.0.0/8"},
+	})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	h := &hearer{at: map[string]time.Time{}}
+	app := httptest.NewServer(h)
+	defer app.Close()
+	if _, err := r.client.CreateEndpoint(b.ctx, client.EndpointSettings{URL: app.URL}); err != nil {
+		return err
+	}
+	hooks, err := r.deliveries(rec, b.urgents, 1)
+	if err != nil {
+		return err
+	}
+	logs, answered := make([]string, len(hooks)), make([]time.Time, len(hooks))
+	for i := range hooks {
+		var events []struct {
+			Log string `json:"sd_log"`
+		}
+		if err := json.Unmarshal(hooks[i].body, &events); err != nil {
+			return err
+		}
+		logs[i] = events[0].Log
+		if err := r.hook(&hooks[i]); err != nil {
+			return err
+		}
+		answered[i] = time.Now()
+		time.Sleep(time.Duration(rand.Int64N(int64(200 * time.Millisecond)))) // at any time of a renewal
+	}
+	var l load
+	for i, log := range logs {
+		if err := r.wait(func() (bool, error) { return !h.heard(log).IsZero(), nil }); err != nil {
+			return err
+		}
+		l.times = append(l.times, h.heard(log).Sub(answered[i]))
+	}
+	slices.Sort(l.times)
+	b.report.add(be, title, ms(l.quantile(0.5)), "ms",
+		fmt.Sprintf("median; p99 %s; %d events; aim: within a second", short(l.quantile(0.99)), len(l.times)))
 	return nil
 }
 

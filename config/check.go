@@ -297,7 +297,7 @@ func (c *Config) checkProvider(name string, wrong wrongFunc) {
 	p, key := c.Providers[name], "providers."+name+"."
 	if !models.ValidProviderName(name) {
 		wrong(key+"kind", "a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, "+
-			"and is not batch, log or event; this one is %q", name)
+			"and is not batch, log, event or feed; this one is %q", name)
 	}
 	if p.Kind == "" {
 		wrong(key+"kind", "required")

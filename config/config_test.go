@@ -116,7 +116,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 		`SAFEDELIVR_CASSANDRA_KEYSPACE: "Bad-Name" is not a keyspace name (a letter, then a-z, 0-9 and _)`,
 		`SAFEDELIVR_AMQP_URL: must be an amqp:// or amqps:// URL, or several, separated by commas`,
 		`SAFEDELIVR_PROVIDERS_LOG_KIND: a provider's name has 1 to 32 characters a-z, 0-9 and -, begins with a letter, ` +
-			`and is not batch, log or event; this one is "log"`,
+			`and is not batch, log, event or feed; this one is "log"`,
 		`SAFEDELIVR_PROVIDERS_MG_KIND: required`,
 	}, lines(err))
 	require.NotContains(t, err.Error(), "topsecret")

@@ -63,6 +63,7 @@ type Config struct {
 	AttachmentMemory int64 // bytes for the attachments of all calls; each provider has a part
 
 	EndpointClient *outbound.Client // posts to endpoints; nil: one that reaches no private network
+	EndpointPoll   time.Duration    // how often feeds are read for endpoints that no wake is about; 0: the default
 	EndpointMailer endpoint.Mailer  // accepts mail to endpoints; nil: there is none
 
 	Delays   []time.Duration       // before retry 1, 2, ... through the same provider; the last one repeats

@@ -160,9 +160,11 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Client:   cfg.EndpointClient,
 		Mailer:   cfg.EndpointMailer,
 		Disabled: func(user string) bool { return e.follower.Rules().Disabled(user) != nil },
+		Poll:     cfg.EndpointPoll,
 		Posted:   func(c endpoints.Class) { e.metrics.posts.WithLabelValues(string(c)).Inc() },
 		Logger:   cfg.Logger,
-	}, e.store)
+	}, e.store, e.broker)
+	e.rollup.OnTold(e.endpoints.Grown)
 }
 
 // A loop runs until ctx ends.

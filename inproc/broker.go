@@ -36,7 +36,8 @@ type Broker struct {
 
 	mu     sync.Mutex
 	closed bool
-	parked []models.Parked // oldest first, at most maxParked
+	wakes  map[chan []string]bool // of the subscribers to wakes
+	parked []models.Parked        // oldest first, at most maxParked
 	nextID int
 }
 
@@ -46,7 +47,7 @@ func New(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{log: log, byName: map[string]*queue{}}
+	b := &Broker{log: log, byName: map[string]*queue{}, wakes: map[chan []string]bool{}}
 	for _, a := range providers {
 		if !models.ValidProviderName(a) {
 			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
@@ -126,17 +127,11 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	if queue == nil || concurrency < 1 || h == nil {
 		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
 	}
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return models.ErrClosed
+	ctx, leave, err := b.join(ctx)
+	if err != nil {
+		return err
 	}
-	b.subs.Add(1)
-	b.mu.Unlock()
-	defer b.subs.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.stop, cancel)()
+	defer leave()
 	var workers sync.WaitGroup
 	for range concurrency {
 		workers.Go(func() {
@@ -151,6 +146,23 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	}
 	workers.Wait()
 	return nil
+}
+
+// join begins a subscription, which ends with ctx or with the broker. Its caller calls leave then.
+func (b *Broker) join(ctx context.Context) (joined context.Context, leave func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, nil, models.ErrClosed
+	}
+	b.subs.Add(1)
+	joined, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.stop, cancel)
+	return joined, func() {
+		stop()
+		cancel()
+		b.subs.Done()
+	}, nil
 }
 
 // handle runs the handler for a delivery and does what it decided.

@@ -143,6 +143,20 @@ type Depth struct {
 	Unacked int // with a handler; -1 if the broker cannot tell
 }
 
+// MaxWoken bounds the users of one wake.
+const MaxWoken = 1000
+
+// WakeKey is the routing key of wakes.
+const WakeKey = "feed"
+
+// ValidateWake returns ErrInvalid if there is no wake of these users.
+func ValidateWake(users []string) error {
+	if len(users) == 0 || len(users) > MaxWoken {
+		return fmt.Errorf("%w: a wake of %d users", ErrInvalid, len(users))
+	}
+	return nil
+}
+
 // Broker wakes consumers. It promises little, because the store holds the truth:
 // messages may be lost in a crash, doubled, late or out of order.
 //
@@ -167,6 +181,16 @@ type Broker interface {
 	// 50 ms before its NotBefore. Errors: ErrInvalid, ErrClosed.
 	Subscribe(ctx context.Context, q Queue, concurrency int, h Handler) error
 
+	// Wake tells the subscribers of all processes that the feeds of 1 to MaxWoken users
+	// have grown. A wake waits for no subscriber: one that is not running, or that has
+	// many wakes to handle, does not get it. Errors: ErrUnavailable, ErrInvalid.
+	Wake(ctx context.Context, users ...string) error
+
+	// SubscribeWakes calls h with the users of each wake, one wake after the other,
+	// until ctx ends. Then it returns nil. If the broker is lost, it continues when the
+	// broker is back. Errors: ErrClosed.
+	SubscribeWakes(ctx context.Context, h func(users []string)) error
+
 	// Depths returns how full the queues are. A broker need not know how old the
 	// oldest message is: workers find out. Errors: ErrUnavailable.
 	Depths(ctx context.Context) ([]Depth, error)
@@ -182,7 +206,7 @@ type Broker interface {
 	Unpark(ctx context.Context, id string) error
 	Discard(ctx context.Context, id string) error
 
-	// Purge empties every queue and delay, but not the parking lot.
+	// Purge empties every queue and delay, but not the parking lot. Wakes are in none.
 	Purge(ctx context.Context) error
 
 	// Ping returns nil if messages can be published now. Errors: ErrUnavailable with

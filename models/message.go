@@ -91,9 +91,9 @@ func (m *Message) Validate() error {
 
 // ValidProviderName reports whether s can be the name of a provider. The name is one
 // word of the routing keys: 1 to 32 characters of a-z, 0-9 and '-', beginning with a
-// letter. The names batch, log and event are reserved.
+// letter. The names batch, log, event and feed are reserved.
 func ValidProviderName(s string) bool {
-	if s == "" || len(s) > 32 || s == "batch" || s == "log" || s == "event" {
+	if s == "" || len(s) > 32 || s == "batch" || s == "log" || s == "event" || s == WakeKey {
 		return false
 	}
 	for i := 0; i < len(s); i++ {

@@ -50,6 +50,7 @@ type outgoing struct {
 	exchange, key string
 	msg           amqp.Publishing
 	ours          bool // it leads to a queue that this process declares
+	transient     bool // it may be lost, and lead to no queue
 }
 
 // writing is one try to publish a message. It has its own copy and its own channel,
@@ -61,7 +62,9 @@ type writing struct {
 
 func (p *publisher) writing(o *outgoing) *writing {
 	w := &writing{outgoing: *o, confirm: make(chan *amqp.DeferredConfirmation, 1)}
-	w.msg.DeliveryMode = amqp.Persistent
+	if !o.transient {
+		w.msg.DeliveryMode = amqp.Persistent
+	}
 	w.msg.MessageId = strconv.FormatUint(p.ids.Add(1), 36) + "-" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	return w
 }
@@ -129,7 +132,7 @@ func (s *publishing) write() {
 	for {
 		select {
 		case w := <-s.in:
-			d, err := s.ch.PublishWithDeferredConfirm(w.exchange, w.key, true, false, w.msg)
+			d, err := s.ch.PublishWithDeferredConfirm(w.exchange, w.key, !w.transient, false, w.msg)
 			if err != nil {
 				d = nil
 			}

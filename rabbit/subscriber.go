@@ -31,51 +31,70 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	if concurrency < 1 || h == nil || !b.topology.has(q) {
 		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
 	}
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return models.ErrClosed
+	ctx, leave, err := b.join(ctx)
+	if err != nil {
+		return err
 	}
-	b.subs.Add(1)
-	b.mu.Unlock()
-	defer b.subs.Done()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.stop, cancel)()
-
+	defer leave()
 	s := &subscription{
 		b:       b,
 		queue:   q,
 		handler: h,
 		free:    make(chan struct{}, concurrency),
-		pause:   backoff.NewExponentialBackOff(),
+		pause:   newPause(),
 	}
-	s.pause.InitialInterval, s.pause.MaxInterval = 200*time.Millisecond, 5*time.Second
 	for range concurrency {
 		s.free <- struct{}{}
 	}
 	defer s.ending.Wait()
-	s.run(ctx)
+	b.sessions(ctx, q.Name(), s.pause, s.session)
 	return nil
 }
 
-// run starts one session after the other until ctx ends. The pause between them grows
-// while they fail before they consume.
-func (s *subscription) run(ctx context.Context) {
+// join begins a subscription, which ends with ctx or with the broker. Its caller calls leave then.
+func (b *Broker) join(ctx context.Context) (joined context.Context, leave func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil, nil, models.ErrClosed
+	}
+	b.subs.Add(1)
+	joined, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.stop, cancel)
+	return joined, func() {
+		stop()
+		cancel()
+		b.subs.Done()
+	}, nil
+}
+
+// newPause returns the pause between the sessions of a subscription. It grows while they fail
+// before they consume.
+func newPause() *backoff.ExponentialBackOff {
+	p := backoff.NewExponentialBackOff()
+	p.InitialInterval, p.MaxInterval = 200*time.Millisecond, 5*time.Second
+	return p
+}
+
+// sessions starts one session after the other until ctx ends.
+func (b *Broker) sessions(
+	ctx context.Context, queue string, pause *backoff.ExponentialBackOff,
+	session func(context.Context, *amqp.Connection) error,
+) {
 	for ctx.Err() == nil {
-		conn, err := s.b.consume.wait(ctx)
+		conn, err := b.consume.wait(ctx)
 		if err != nil {
 			continue // ctx ended, or closed
 		}
-		if err = s.session(ctx, conn); err == nil || ctx.Err() != nil {
+		if err = session(ctx, conn); err == nil || ctx.Err() != nil {
 			continue
 		}
-		s.b.log.Warn("subscription interrupted", "queue", s.queue.Name(), "err", err)
+		b.log.Warn("subscription interrupted", "queue", queue, "err", err)
 		if !conn.IsClosed() { // its queue may have been removed; a new connection declares it
-			_ = s.b.restorer.restore(ctx, s.b.consume) // tried again with the next session
+			_ = b.restorer.restore(ctx, b.consume) // tried again with the next session
 		}
 		select {
-		case <-time.After(s.pause.NextBackOff()):
+		case <-time.After(pause.NextBackOff()):
 		case <-ctx.Done():
 		}
 	}

@@ -21,6 +21,7 @@ import (
 //	               batch, <provider>, log.<provider>
 //	prefix.delay.* one exchange and queue per tier: message TTL, dead-lettered to
 //	               prefix.return under the key they came with
+//	prefix.wakes.* exclusive queue of a process that wakes are for; not declared here
 //	prefix.parking fanout; parked messages, by a handler or by the delivery limit
 //	prefix.parked.lock
 //	               exclusive queue of the connection that browses the parking lot

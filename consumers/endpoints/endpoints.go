@@ -44,6 +44,7 @@ type Config struct {
 	Client *outbound.Client
 	Mailer endpoint.Mailer // nil: posts of the format endpoint.Mail fail
 	Delays []time.Duration // before the retries of a post; default Delays
+	Poll   time.Duration   // how often feeds are read that no wake is about; default feed.TailPoll
 	// Disabled reports whether a user is disabled: then nothing is posted. nil: no user is.
 	Disabled func(user string) bool
 	// Posted is called after each post; nil: nothing is.
@@ -60,24 +61,37 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
+// Broker is the part of models.Broker that a Poster needs.
+type Broker interface {
+	Wake(ctx context.Context, users ...string) error
+	SubscribeWakes(ctx context.Context, h func(users []string)) error
+}
+
 // Poster posts updates to endpoints: each has a cursor in the feed of its user, and a queue, retries and
 // a breaker of its own, so that one that is slow or down delays no other. One worker at a time posts to an
 // endpoint. Every update is posted at least once, unless its retries are used up.
 type Poster struct {
-	cfg   Config
-	log   *slog.Logger
-	store Store
-	tails *feed.Tails
+	cfg    Config
+	log    *slog.Logger
+	store  Store
+	broker Broker
+	tails  *feed.Tails
 
 	compose *endpoint.Composer
 
 	mu       sync.Mutex
 	running  map[string]bool    // by key of the endpoint
 	backlogs map[string]backlog // of those that this process posts to
+	owners   map[string]bool    // users that have endpoints
+	grown    map[string]bool    // users about whom a wake is to be sent
+	send     chan struct{}      // holds a token while there are some
 }
 
 // New returns a Poster.
-func New(cfg Config, store Store) *Poster {
+func New(cfg Config, store Store, broker Broker) *Poster {
+	if cfg.Poll == 0 {
+		cfg.Poll = feed.TailPoll
+	}
 	if cfg.Delays == nil {
 		cfg.Delays = Delays
 	}
@@ -96,10 +110,14 @@ func New(cfg Config, store Store) *Poster {
 		cfg:      cfg,
 		log:      cfg.Logger,
 		store:    store,
-		tails:    feed.NewTails(store),
+		broker:   broker,
+		tails:    feed.NewTails(store, cfg.Poll),
 		compose:  endpoint.NewComposer(store),
 		running:  map[string]bool{},
 		backlogs: map[string]backlog{},
+		owners:   map[string]bool{},
+		grown:    map[string]bool{},
+		send:     make(chan struct{}, 1),
 	}
 }
 
@@ -107,6 +125,12 @@ func New(cfg Config, store Store) *Poster {
 func (p *Poster) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
+	all.Go(func() { p.sendWakes(ctx) })
+	all.Go(func() {
+		if err := p.broker.SubscribeWakes(ctx, p.woken); err != nil && ctx.Err() == nil {
+			p.log.Warn("cannot be woken for updates; they are posted a moment later", "err", err)
+		}
+	})
 	for {
 		if err := p.startAll(ctx, &all); err != nil && ctx.Err() == nil {
 			p.log.Warn("cannot list the endpoints; will retry", "err", err)
@@ -121,7 +145,7 @@ func (p *Poster) Run(ctx context.Context) {
 
 // startAll starts the work on all endpoints that this process does not work on yet.
 func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
-	listed := map[string]bool{} // those that are posted to
+	listed, owners := map[string]bool{}, map[string]bool{} // those that are posted to, and their users
 	for after := ""; ; {
 		page, err := endpoint.List(ctx, p.store, "", after, pageRows)
 		if err != nil {
@@ -132,7 +156,8 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 			if after = e.Key(); e.Disabled != nil || p.cfg.Disabled(e.User) {
 				continue
 			}
-			if listed[after] = true; p.begin(after) {
+			owners[e.User] = true
+			if listed[after] = true; p.begin(after, e.User) {
 				all.Go(func() {
 					defer p.end(e.Key())
 					if err := p.work(ctx, e); err != nil && ctx.Err() == nil {
@@ -143,14 +168,16 @@ func (p *Poster) startAll(ctx context.Context, all *sync.WaitGroup) error {
 		}
 		if len(page) < pageRows {
 			p.keepBacklogs(listed)
+			p.setOwners(owners)
 			return nil
 		}
 	}
 }
 
-func (p *Poster) begin(key string) bool {
+func (p *Poster) begin(key, user string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.owners[user] = true
 	if p.running[key] {
 		return false
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -31,8 +32,10 @@ type fixture struct {
 	timeout  time.Duration // of posts; 0: the default
 	disabled atomic.Value  // ID of a user
 	mailer   endpoint.Mailer
-	poster   *Poster  // the newest
-	posts    sync.Map // Class -> *atomic.Int64
+	poster   *Poster // the newest
+	broker   models.Broker
+	poll     time.Duration // of feeds; 0: the default
+	posts    sync.Map      // Class -> *atomic.Int64
 }
 
 // count returns how many posts of a class were made.
@@ -42,7 +45,7 @@ func (f *fixture) count(c Class) int64 {
 }
 
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), user: models.NewUserID()}
+	return &fixture{t: t, store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID()}
 }
 
 // batch stores a batch of n recipients.
@@ -110,13 +113,14 @@ func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 		client = client.Within(f.timeout)
 	}
 	return New(Config{
-		Worker: worker, Client: client, Mailer: f.mailer, Delays: delays, Logger: slog.New(slog.DiscardHandler),
+		Worker: worker, Client: client, Mailer: f.mailer, Delays: delays, Poll: f.poll,
+		Logger:   slog.New(slog.DiscardHandler),
 		Disabled: func(user string) bool { return f.disabled.Load() == user },
 		Posted: func(c Class) {
 			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
 		},
-	}, f.store)
+	}, f.store, f.broker)
 }
 
 // run posts until stop is called.

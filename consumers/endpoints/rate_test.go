@@ -25,7 +25,7 @@ func mailed(e *endpoint.Endpoint, n int, take func()) (round, []endpoint.Post) {
 			return "", nil
 		},
 		Logger: slog.New(slog.DiscardHandler),
-	}, nil)
+	}, nil, nil)
 	posts := make([]endpoint.Post, n)
 	for i := range posts {
 		posts[i].Updates = []feed.Update{{Number: i + 1}}

@@ -18,7 +18,7 @@ import (
 // retried returns the time before the retry of a post that was tried before and failed with an answer, and whether
 // there is one.
 func retried(tried int, a outbound.Answer) (after time.Duration, ok bool) {
-	r := round{p: New(Config{Logger: slog.New(slog.DiscardHandler)}, nil), e: &endpoint.Endpoint{}}
+	r := round{p: New(Config{Logger: slog.New(slog.DiscardHandler)}, nil, nil), e: &endpoint.Endpoint{}}
 	at := time.Now()
 	r.note(&endpoint.Post{Updates: []feed.Update{{Number: 1}}, Tried: tried}, &result{at: at, answer: a})
 	if len(r.state.Retries) == 0 {

@@ -81,7 +81,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 	if more && r.free() > 0 {
 		return now, nil
 	}
-	next = now.Add(idleRound)
+	next = now.Add(max(idleRound, r.p.cfg.Poll))
 	if r.all != nil {
 		next = now.Add(r.all.pause())
 	}

@@ -34,6 +34,7 @@ type Rollup struct {
 	feed     *feed.Writer
 	onRound  func(*Round)
 	counted  func(context.Context, []models.ChunkSummary)
+	told     func(users []string)
 
 	mu     sync.Mutex
 	marked map[models.ID]*mark
@@ -118,6 +119,10 @@ func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) 
 
 // OnCounted has f called with the summaries that were stored, before Run.
 func (s *Rollup) OnCounted(f func(context.Context, []models.ChunkSummary)) { s.counted = f }
+
+// OnTold has f called, before Run, with the users to whose feeds a renewal has appended or may have appended.
+// It must not wait.
+func (s *Rollup) OnTold(f func(users []string)) { s.told = f }
 
 // Mark implements dispatch.SummaryMarks.
 func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
@@ -298,11 +303,17 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bo
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(tellAtOnce)
 	var mu sync.Mutex
+	var told []string
 	held = map[string]bool{}
 	for user, chunks := range users {
 		g.Go(func() error {
 			err := s.feed.Tell(ctx, user, chunks)
 			switch {
+			case err == nil:
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, user)
+				return nil
 			case errors.Is(err, models.ErrDamaged):
 				s.log.Error("the feed of updates of a user is damaged; its updates are missing", "user_id", user, "err", err)
 				return nil
@@ -316,7 +327,11 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bo
 			return err
 		})
 	}
-	return held, g.Wait()
+	err = g.Wait()
+	if s.told != nil && len(told) > 0 {
+		s.told(told)
+	}
+	return held, err
 }
 
 // write stores chunk summaries and renews the sums above them, from the lowest level up.

@@ -53,6 +53,7 @@ func Run(t *testing.T, open Open) {
 		{"SubscribersShare", share},
 		{"Depths", depths},
 		{"Purge", purge},
+		{"WakesReachAllProcesses", wakes},
 		{"ManyPublishersManyConsumers", many},
 		{"EndedContext", endedContext},
 		{"CloseDuringUse", closeDuringUse},

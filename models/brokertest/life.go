@@ -97,4 +97,6 @@ func afterClose(t *testing.T, open Open) {
 	require.ErrorIs(t, err, models.ErrClosed)
 	require.ErrorIs(t, b.Ping(ctx), models.ErrClosed)
 	require.ErrorIs(t, b.Purge(ctx), models.ErrClosed)
+	require.ErrorIs(t, b.Wake(ctx, "u"), models.ErrClosed)
+	require.ErrorIs(t, b.SubscribeWakes(ctx, func([]string) {}), models.ErrClosed)
 }

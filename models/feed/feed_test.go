@@ -302,7 +302,7 @@ func TestTails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &growing{}
-		tails := NewTails(s)
+		tails := NewTails(s, TailPoll)
 		ctx, leave := context.WithCancel(t.Context())
 		var woken, left atomic.Int64
 		wait := func(after int) {
@@ -317,11 +317,11 @@ func TestTails(t *testing.T) {
 			}
 		}
 		wait(0)
-		time.Sleep(10*tailPoll + tailPoll/2)
+		time.Sleep(10*TailPoll + TailPoll/2)
 		require.EqualValues(t, 11, s.reads.Load())
 		require.Zero(t, woken.Load())
 		s.head.Store(1)
-		time.Sleep(tailPoll)
+		time.Sleep(TailPoll)
 		synctest.Wait()
 		require.EqualValues(t, 200, woken.Load())
 		wait(1)
@@ -330,7 +330,7 @@ func TestTails(t *testing.T) {
 		synctest.Wait()
 		require.EqualValues(t, 200, left.Load())
 		reads := s.reads.Load()
-		time.Sleep(10 * tailPoll)
+		time.Sleep(10 * TailPoll)
 		require.Equal(t, reads, s.reads.Load())
 		require.NoError(t, tails.Wait(t.Context(), "u", 0), "an entry that is there needs no wait")
 	})

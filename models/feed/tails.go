@@ -8,13 +8,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// tailPoll is how often a feed is read for those who wait for it.
-const tailPoll = 250 * time.Millisecond
+// TailPoll is how often a feed is read for those who wait for it, unless something else is said.
+const TailPoll = 250 * time.Millisecond
 
 // Tails lets callers wait for new entries. However many wait for a feed, it is read once per
-// tailPoll; a feed without a waiting caller is not read. A process has one.
+// poll, and when it is woken; a feed without a waiting caller is not read.
 type Tails struct {
 	store models.FeedStore
+	poll  time.Duration
 
 	mu    sync.Mutex
 	tails map[string]*tail
@@ -25,11 +26,26 @@ type tail struct {
 	waiting int
 	head    int           // number of the newest known entry
 	grown   chan struct{} // closed when head changes
+	wake    chan struct{} // holds a token when the feed is to be read at once
 	stop    context.CancelFunc
 }
 
-// NewTails returns Tails.
-func NewTails(store models.FeedStore) *Tails { return &Tails{store: store, tails: map[string]*tail{}} }
+// NewTails returns Tails that read once per poll.
+func NewTails(store models.FeedStore, poll time.Duration) *Tails {
+	return &Tails{store: store, poll: poll, tails: map[string]*tail{}}
+}
+
+// Wake has the feed of a user read at once, if a caller waits for it.
+func (t *Tails) Wake(user string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if v := t.tails[user]; v != nil {
+		select {
+		case v.wake <- struct{}{}:
+		default: // it is going to be read
+		}
+	}
+}
 
 // Wait waits until a user's feed has an entry with a number greater than after. It returns nil
 // then, or the error of ctx.
@@ -58,7 +74,7 @@ func (t *Tails) enter(user string, after int) *tail {
 	v := t.tails[user]
 	if v == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		v = &tail{head: after, grown: make(chan struct{}), stop: cancel}
+		v = &tail{head: after, grown: make(chan struct{}), wake: make(chan struct{}, 1), stop: cancel}
 		t.tails[user] = v
 		go t.follow(ctx, user, v)
 	}
@@ -78,7 +94,7 @@ func (t *Tails) leave(user string, v *tail) {
 
 // follow reads a feed until ctx ends. Reads that fail are tried again.
 func (t *Tails) follow(ctx context.Context, user string, v *tail) {
-	ticker := time.NewTicker(tailPoll)
+	ticker := time.NewTicker(t.poll)
 	defer ticker.Stop()
 	head := v.head
 	for {
@@ -94,6 +110,7 @@ func (t *Tails) follow(ctx context.Context, user string, v *tail) {
 		}
 		select {
 		case <-ticker.C:
+		case <-v.wake:
 		case <-ctx.Done():
 			return
 		}

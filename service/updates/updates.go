@@ -67,7 +67,7 @@ type Reader struct {
 func New(store models.Store) *Reader {
 	return &Reader{
 		store:  store,
-		tails:  feed.NewTails(store),
+		tails:  feed.NewTails(store, feed.TailPoll),
 		tell:   feed.NewDescriber(store),
 		closed: make(chan struct{}),
 	}

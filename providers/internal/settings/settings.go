@@ -63,7 +63,7 @@ func (s Settings) Check() []error {
 		errs = append(errs, Mistake{setting, fmt.Sprintf(format, args...)})
 	}
 	if !models.ValidProviderName(s.Name) {
-		wrong("name", "%q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log and event are taken", s.Name)
+		wrong("name", "%q: want 1 to 32 of a-z 0-9 -, beginning with a letter; batch, log, event and feed are taken", s.Name)
 	}
 	switch {
 	case s.APIKey == "":
