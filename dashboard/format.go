@@ -264,3 +264,16 @@ func sentence(s string) string {
 	}
 	return s
 }
+
+// limitWords describes limits in words.
+var limitWords = map[models.Limit]string{
+	models.RequestsPerSecond: "Requests per second",
+	models.RequestsAtOnce:    "Requests at once",
+	models.RecipientsPerHour: "Recipients per hour",
+	models.RecipientsPerDay:  "Recipients per day",
+	models.BatchesPerDay:     "Batches per day",
+	models.StoredBatches:     "Batches stored",
+	models.SpoolBytes:        "Bytes being uploaded",
+
+	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
+}
