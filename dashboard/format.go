@@ -186,13 +186,15 @@ func tookRoughly(d time.Duration) string {
 	return "about " + took(d)
 }
 
-// amount formats an amount of money, with more digits if it is small.
+// amount formats an amount of money, with more digits if it is small. A script shows it in the format of the reader's
+// language.
 func amount(currency string, n float64) string {
 	digits := 2
 	if n > 0 && n < 0.1 {
 		digits = 4
 	}
-	return currency + "\u00a0" + strconv.FormatFloat(n, 'f', digits, 64)
+	whole, rest, _ := strings.Cut(strconv.FormatFloat(n, 'f', digits, 64), ".")
+	return currency + "\u00a0" + num(whole) + "." + rest
 }
 
 // rateWords formats a rate per second.
