@@ -268,6 +268,8 @@
     let pressed = 0; // ignore a double click
     form.addEventListener("submit", (e) => {
       if (e.submitter?.matches("[data-preview]")) { // which needs no files
+        const frame = document.querySelector("iframe[name=preview]"); // a new one adds nothing to the history
+        frame.replaceWith(frame.cloneNode());
         const files = form.querySelector("#attachments");
         if (files) {
           files.disabled = true;
