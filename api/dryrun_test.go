@@ -68,7 +68,7 @@ func TestDryRunOfBatch(t *testing.T) {
 	require.Equal(t, []int{4, 1}, []int{v.Recipients, v.Suppressed})
 	require.Equal(t, []int{1, 3}, []int{v.Routes[0].Recipients, v.Routes[1].Recipients})
 	require.Equal(t, models.Suppressed, v.Routes[0].Reason)
-	require.Equal(t, "failing: the recipient complained about earlier mail", v.Routes[0].Text)
+	require.Equal(t, "not sent: the recipient complained about earlier mail", v.Routes[0].Text)
 	removed := f.do(http.MethodDelete, "/v1/suppressions/c@two.test?why=test", "", nil)
 	require.Equal(t, http.StatusNoContent, removed.Status)
 

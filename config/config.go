@@ -197,7 +197,7 @@ type Quotas struct {
 	BatchesPerDay int64 `koanf:"batches_per_day" range:"0.." unit:"batches"`
 	// batches that are stored, until they are removed `KEEP_LOGS` after they were accepted
 	StoredBatches int64 `koanf:"stored_batches" range:"0.." unit:"batches"`
-	// recipients and attachments of the requests that a process is reading, on disk
+	// recipients and attachments of the requests that are being read, on disk. The processes divide it
 	SpoolBytes int64 `koanf:"spool_bytes" range:"0.." unit:"bytes"`
 }
 

@@ -237,6 +237,48 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve/limits").StatusCode)
 }
 
+// TestLimitsOfKey checks that an operator sets, sees and clears the limits of a key.
+func TestLimitsOfKey(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
+	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop", models.KeyOptions{})
+	require.NoError(t, err)
+	path := "/operations/users/ann/keys/" + key.ID + "/limits"
+	for _, page := range []string{"/operations/users/ann", "/operations/keys"} {
+		require.Contains(t, b.get(page).text, `href="`+path+`"`)
+	}
+	require.Contains(t, b.get(path).text, "Limits of the API key")
+	a := b.post(path, url.Values{"requests_at_once": {"many"}, "recipients_per_hour": {"77"}})
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "Enter a whole number")
+	require.Contains(t, a.text, `value="77"`, "what was entered is kept")
+	a = b.post(path, url.Values{"requests_at_once": {"1"}, "recipients_per_hour": {"1234"}, "why": {"trial"}})
+	require.Equal(t, path, a.Request.URL.Path)
+	require.Contains(t, a.text, `value="1234"`)
+	require.NotContains(t, b.get("/operations/users/ann/limits").text, `value="1234"`, "the user's limits are others")
+
+	who := service.Caller{User: "ann", Key: key.ID}
+	end, _, err := f.service.Admit(t.Context(), who)
+	require.NoError(t, err)
+	_, _, err = f.service.Admit(t.Context(), who)
+	require.ErrorContains(t, err, "requests_at_once of 1 is reached")
+	require.Regexp(t, `Requests at once</th><td class="n">1</td><td class="n">1</td>`, b.get(path).text)
+	end()
+	require.Contains(t, b.get("/operations/audit").text, "set the limits of a key")
+
+	require.NotContains(t, b.post(path, url.Values{"why": {"trial is over"}}).text, `value="1234"`)
+	for range 2 {
+		_, _, err = f.service.Admit(t.Context(), who)
+		require.NoError(t, err)
+	}
+	require.Equal(t, http.StatusNotFound, b.get("/operations/users/ann/keys/x/limits").StatusCode)
+	require.Equal(t, http.StatusNotFound, b.post("/operations/users/local/keys/"+key.ID+"/limits", nil).StatusCode)
+	_, err = f.service.LimitsOf(t.Context(), service.Caller{User: "ann"}, "ann", key.ID)
+	require.Error(t, err, "users do not see it")
+}
+
 // TestOthersBatches checks that only an operator reads the batches of other users.
 func TestOthersBatches(t *testing.T) {
 	t.Parallel()

@@ -153,6 +153,8 @@ func auditRowOf(e *service.AuditEntry, who string) auditRow {
 		row.About, row.On = e.BatchID.String(), "/batches/"+e.BatchID.String()
 	case e.Block != nil:
 		row.About = blockWords(e.Block)
+	case e.Command == models.SetLimits && e.Subject != "":
+		row.Words = "set the limits of a key"
 	}
 	return row
 }

@@ -40,6 +40,12 @@ func TestBrowserPeople(t *testing.T) {
 	b.sees("API key refused: it does not exist")
 	b.sees("3 times")
 	b.lookAround("user", "/operations/users/gh7")
+	b.lookAround("key-limits",
+		eval[string](b, `document.querySelector("a[aria-label='Limits of a laptop']").getAttribute("href")`))
+	b.fill("requests_at_once", "7")
+	b.press("Set limits")
+	b.until(`document.getElementById("requests_at_once")?.defaultValue === "7"`)
+	b.open("/operations/users/gh7")
 	eval[bool](b, `(document.querySelector("summary[aria-label='Revoke a laptop']").click(), true)`)
 	b.press("Revoke a laptop")
 	b.sees("1 revoked key is not listed")

@@ -15,10 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -231,4 +233,34 @@ func retryFailed(b *browserTab, sim *simulator.Simulator) {
 	b.until(
 		`document.querySelectorAll(".log-row .state.is-delivered").length === 2 && document.querySelector(".state.is-done")`,
 	)
+}
+
+// TestBrowserQuestionLocale: numbers, shares and money of the question before a message is sent to many are in the
+// format of the reader's language.
+func TestBrowserQuestionLocale(t *testing.T) {
+	f := newRigOf(t, service.Config{Currency: "EUR", Prices: map[string]float64{"sg": 1_000_000, "mg": 1_000_000}}, nil)
+	b := f.logIn(f.url)
+	to := ""
+	for n := range 1234 {
+		to += fmt.Sprintf("r%d@example.com\n", n)
+	}
+	for _, c := range []struct{ locale, number, share, money string }{
+		{"en-US", "1,234 messages are sent now", "mg gets 50%", "EUR\u00a01,234,000.00"},
+		{"de-DE", "1.234 messages are sent now", "mg gets 50\u00a0%", "1.234.000,00\u00a0EUR"},
+	} {
+		_, err := chromedp.Call(b.ctx, emulation.SetLocaleOverride, emulation.SetLocaleOverrideParams{Locale: c.locale})
+		require.NoError(t, err)
+		b.open("/compose")
+		b.fill("from", "shop@example.com")
+		b.fill("subject", "Hello")
+		b.fill("text", "Hello")
+		eval[bool](b, `(document.getElementById("to").value = `+quoteJS(to)+`, true)`)
+		b.press("Send to all")
+		b.sees("Send to")
+		b.until(`document.getElementById("sure")`)
+		for _, want := range []string{c.number, c.share, c.money} {
+			require.Contains(t, eval[string](b, `document.getElementById("sure").innerText`), want)
+		}
+	}
+	require.Empty(t, b.complaints())
 }

@@ -295,6 +295,8 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 		"GET /operations/users/{id}/limits":  d.limits,
 		"POST /operations/users/{id}/limits": d.setLimits,
 
+		"GET /operations/users/{id}/keys/{key}/limits":  d.limits,
+		"POST /operations/users/{id}/keys/{key}/limits": d.setLimits,
 		"POST /operations/users/{id}/keys/{key}/revoke": d.revokeKeyOf,
 
 		"GET /operations/holds/lift":        d.askHolds,

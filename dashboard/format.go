@@ -186,13 +186,15 @@ func tookRoughly(d time.Duration) string {
 	return "about " + took(d)
 }
 
-// amount formats an amount of money, with more digits if it is small.
+// amount formats an amount of money, with more digits if it is small. A script shows it in the format of the reader's
+// language.
 func amount(currency string, n float64) string {
 	digits := 2
 	if n > 0 && n < 0.1 {
 		digits = 4
 	}
-	return currency + "\u00a0" + strconv.FormatFloat(n, 'f', digits, 64)
+	whole, rest, _ := strings.Cut(strconv.FormatFloat(n, 'f', digits, 64), ".")
+	return currency + "\u00a0" + num(whole) + "." + rest
 }
 
 // rateWords formats a rate per second.
@@ -263,4 +265,17 @@ func sentence(s string) string {
 		s += "."
 	}
 	return s
+}
+
+// limitWords describes limits in words.
+var limitWords = map[models.Limit]string{
+	models.RequestsPerSecond: "Requests per second",
+	models.RequestsAtOnce:    "Requests at once",
+	models.RecipientsPerHour: "Recipients per hour",
+	models.RecipientsPerDay:  "Recipients per day",
+	models.BatchesPerDay:     "Batches per day",
+	models.StoredBatches:     "Batches stored",
+	models.SpoolBytes:        "Bytes being uploaded",
+
+	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
 }

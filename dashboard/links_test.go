@@ -90,7 +90,7 @@ var noLists = map[string]string{
 	`^(Mailgun mg|SendGrid sg): 0`:                                               "a rate or a limit of the provider",
 	`^Recipients of ([03] calls|its events): `:                                   "counted at the time of a call or an event, of all users",
 	`^(Shares of messages that were delivered|Deferrals): `:                      "the same",
-	`^Providers in the last hour, by minute, `:                                   "the same",
+	`^Providers in the last (hour, by minute|24 hours, by 15 minutes), `:         "the same",
 	`^Comparison of providers, [a-zA-Z ]+: [0-9.]+ %$`:                           "the share of the number beside it",
 	`^compare-title: `:                                                           "an explanation",
 	`mail of these days, (Complained|Opened|Clicked): `:                          "lists do not select by these events",
@@ -110,7 +110,8 @@ func TestFiguresAreLinks(t *testing.T) {
 	})
 	used := map[string]bool{}
 	for _, path := range []string{
-		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/statistics", "/statistics?by=tag&name=news",
+		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",
+		"/statistics?by=tag&name=news",
 		"/statistics?by=sender", "/search?q=r1", "/suppressions",
 	} {
 		for _, figure := range unlinked(t, b.get(path).text) {
@@ -125,6 +126,7 @@ func TestFiguresAreLinks(t *testing.T) {
 			}
 		}
 	}
+	require.Contains(t, textOf(b.get("/providers").text), "there is no list of exactly their messages")
 	require.Len(t, used, len(noLists), "an exception is not needed")
 	require.Equal(t, []string{"Counts, Tried: 4"}, unlinked(t, `<div aria-label="Counts"><table><tr><th scope="col">At</th>
 		<th scope="col">Tried</th></tr><tr><td><a href="/logs">3</a></td><td>4</td></tr></table></div>`))

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,6 +190,9 @@ type planLine struct {
 	Until time.Time
 }
 
+// routeShare matches a share in the text of a route.
+var routeShare = regexp.MustCompile(`\b(\d+) %`)
+
 func planOf(p *service.DryRun) *planView {
 	out := &planView{Recipients: int64(p.Recipients), OwnTimes: p.OwnTimes}
 	say := func(text string, until time.Time) { out.Text = append(out.Text, planLine{text, until}) }
@@ -201,7 +205,7 @@ func planOf(p *service.DryRun) *planView {
 		if r.Waits != nil && r.LastUntil.IsZero() {
 			until = r.Waits.Until
 		}
-		say(are(int64(r.Recipients))+" "+r.Text, until)
+		say(are(int64(r.Recipients))+" "+routeShare.ReplaceAllString(r.Text, "$1\u202f%"), until)
 	}
 	if p.Seconds != nil {
 		least := time.Duration(*p.Seconds * float64(time.Second))

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -315,9 +316,10 @@ func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *visitor)
 
 const keysListed = 100
 
-// limitsView is the page of a user's limits, for operators.
+// limitsView is the page of the limits of a user or of a key, for operators.
 type limitsView struct {
 	User models.User
+	Key  *service.KeyView // nil: of the user
 	Rows []limitRow
 	Why  string
 	// Wrong has the errors of the form by field.
@@ -328,19 +330,7 @@ type limitsView struct {
 type limitRow struct {
 	service.LimitView
 	Words string
-	Text  string // in the form: empty for the default
-}
-
-var limitWords = map[models.Limit]string{
-	models.RequestsPerSecond: "Requests per second",
-	models.RequestsAtOnce:    "Requests at once",
-	models.RecipientsPerHour: "Recipients per hour",
-	models.RecipientsPerDay:  "Recipients per day",
-	models.BatchesPerDay:     "Batches per day",
-	models.StoredBatches:     "Batches stored",
-	models.SpoolBytes:        "Bytes being uploaded",
-
-	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
+	Text  string // in the form: empty if it is not set
 }
 
 func limitRows(v *service.LimitsView) []limitRow {
@@ -355,13 +345,13 @@ func limitRows(v *service.LimitsView) []limitRow {
 	return out
 }
 
-// limits is GET /operations/users/{id}/limits, for operators.
+// limits is GET /operations/users/{id}/limits and GET /operations/users/{id}/keys/{key}/limits, for operators.
 func (d *Dashboard) limits(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	return d.showLimits(w, r, v, http.StatusOK, &limitsView{}, nil)
 }
 
-// showLimits shows the limits of a user. texts are the values of the form; nil: those in
-// effect.
+// showLimits shows the limits of a user or a key. texts are the values of the form; nil: those
+// in effect.
 func (d *Dashboard) showLimits(
 	w http.ResponseWriter,
 	r *http.Request,
@@ -370,12 +360,24 @@ func (d *Dashboard) showLimits(
 	view *limitsView,
 	texts map[models.Limit]string,
 ) error {
-	now, err := d.service.LimitsOf(r.Context(), v.caller(), r.PathValue("id"), "")
+	now, err := d.service.LimitsOf(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
 		return err
 	}
 	if view.User, err = d.service.User(r.Context(), v.caller(), now.User); err != nil {
 		return err
+	}
+	of := view.User.Name
+	if now.Key != "" {
+		keys, err := d.service.KeysOf(r.Context(), v.caller(), now.User)
+		if err != nil {
+			return err
+		}
+		for i := range keys {
+			if keys[i].ID == now.Key {
+				view.Key, of = &keys[i], cmp.Or(keys[i].Name, keys[i].ID)
+			}
+		}
 	}
 	view.Rows = limitRows(&now)
 	for i := range view.Rows {
@@ -383,12 +385,11 @@ func (d *Dashboard) showLimits(
 			view.Rows[i].Text = texts[view.Rows[i].Limit]
 		}
 	}
-	d.render(w, r, v, status, "limits", page{Title: "Limits of " + view.User.Name, Active: "operations", Data: view})
+	d.render(w, r, v, status, "limits", page{Title: "Limits of " + of, Active: "operations", Data: view})
 	return nil
 }
 
-// setLimits is POST /operations/users/{id}/limits, for operators. An empty field takes the
-// default.
+// setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.
 func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
@@ -404,14 +405,14 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			view.Wrong[string(l)] = "Enter a whole number, 0 for no limit, or nothing for the default."
+			view.Wrong[string(l)] = "Enter a whole number, 0 for no limit, or leave the field empty."
 		}
 		limits[l] = n
 	}
 	if len(view.Wrong) > 0 {
 		return d.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
-	_, err := d.service.SetLimits(r.Context(), v.caller(), r.PathValue("id"), "", limits, view.Why)
+	_, err := d.service.SetLimits(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		view.Wrong = wrongFields(refused)

@@ -45,7 +45,7 @@ func (r SuppressionReason) Words() string {
 	case HardBounce:
 		return "earlier mail bounced because the mailbox does not exist"
 	case Manual:
-		return "somebody added the address"
+		return "the address was added to the list manually"
 	case Unsubscribe:
 		return "the recipient unsubscribed"
 	case SoftBounce:

@@ -131,7 +131,7 @@ const (
 	RecipientsPerDay  Limit = "recipients_per_day"
 	BatchesPerDay     Limit = "batches_per_day"
 	StoredBatches     Limit = "stored_batches"
-	SpoolBytes        Limit = "spool_bytes" // of the requests that a process is reading
+	SpoolBytes        Limit = "spool_bytes" // of the requests that are being read
 
 	// UrgentRecipientsPerHour refuses nothing: an urgent batch over it becomes bulk.
 	UrgentRecipientsPerHour Limit = "urgent_recipients_per_hour"

@@ -114,7 +114,7 @@ func (s *Service) plan(
 			e := &ended[i]
 			e.Number = i + 1
 			out.add(Route{Recipients: e.Recipients.Len(), Providers: []RouteProvider{}, Reason: e.Reason,
-				Text: "failing: " + e.Detail, alike: e.Detail})
+				Text: "not sent: " + e.Detail, alike: e.Detail})
 		}
 		for _, st := range w.plan(b.OfChunk(n), models.Resolve(len(recipients), ended, nil), recipients) {
 			out.add(s.route(w, &b, &st))
@@ -153,12 +153,12 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
 	switch {
 	case st.Do == policy.End:
-		r.Reason, r.Text = st.Reason, "failing: "+st.Reason.Words()
+		r.Reason, r.Text = st.Reason, "not sent: "+st.Reason.Words()
 	case st.Do == policy.Wait:
-		r.Waits, r.Text = st.Waits, "waiting: "+st.Waits.Text
+		r.Waits, r.Text = st.Waits, waitingFor(st.Waits)
 	case len(w.providers) == 0:
 		r.Waits = w.step(st, false)
-		r.Text = "waiting: " + r.Waits.Text
+		r.Text = waitingFor(r.Waits)
 	}
 	var ready []int
 	total, names := 0, b.Providers
@@ -199,13 +199,21 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 	}
 	if r.Text == "" && len(ready) == 0 {
 		r.Waits = w.call(st)
-		r.Text = "waiting: " + r.Waits.Text
+		r.Text = waitingFor(r.Waits)
 	}
 	if r.Text == "" {
 		r.Text = "sent now: " + r.words()
 	}
 	r.alike = r.Text
 	return r
+}
+
+// waitingFor returns what mail waits for, for people.
+func waitingFor(w *models.Wait) string {
+	if strings.HasPrefix(w.Text, "waiting ") {
+		return w.Text
+	}
+	return "waiting: " + w.Text
 }
 
 // words returns what each provider does, for people.

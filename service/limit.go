@@ -80,13 +80,22 @@ func (s *Service) Admit(ctx context.Context, who Caller) (end func(), known []qu
 // joinPoll is how often a request that waits is tried again while this process joins others.
 const joinPoll = 50 * time.Millisecond
 
-// begin admits a request of subjects. While this process joins others, it has nearly nothing of the limits. A request
-// that it would refuse waits then.
+// begin admits a request of subjects.
 func (s *Service) begin(ctx context.Context, subjects []quota.Subject) (end func(), err error) {
+	err = s.joined(ctx, func() error {
+		end, err = s.quotas.Begin(subjects)
+		return err
+	})
+	return end, err
+}
+
+// joined calls take. While this process joins others, it has nearly nothing of the limits. What it would refuse then
+// waits: take is called again.
+func (s *Service) joined(ctx context.Context, take func() error) error {
 	for {
 		joining := s.processes.Joining() && ctx.Err() == nil
-		if end, err = s.quotas.Begin(subjects); err == nil || !joining {
-			return end, err
+		if err := take(); err == nil || !joining {
+			return err
 		}
 		models.Pause(ctx, joinPoll)
 	}
@@ -204,7 +213,7 @@ func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
 				return err
 			}
 		}
-		if err := s.quotas.Spool(subjects, held, n); err != nil {
+		if err := s.joined(ctx, func() error { return s.quotas.Spool(subjects, held, n) }); err != nil {
 			return limitError(err)
 		}
 		held += n
@@ -240,6 +249,10 @@ func limitError(err error) error {
 		return nil
 	case !errors.As(err, &e):
 		return storeError("count against the limits", err)
+	case e.Share > 0:
+		return Fail(TooLarge, "over_limit",
+			"Your limit %s of %d is shared by the processes of this installation, and the batch alone is more than the %d of "+
+				"one. Split it, or ask an operator.", e.Limit, e.Value, e.Share)
 	case e.After == 0:
 		return Fail(TooLarge, "over_limit",
 			"The batch alone is more than your limit %s of %d allows. Split it, or ask an operator.", e.Limit, e.Value)

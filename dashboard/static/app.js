@@ -30,7 +30,9 @@
     const texts = document.createTreeWalker(within, NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
       const node = texts.currentNode;
-      const local = node.data.replace(/\d{1,3}(?:\u202f\d{3})+/g, (n) => number.format(n.replaceAll("\u202f", "")))
+      const local = node.data.replace(/\b([A-Z]{3})\u00a0([\d\u202f]+\.(\d+))/g, (text, currency, amount, digits) =>
+        new Intl.NumberFormat(undefined, { style: "currency", currency, currencyDisplay: "code", minimumFractionDigits: digits.length }).format(amount.replaceAll("\u202f", "")))
+        .replace(/\d{1,3}(?:\u202f\d{3})+/g, (n) => number.format(n.replaceAll("\u202f", "")))
         .replace(/([\d.]+)\u202f%/g, (text, share) => percent.format(share / 100));
       if (local !== node.data) node.data = local;
     }
@@ -266,6 +268,8 @@
     let pressed = 0; // ignore a double click
     form.addEventListener("submit", (e) => {
       if (e.submitter?.matches("[data-preview]")) { // which needs no files
+        const frame = document.querySelector("iframe[name=preview]"); // a new one adds nothing to the history
+        frame.replaceWith(frame.cloneNode());
         const files = form.querySelector("#attachments");
         if (files) {
           files.disabled = true;

@@ -205,3 +205,26 @@ func TestFullNotes(t *testing.T) {
 	require.Len(t, entries, 2)
 	require.Equal(t, 1, entries[1].Settled, "retention may remove what is read")
 }
+
+// TestRepeatsDoNotGrow: an event about an address that is on the list, however often it comes, leaves neither a note nor
+// an entry of the log of the list. A removed address and one that was told long ago keep their entries: the log says who
+// may be suppressed.
+func TestRepeatsDoNotGrow(t *testing.T) {
+	t.Parallel()
+	s := newStore(t)
+	user, e := models.NewUserID(), entry("ann@x.example")
+	for range 50 {
+		l := New(s, DefaultMemory) // of another process each time
+		e.At = e.At.Add(time.Second)
+		require.NoError(t, l.Add(t.Context(), user, e))
+		require.NoError(t, l.Tell(t.Context(), time.Now()))
+		require.False(t, untoldOf(t, l))
+	}
+	logged, err := s.Additions(t.Context(), user, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, logged, 1)
+	docs, err := s.Documents(t.Context(), untoldOwner, untoldKind, "", untoldParts)
+	require.NoError(t, err)
+	require.Len(t, docs, 1)
+	require.Equal(t, "{}", string(docs[0].Value))
+}

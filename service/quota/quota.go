@@ -30,6 +30,7 @@ type Exceeded struct {
 	Limit   models.Limit
 	Value   int64
 	After   time.Duration // when the request may be admitted; 0: never
+	Share   int64         // of this process, if the request never fits into that; 0: it never fits into the limit
 }
 
 // Error implements error.
@@ -159,19 +160,24 @@ func (c *counts) setRate(now time.Time, perSecond int64) {
 // spoolRetry is when a request that found too many bytes held may be repeated.
 const spoolRetry = 10 * time.Second
 
-// Spool counts n more bytes of a request that is being read and holds some already. Its
-// error is an *Exceeded. A negative n gives bytes back.
+// Spool counts n more bytes of a request that is being read and holds some already. A request
+// is in one process, so it must fit into the share of that. Its error is an *Exceeded. A negative
+// n gives bytes back.
 func (g *Guard) Spool(subjects []Subject, held, n int64) error {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range subjects {
-		most := s.Limits[models.SpoolBytes]
-		c := g.of(s.ID, now)
+		most, c := s.Limits[models.SpoolBytes], g.of(s.ID, now)
+		share := g.share(most)
 		switch {
-		case most == 0 || n < 0 || c.spooled+n <= most:
+		case most == 0 || n < 0 || c.spooled+n <= share:
 		case held+n > most:
 			return exceeded(s, models.SpoolBytes, 0)
+		case held+n > share && !g.processes.Joining():
+			e := exceeded(s, models.SpoolBytes, 0)
+			e.Share = share
+			return e
 		default:
 			return exceeded(s, models.SpoolBytes, spoolRetry)
 		}

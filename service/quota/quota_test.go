@@ -211,7 +211,12 @@ func TestWindowEnds(t *testing.T) {
 		back, err := take(100)
 		require.NoError(t, err)
 		_, err = take(1)
-		require.Equal(t, &Exceeded{"ada", models.RecipientsPerHour, 100, 50 * time.Minute}, refusal(t, err))
+		require.Equal(t, &Exceeded{
+			Subject: "ada",
+			Limit:   models.RecipientsPerHour,
+			Value:   100,
+			After:   50 * time.Minute,
+		}, refusal(t, err))
 		back()
 		_, err = take(100)
 		require.NoError(t, err, "what was given back")
@@ -298,16 +303,48 @@ func TestSpoolIsBounded(t *testing.T) {
 	require.NoError(t, g.Spool(subjects, 0, 1000))
 }
 
-// TestSpoolIsOfOneProcess: each process has its own disk, so the bytes that it holds for a user are not divided.
-func TestSpoolIsOfOneProcess(t *testing.T) {
+// run runs a process until the test ends.
+func run(t *testing.T, p *Processes, store *memory, name string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	ended.Go(func() { p.Run(ctx, store, name, func(err error) { require.NoError(t, err) }) })
+	t.Cleanup(func() { stop(); ended.Wait() })
+	synctest.Wait()
+}
+
+// TestProcessesShareSpool: the processes that use a store hold no more bytes of a user together than the limit. One that
+// starts admits nothing until the other one counts it, and says that this passes.
+func TestProcessesShareSpool(t *testing.T) {
 	t.Parallel()
-	processes := &Processes{}
-	processes.live.Store(2)
-	subjects, store := user(models.Limits{models.SpoolBytes: 1000}), newMemory()
-	one, two := New(store, processes), New(store, processes)
-	require.NoError(t, one.Spool(subjects, 0, 1000))
-	refusal(t, one.Spool(subjects, 0, 1))
-	require.NoError(t, two.Spool(subjects, 0, 1000))
+	synctest.Test(t, func(t *testing.T) {
+		var one, two Processes
+		store := newMemory()
+		first, second := New(store, &one), New(store, &two)
+		subjects := user(models.Limits{models.SpoolBytes: 1000})
+		run(t, &one, store, "one")
+		require.NoError(t, first.Spool(subjects, 0, 1000), "it is alone")
+		require.NoError(t, first.Spool(subjects, 1000, -1000))
+		run(t, &two, store, "two")
+		require.Equal(t, spoolRetry, refusal(t, second.Spool(subjects, 0, 400)).After)
+		time.Sleep(heartbeat)
+		synctest.Wait()
+		held := int64(0)
+		for _, g := range []*Guard{first, second} {
+			for range 20 {
+				if g.Spool(subjects, 0, 100) == nil {
+					held += 100
+				}
+			}
+			require.Equal(t, spoolRetry, refusal(t, g.Spool(subjects, 0, 100)).After)
+			require.EqualValues(t, 1000, g.Known(subjects)[0].Used)
+		}
+		require.EqualValues(t, 1000, held)
+		large := refusal(t, first.Spool(subjects, 500, 1))
+		require.Equal(t, []any{time.Duration(0), int64(500)}, []any{large.After, large.Share}, "it never fits into one")
+		large = refusal(t, first.Spool(subjects, 500, 501))
+		require.Equal(t, []any{time.Duration(0), int64(0)}, []any{large.After, large.Share}, "it never fits")
+	})
 }
 
 // TestStartingProcess: two processes divide the requests that a user may make at once. One that starts admits as little
@@ -329,17 +366,10 @@ func TestStartingProcess(t *testing.T) {
 				n++
 			}
 		}
-		run := func(p *Processes, name string) {
-			ctx, stop := context.WithCancel(t.Context())
-			var ended sync.WaitGroup
-			ended.Go(func() { p.Run(ctx, store, name, func(err error) { require.NoError(t, err) }) })
-			t.Cleanup(func() { stop(); ended.Wait() })
-			synctest.Wait()
-		}
-		run(&one, "one")
+		run(t, &one, store, "one")
 		require.Equal(t, 10, atOnce(&one), "it is alone")
 		time.Sleep(heartbeat / 2)
-		run(&two, "two")
+		run(t, &two, store, "two")
 		require.Equal(t, []int{10, 1}, []int{atOnce(&one), atOnce(&two)}, "one does not know of two")
 		time.Sleep(heartbeat)
 		synctest.Wait()

@@ -59,7 +59,7 @@ func (g *Guard) known(s Subject, l models.Limit, now time.Time) Usage {
 	case models.StoredBatches:
 		u.Used = c.stored.used.Load()
 	case models.SpoolBytes:
-		u.Used = c.spooled
+		u.Used = min(u.Value, c.spooled*g.processes.Count())
 	case models.RecipientsPerHour, models.RecipientsPerDay, models.UrgentRecipientsPerHour, models.BatchesPerDay:
 		length := lengthOf(l)
 		u.Ends = now.UTC().Truncate(length).Add(length)
