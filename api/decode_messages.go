@@ -175,8 +175,13 @@ func (s *Server) putMessages(c *gin.Context) {
 		s.fail(c, bodyTooLarge(s.cfg.MaxBody))
 	default:
 		body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
-		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict})
-		answer(s, c, gin.H{"results": v}, err)
+		dryRun := c.Query("dry_run") == "true"
+		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict, dryRun})
+		out := gin.H{"results": v}
+		if dryRun {
+			out["dry_run"] = true
+		}
+		answer(s, c, out, err)
 	}
 }
 
@@ -185,6 +190,7 @@ type Records struct {
 	Body   io.Reader // JSON: a list
 	Lines  bool      // it has a record in each line instead
 	Strict bool      // change nothing if a record is rejected
+	DryRun bool      // change nothing, and say what would become of each
 }
 
 // PutMessages carries out records about messages, and returns what became of each.
@@ -198,7 +204,8 @@ func PutMessages(
 	if err := readRecords(b, rs, in); err != nil {
 		return nil, err
 	}
-	return svc.PutMessages(ctx, who, rs, in.Strict, service.RecordReader{Read: readRecord, Fill: fillRecords})
+	return svc.PutMessages(ctx, who, rs,
+		service.RecordReader{Strict: in.Strict, DryRun: in.DryRun, Read: readRecord, Fill: fillRecords})
 }
 
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
