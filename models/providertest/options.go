@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"mime"
 	"net/mail"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -155,8 +157,14 @@ func sameOptions(t *testing.T, s Suite, got *Copy, c *models.Content, call *mode
 		t.Errorf("reply-to %q: %v", got.ReplyTo, err)
 	}
 	want := map[string]string{}
-	for _, h := range c.HeadersOf(r) {
-		want[h.Name] = models.Rewrite(h.Value, func(name string) string { v, _ := r.Value(name); return v })
+	for _, h := range slices.Concat(c.Headers, r.Headers) {
+		name := h.Name
+		for known := range want { // the recipient's value, by the name that the content has
+			if strings.EqualFold(known, name) {
+				name = known
+			}
+		}
+		want[name] = models.Rewrite(h.Value, func(name string) string { v, _ := r.Value(name); return v })
 	}
 	decoded := map[string]string{}
 	for k, v := range got.Headers {
