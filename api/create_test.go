@@ -101,6 +101,14 @@ func TestCreateOptions(t *testing.T) {
 	require.Equal(t, []string{"one", "two"}, b.Content.Tags)
 	require.Equal(t, "receipt", b.Category)
 	require.True(t, b.Content.TrackClicks)
+
+	form := []string{"from", "a@b.de", "subject", "s", "text", "t", "headers", ` {"List-Id": "<a.b.de>"} `, "metadata", `{"run": 7}`}
+	_, b, _ = f.accepted(f.form("", "a.csv", "email\nc@d.de\n", form...))
+	require.Equal(t, []models.Header{{Name: "List-Id", Value: "<a.b.de>"}}, b.Content.Headers)
+	require.Equal(t, map[string]string{"run": "7"}, b.Metadata)
+	form[7], form[9] = `{"From": "x"}`, "run=7"
+	p := f.form("", "a.csv", "email\nc@d.de\n", form...).problem(t)
+	require.Equal(t, []string{"/headers/From reserved_header", "/metadata wrong_type"}, p.pointers())
 }
 
 // TestExpiresAt: a request may set when it expires. A repeat gets the same answer, even after

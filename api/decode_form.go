@@ -353,7 +353,7 @@ func (d *decoder) formValue(name, value string) {
 		d.Wrong(service.Pointer(name), "unknown_field", "Send attachments as JSON or as parts of a multipart form.")
 		return
 	case d.IsTexts(name):
-		d.Wrong(service.Pointer(name), "unknown_field", "A form has no field %s. Send the batch as JSON.", name)
+		d.formTexts(name, []byte(strings.TrimSpace(value)))
 		return
 	}
 	var l listSplitter
@@ -376,6 +376,15 @@ func (d *decoder) formValue(name, value string) {
 			n++
 		}
 	})
+}
+
+// formTexts decodes header fields or metadata, which a form has as a JSON object.
+func (d *decoder) formTexts(name string, raw []byte) {
+	if !json.Valid(raw) {
+		d.Wrong("/"+name, "wrong_type", "%s must be a JSON object.", name)
+		return
+	}
+	d.jsonTexts(name, raw)
 }
 
 // maxFormRecipient is more bytes than any valid mailbox has.

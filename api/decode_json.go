@@ -134,7 +134,8 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	case d.IsList(name):
 		d.jsonList(name, raw)
 	case d.IsTexts(name):
-		return d.jsonTexts(name, raw)
+		d.jsonTexts(name, raw)
+		return d.AddContent(len(raw))
 	case name == "attachments":
 		return d.jsonAttachments(raw)
 	case name == intake.SendWindow:
@@ -212,32 +213,28 @@ func (d *decoder) jsonList(name string, raw []byte) {
 }
 
 // jsonTexts decodes header fields or metadata.
-func (d *decoder) jsonTexts(name string, raw []byte) error {
+func (d *decoder) jsonTexts(name string, raw []byte) {
 	switch {
 	case raw[0] != '{':
 		d.Wrong("/"+name, "wrong_type", "%s must be an object.", name)
-		return nil
 	case !validText(raw):
 		d.Wrong("/"+name, "invalid_text", "%s is not valid Unicode text.", name)
-		return nil
-	}
-	if name == "metadata" {
+	case name == "metadata":
 		d.SetMetadata(d.jsonValues("/metadata", "A value of metadata", raw, nil))
-	} else {
-		d.SetHeaders(d.jsonHeaders(raw))
+	default:
+		d.SetHeaders(d.jsonHeaders("/headers", raw))
 	}
-	return d.AddContent(len(raw))
 }
 
 // jsonHeaders returns the names and values of header fields.
-func (d *decoder) jsonHeaders(raw []byte) iter.Seq2[string, string] {
+func (d *decoder) jsonHeaders(here string, raw []byte) iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		more := true
 		eachMember(raw, func(name string, value []byte) {
 			switch {
 			case !more:
 			case value[0] != '"':
-				d.Wrong("/headers"+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
+				d.Wrong(here+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
 			default:
 				more = yield(name, unquote(value))
 			}
@@ -254,7 +251,7 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	if t != json.Delim('[') {
 		if t != nil { // null counts as absent
 			d.Unreadable("to")
-			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars, metadata}.")
+			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars, metadata, headers}.")
 		}
 		return skipObject(j, t)
 	}
@@ -297,7 +294,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 	}
 }
 
-// jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata}. It
+// jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata, headers}. It
 // reports every mistake in it.
 func (d *decoder) jsonRecipient(raw []byte) error {
 	here := "/to/" + strconv.Itoa(d.Count())
@@ -312,7 +309,7 @@ func (d *decoder) jsonRecipient(raw []byte) error {
 		r.Pointer = "/email"
 		d.recipientMembers(here, raw, &r)
 	default:
-		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars, metadata}.")
+		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars, metadata, headers}.")
 	}
 	r.Flawed = d.Found() > before
 	return d.Add(&r)
@@ -328,7 +325,7 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 		}
 		values := name == "vars" || name == "metadata"
 		times := name == intake.SendWindow || intake.IsTimeText(name)
-		if name == "email" || name == "name" || values || times {
+		if name == "email" || name == "name" || name == "headers" || values || times {
 			given[name] = true // others are mistakes, and may be many
 		}
 		switch {
@@ -336,13 +333,17 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
 		case name == "metadata" && value[0] == '{':
 			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
-		case value[0] == 'n' && (values || name == "name"): // null counts as absent
+		case name == "headers" && value[0] == '{':
+			r.Headers = d.jsonHeaders(at, value)
+		case value[0] == 'n' && (values || name == "name" || name == "headers"): // null counts as absent
+		case name == "headers":
+			d.Wrong(at, "wrong_type", "headers must be an object.")
 		case values:
 			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
 		case times:
 			d.recipientTime(at, name, value, r)
 		case name != "email" && name != "name":
-			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars, metadata, "+
+			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
 				"deliver_at, expires_at, time_zone and send_window.")
 		case value[0] != '"':
 			d.Wrong(at, "wrong_type", "%s must be a string.", name)

@@ -91,7 +91,7 @@ func (d *decoder) readMessage(n int, raw []byte) error {
 	at := len(d.messages.list)
 	d.messages.list = append(d.messages.list, service.Message{Builder: one.Builder})
 	err := one.readJSON(bytes.NewReader(raw))
-	d.messages.list[at].Key = messageKey(raw, one.HasOwnTimes())
+	d.messages.list[at].Key = messageKey(raw, one.HasOwnTimes() || one.HasOwnHeaders())
 	var e *service.Error
 	if errors.As(err, &e) {
 		for i := range e.Fields {
@@ -103,8 +103,8 @@ func (d *decoder) readMessage(n int, raw []byte) error {
 }
 
 // messageKey returns the same for messages that differ only in their recipients, and in spelling. A message with cc or
-// bcc, or with recipients who have times of their own, has no others.
-func messageKey(raw []byte, ownTimes bool) string {
+// bcc, or with recipients who have times or header fields of their own, has no others.
+func messageKey(raw []byte, own bool) string {
 	members, to := map[string][]byte{}, []byte(nil)
 	eachMember(raw, func(name string, value []byte) {
 		var b bytes.Buffer
@@ -114,7 +114,7 @@ func messageKey(raw []byte, ownTimes bool) string {
 			members[name] = b.Bytes()
 		}
 	})
-	if members["cc"] != nil || members["bcc"] != nil || ownTimes {
+	if members["cc"] != nil || members["bcc"] != nil || own {
 		members["to"] = to
 	}
 	return hashMembers(members)
@@ -175,8 +175,13 @@ func (s *Server) putMessages(c *gin.Context) {
 		s.fail(c, bodyTooLarge(s.cfg.MaxBody))
 	default:
 		body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
-		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict})
-		answer(s, c, gin.H{"results": v}, err)
+		dryRun := c.Query("dry_run") == "true"
+		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict, dryRun})
+		out := gin.H{"results": v}
+		if dryRun {
+			out["dry_run"] = true
+		}
+		answer(s, c, out, err)
 	}
 }
 
@@ -185,6 +190,7 @@ type Records struct {
 	Body   io.Reader // JSON: a list
 	Lines  bool      // it has a record in each line instead
 	Strict bool      // change nothing if a record is rejected
+	DryRun bool      // change nothing, and say what would become of each
 }
 
 // PutMessages carries out records about messages, and returns what became of each.
@@ -198,7 +204,8 @@ func PutMessages(
 	if err := readRecords(b, rs, in); err != nil {
 		return nil, err
 	}
-	return svc.PutMessages(ctx, who, rs, in.Strict, service.RecordReader{Read: readRecord, Fill: fillRecords})
+	return svc.PutMessages(ctx, who, rs,
+		service.RecordReader{Strict: in.Strict, DryRun: in.DryRun, Read: readRecord, Fill: fillRecords})
 }
 
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
@@ -241,7 +248,15 @@ func readRecords(b *intake.Builder, rs *intake.Records, in Records) error {
 
 // ofRecipient reports whether a member of a record is about the recipient. The others are those of a batch.
 func ofRecipient(name string) bool {
-	return name == "to" || name == "name" || name == "vars" || name == "metadata"
+	return name == "to" || name == "name" || name == "vars" || name == "metadata" || name == "headers"
+}
+
+// headerNames returns the names of header fields, so that records with the same ones share a batch.
+func headerNames(headers []byte) []byte {
+	var names []string
+	eachMember(headers, func(name string, _ []byte) { names = append(names, strings.ToLower(name)) })
+	slices.Sort(names)
+	return []byte(fmt.Sprintf("%q", names))
 }
 
 // noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
@@ -282,7 +297,10 @@ func readRecord(raw []byte) *changes.Record {
 		if name == "id" || name == "action" {
 			return
 		}
-		if all[name] = canonical(value); !ofRecipient(name) {
+		switch all[name] = canonical(value); {
+		case name == "headers" && value[0] == '{':
+			options[name] = headerNames(value)
+		case !ofRecipient(name):
 			options[name] = all[name]
 		}
 	})
@@ -349,6 +367,10 @@ func (d *decoder) addRecord(rec *changes.Record) error {
 			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
 		case name == "metadata" && value[0] == '{':
 			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
+		case name == "headers" && value[0] == '{':
+			r.Headers = d.jsonHeaders(at, value)
+		case name == "headers":
+			d.Wrong(at, "wrong_type", "headers must be an object.")
 		case name == "vars", name == "metadata":
 			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
 		case value[0] != '"':

@@ -73,6 +73,7 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 			Concurrency: 4,
 			ChunkLimit:  1000,
 			Events:      models.EventsWebhook,
+			Carries:     models.Capabilities{Names: true, Variables: true, Metadata: true, Headers: true, HeaderNames: true},
 		})
 	}
 	f.putReports()

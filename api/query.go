@@ -43,7 +43,7 @@ var parameters = map[string][]string{
 	"DELETE /v1/users/:id/keys/:key":   {"why"},
 
 	"POST /v1/batches":             {"dry_run", "mode"},
-	"PUT /v1/messages":             {"mode"},
+	"PUT /v1/messages":             {"dry_run", "mode"},
 	"PATCH /v1/batches/:id":        {"dry_run"},
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},

@@ -106,6 +106,8 @@ type Recipient struct {
 	Vars map[string]any `json:"vars,omitempty"`
 	// Metadata are up to 50 short values of your own, which come back with the log.
 	Metadata map[string]string `json:"metadata,omitempty"`
+	// Headers are header fields in place of those of the batch with the same names.
+	Headers map[string]string `json:"headers,omitempty"`
 	// DeliverAt, TimeZone, SendWindow and ExpiresAt are in place of those of the batch, for this recipient. A batch may
 	// have 1,000 different ones.
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"`

@@ -58,8 +58,8 @@ func IdempotencyKey(key string) CallOption {
 	return func(c *call) { c.header.Set("Idempotency-Key", key) }
 }
 
-// DryRun asks what a command about a batch or a log, or a Release, would do. Nothing is changed. A dry run of anything
-// else is refused (invalid_query).
+// DryRun asks what a command about a batch or a log, a Release, or PutMessages would do. Nothing is changed. A dry run
+// of anything else is refused (invalid_query).
 func DryRun() CallOption { return func(c *call) { c.set("dry_run", "true") } }
 
 // OfInstallation makes a request about endpoints one about those of the installation, which get what operators want to

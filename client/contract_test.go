@@ -248,6 +248,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.CreateMessages(ctx, several, client.IdempotencyKey("k"), client.Permissive())))
 	require.NoError(t, err(c.PlanMessages(ctx, several)))
 	require.NoError(t, err(c.PutMessages(ctx, slices.Values([]client.MessageChange{{ID: "a"}}), client.Strict())))
+	require.NoError(t, err(c.PutMessages(ctx, slices.Values([]client.MessageChange{{ID: "a"}}), client.DryRun())))
 	require.NoError(t, err(c.Message(ctx, "a/b c")))
 	for _, err := range c.Rejected(ctx, "id", client.ListOptions{}) {
 		require.NoError(t, err)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
 )
@@ -58,12 +60,13 @@ type File struct {
 	Content io.Reader
 }
 
-// CreateBatchFromFile is CreateBatch for the recipients of a file: b.To must be empty. A form has no Headers, Metadata
-// and Attachments.
+// CreateBatchFromFile is CreateBatch for the recipients of a file: b.To must be empty.
 func (c *Client) CreateBatchFromFile(
 	ctx context.Context, b NewBatch, f File, options ...CallOption,
 ) (Accepted, error) {
 	var out Accepted
+	attachments := b.Attachments
+	b.Attachments = nil
 	fields, err := formFields(b)
 	if err != nil {
 		return out, err
@@ -80,7 +83,7 @@ func (c *Client) CreateBatchFromFile(
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_ = w.CloseWithError(writeForm(form, fields, f)) // the reader of the pipe gets the error
+		_ = w.CloseWithError(writeForm(form, fields, attachments, f)) // the reader of the pipe gets the error
 	}()
 	call := newCall(http.MethodPost, route("batches"), options)
 	call.header.Set("Content-Type", form.FormDataContentType())
@@ -119,16 +122,38 @@ func formFields(b NewBatch) (map[string]string, error) {
 			}
 			fields[name] = strings.Join(parts, ",")
 		default:
-			return nil, fmt.Errorf("CreateBatchFromFile: a form has no %s", name)
+			raw, err := json.Marshal(v)
+			if err != nil {
+				return nil, err
+			}
+			fields[name] = string(raw)
 		}
 	}
 	return fields, nil
 }
 
-// writeForm writes the fields of a form and then the file.
-func writeForm(w *multipart.Writer, fields map[string]string, f File) error {
+// writeForm writes the fields of a form, the attachments, and then the file.
+func writeForm(w *multipart.Writer, fields map[string]string, attachments []Attachment, f File) error {
 	for name, value := range fields {
 		if err := w.WriteField(name, value); err != nil {
+			return err
+		}
+	}
+	for i := range attachments {
+		a := &attachments[i]
+		about := mime.FormatMediaType("form-data", map[string]string{"name": "attachments", "filename": a.Filename})
+		header := textproto.MIMEHeader{"Content-Disposition": {about}}
+		if a.ContentType != "" {
+			header.Set("Content-Type", a.ContentType)
+		}
+		if a.ContentID != "" {
+			header.Set("Content-ID", "<"+a.ContentID+">")
+		}
+		part, err := w.CreatePart(header)
+		if err != nil {
+			return err
+		}
+		if _, err := part.Write(a.Content); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,9 @@ func TestBatchFromFile(t *testing.T) {
 			var part *multipart.Part
 			if part, err = form.NextPart(); err == nil {
 				value, _ := io.ReadAll(part)
+				if id := part.Header.Get("Content-ID"); id != "" {
+					value = append(value, part.Header.Get("Content-Type")+id...)
+				}
 				got = append(got, part.FormName()+" "+part.FileName()+" "+string(value))
 			}
 		}
@@ -32,12 +35,17 @@ func TestBatchFromFile(t *testing.T) {
 	defer server.Close()
 	c := client.New(server.URL, "key")
 	f := client.File{Name: "people.csv", Columns: map[string]string{"Mail": "email"}, Content: strings.NewReader("Mail\n")}
-	b := client.NewBatch{From: "a@b.de", Subject: "s", Text: "t", Tags: []string{"x", "y"}, TrackOpens: true}
+	b := client.NewBatch{From: "a@b.de", Subject: "s", Text: "t", Tags: []string{"x", "y"}, TrackOpens: true,
+		Headers: map[string]string{"X-A": "b"}, Metadata: map[string]string{"k": "v"},
+		Attachments: []client.Attachment{
+			{Filename: "ä.png", ContentType: "image/png", ContentID: "logo", Content: []byte("PNG")},
+		}}
 	a, err := c.CreateBatchFromFile(t.Context(), b, f, client.Permissive())
 	require.NoError(t, err)
 	require.Equal(t, "to people.csv Mail\n", got[len(got)-2])
 	require.Equal(t, "mode=permissive", got[len(got)-1])
 	require.ElementsMatch(t, []string{
+		`headers  {"X-A":"b"}`, `metadata  {"k":"v"}`, "attachments ä.png PNGimage/png<logo>",
 		"from  a@b.de", "subject  s", "text  t", "tags  x,y", "track_opens  true", `columns  {"Mail":"email"}`,
 	}, got[:len(got)-2])
 	require.Equal(
@@ -45,6 +53,6 @@ func TestBatchFromFile(t *testing.T) {
 		&client.Rejected{Count: 1, First: []client.Rejection{{Index: 1, Code: "invalid_address"}}},
 		a.Rejected,
 	)
-	_, err = c.CreateBatchFromFile(t.Context(), client.NewBatch{Headers: map[string]string{"X-A": "b"}}, f)
-	require.ErrorContains(t, err, "headers")
+	_, err = c.CreateBatchFromFile(t.Context(), client.NewBatch{To: []client.Recipient{{Email: "a@b.de"}}}, f)
+	require.ErrorContains(t, err, "to")
 }

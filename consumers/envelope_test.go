@@ -190,7 +190,7 @@ func TestEnvelopeIsLookedUp(t *testing.T) {
 	for name, adapter := range map[string]models.Adapter{"sg": sg, "mg": mg} {
 		specs = append(specs, provider.Spec{Adapter: adapter, Provider: models.Provider{Name: name, Weight: 1,
 			Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook,
-			Carries: models.Capabilities{Copies: true}}})
+			Carries: models.Capabilities{Copies: true, Variables: true}}})
 	}
 	r.engine = r.start(cfg, specs)
 	b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
@@ -329,12 +329,12 @@ func TestEnvelopeIsNotDivided(t *testing.T) {
 			{
 				Adapter: sg,
 				Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1, ChunkLimit: 3, Timeout: time.Second,
-					Events: models.EventsNone, Carries: models.Capabilities{Copies: true}},
+					Events: models.EventsNone, Carries: models.Capabilities{Copies: true, Variables: true}},
 			},
 			{
 				Adapter: mg,
 				Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, ChunkLimit: 4, Timeout: time.Second,
-					Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true}},
+					Rate: 4, Events: models.EventsNone, Carries: models.Capabilities{Copies: true, Variables: true}},
 			},
 		})
 		b := r.envelope(nil)

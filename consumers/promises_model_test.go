@@ -125,7 +125,7 @@ func (m *promises) begin(t *rapid.T) {
 					Weight:      1,
 					Concurrency: 4,
 					ChunkLimit:  7,
-					Carries:     models.Capabilities{Copies: true},
+					Carries:     models.Capabilities{Copies: true, Variables: true},
 					Timeout:     time.Second,
 					Events:      models.EventsWebhook,
 				},

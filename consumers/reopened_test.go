@@ -22,7 +22,7 @@ func (r *rig) withEvents(cfg Config, adapters ...*scripted) {
 		providers[i] = provider.Spec{
 			Adapter: p,
 			Provider: models.Provider{Name: p.name, Weight: 1, Concurrency: 4, ChunkLimit: 1000,
-				Timeout: time.Second, Events: models.EventsWebhook, Carries: models.Capabilities{Copies: true}},
+				Timeout: time.Second, Events: models.EventsWebhook, Carries: models.Capabilities{Copies: true, Variables: true}},
 		}
 	}
 	r.engine = r.start(cfg, providers)

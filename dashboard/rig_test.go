@@ -122,7 +122,14 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 	f.providers(func(*telemetry.ProviderState) {})
 	f.put(telemetry.RecountReport, telemetry.NewestRecount, telemetry.Recount{At: now, Differences: 1})
 	composers := map[string]models.Composer{"mg": subjectComposer{}, "sg": subjectComposer{}}
-	carries := models.Capabilities{Attachments: true, Inline: true, Copies: true}
+	carries := models.Capabilities{
+		Attachments: true,
+		Inline:      true,
+		Copies:      true,
+		Names:       true,
+		Variables:   true,
+		Headers:     true,
+	}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
 		Lists: map[string]models.ProviderLists{"sg": f.lists},
 		Providers: []models.Provider{

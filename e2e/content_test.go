@@ -75,7 +75,8 @@ func TestHundredMailsRerouted(t *testing.T) {
 			m := &mails[i]
 			batch := client.NewBatch{From: "Shop <shop@demo.test>", Subject: m.Subject, Text: m.Text, HTML: m.HTML, Tags: m.Tags,
 				Headers: map[string]string{}, Providers: []string{"sg", "mg"},
-				To: []client.Recipient{{Email: "blocked-sg@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"}}}}
+				To: []client.Recipient{{Email: "blocked-sg@demo.test", Name: "Ann", Vars: map[string]any{"order": "A-1 & <b>"},
+					Headers: map[string]string{"X-Own": "№ {{order}}", "list-id": "<own.demo.test>"}}}}
 			for _, h := range m.Headers {
 				batch.Headers[h.Name] = h.Value
 			}
@@ -92,6 +93,10 @@ func TestHundredMailsRerouted(t *testing.T) {
 			done := r.done(id)
 			require.EqualValues(t, 1, done.Counts.Delivered, m.Name)
 			require.Len(t, done.Attachments, len(m.Files), m.Name)
+			listID := "list-id"
+			if models.FindHeader(m.Headers, listID) >= 0 {
+				listID = "List-Id" // as the batch spells it
+			}
 			copies := r.sim.Copies(id.Log(1).String())
 			require.Len(t, copies, 2, m.Name)
 			require.NotEqual(t, copies[0].Account, copies[1].Account)
@@ -111,6 +116,8 @@ func TestHundredMailsRerouted(t *testing.T) {
 					}
 				}
 			}
+			require.Equal(t, "№ A-1 & <b>", copies[0].Headers["X-Own"], m.Name)
+			require.Equal(t, "<own.demo.test>", copies[0].Headers[listID], m.Name)
 			require.Equal(t, copies[0].Content, copies[1].Content, m.Name)
 			require.Equal(t, copies[0].Attachments, copies[1].Attachments, m.Name)
 		}

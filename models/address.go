@@ -66,8 +66,8 @@ const ErasedAddress = "erased@erased.invalid"
 // Erased reports whether the address of the recipient was erased. Nothing is sent to it.
 func (r *Recipient) Erased() bool { return r.Email == "" }
 
-// EraseRecipients removes address, name, variables and metadata of the recipients with an address, in
-// any case. It returns their numbers.
+// EraseRecipients removes address, name, variables, metadata and header fields of the recipients with an address,
+// in any case. It returns their numbers.
 func EraseRecipients(rs []Recipient, address string) (erased Set) {
 	for i := range rs {
 		if strings.EqualFold(rs[i].Email, address) {

@@ -8,6 +8,8 @@ import (
 	"hash"
 	"io"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -62,6 +64,28 @@ type Content struct {
 // Size returns the bytes of subject, bodies and attachments, each as it is.
 func (c *Content) Size() int64 {
 	return int64(len(c.Subject)+len(c.Text)+len(c.HTML)) + c.AttachmentSize()
+}
+
+// HeadersOf returns the header fields of the mail to a recipient: those of the content, with the values of the
+// recipient's own fields of the same names, and then its other own fields.
+func (c *Content) HeadersOf(r *Recipient) []Header {
+	if len(r.Headers) == 0 {
+		return c.Headers
+	}
+	out := slices.Clone(c.Headers)
+	for _, own := range r.Headers {
+		if at := FindHeader(c.Headers, own.Name); at < 0 {
+			out = append(out, own)
+		} else {
+			out[at].Value = own.Value
+		}
+	}
+	return out
+}
+
+// FindHeader returns the index of the field with a name, in any case, or -1.
+func FindHeader(headers []Header, name string) int {
+	return slices.IndexFunc(headers, func(h Header) bool { return strings.EqualFold(h.Name, name) })
 }
 
 // AttachmentSize returns the bytes of all attachments.
@@ -167,12 +191,22 @@ type Batch struct {
 	Window           *SendWindow     `json:"send_window,omitempty"` // nil: mail may leave at any time
 	ExpiresAt        time.Time       `json:"expires_at"`            // nothing is handed over later
 	Own              []OwnTimes      `json:"own,omitempty"`         // of the recipients in its last chunks, by From
+	OwnHeaders       OwnHeaders      `json:"own_headers,omitempty"` // of its recipients
 	ClientIDs        bool            `json:"client_ids,omitempty"`  // its recipients have a ClientID
 	Redacted         bool            `json:"redacted,omitempty"`    // content and recipients were removed by retention
 	Damaged          bool            `json:"-"`                     // the batch cannot be read; only ID and User are set
 
 	fixed bool // its times are the own ones of some recipients: see OfChunk
 }
+
+// OwnHeaders says whether the recipients of a batch have header fields of their own. It is empty if none has.
+type OwnHeaders string
+
+// The kinds of header fields of recipients.
+const (
+	SameNames      OwnHeaders = "same"      // the mails to all recipients have fields of the same names
+	DifferentNames OwnHeaders = "different" // they may have not
+)
 
 // Redact removes the content and the metadata.
 func (b *Batch) Redact() { b.Content, b.Metadata, b.Redacted = Content{}, nil, true }
@@ -239,6 +273,7 @@ type Recipient struct {
 	Name     string            `json:"name,omitempty"`
 	Vars     map[string]string `json:"vars,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`  // the sender's own, told with the log
+	Headers  []Header          `json:"headers,omitempty"`   // in place of those of the content with the same names
 	ClientID string            `json:"client_id,omitempty"` // of the message, if its sender gave it one
 }
 
@@ -317,7 +352,7 @@ func (b *Batch) CallRecipients(chunk ID, who Set, rs []Recipient, together bool)
 	for n := range who.All() {
 		r := rs[n-1]
 		if shared != nil {
-			r.Vars = shared
+			r.Vars, r.Headers = shared, rs[0].Headers
 		}
 		one := b.ForCall(chunk.Log(n), r)
 		if together {
@@ -339,6 +374,9 @@ func (r *Recipient) Size() int {
 		for k, v := range values {
 			n += len(k) + len(v) + 4
 		}
+	}
+	for _, h := range r.Headers {
+		n += len(h.Name) + len(h.Value) + 4
 	}
 	return n
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Call is the input of one provider call.
@@ -56,6 +57,14 @@ type Capabilities struct {
 	Size        int64 // bytes of a message with its attachments; 0: no limit is known
 	Base64      bool  // attachments count for Size as base64
 	Copies      bool  // one mail to several recipients, with Cc and Bcc
+	UTF8        bool  // addresses with characters beyond ASCII before the @ (RFC 6531)
+
+	// Of each recipient of a call:
+	Names       bool // the display name; otherwise it is left out
+	Variables   bool // values of placeholders
+	Metadata    bool // values that come back with its events: of its log and of the attempt
+	Headers     bool // values of header fields
+	HeaderNames bool // header fields that other recipients do not have
 }
 
 // LeftOut says what of a message a provider leaves out, or "".
@@ -68,11 +77,25 @@ func (c Capabilities) LeftOut(m *Content) string {
 	if !c.InlineNames && slices.ContainsFunc(m.Attachments, named) {
 		out = append(out, "names of inline images: their content ids are used instead")
 	}
+	if !c.Names {
+		out = append(out, "the names of recipients")
+	}
 	return strings.Join(out, "; ")
 }
 
-// Refuses says why a provider cannot carry a message, or "".
-func (c Capabilities) Refuses(m *Content) string {
+// Refuses says why a provider cannot carry the message of a batch, or "".
+func (c Capabilities) Refuses(b *Batch) string {
+	m := &b.Content
+	switch {
+	case !c.UTF8 && slices.ContainsFunc(append(m.ReplyTo[:len(m.ReplyTo):len(m.ReplyTo)], m.From), Address.beyondASCII):
+		return "it takes no addresses with characters beyond ASCII"
+	case !c.Variables && m.personal():
+		return "it takes no variables of recipients"
+	case !c.Headers && (b.OwnHeaders != "" || personal(m.Headers)):
+		return "it takes no header fields of recipients"
+	case !c.HeaderNames && b.OwnHeaders == DifferentNames:
+		return "the mails to all recipients have header fields of the same names there"
+	}
 	size := m.Size()
 	for i := range m.Attachments {
 		a := &m.Attachments[i]
@@ -89,6 +112,28 @@ func (c Capabilities) Refuses(m *Content) string {
 		return fmt.Sprintf("the message has %d bytes there: it takes %d", size, c.Size)
 	}
 	return ""
+}
+
+// personal reports whether subject or bodies differ from recipient to recipient.
+func (c *Content) personal() bool {
+	return len(Placeholders(c.Subject))+len(Placeholders(c.Text))+len(Placeholders(c.HTML)) > 0
+}
+
+// personal reports whether the values of header fields differ from recipient to recipient.
+func personal(headers []Header) bool {
+	return slices.ContainsFunc(headers, func(h Header) bool { return len(Placeholders(h.Value)) > 0 })
+}
+
+func (a Address) beyondASCII() bool { return !ASCII(a.Email) }
+
+// ASCII reports whether s is ASCII.
+func ASCII(s string) bool {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // Adapter calls the API of one provider. It translates and classifies; it never retries
@@ -292,5 +337,5 @@ func (p *Provider) Refuses(b *Batch) string {
 			return fmt.Sprintf("the message has %d addresses: its rate is %g a second", n, p.Rate)
 		}
 	}
-	return p.Carries.Refuses(&b.Content)
+	return p.Carries.Refuses(b)
 }

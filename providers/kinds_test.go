@@ -181,8 +181,8 @@ func TestCapabilitiesTable(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(
 		"# What each kind of provider carries\n\nMade from the adapters' declarations, which their tests check.\n\n" +
-			"| kind | recipients of a call | reply-to | own header fields | tags | open and click tracking | cc, bcc | attachments |" +
-			" inline images | bytes of a message |\n|---|--:|---|---|--:|---|---|---|---|--:|\n",
+			"| kind | recipients of a call | reply-to | own header fields | names, variables and metadata of each recipient | addresses beyond ASCII | tags | open and click tracking | cc, bcc | attachments |" +
+			" inline images | bytes of a message |\n|---|--:|---|---|---|---|--:|---|---|---|---|--:|\n",
 	)
 	for _, k := range providers.Kinds() {
 		p, err := k.New(providers.Settings{Name: "acc", Kind: k.Name, APIKey: "k", Domain: "mg.example.com",
@@ -195,11 +195,22 @@ func TestCapabilitiesTable(t *testing.T) {
 		if k.Carries.Inline && !k.Carries.InlineNames {
 			inline += ", named by their content id"
 		}
+		headers := "of all recipients"
+		if k.Carries.Headers {
+			headers = "also of each recipient"
+		}
+		if k.Carries.Headers && !k.Carries.HeaderNames {
+			headers += ", if all have fields of the same names"
+		}
+		fields := yes[k.Carries.Names] + ", " + yes[k.Carries.Variables] + ", " + yes[k.Carries.Metadata]
 		fmt.Fprintf(
 			&b,
-			"| %s | %d | several | yes, also by recipient | %d | yes | %s | %s | %s | %d%s |\n",
+			"| %s | %d | several | %s | %s | %s | %d | yes | %s | %s | %s | %d%s |\n",
 			k.Title,
 			p.MaxRecipients(),
+			headers,
+			fields,
+			yes[k.Carries.UTF8],
 			k.Carries.Tags,
 			yes[k.Carries.Copies],
 			yes[k.Carries.Attachments],
@@ -211,7 +222,11 @@ func TestCapabilitiesTable(t *testing.T) {
 	}
 	b.WriteString(
 		"\nOf a message with more tags the first ones are passed on. The log of each recipient says what was left out.\n" +
-			"A provider that cannot carry a message is not used for it, and the log says why.\n",
+			"A provider that cannot carry a message is not used for it, and the log says why.\n\n" +
+			"The metadata of a recipient is its log and the attempt, which come back with the provider's events. Yours stays here.\n" +
+			"The header fields of a recipient are those of the batch and its own. `POST /v1/batches?dry_run=true` tells which\n" +
+			"provider cannot carry them. Addresses beyond ASCII are those with such characters before the @ (RFC 6531). No kind\n" +
+			"takes them, so they are refused when a batch is accepted. International domains are converted to punycode.\n",
 	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

@@ -184,7 +184,10 @@ func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
 		at = "/cc"
 	case e != nil:
 		at = "/bcc"
-	case len(b.Content.Attachments) == 0:
+	case len(b.Content.Attachments) > 0:
+	case b.OwnHeaders != "":
+		at = "/to"
+	default:
 		return nil
 	}
 	names, refusals := b.Providers, []string{}

@@ -350,7 +350,7 @@ func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
 		Attachments: content.Attachments,
 	}
 	content.Attachments = nil // requests are shown without them
-	for _, h := range content.Headers {
+	for _, h := range content.HeadersOf(r) {
 		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: r.Fill(h.Value, nil)})
 	}
 	if m.Removed {

@@ -83,21 +83,16 @@ func (s *Service) AcceptMessages(
 			return out, false, cmp.Or(err, wrong)
 		}
 	}
-	out, replayed, err = once(
-		ctx,
-		s,
-		who,
-		r,
-		func(ctx context.Context, c models.Claim, older bool) (MessageResults, error) {
-			if err := s.allowMessages(ctx, who, all, c.At); err != nil {
-				return MessageResults{}, err
-			}
-			if wrong := refusal(all, permissive); wrong != nil && !older {
-				return MessageResults{}, wrong
-			}
-			return s.acceptGroups(ctx, who, all, permissive, c.At, r)
-		},
-	)
+	accept := func(ctx context.Context, c models.Claim, older bool) (MessageResults, error) {
+		if err := s.allowMessages(ctx, who, all, c.At); err != nil {
+			return MessageResults{}, err
+		}
+		if wrong := refusal(all, permissive); wrong != nil && !older {
+			return MessageResults{}, wrong
+		}
+		return s.acceptGroups(ctx, who, all, permissive, c.At, r)
+	}
+	out, replayed, err = once(ctx, s, who, r, accept)
 	for i := range out.Results {
 		if e := fieldOf(all[i].wrong); ofRecipient(e) {
 			out.Results[i].Detail = e.Detail
@@ -361,16 +356,17 @@ func (s *Service) logsByAddress(
 // the first of some records and the recipients of all. After an error a part of them may be carried out. A repeat of
 // the request does the rest and changes nothing else.
 func (s *Service) PutMessages(
-	ctx context.Context, who Caller, rs *intake.Records, strict bool, r RecordReader,
+	ctx context.Context, who Caller, rs *intake.Records, r RecordReader,
 ) ([]changes.Result, error) {
-	if err := s.checkDisk(); err != nil {
+	if err := s.checkDisk(); err != nil && !r.DryRun {
 		return nil, err
 	}
 	c := changes.Changes{
 		Store:  s.store,
 		Sender: &messageSender{s, who, time.Now()},
 		User:   who.User,
-		Strict: strict,
+		Strict: r.Strict,
+		DryRun: r.DryRun,
 		Wait:   s.cfg.MessageWait,
 		Read:   r.Read,
 
@@ -396,8 +392,10 @@ func (s *Service) PutMessages(
 
 // RecordReader reads the records of a request.
 type RecordReader struct {
-	Read func(raw []byte) *changes.Record
-	Fill func(b *intake.Builder, rs []*changes.Record) error
+	Strict bool // change nothing if a record is rejected
+	DryRun bool // change nothing, and say what would become of each
+	Read   func(raw []byte) *changes.Record
+	Fill   func(b *intake.Builder, rs []*changes.Record) error
 }
 
 // messageSender implements changes.Sender for a request.

@@ -44,6 +44,20 @@ func TestProviderThatCannotCarry(t *testing.T) {
 		{Number: 1, Kind: models.Attempt, At: at, Recipients: models.SetOf(1), Provider: "a", CallEnds: at},
 	}
 	require.Equal(t, []string{"b"}, names(plan(600, first, refused)))
+	different := &models.Batch{OwnHeaders: models.DifferentNames}
+	headers := func(carries models.Capabilities) string {
+		return New(Config{}, []models.Provider{{Name: "a", Carries: carries}}).refuses("a", different)
+	}
+	require.Equal(t, "it takes no header fields of recipients", headers(models.Capabilities{HeaderNames: true}))
+	require.Equal(t, "the mails to all recipients have header fields of the same names there",
+		headers(models.Capabilities{Headers: true}))
+	require.Empty(t, headers(models.Capabilities{Headers: true, HeaderNames: true}))
+	different.OwnHeaders = models.SameNames
+	require.Empty(t, headers(models.Capabilities{Headers: true}))
+	different.Content = models.Content{Subject: "{{name}}", From: models.Address{Email: "josé@b.example"}}
+	require.Equal(t, "it takes no addresses with characters beyond ASCII",
+		headers(models.Capabilities{Headers: true, Variables: true}))
+	require.Equal(t, "it takes no variables of recipients", headers(models.Capabilities{Headers: true, UTF8: true}))
 	st := plan(1001, nil, nil)
 	require.Equal(t, End, st.Do)
 	require.Equal(t, models.RejectedHere, st.Reason)

@@ -27,6 +27,10 @@ func AppendRecipient(b []byte, r *models.Recipient) []byte {
 	b = appendText(b, r.Name)
 	b = appendTexts(b, r.Vars)
 	b = appendTexts(b, r.Metadata)
+	b = binary.AppendUvarint(b, uint64(len(r.Headers)))
+	for _, h := range r.Headers {
+		b = appendText(appendText(b, h.Name), h.Value)
+	}
 	return appendText(b, r.ClientID)
 }
 
@@ -91,7 +95,30 @@ type textDecoder struct {
 }
 
 func (d *textDecoder) recipient() models.Recipient {
-	return models.Recipient{Email: d.text(), Name: d.text(), Vars: d.texts(), Metadata: d.texts(), ClientID: d.text()}
+	return models.Recipient{
+		Email:    d.text(),
+		Name:     d.text(),
+		Vars:     d.texts(),
+		Metadata: d.texts(),
+		Headers:  d.headers(),
+		ClientID: d.text(),
+	}
+}
+
+// headers reads a list of header fields, which is nil if it is empty.
+func (d *textDecoder) headers() []models.Header {
+	n := d.count()
+	if n == 0 || d.bad {
+		return nil
+	}
+	all := make([]models.Header, 0, min(n, 16))
+	for range n {
+		all = append(all, models.Header{Name: d.text(), Value: d.text()})
+		if d.bad {
+			break
+		}
+	}
+	return all
 }
 
 // texts reads a map, which is nil if it is empty.

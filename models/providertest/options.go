@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"mime"
 	"net/mail"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -43,6 +45,8 @@ func testOptions(t *testing.T, s Suite) {
 		}
 	}
 
+	testOwnHeaders(t, s, content)
+
 	// A placeholder without a value is never sent as it is.
 	p, rec := serve(t, s)
 	c := call(3)
@@ -52,6 +56,89 @@ func testOptions(t *testing.T, s Suite) {
 	check(t, c, parts)
 	if part, _ := classOf(parts, 2); rec.calls != 0 || !part.Class.Refused() {
 		t.Errorf("a value is missing: %s, %d requests", show(parts), rec.calls)
+	}
+}
+
+// testOwnHeaders sends header fields of recipients: of the same names, and if the kind carries that, of different ones.
+func testOwnHeaders(t *testing.T, s Suite, content func(...models.Header) *models.Content) {
+	own := func(names ...string) (out []models.Header) {
+		for _, name := range names {
+			out = append(out, models.Header{Name: name, Value: "№ {{order}} of " + name})
+		}
+		return out
+	}
+	order, all := models.Header{Name: "X-Order", Value: "none"}, models.Header{Name: "X-All", Value: "all"}
+	for name, c := range map[string]struct {
+		content []models.Header
+		own     [3][]models.Header
+		names   bool // the mails have fields of different names
+	}{
+		"all":         {own: [3][]models.Header{own("X-Ref", "X-Order"), own("X-Order", "X-Ref"), own("X-Ref", "X-Order")}},
+		"in place":    {content: []models.Header{order, all}, own: [3][]models.Header{nil, own("x-order"), own("X-All")}},
+		"not the 1st": {names: true, own: [3][]models.Header{nil, own("X-Ref"), own("X-Ref")}},
+		"not the 3rd": {names: true, content: []models.Header{all}, own: [3][]models.Header{own("X-Ref"), own("X-Ref")}},
+	} {
+		p, rec := serve(t, s)
+		one := call(3)
+		one.Content = content(c.content...)
+		for i := range c.own {
+			one.Recipients[i].Headers = c.own[i]
+		}
+		parts := p.Send(t.Context(), one)
+		check(t, one, parts)
+		if !s.Carries.Headers || c.names && !s.Carries.HeaderNames {
+			if rec.calls != 0 || parts[0].Class != models.RejectedHereClass {
+				t.Errorf("%s: %s, %d requests for fields that cannot be carried", name, show(parts), rec.calls)
+			}
+			continue
+		}
+		only(t, one, parts, models.Accepted)
+		for i := range rec.copies {
+			sameOptions(t, s, &rec.copies[i], one.Content, one)
+		}
+	}
+}
+
+// testRecipientFields checks what the kind declares of the fields of each recipient.
+func testRecipientFields(t *testing.T, s Suite) {
+	p, rec := serve(t, s)
+	c := call(2)
+	if !s.Carries.Variables {
+		c.Content.Subject, c.Content.Text, c.Content.HTML = "s", "t", "h"
+	}
+	only(t, c, p.Send(t.Context(), c), models.Accepted)
+	if rec.calls != 1 || len(rec.copies) != 2 {
+		t.Fatalf("%d requests and %d mails", rec.calls, len(rec.copies))
+	}
+	for i := range rec.copies {
+		r, m := &c.Recipients[i], &rec.copies[i]
+		if (m.Name == r.Name) != s.Carries.Names {
+			t.Errorf("name %q of %q, declared: %t", m.Name, r.Name, s.Carries.Names)
+		}
+		if (m.Log == r.Log.String() && m.Attempt == fmt.Sprint(c.Attempt)) != s.Carries.Metadata {
+			t.Errorf("log %q and attempt %q, declared: %t", m.Log, m.Attempt, s.Carries.Metadata)
+		}
+		if want := "Order " + r.Vars["order"]; (m.Subject == want) != s.Carries.Variables {
+			t.Errorf("subject %q, want %q, declared: %t", m.Subject, want, s.Carries.Variables)
+		}
+	}
+
+	// An address beyond ASCII is sent to, or refused before the call.
+	for name, change := range map[string]func(c *models.Call){
+		"recipient": func(c *models.Call) { c.Recipients[1].Email = "josé@rcpt.test" },
+		"sender":    func(c *models.Call) { c.Content.From.Email = "josé@sender.test" },
+		"replies":   func(c *models.Call) { c.Content.ReplyTo[0].Email = "josé@sender.test" },
+	} {
+		p, rec := serve(t, s)
+		c := call(2)
+		change(c)
+		parts := p.Send(t.Context(), c)
+		check(t, c, parts)
+		part, _ := classOf(parts, 2)
+		if s.Carries.UTF8 && part.Class != models.Accepted || !s.Carries.UTF8 &&
+			(part.Class != models.RejectedHereClass || rec.calls > 0) {
+			t.Errorf("%s beyond ASCII: %s, %d requests; declared: %t", name, show(parts), rec.calls, s.Carries.UTF8)
+		}
 	}
 }
 
@@ -70,8 +157,14 @@ func sameOptions(t *testing.T, s Suite, got *Copy, c *models.Content, call *mode
 		t.Errorf("reply-to %q: %v", got.ReplyTo, err)
 	}
 	want := map[string]string{}
-	for _, h := range c.Headers {
-		want[h.Name] = models.Rewrite(h.Value, func(name string) string { v, _ := r.Value(name); return v })
+	for _, h := range slices.Concat(c.Headers, r.Headers) {
+		name := h.Name
+		for known := range want { // the recipient's value, by the name that the content has
+			if strings.EqualFold(known, name) {
+				name = known
+			}
+		}
+		want[name] = models.Rewrite(h.Value, func(name string) string { v, _ := r.Value(name); return v })
 	}
 	decoded := map[string]string{}
 	for k, v := range got.Headers {

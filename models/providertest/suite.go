@@ -104,6 +104,7 @@ func Run(t *testing.T, s Suite) {
 		{"Parallel", testParallel},
 		{"Placeholders", testPlaceholders},
 		{"Options", testOptions},
+		{"RecipientFields", testRecipientFields},
 		{"Mails", testMails},
 		{"Together", testTogether},
 		{"HeaderInjection", testHeaderInjection},

@@ -182,7 +182,8 @@ func chunkOf(b models.Batch, n int) models.Chunk {
 	id := b.ID.Chunk(n)
 	return models.Chunk{ID: id, Recipients: []models.Recipient{
 		{Email: fmt.Sprintf("a%d@example.com", n), Name: "Ana",
-			Vars: map[string]string{"chunk": id.String(), "city": "São Paulo"}},
+			Vars:    map[string]string{"chunk": id.String(), "city": "São Paulo"},
+			Headers: []models.Header{{Name: "X-Order", Value: "№ {{chunk}}"}, {Name: "List-Id", Value: ""}}},
 		{Email: fmt.Sprintf("b%d@example.com", n)},
 		{Email: fmt.Sprintf("c%d@xn--bcher-kva.example", n), Name: "Bücher 📚", Vars: map[string]string{"empty": ""}},
 	}}

@@ -141,9 +141,20 @@ func (p *Adapter) SetKeys(s settings.Settings) {
 	p.logsRefused.Store(0)
 }
 
-// Carries returns what every provider of this kind carries.
+// Carries returns what every provider of this kind carries. A call has one list of header fields, so that the mails to
+// all recipients have fields of the same names.
 func Carries() models.Capabilities {
-	return models.Capabilities{Tags: maxTags, Attachments: true, Inline: true, Size: maxMessage, Copies: true}
+	return models.Capabilities{
+		Tags:        maxTags,
+		Attachments: true,
+		Inline:      true,
+		Size:        maxMessage,
+		Copies:      true,
+		Names:       true,
+		Variables:   true,
+		Metadata:    true,
+		Headers:     true,
+	}
 }
 
 // MaxRecipients implements models.Adapter.

@@ -58,9 +58,6 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !message.ASCII(c.Content.From.Email) {
-		return nil, message.Refuse(all, "", "Mailgun takes no sender addresses beyond ASCII")
-	}
 	if c.Together() {
 		return composeTogether(c)
 	}
@@ -73,15 +70,15 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 	if f.HTML != "" {
 		m.SetHTML(f.HTML)
 	}
-	personal := message.Personal(c.Content.Headers)
+	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
 	value := func(i int) string {
 		if personal { // it differs from recipient to recipient
 			return "%recipient." + headerKey(i) + "%"
 		}
-		text, _ := message.Header(&c.Content.Headers[i], nil)
+		text, _ := message.Header(&headers[i], nil)
 		return literal(message.SubjectForm, text, &escaped)
 	}
-	if refused := setOptions(m, c, "%recipient."+logKey+"%", value); refused != nil {
+	if refused := setOptions(m, c, "%recipient."+logKey+"%", headers, value); refused != nil {
 		return nil, refused
 	}
 	return m, addRecipients(m, c, all, f, escaped)
@@ -89,7 +86,9 @@ func compose(c *models.Call) (*sdk.Message, []models.Part) {
 
 // setOptions sets what is in the call besides sender, subject, bodies and recipients. log is what
 // comes back with the events, and value returns the value of a header field by its index.
-func setOptions(m *sdk.Message, call *models.Call, log string, value func(i int) string) (refused []models.Part) {
+func setOptions(
+	m *sdk.Message, call *models.Call, log string, headers []models.Header, value func(i int) string,
+) (refused []models.Part) {
 	c := call.Content
 	size := len("v:") + len(logKey) + len(log) + len("v:") + len(attemptKey) + 8
 	// These cannot fail, because both values are strings.
@@ -106,8 +105,8 @@ func setOptions(m *sdk.Message, call *models.Call, log string, value func(i int)
 	if len(reply) > 0 {
 		header("Reply-To", strings.Join(reply, ", "))
 	}
-	for i := range c.Headers {
-		header(c.Headers[i].Name, value(i))
+	for i := range headers {
+		header(headers[i].Name, value(i))
 	}
 	for _, tag := range message.Tags(c, maxTags) {
 		_ = m.AddTag(tag) // it fails only for too many
@@ -132,10 +131,10 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 	for i, v := range f.Vars {
 		keys[i] = key(v)
 	}
-	personal := message.Personal(c.Content.Headers)
+	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
 	content := len(f.Subject) + len(f.Text) + len(f.HTML) + int(c.Content.AttachmentSize())
 	request := content
-	var lacking, tooLong models.Set
+	var lacking, tooLong, other models.Set
 	var lacks string
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
@@ -157,8 +156,20 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 			vars[keys[k]] = value
 			own += len(keys[k]) + len(value) + 8
 		}
-		for k := 0; personal && k < len(c.Content.Headers); k++ {
-			value, missing := message.Header(&c.Content.Headers[k], &r.Recipient)
+		var fields []models.Header
+		if personal {
+			fields = c.Content.HeadersOf(&r.Recipient)
+		}
+		if personal && len(fields) != len(headers) {
+			other.Add(r.Log.Recipient())
+		}
+		for k := 0; personal && k < len(headers); k++ {
+			at := models.FindHeader(fields, headers[k].Name)
+			if at < 0 {
+				other.Add(r.Log.Recipient())
+				break
+			}
+			value, missing := message.Header(&fields[at], &r.Recipient)
 			if missing != "" {
 				lacking.Add(r.Log.Recipient())
 				lacks = missing
@@ -180,6 +191,12 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 	switch {
 	case !lacking.Empty():
 		return message.Missing(all, lacking, lacks)
+	case !other.Empty():
+		return message.Without(all, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: other,
+			Text:       "the recipient has other header fields than the first of the call, which Mailgun cannot carry",
+		})
 	case content > maxMessage:
 		return message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	case request > maxRequest:

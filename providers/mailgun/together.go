@@ -26,8 +26,9 @@ func composeTogether(c *models.Call) (*sdk.Message, []models.Part) {
 		f.HTML = literal(message.HTMLForm, f.HTML, nil)
 		m.SetHTML(f.HTML)
 	}
-	refused := setOptions(m, c, to.Log.String(), func(i int) string {
-		value, missing := message.Header(&c.Content.Headers[i], &to.Recipient)
+	headers := c.Content.HeadersOf(&to.Recipient)
+	refused := setOptions(m, c, to.Log.String(), headers, func(i int) string {
+		value, missing := message.Header(&headers[i], &to.Recipient)
 		if missing != "" {
 			lacks = missing
 		}

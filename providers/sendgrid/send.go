@@ -60,9 +60,6 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 		return nil, refused
 	}
 	all := c.Numbers()
-	if !message.ASCII(c.Content.From.Email) {
-		return nil, message.Refuse(all, "", "SendGrid takes no sender addresses beyond ASCII")
-	}
 	prefix := tokenPrefix(c)
 	f := message.Fill(c.Content, func(i int, v message.Var) string {
 		return prefix + string(v.Form) + strconv.Itoa(i) + "-"
@@ -75,7 +72,7 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 		Subject:    f.Subject,
 		CustomArgs: map[string]string{attemptKey: strconv.Itoa(c.Attempt)},
 	}
-	setOptions(m, c.Content)
+	setOptions(m, c)
 	if f.Text != "" {
 		m.Content = append(m.Content, mail.NewContent("text/plain", f.Text))
 	}
@@ -99,14 +96,15 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 // setOptions sets what is in the content besides sender, subject and bodies. Header fields
 // that differ from recipient to recipient are left to personalize, with all others: it is not
 // documented that both places are merged.
-func setOptions(m *mail.SGMailV3, c *models.Content) {
+func setOptions(m *mail.SGMailV3, call *models.Call) {
+	c := call.Content
 	for _, a := range c.ReplyTo {
 		m.ReplyToList = append(m.ReplyToList, mail.NewEmail(name(a.Name), a.Email))
 	}
 	if len(m.ReplyToList) == 1 {
 		m.ReplyTo, m.ReplyToList = m.ReplyToList[0], nil
 	}
-	if len(c.Headers) > 0 && !message.Personal(c.Headers) {
+	if len(c.Headers) > 0 && !message.Personal(call) {
 		m.Headers = make(map[string]string, len(c.Headers))
 		for i := range c.Headers {
 			m.Headers[c.Headers[i].Name], _ = message.Header(&c.Headers[i], nil)
@@ -145,7 +143,7 @@ func personalize(
 	for i, v := range vars {
 		keys[i] = append(appendString(nil, prefix+string(v.Form)+strconv.Itoa(i)+"-"), ':')
 	}
-	personal := message.Personal(c.Content.Headers)
+	personal := message.Personal(c)
 	var tooLong, lacking models.Set
 	var lacks string
 	mails := c.Recipients
@@ -168,7 +166,7 @@ func personalize(
 		b = append(b, `"}`...)
 		if personal {
 			var missing string
-			if b, missing = appendHeaders(b, c.Content.Headers, &r.Recipient); missing != "" {
+			if b, missing = appendHeaders(b, c.Content.HeadersOf(&r.Recipient), &r.Recipient); missing != "" {
 				lacking.Add(r.Log.Recipient())
 				lacks = missing
 			}
@@ -264,6 +262,9 @@ func appendFiles(b []byte, c *models.Call) []byte {
 // appendHeaders appends the header fields of a recipient. missing names a placeholder without
 // a value.
 func appendHeaders(b []byte, headers []models.Header, r *models.Recipient) (_ []byte, missing string) {
+	if len(headers) == 0 {
+		return b, ""
+	}
 	b = append(b, `,"headers":{`...)
 	for i := range headers {
 		value, lacks := message.Header(&headers[i], r)

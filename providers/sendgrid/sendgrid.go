@@ -115,6 +115,11 @@ func Carries() models.Capabilities {
 		Size:        maxBody,
 		Base64:      true,
 		Copies:      true,
+		Names:       true,
+		Variables:   true,
+		Metadata:    true,
+		Headers:     true,
+		HeaderNames: true,
 	}
 }
 

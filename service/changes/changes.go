@@ -89,6 +89,7 @@ type Changes struct {
 	Sender Sender
 	User   string
 	Strict bool // change nothing if a record is rejected
+	DryRun bool // change nothing at all
 
 	MaxRecipients int // of a batch
 	// Wait is how long another request may take to store what it has begun, before it is abandoned.
@@ -112,6 +113,13 @@ const (
 // Do carries out records and returns what became of each. After an error a part of them may be carried out; the same
 // records may be given again, until there is none.
 func (c *Changes) Do(ctx context.Context, rs *intake.Records) ([]Result, error) {
+	if c.DryRun {
+		results, err := c.all(ctx, rs, c.try)
+		if err == nil && c.Strict {
+			refuse(results)
+		}
+		return results, err
+	}
 	if !c.Strict {
 		return c.all(ctx, rs, c.window)
 	}
@@ -191,6 +199,26 @@ func (c *Changes) all(
 		err = flush()
 	}
 	return results, err
+}
+
+// try says what would become of some records with different ids.
+func (c *Changes) try(ctx context.Context, ts []*task) error {
+	t := try{Changes: c, tasks: ts}
+	defer t.close()
+	if err := t.plan(ctx); err != nil {
+		return err
+	}
+	for _, k := range open(ts) {
+		switch {
+		case !k.send:
+			k.settle(Cancelled, k.now.Log)
+		case len(k.message.Versions) > 0:
+			k.settle(Updated, k.now.Log)
+		default:
+			k.settle(Accepted, k.now.Log)
+		}
+	}
+	return nil
 }
 
 // tries is how often a record is tried for whose message others race.

@@ -72,6 +72,8 @@ type Builder struct {
 	defaults models.SendDefaults
 	own      ownTimes
 
+	ownHeaders ownHeaders
+
 	texts map[string]string
 	options
 	providers []string        // configured ones, without repeated names
@@ -220,10 +222,11 @@ type Recipient struct {
 	Vars        map[string]string
 	JSON        []string // names of variables whose value is JSON that is not a string
 	Metadata    map[string]string
-	ClientID    string // of the message
-	Times       *Times // nil: those of the batch
-	Pointer     string // JSON pointer of the address, relative to the recipient
-	Flawed      bool   // the caller has reported mistakes in it
+	Headers     iter.Seq2[string, string] // nil: it has none of its own
+	ClientID    string                    // of the message
+	Times       *Times                    // nil: those of the batch
+	Pointer     string                    // JSON pointer of the address, relative to the recipient
+	Flawed      bool                      // the caller has reported mistakes in it
 }
 
 // Add adds the next recipient of the request. It reports mistakes in the recipient and
@@ -264,6 +267,10 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Metadata != nil {
 		b.checkMetadata(here+"/metadata", r.Metadata)
 	}
+	var headers []models.Header
+	if r.Headers != nil {
+		headers = b.checkHeaders(here+"/headers", r.Headers)
+	}
 	times := 0
 	if r.Times != nil {
 		times = b.addTimes(here, r.Times)
@@ -271,7 +278,15 @@ func (b *Builder) Add(r *Recipient) error {
 	if r.Flawed || b.Found() > before {
 		return b.checkRejected()
 	}
-	to := models.Recipient{Email: a.Email, Name: a.Name, Vars: r.Vars, Metadata: r.Metadata, ClientID: r.ClientID}
+	b.ownHeaders.note(headers)
+	to := models.Recipient{
+		Email:    a.Email,
+		Name:     a.Name,
+		Vars:     r.Vars,
+		Metadata: r.Metadata,
+		Headers:  headers,
+		ClientID: r.ClientID,
+	}
 	return spoolError(b.spool.add(place{index: at, row: b.row, json: r.JSON, times: times}, &to))
 }
 

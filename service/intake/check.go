@@ -78,6 +78,7 @@ func (b *Builder) batch() models.Batch {
 	batch.Providers = b.providerNames()
 	batch.Lane = b.lane(batch.Recipients + len(b.copies))
 	b.setUnsubscribe(&batch)
+	batch.OwnHeaders = b.ownHeaders.kind(batch.Content.Headers)
 	batch.OnUnknown = b.onUnknown()
 	before := b.Found()
 	b.setSchedule(&batch)

@@ -6,8 +6,7 @@ import (
 )
 
 // Join adds the recipients of other builders to a batch whose message and options are the same, and so are the
-// recipients if they have times of their own. All of them were
-// checked and have no mistakes. Repeated addresses are dropped, also those of different builders, unless duplicates are
+// recipients if they have times or header fields of their own. All of them were checked and have no mistakes. Repeated addresses are dropped, also those of different builders, unless duplicates are
 // allowed.
 func (b *Builder) Join(batch *models.Batch, others []*Builder) error {
 	if len(others) == 0 {

@@ -134,18 +134,22 @@ func validTag(s string) bool {
 	return s != "" && len(s) <= maxTag
 }
 
-// SetHeaders sets the header fields of the message: names and values. It reads only one more
-// than the message may have.
+// SetHeaders sets the header fields of the message: names and values.
 func (b *Builder) SetHeaders(fields iter.Seq2[string, string]) {
 	b.set["headers"] = true
+	b.headers = b.checkHeaders("/headers", fields)
+}
+
+// checkHeaders returns header fields, and reports the mistakes in them. It reads only one more than a message may have.
+func (b *Builder) checkHeaders(here string, fields iter.Seq2[string, string]) (headers []models.Header) {
 	given := map[string]bool{}
 	for name, value := range fields {
-		if len(b.headers) == maxHeaders {
-			b.Wrong("/headers", "too_many", "A message may have at most %d header fields of its own.", maxHeaders)
-			return
+		if len(headers) == maxHeaders {
+			b.Wrong(here, "too_many", "A message may have at most %d header fields of its own.", maxHeaders)
+			return headers
 		}
-		at, lower := "/headers"+problem.Pointer(name), strings.ToLower(name)
-		b.headers = append(b.headers, models.Header{Name: name, Value: value})
+		at, lower := here+problem.Pointer(name), strings.ToLower(name)
+		headers = append(headers, models.Header{Name: name, Value: value})
 		switch {
 		case !headerName(name):
 			b.Wrong(at, "invalid_name",
@@ -158,9 +162,14 @@ func (b *Builder) SetHeaders(fields iter.Seq2[string, string]) {
 			b.Wrong(at, "too_long", "The value has more than %d bytes.", maxLine)
 		case HasControls(value):
 			b.Wrong(at, "invalid_header", "The value must be one line without control characters.")
+		default:
+			if text := MalformedPlaceholder(value); text != "" {
+				b.Wrong(at, "unknown_placeholder", "%s", text)
+			}
 		}
 		given[lower] = true
 	}
+	return headers
 }
 
 // headerName reports whether s is a field-name of RFC 5322, 3.6.8.
@@ -241,7 +250,7 @@ func (b *Builder) setOptions(batch *models.Batch) {
 func ValidCategory(category string) bool { return category == "" || validTag(category) }
 
 // setUnsubscribe lets the recipients unsubscribe, and adds the header fields of RFC 8058 for
-// it, unless the message has fields of its own.
+// it, unless the message or a recipient has fields of its own.
 func (b *Builder) setUnsubscribe(batch *models.Batch) {
 	on := b.cfg.UnsubscribeURL != "" && batch.Lane == models.Bulk && batch.Category != "" && len(b.copies) == 0
 	if b.unsubscribe != nil {
@@ -262,10 +271,7 @@ func (b *Builder) setUnsubscribe(batch *models.Batch) {
 	}
 	batch.Unsubscribe = models.NewUnsubscription(b.cfg.UnsubscribeURL)
 	c := &batch.Content
-	if slices.ContainsFunc(
-		c.Headers,
-		func(h models.Header) bool { return strings.EqualFold(h.Name, "List-Unsubscribe") },
-	) {
+	if models.FindHeader(c.Headers, listUnsubscribe) >= 0 || b.ownHeaders.names[listUnsubscribe] > 0 {
 		return
 	}
 	c.Headers = append(slices.Clone(c.Headers),

@@ -43,7 +43,8 @@ func (b *Builder) checkPlaceholders(batch *models.Batch) error {
 	}
 	lines := b.longLines(c)
 	structs := b.Permissive() && b.structs > 0 && b.template == nil
-	if len(some) == 0 && len(lines) == 0 && !structs {
+	own := b.ownHeaders.filled
+	if len(some) == 0 && len(lines) == 0 && !structs && !own {
 		return nil
 	}
 	check := func(at place, r *models.Recipient) {
@@ -58,6 +59,9 @@ func (b *Builder) checkPlaceholders(batch *models.Batch) error {
 		}
 		for _, l := range lines {
 			b.checkLine(here, r, l)
+		}
+		if own {
+			b.checkOwnHeaders(here, r, batch)
 		}
 	}
 	if !b.Permissive() {
@@ -201,11 +205,6 @@ func (b *Builder) checkSyntax() {
 	for _, field := range []string{"subject", "text", b.htmlField()} {
 		if text := MalformedPlaceholder(b.texts[field]); text != "" {
 			b.Wrong("/"+field, "unknown_placeholder", "%s", text)
-		}
-	}
-	for i := range b.headers {
-		if text := MalformedPlaceholder(b.headers[i].Value); text != "" {
-			b.Wrong("/headers"+problem.Pointer(b.headers[i].Name), "unknown_placeholder", "%s", text)
 		}
 	}
 }

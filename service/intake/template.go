@@ -94,6 +94,10 @@ func (b *Builder) fill() error {
 		b.rejected.begin()
 	}
 	return spoolError(old.each(b.paced(func(at place, r models.Recipient) error {
+		keep := keep[:len(keep):len(keep)]
+		for _, h := range r.Headers {
+			keep = append(keep, models.Placeholders(h.Value)...)
+		}
 		wrong, err := b.template.Fill(b.ctx, &r, at.json, keep)
 		if err != nil {
 			return err

@@ -64,7 +64,11 @@ func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, 
 		)
 	}
 	to := s.To
-	wrong, err := f.Fill(ctx, &to, s.JSON, nil)
+	var keep []string
+	for _, h := range to.Headers {
+		keep = append(keep, models.Placeholders(h.Value)...)
+	}
+	wrong, err := f.Fill(ctx, &to, s.JSON, keep)
 	if err != nil {
 		return Preview{}, err
 	}
@@ -88,6 +92,9 @@ func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, 
 		models.Header{Name: "To", Value: mailbox.String()},
 		models.Header{Name: "Subject", Value: p.Subject},
 	)
+	for _, h := range to.Headers {
+		p.Headers = append(p.Headers, models.Header{Name: h.Name, Value: to.Fill(h.Value, nil)})
+	}
 	p.check(c.HTML)
 	return p, nil
 }

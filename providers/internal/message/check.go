@@ -16,6 +16,7 @@ func Check(c *models.Call, limit int) []models.Part {
 	here := func(format string, args ...any) []models.Part { return Refuse(all, "", fmt.Sprintf(format, args...)) }
 	from := c.Content.From.Email
 	badReply := func(a models.Address) bool { return !Mailbox(a.Email) }
+	beyond := func(a models.Address) bool { return !models.ASCII(a.Email) }
 	switch {
 	case len(c.Recipients) > limit:
 		return here("%d recipients in one call, at most %d are possible", len(c.Recipients), limit)
@@ -33,14 +34,19 @@ func Check(c *models.Call, limit int) []models.Part {
 		return request(all, "the reply-to address is not valid")
 	case c.Content.Text == "" && c.Content.HTML == "":
 		return request(all, "the message has neither text nor HTML")
+	case beyond(c.Content.From), slices.ContainsFunc(c.Content.ReplyTo, beyond):
+		return here("the provider takes no addresses of senders beyond ASCII")
 	}
 	seen := make(map[string]struct{}, len(c.Recipients))
-	var bad models.Set
+	var bad, beyondASCII models.Set
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
 		if !Mailbox(r.Email) {
 			bad.Add(r.Log.Recipient())
 			continue
+		}
+		if !models.ASCII(r.Email) {
+			beyondASCII.Add(r.Log.Recipient())
 		}
 		seen[strings.ToLower(r.Email)] = struct{}{}
 	}
@@ -54,6 +60,13 @@ func Check(c *models.Call, limit int) []models.Part {
 			Reason:     models.MailboxInvalid,
 			Text:       "the address is not valid; the provider was not asked",
 		})
+	}
+	if !beyondASCII.Empty() {
+		return Together(c, Without(all, models.Part{
+			Class:      models.RejectedHereClass,
+			Recipients: beyondASCII,
+			Text:       "the provider takes no addresses beyond ASCII",
+		}))
 	}
 	return nil
 }

@@ -62,13 +62,3 @@ func Mailbox(s string) bool {
 	a, err := mail.ParseAddress(s)
 	return err == nil && a.Name == "" && (a.Address == s || strings.Contains(s, `"`) && !strings.ContainsAny(s, "<>(),;"))
 }
-
-// ASCII reports whether s is ASCII.
-func ASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
-		}
-	}
-	return true
-}

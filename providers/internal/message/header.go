@@ -2,6 +2,7 @@ package message
 
 import (
 	"mime"
+	"slices"
 
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -19,14 +20,14 @@ func Header(h *models.Header, r *models.Recipient) (value, missing string) {
 	return mime.QEncoding.Encode("utf-8", models.OneLine(value)), missing
 }
 
-// Personal reports whether the values of header fields differ from recipient to recipient.
-func Personal(headers []models.Header) bool {
-	for i := range headers {
-		if len(models.Placeholders(headers[i].Value)) > 0 {
+// Personal reports whether the header fields of a call differ from recipient to recipient.
+func Personal(c *models.Call) bool {
+	for _, h := range c.Content.Headers {
+		if len(models.Placeholders(h.Value)) > 0 {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(c.Recipients, func(r models.CallRecipient) bool { return len(r.Headers) > 0 })
 }
 
 // Tags returns the tags of a content that a provider takes, which has a limit.
