@@ -2172,7 +2172,7 @@ export interface components {
             track_opens?: boolean | null;
             /** @description Let the provider tell who clicks which link, by replacing the links of the HTML. Default: false, whatever is set at the provider. */
             track_clicks?: boolean | null;
-            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
+            /** @description Add the header fields List-Unsubscribe and List-Unsubscribe-Post (RFC 8058), unless `headers` of the batch or of a recipient has the first, and give `{{unsubscribe_url}}` a value: the page at which the recipient unsubscribes from the `category`, or without one from all your mail. Default: true for bulk mail with a category if the server has SAFEDELIVR_PUBLIC_URL. */
             unsubscribe?: boolean | null;
             /**
              * @description The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
@@ -2237,6 +2237,15 @@ export interface components {
                 [key: string]: string | number | boolean | unknown[] | Record<string, never>;
             } | null;
             metadata?: components["schemas"]["NewMetadata"];
+            /**
+             * @description Header fields of this recipient, in place of the ones of the batch with the same names, and by their rules. The
+             *     placeholders in them have its values. If a recipient has a `List-Unsubscribe`, Safedelivr adds none to the
+             *     batch. Some kinds of provider carry them only if the mails of the batch have fields of the same names: see
+             *     docs/capabilities.md.
+             */
+            headers?: {
+                [key: string]: string;
+            } | null;
             /**
              * @description In place of the `deliver_at` of the batch, and so are the next three: the recipient has the times of a batch that
              *     names these fields. A batch may have 1,000 different ones. Not with `cc` and `bcc`.
@@ -2468,19 +2477,35 @@ export interface components {
             timestamp: string;
             data: components["schemas"]["Notice"];
         };
+        /** @description Without a template, `from`, `subject`, and `html` or `text` are required. */
         NewBatchForm: {
-            from: string;
+            from?: string;
+            /** @description Mailboxes, separated by commas. */
             reply_to?: string;
+            /**
+             * @description The object `headers` of a batch as JSON.
+             * @example {"List-Id": "<news.example.com>"}
+             */
+            headers?: string;
             /** @description Words, separated by commas. */
             tags?: string;
             category?: string;
+            /**
+             * @description The object `metadata` of a batch as JSON.
+             * @example {"campaign": "autumn"}
+             */
+            metadata?: string;
+            /** @description A name, or a name and a version like `welcome@3`, instead of `subject`, `text` and `html`. */
+            template?: string;
+            /** @description Language of the template. */
+            language?: string;
             /** @description true or false. */
             track_opens?: string;
             /** @description true or false. */
             track_clicks?: string;
             /** @description true or false. */
             unsubscribe?: string;
-            subject: string;
+            subject?: string;
             text?: string;
             html?: string;
             /** @description Another name for `html`. */
@@ -2497,7 +2522,13 @@ export interface components {
             lane?: string;
             /** @description hold or resend. */
             on_unknown?: string;
-            /** Format: date-time */
+            /** @description When the mail is sent, as in a batch. */
+            deliver_at?: string;
+            /** @description IANA name of a time zone, like `Europe/Vienna`. */
+            time_zone?: string;
+            /** @description The object `send_window` of a batch as JSON, or none. */
+            send_window?: string;
+            /** @description When the mail expires, as in a batch. */
             expires_at?: string;
             /** @description true or false. */
             allow_duplicates?: string;
@@ -2796,7 +2827,7 @@ export interface components {
             batches_per_day?: number;
             /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
             stored_batches?: number;
-            /** @description Bytes of recipients and attachments that a process keeps on disk while it reads requests. 0: no limit. */
+            /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. 0: no limit. */
             spool_bytes?: number;
             /** @description The reason. It appears in the audit trail. */
             why?: string;
@@ -3267,7 +3298,7 @@ export interface components {
             /** @description A mailbox, or a list of at most 10. */
             reply_to?: (string | null) | components["schemas"]["Mailbox"][];
             /**
-             * @description Header fields of your own, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
+             * @description Header fields of the message, like `List-Id` or `In-Reply-To`. A value is one line of at most 998 bytes, also with
              *     the values of each recipient, and may contain placeholders. Characters beyond ASCII are encoded (RFC 2047).
              *     Fields that a batch has a field for (`From`, `Subject`, …), or that belong to Safedelivr, the providers or mail
              *     servers (`Date`, `Message-ID`, `Content-…`, `Received`, `DKIM-Signature`, …), are refused: `reserved_header`.
@@ -4502,6 +4533,8 @@ export interface operations {
             query?: {
                 /** @description What to do if a record is rejected. `permissive`: carry out the others. `strict`: change nothing. */
                 mode?: "strict" | "permissive";
+                /** @description Only check the records and say what would become of each; nothing is stored, and no limit is counted. `log` is that of the present message. Which providers would get a mail tells the dry run of a batch. */
+                dry_run?: boolean;
             };
             header?: never;
             path?: never;
@@ -4522,6 +4555,11 @@ export interface operations {
                 };
                 content: {
                     "application/json": {
+                        /**
+                         * @description In the answer to a dry run.
+                         * @constant
+                         */
+                        dry_run?: true;
                         /** @description One for each record, in order. */
                         results: components["schemas"]["ChangeResult"][];
                     };

@@ -88,14 +88,18 @@ NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'fai
 NewBatchForm = TypedDict(
     'NewBatchForm',
     {
-        'from': str,
+        'from': NotRequired[str],
         'reply_to': NotRequired[str],
+        'headers': NotRequired[str],
         'tags': NotRequired[str],
         'category': NotRequired[str],
+        'metadata': NotRequired[str],
+        'template': NotRequired[str],
+        'language': NotRequired[str],
         'track_opens': NotRequired[str],
         'track_clicks': NotRequired[str],
         'unsubscribe': NotRequired[str],
-        'subject': str,
+        'subject': NotRequired[str],
         'text': NotRequired[str],
         'html': NotRequired[str],
         'body': NotRequired[str],
@@ -105,6 +109,9 @@ NewBatchForm = TypedDict(
         'providers': NotRequired[str],
         'lane': NotRequired[str],
         'on_unknown': NotRequired[str],
+        'deliver_at': NotRequired[str],
+        'time_zone': NotRequired[str],
+        'send_window': NotRequired[str],
         'expires_at': NotRequired[str],
         'allow_duplicates': NotRequired[str],
     },
@@ -770,6 +777,7 @@ class Recipient1(TypedDict, closed=True):
     name: NotRequired[str | None]
     vars: NotRequired[dict[str, Any] | None]
     metadata: NotRequired[NewMetadata]
+    headers: NotRequired[dict[str, Any] | None]
     deliver_at: NotRequired[str | None]
     time_zone: NotRequired[str | None]
     send_window: NotRequired[NewSendWindow | Literal['none'] | None]
