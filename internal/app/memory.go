@@ -9,9 +9,10 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 )
 
-// The garbage collector's goal. A chunk on its way to a provider, with its request, takes about a megabyte.
+// The garbage collector's goal. A chunk on its way to a provider, with its request, takes about a megabyte. The base is
+// for requests that are read and checked: with 48 MiB a hostile user kept the collector, and so the processors, busy.
 const (
-	memoryBase    = 48 << 20
+	memoryBase    = 256 << 20
 	memoryPerCall = 1 << 20
 )
 
