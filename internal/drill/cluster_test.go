@@ -313,9 +313,25 @@ func rabbitNode(i int) string {
 
 // queues lists the queues of the drill.
 func (c *cluster) queues(ctx context.Context, d *drill, asked int) (out []rabbitQueue, err error) {
-	err = c.rabbit(ctx, asked, &out, "list_queues", "name", "type", "leader", "members", "online")
-	out = slices.DeleteFunc(out, func(q rabbitQueue) bool { return !strings.HasPrefix(q.Name, d.environment.name+".") })
-	return out, err
+	var all []json.RawMessage
+	if err := c.rabbit(ctx, asked, &all, "list_queues", "name", "type", "leader", "members", "online"); err != nil {
+		return nil, err
+	}
+	for _, raw := range all {
+		var q struct{ Name string }
+		if err := json.Unmarshal(raw, &q); err != nil {
+			return nil, err
+		}
+		own := strings.HasPrefix(q.Name, d.environment.name+".")
+		if !own || strings.HasPrefix(q.Name, d.environment.name+".wakes.") { // which are of one process, and on one node
+			continue
+		}
+		out = append(out, rabbitQueue{})
+		if err := json.Unmarshal(raw, &out[len(out)-1]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // replicated waits until every queue of the drill has a member on each node, as many as online of them are running, and
