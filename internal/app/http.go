@@ -60,7 +60,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 // setDeadline sets the deadline for reading. A ResponseWriter that is no connection has none.
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
-// limitConnections returns a listener with at most total open connections, and at most perAddress of one address that
+// limitConnections returns a listener with at most total open connections, and at most perAddress of one client that
 // is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
 	return netutil.LimitListener(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
@@ -92,7 +92,8 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 	}
 }
 
-// byAddress counts connections or requests by address, up to a number.
+// byAddress counts connections or requests by client, up to a number. A client has one IPv4 address, or all addresses
+// of a /64 network.
 type byAddress struct {
 	most int
 	mu   sync.Mutex
@@ -103,6 +104,7 @@ func newByAddress(most int) *byAddress { return &byAddress{most: most, open: map
 
 // add counts one more of an address. It returns false if there are as many as there may be.
 func (b *byAddress) add(address netip.Addr) bool {
+	address = clientOf(address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open[address] >= b.most {
@@ -114,11 +116,21 @@ func (b *byAddress) add(address netip.Addr) bool {
 
 // remove counts one less of an address.
 func (b *byAddress) remove(address netip.Addr) {
+	address = clientOf(address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open[address]--; b.open[address] == 0 {
 		delete(b.open, address)
 	}
+}
+
+// clientOf returns the address that stands for a client.
+func clientOf(address netip.Addr) netip.Addr {
+	if address.Is4() {
+		return address
+	}
+	network, _ := address.WithZone("").Prefix(64) // an invalid address stays one
+	return network.Addr()
 }
 
 // addressConn is a counted connection.

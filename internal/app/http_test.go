@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/stretchr/testify/require"
 )
 
@@ -135,6 +138,45 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, testkit.Patience, 10*time.Millisecond)
 }
 
+// All addresses of an IPv6 client count as one.
+func TestConnectionsOfOneNetwork(t *testing.T) {
+	t.Parallel()
+	b := newByAddress(1)
+	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:2::3")))
+	require.False(t, b.add(netip.MustParseAddr("2001:db8:1:2:ffff::4")))
+	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:3::3")))
+	require.True(t, b.add(netip.MustParseAddr("192.0.2.1")))
+	require.True(t, b.add(netip.MustParseAddr("192.0.2.2")))
+	b.remove(netip.MustParseAddr("2001:db8:1:2::5"))
+	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:2::3")))
+}
+
+// The limits of the configuration hold in a process that serves.
+func TestServedLimits(t *testing.T) {
+	t.Parallel()
+	a := serveApp(t, slog.New(slog.DiscardHandler), append(simulated.Settings("http://127.0.0.1:8025"),
+		"SAFEDELIVR_QUOTAS_BATCHES_PER_DAY=7", "SAFEDELIVR_LIMITS_ADDRESS_CONNECTIONS=2")...)
+	key := newKey(t, a, models.KeyOptions{})
+	ask := func(c net.Conn, request, more string) (*http.Response, error) {
+		fmt.Fprintf(c, "%s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\n%s\r\n", request, key, more)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		return resp, err
+	}
+	one, two := dial(t, a.listener), dial(t, a.listener)
+	resp, err := ask(two, "GET /v1/usage", "")
+	require.NoError(t, err)
+	require.Contains(t, resp.Header.Get("RateLimit-Policy"), `"batches_per_day";q=7;`)
+	_, err = ask(dial(t, a.listener), "GET /healthz", "")
+	require.Error(t, err, "a third connection")
+	resp, err = ask(one, "POST /v1/batches", "Content-Type: none\r\nContent-Length: 1000000\r\n")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusUnsupportedMediaType, resp.StatusCode)
+	require.True(t, resp.Close, "a body that is not read ends the connection")
+}
+
 // All connections together are bounded: one beyond the total waits until another one closes.
 func TestConnectionsInAll(t *testing.T) {
 	t.Parallel()
@@ -220,6 +262,20 @@ func TestMemoryLimitOfContainer(t *testing.T) {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		require.Equal(t, want, within(100, file), content)
 	}
+}
+
+// Without GOMEMLIMIT the goal is what requests and calls need. It is of the process, so nothing runs beside the test.
+func TestLimitMemory(t *testing.T) { //nolint:paralleltest // see above
+	before := debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(before)
+	cfg, err := config.Load("", simulated.Settings("http://127.0.0.1:8025", "CONCURRENCY=3"))
+	require.NoError(t, err)
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	LimitMemory(&cfg)
+	require.Equal(t, before, debug.SetMemoryLimit(-1), "GOMEMLIMIT takes precedence")
+	t.Setenv("GOMEMLIMIT", "")
+	LimitMemory(&cfg)
+	require.Equal(t, within(memoryBase+6*memoryPerCall, containerLimit), debug.SetMemoryLimit(-1), "two providers")
 }
 
 // A stop that gives calls less time than they may take is a warning at start.
