@@ -145,6 +145,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.Equal(t, "limit_reached", refused.problem(t).Code)
 	require.NotEmpty(t, refused.Header.Get("Retry-After"))
+	require.Regexp(t, `"requests_per_second";r=0;t=\d+`, refused.Header.Get("RateLimit"))
 	require.Equal(t, http.StatusOK, f.get("/v1/stats", "Authorization", "Bearer "+f.foreign).Status)
 }
 
@@ -198,6 +199,8 @@ func TestDiskReserve(t *testing.T) {
 	require.Equal(t, "disk_reserve", r.problem(t).Code)
 	require.NotEmpty(t, r.Header.Get("Retry-After"))
 	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)
+	list := f.do(http.MethodPost, "/v1/suppressions/import", "text/csv", strings.NewReader("email\na@b.de\n"))
+	require.Equal(t, "disk_reserve", list.problem(t).Code)
 	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
 	free.Store(100)
 	f.accepted(f.post(batchTo(1)))

@@ -56,6 +56,9 @@ func (s *Service) ImportSuppressions(
 	if err != nil {
 		return out, err
 	}
+	if err := s.checkDisk(); err != nil {
+		return out, err
+	}
 	rows, err := newSuppressionRows(r)
 	if err != nil {
 		return out, err
