@@ -123,6 +123,11 @@ func TestStateOfRecipient(t *testing.T) {
 			[]Fact{answer(1, Unknown, 1), event(1, "sg", Unsubscribed, "", 1)},
 			Success, Implied, "sg",
 		},
+		"a complaint implies the delivery of accepted mail": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Complained, "", 1)},
+			Success, Implied, "sg",
+		},
 		"a delivery confirms what a click implied": {
 			[]Entry{sg},
 			[]Fact{event(1, "sg", Clicked, "", 1), event(1, "sg", Delivered, "", 1)},
