@@ -131,6 +131,11 @@ func endpointDown(ctx context.Context, d *drill) error {
 // hostileUser has another user attack until many requests are answered and mail is sent meanwhile. No request of others
 // may go without its answer.
 func hostileUser(ctx context.Context, d *drill) error {
+	// The others of the drill have no limits, because it asks without pause.
+	limits := map[string]int64{string(models.RequestsPerSecond): 50, string(models.RequestsAtOnce): 16}
+	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, "", limits, "rehearsal"); err != nil {
+		return err
+	}
 	attacking, stop := context.WithCancel(ctx)
 	a := attack.New(d.addr, d.hostile.secret)
 	ended := make(chan struct{})
