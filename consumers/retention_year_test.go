@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -62,6 +63,11 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 		key, _ := models.NewKey(user.ID, "daily", now)
 		require.NoError(t, store.CreateKey(ctx, key))
 		require.NoError(t, store.RevokeKey(ctx, user.ID, key.ID, now))
+		_, err := store.Claim(ctx, key.ID, models.Claim{ID: models.NewBatchID(now), Hash: "h", At: now}, 24*time.Hour)
+		require.NoError(t, err)
+		_, err = store.GuardReplays(ctx,
+			models.ReplayMark{Group: "g", Key: key.ID, Digest: "d", Entry: models.NewInboxID(now)})
+		require.NoError(t, err)
 		require.NoError(t, store.PutTransient(ctx, "day", now.String(), []byte("x"), 90*24*time.Hour))
 		require.NoError(t, store.PutInbox(ctx, models.Inbox{ID: models.NewInboxID(now), Provider: "sg",
 			Posts: []models.Post{{Body: []byte("{}")}}}))
@@ -117,8 +123,8 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 	require.Equal(t, commands, f.Rules().UpTo(), "the numbers go on")
 }
 
-// TestUserWhoLeft: of a user who sends no more, nothing is left when his mail is purged but his row, the sums of his
-// days, and up to when it is purged.
+// TestUserWhoLeft: of a user who sends no more, nothing is left when the mail is purged but the row of the user, the sums
+// of days, the newest entry of the feed, and up to when mail and content are purged.
 func TestUserWhoLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -141,6 +147,7 @@ func TestUserWhoLeft(t *testing.T) {
 	}
 	after := rowsOf(t, dir)
 	before["nodes of days"] = days
+	before["feed"]++ // its newest entry, so that numbers go on
 	before["transients"] += 2 // up to when mail and content are purged
 	require.Equal(t, before, after)
 }
@@ -190,7 +197,12 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 		view, told := v.ForFeed(), models.Told{Chunk: c.ID}
 		news, ok := told.News(&view)
 		require.True(t, ok)
-		told.Apply(&models.FeedEntry{Number: 1, Chunks: []models.FeedChunk{news}})
+		head, err := store.FeedHead(ctx, user)
+		require.True(t, err == nil || errors.Is(err, models.ErrNotFound), err)
+		update := models.FeedEntry{Number: head.Number + 1, Token: models.NewToken(), Settled: head.Number,
+			At: at.Add(time.Duration(head.Number) * time.Microsecond), Chunks: []models.FeedChunk{news}}
+		require.NoError(t, store.AppendFeed(ctx, user, update))
+		told.Apply(&update)
 		require.NoError(t, store.PutTold(ctx, told))
 	}
 	for _, level := range models.Levels {
