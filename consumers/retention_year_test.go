@@ -147,7 +147,7 @@ func TestUserWhoLeft(t *testing.T) {
 	}
 	after := rowsOf(t, dir)
 	before["nodes of days"] = days
-	before["feed"]++ // its newest entry, so that numbers go on
+	before["feed"]++          // its newest entry, so that numbers go on
 	before["transients"] += 2 // up to when mail and content are purged
 	require.Equal(t, before, after)
 }
