@@ -353,7 +353,11 @@ func (d *decoder) formValue(name, value string) {
 		d.Wrong(service.Pointer(name), "unknown_field", "Send attachments as JSON or as parts of a multipart form.")
 		return
 	case d.IsTexts(name):
-		d.formTexts(name, []byte(strings.TrimSpace(value)))
+		if raw := []byte(strings.TrimSpace(value)); json.Valid(raw) {
+			d.jsonTexts(name, raw)
+		} else {
+			d.Wrong(service.Pointer(name), "wrong_type", "%s must be a JSON object.", name)
+		}
 		return
 	}
 	var l listSplitter
@@ -376,15 +380,6 @@ func (d *decoder) formValue(name, value string) {
 			n++
 		}
 	})
-}
-
-// formTexts decodes header fields or metadata, which a form has as a JSON object.
-func (d *decoder) formTexts(name string, raw []byte) {
-	if !json.Valid(raw) {
-		d.Wrong("/"+name, "wrong_type", "%s must be a JSON object.", name)
-		return
-	}
-	d.jsonTexts(name, raw)
 }
 
 // maxFormRecipient is more bytes than any valid mailbox has.

@@ -184,11 +184,10 @@ func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
 		at = "/cc"
 	case e != nil:
 		at = "/bcc"
-	case len(b.Content.Attachments) > 0:
-	case b.OwnHeaders != "":
-		at = "/to"
-	default:
+	case len(b.Content.Attachments) == 0 && b.OwnHeaders == "":
 		return nil
+	case len(b.Content.Attachments) == 0:
+		at = "/to"
 	}
 	names, refusals := b.Providers, []string{}
 	if len(names) == 0 {
