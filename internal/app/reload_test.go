@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -138,7 +139,9 @@ func TestReload(t *testing.T) {
 	ctx, stop := t.Context(), make(chan struct{})
 	var asked, failed atomic.Int64
 	var asking sync.WaitGroup
-	for range 2 {
+	batch := fmt.Sprintf(`{"from":"a@b.test","to":["c@d.test"],"subject":"s","text":"t","deliver_at":%q}`,
+		time.Now().AddDate(0, 0, 1).Format(time.RFC3339))
+	for method, want := range map[string]int{http.MethodGet: http.StatusOK, http.MethodPost: http.StatusAccepted} {
 		asking.Go(func() {
 			for {
 				select {
@@ -146,10 +149,15 @@ func TestReload(t *testing.T) {
 					return
 				default:
 				}
-				q, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.Addr()+"/v1/batches", nil)
+				var body io.Reader
+				if method == http.MethodPost {
+					body = strings.NewReader(batch)
+				}
+				q, _ := http.NewRequestWithContext(ctx, method, "http://"+r.Addr()+"/v1/batches", body)
 				q.Header.Set("Authorization", "Bearer "+r.key)
+				q.Header.Set("Content-Type", "application/json")
 				resp, err := http.DefaultClient.Do(q)
-				if err != nil || resp.StatusCode != http.StatusOK {
+				if err != nil || resp.StatusCode != want {
 					failed.Add(1)
 				}
 				if err == nil {
