@@ -20,6 +20,9 @@ import (
 // atOnce is the number of requests of each kind that are open.
 const atOnce = 4
 
+// Flood is the subject of the mail that the attack has sent. What else is accepted of it is for the next day.
+const Flood = "flood"
+
 // idleConnections is the number of connections that are opened and send nothing.
 const idleConnections = 64
 
@@ -59,6 +62,8 @@ func (a *Attack) Send(ctx context.Context) {
 		return s.String()
 	}
 	const one = `"to":["x@bench.test"],`
+	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.RFC3339)
+	later := `"deliver_at":"` + tomorrow + `",`
 	people := `"to":[` + many(`"r%d@bench.test"`, 20_000) + "],"
 	kinds := []func() io.Reader{
 		batch(one + `"subject":"s","text":"` + strings.Repeat("{", 390_002) + `"`),
@@ -69,6 +74,8 @@ func (a *Attack) Send(ctx context.Context) {
 		batch(one + `"subject":"s","text":"t","reply_to":"a@` + strings.Repeat("ü", 29_000) + `.de"`),
 		batch(people + `"subject":"s","text":"t","providers":["none"]`),
 		batch(people + `"subject":"s","text":"t","headers":{"X-V":"` + many("{{v%d}}", 90) + `"}`),
+		batch(people + later + `"subject":"s","text":"t"`), // it is accepted
+		batch(one + `"subject":"` + Flood + `","text":"t","lane":"urgent"`),
 		func() io.Reader { return &trickle{ctx: ctx} },
 	}
 	var all sync.WaitGroup
@@ -90,8 +97,13 @@ func (a *Attack) Send(ctx context.Context) {
 	loop(http.MethodGet, "/v1/logs?email=eve@bench.test", nothing)
 	loop(http.MethodPost, "/v1/users/hostile/pause", nothing)
 	loop(http.MethodPost, "/v1/users/hostile/resume", nothing)
-	tomorrow := time.Now().AddDate(0, 0, 1).Format(time.RFC3339)
-	own := "/v1/batches/" + a.batch(ctx, batch(one+`"subject":"s","text":"t","deliver_at":"`+tomorrow+`"`)())
+	text := func(s string) func() io.Reader { return func() io.Reader { return strings.NewReader(s) } }
+	loop(http.MethodPut, "/v1/messages", text("["+many(`{"id":"m%[1]d","action":"update","from":"shop@bench.test",`+
+		`"to":"r%[1]d@bench.test",`+later+`"subject":"s","text":"t%[1]d"}`, 2000)+"]"))
+	loop(http.MethodPost, "/v1/preview", text(`{"to":{"email":"x@bench.test","vars":{"a":[`+many("%d", 1000)+`]}},"subject":"s",`+
+		`"text":"`+strings.Repeat("{% for x in a %}", 8)+"{{x}}"+strings.Repeat("{% endfor %}", 8)+`"}`))
+	loop(http.MethodPost, "/v1/suppressions/import", text("email,reason\n"+strings.Repeat("a@"+strings.Repeat("ü", 60)+".de,none\n", 10_000)))
+	own := "/v1/batches/" + a.batch(ctx, batch(one+later+`"subject":"s","text":"t"`)())
 	for _, command := range []string{"stop", "resume", "retry", "release"} {
 		loop(http.MethodPost, own+"/"+command, nothing)
 	}
@@ -136,6 +148,9 @@ func (a *Attack) post(ctx context.Context, method, path string, body io.Reader) 
 	}
 	r.Header.Set("Authorization", "Bearer "+a.key)
 	r.Header.Set("Content-Type", "application/json")
+	if strings.HasSuffix(path, "/import") {
+		r.Header.Set("Content-Type", "text/csv")
+	}
 	r.Header.Set("X-Twilio-Email-Event-Webhook-Signature", "MEUCIQ==")
 	r.Header.Set("X-Twilio-Email-Event-Webhook-Timestamp", strconv.FormatInt(time.Now().Unix(), 10))
 	return a.http.Do(r)

@@ -29,7 +29,7 @@ func (d *drill) count(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if b.other {
+		if b.of != &d.account {
 			continue
 		}
 		total.Accepted += counts.Accepted
@@ -82,10 +82,6 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 	if err != nil {
 		return counted, err
 	}
-	whose := &d.account
-	if b.other {
-		whose = &d.other
-	}
 	for i := range logs {
 		l := &logs[i]
 		if d.events && i%20 == 0 {
@@ -102,7 +98,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}
-		whose.logged = append(whose.logged, told{log: l.ID, state: l.State, reason: l.Reason})
+		b.of.logged = append(b.of.logged, told{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)
 		if err := d.countLog(ctx, l, n, &counted); err != nil {

@@ -154,6 +154,9 @@ func hostileUser(ctx context.Context, d *drill) error {
 	stop()
 	<-ended
 	d.healed()
+	if err == nil {
+		err = d.addBatches(ctx, &d.hostile, attack.Flood)
+	}
 	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
 		err = fmt.Errorf("%d requests of other users had no answer", n)
 	}

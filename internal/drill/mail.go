@@ -22,7 +22,7 @@ type posted struct {
 
 	suppressed int // recipients, by the answer
 
-	other    bool // it is of the other user
+	of       *account
 	attached bool // it has the attachment of the drill
 	envelope bool // it is one mail to several addresses
 }
@@ -62,8 +62,7 @@ func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, erro
 // acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
 func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
 	copies := len(batch.CC) + len(batch.BCC)
-	b := posted{n: len(batch.To) + copies, envelope: copies > 0, at: time.Now(), attached: len(batch.Attachments) > 0}
-	b.other = a == &d.other
+	b := posted{n: len(batch.To) + copies, of: a, envelope: copies > 0, at: time.Now(), attached: len(batch.Attachments) > 0}
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()

@@ -46,7 +46,7 @@ func messagesThroughKills(ctx context.Context, d *drill) error {
 			return err
 		}
 	}
-	err := d.addMessageBatches(ctx)
+	err := d.addBatches(ctx, &d.account, messageSubject)
 	d.healed()
 	d.say("of %d changes of messages %d were too late", d.changed, d.tooLate)
 	return err
@@ -118,13 +118,13 @@ func (d *drill) putMessages(ctx context.Context, changes []client.MessageChange,
 	return err
 }
 
-// addMessageBatches adds the batches of messages to those that are counted.
-func (d *drill) addMessageBatches(ctx context.Context) error {
-	for b, err := range d.client.Batches(ctx, client.ListOptions{}) {
+// addBatches adds the batches of a user whose subjects begin with a text to those that are counted.
+func (d *drill) addBatches(ctx context.Context, of *account, subject string) error {
+	for b, err := range d.client.FindBatches(ctx, client.BatchOptions{User: of.user.ID}) {
 		if err != nil {
 			return err
 		}
-		if !strings.HasPrefix(b.Subject, messageSubject) {
+		if !strings.HasPrefix(b.Subject, subject) {
 			continue
 		}
 		id, err := models.ParseBatchID(b.ID)
@@ -132,7 +132,7 @@ func (d *drill) addMessageBatches(ctx context.Context) error {
 			return err
 		}
 		d.mu.Lock()
-		d.batches = append(d.batches, posted{id: id, n: int(b.Counts.Accepted), at: b.Created})
+		d.batches = append(d.batches, posted{id: id, n: int(b.Counts.Accepted), of: of, at: b.Created})
 		d.mu.Unlock()
 	}
 	return nil
