@@ -82,7 +82,6 @@ func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(),
 		case int64(len(body)) > limit:
 			return nil, release, errTooLarge
 		case errors.Is(err, io.EOF):
-			setReadDeadline(c, time.Time{}) // it would end the request while it is handled
 			return body, release, nil
 		case err != nil:
 			return nil, release, err

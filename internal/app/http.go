@@ -48,8 +48,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
 	case err == io.EOF:
-		b.ended = true
-		b.setDeadline(time.Time{}) // it would end the request while its handler runs
+		b.ended = true // net/http removes the deadline
 	case n > 0:
 		b.deadline = b.deadline.Add(time.Duration(n) * time.Second / bodyRate)
 		b.setDeadline(b.deadline)
