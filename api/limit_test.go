@@ -214,6 +214,23 @@ func TestDiskReserve(t *testing.T) {
 	f.accepted(f.post(batchTo(1)))
 }
 
+// TestDiskFills: an upload ends when the free space falls below the reserve while it is read.
+func TestDiskFills(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	f := newFixture(t, func(s *setup) {
+		s.service.DiskReserve, s.service.DiskFree = 100, func() (int64, error) {
+			if asked.Add(1) == 2 {
+				return 99, nil
+			}
+			return 100, nil
+		}
+	})
+	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)
+	require.Empty(t, f.store.writes())
+	f.accepted(f.post(batchTo(30_000)))
+}
+
 // TestSetLimits: an operator sets the limits of a user and of a key, which take effect in
 // every process.
 func TestSetLimits(t *testing.T) {
