@@ -176,7 +176,8 @@ type Limits struct {
 	Connections int `koanf:"connections" range:">0" unit:"connections"`
 	// open HTTP connections of one address; more are closed. Of a client behind a trusted proxy: open requests
 	AddressConnections int `koanf:"address_connections" range:">0" unit:"connections"`
-	// while the disk of `DATA_DIR` has less free space, batches are refused (503), and all that was accepted goes on;
+	// while the disk of `DATA_DIR` has less free space, batches, imports, templates and drafts are refused (503), and all
+	// that was accepted goes on;
 	// 0: no reserve
 	DiskReserve int64 `koanf:"disk_reserve" range:"0.." unit:"bytes"`
 }
