@@ -50,6 +50,7 @@ type Config struct {
 	IntakeTime      time.Duration    // how long a batch may take to store; default 10 minutes
 	RetryTime       time.Duration    // how long a write with an unknown outcome is retried; default 30 seconds
 	MessageWait     time.Duration    // how long a cut-off request for messages is waited for; default 2 seconds
+	CountTime       time.Duration    // how long counting a list may take; default half a second
 	UrgentUpTo      int              // batches of at most this many recipients are urgent by default; default 100
 	IdempotencyTime time.Duration    // how long idempotency keys are kept; default 24 hours
 	InboxKeep       time.Duration    // how long webhook posts are kept; default 7 days
@@ -214,7 +215,7 @@ func New(d Deps) *Service {
 	}
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
-	s.counts = walk.NewCounts()
+	s.counts = walk.NewCounts(s.cfg.CountTime)
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
 	}

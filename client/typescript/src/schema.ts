@@ -3259,8 +3259,10 @@ export interface components {
         PageFields: {
             /** @description Number of the first item of the page in the list, as counted while paging. */
             first: number;
-            /** @description Number of the items in the list, about a second old. Missing if it is not known, as of a search for a part of an address. */
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
             next_cursor: components["schemas"]["NextCursor"];
             /** @description Cursor of the page before; empty on the first page. */
             previous_cursor: string;
@@ -4069,7 +4071,7 @@ export interface components {
         Reason: string;
         /** @description Only recipients that this provider was tried for. */
         Provider: string;
-        /** @description Only recipients with this result of the newest attempt at `provider`. */
+        /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
         Result: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
         /** @description `true`: only recipients that more than one provider was tried for. */
         Rerouted: boolean;
@@ -4127,7 +4129,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];
@@ -4322,7 +4324,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];
@@ -4452,7 +4454,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];

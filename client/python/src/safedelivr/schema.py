@@ -474,6 +474,7 @@ NextCursor: TypeAlias = str
 class PageFields(TypedDict):
     first: int
     total: NotRequired[int]
+    total_at_least: NotRequired[int]
     next_cursor: NextCursor
     previous_cursor: str
     searched_until: NotRequired[str]
