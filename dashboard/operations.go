@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -19,6 +20,8 @@ type operationsView struct {
 	Tabs    []tab
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
+	// UnknownList is the address of the list of the messages that Unknown counts.
+	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
 	Unmatched int64
 	Holds     []service.Hold
@@ -200,6 +203,11 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
+	today := models.DayOf(time.Now())
+	v.UnknownList = address("/logs", url.Values{
+		"everyone": {"yes"}, "result": {string(service.ResultUnknown)},
+		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
+	})
 	providers, err := d.providersNow()
 	if err != nil {
 		return err
@@ -348,7 +356,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 	if len(holds) == 0 {
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
-	before := holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	before := holds[len(holds)-1].Before.UTC().Format(time.RFC3339)
 	return d.ask(w, r, v, "operations", &askView{
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",

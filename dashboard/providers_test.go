@@ -77,7 +77,7 @@ func TestUnmatchedEventsAreShown(t *testing.T) {
 	f.providers(func(a *telemetry.ProviderState) { a.Counters.Unmatched = 7 })
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := b.get("/operations").text
-	require.Contains(t, text, "<dt>Unmatched events</dt><dd>14</dd>")
+	require.Contains(t, textOf(text), "Unmatched events 14 they fit no message")
 	require.Contains(t, text, "safedelivr replay")
 }
 
@@ -175,7 +175,7 @@ func TestFailingProviderInWords(t *testing.T) {
 	require.NotContains(t, overview, "Healthy")
 	require.Contains(t, overview, "SendGrid (sg) is failing · 1 call failed since the last one succeeded. "+
 		"Last error: 503 Service Unavailable.")
-	require.Contains(t, overview, "Mailgun (mg) is suspended: calls fail · 7 calls failed")
+	require.Contains(t, overview, "Mailgun (mg) is suspended: calls are failing · 7 calls failed")
 }
 
 // TestOfflineIsShownAtOnce: the page that follows the command shows it, whatever workers have

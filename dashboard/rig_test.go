@@ -96,7 +96,7 @@ func (f *rig) put(kind, name string, v any) {
 
 func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
-	return newRigOf(t, service.Config{}, gh, users...)
+	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
 func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
