@@ -188,6 +188,7 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"providers":  "/providers",
 		"operations": "/operations",
 		"parked":     "/operations/parked",
+		"events":     "/operations/events",
 		"rules":      "/operations/blocks",
 		"users":      "/operations/users",
 		"audit":      "/operations/audit",

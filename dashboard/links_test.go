@@ -96,8 +96,7 @@ var noLists = map[string]string{
 	`mail of these days, (Complained|Opened|Clicked): `:                          "lists do not select by these events",
 	`^Mail by (tag|sender), (Deferred|Complained|Unsubscribed|Opened|Clicked): `: "the same",
 	`^Mail by sender, `:                                                          "lists of recipients do not select by the domain of the sender",
-	`^Now, Consistency check: ; `:                       "what was counted, and was right",
-	`^Now, Unmatched events: `:                                                   "they are in the inbox, which is not listed",
+	`^Now, Consistency check: ; `:                                                "what was counted, and was right",
 	`^How full the queues are, `:                                                 "a broker does not show its messages",
 	`^workers-title: `:                                                           "the share of a worker",
 	`^flow-title: Calls with `:                                                   "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
@@ -116,7 +115,7 @@ func TestFiguresAreLinks(t *testing.T) {
 	for _, path := range []string{
 		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",
 		"/statistics?by=tag&name=news",
-		"/statistics?by=sender", "/search?q=r1", "/suppressions", "/operations", "/operations/parked",
+		"/statistics?by=sender", "/search?q=r1", "/suppressions", "/operations", "/operations/parked", "/operations/events",
 	} {
 		for _, figure := range unlinked(t, b.get(path).text) {
 			known := false

@@ -24,6 +24,8 @@ type operationsView struct {
 	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
 	Unmatched int64
+	Events    service.UnmatchedPage   // the events themselves
+	Event     *service.UnmatchedEvent // the one whose post is shown; nil: none
 	Holds     []service.Hold
 	Queues    []service.QueueView
 	Parked    service.ParkedPage
@@ -68,6 +70,7 @@ var operationsPages = []struct {
 }{
 	{"", "Queues and workers", []string{"sums", "queues", "workers"}},
 	{"parked", "Held and parked", []string{"holds", "parked"}},
+	{"events", "Unmatched events", []string{"events"}},
 	{"blocks", "Rules", []string{"blocks"}},
 	{"users", "Users and keys", []string{"users"}},
 	{"audit", "Audit log", []string{"audit"}},
@@ -101,9 +104,22 @@ func (d *Dashboard) showOperations(
 			return err
 		}
 	}
+	at := r.URL.Query()
+	if name == "events" {
+		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), service.Page{Cursor: at.Get("cursor")}); err != nil {
+			return err
+		}
+		if id := at.Get("event"); id != "" {
+			e, err := d.service.UnmatchedEvent(r.Context(), v.caller(), id)
+			if err != nil {
+				return err
+			}
+			view.Event = &e
+		}
+	}
 	view.Form, view.User = form, user
 	p := page{Title: view.Title, Active: "operations", Data: view}
-	if filter.empty() && form.Wrong == nil && user.Wrong == nil {
+	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
 		p.Live = "/live/operations?page=" + name
 	}
 	d.render(w, r, v, status, "operations", p)
@@ -152,6 +168,8 @@ func (d *Dashboard) readOperations(
 		if err = d.readBroker(ctx, who, v); err == nil {
 			err = d.readHolds(ctx, who, v)
 		}
+	case "events":
+		v.Events, err = d.service.Unmatched(ctx, who, service.Page{})
 	case "blocks":
 		for i := range d.configured {
 			v.Names = append(v.Names, d.configured[i].Name)

@@ -132,6 +132,7 @@ type Deps struct {
 	Policy       *policy.Policy                  // the decision table of the workers; nil: one with default settings
 	Composers    map[string]models.Composer      // by provider: what shows the requests to it
 	Lists        map[string]models.ProviderLists // by provider: its suppression lists, if it has any
+	Adapters     map[string]models.Adapter       // by provider: what parses its posts
 	Config       Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
@@ -152,6 +153,7 @@ type Service struct {
 	suppressions *suppression.Lists
 	policy       *policy.Policy
 	composers    map[string]models.Composer
+	adapters     map[string]models.Adapter
 	lists        map[string]models.ProviderLists
 	intake       intake.Config
 	templates    *templates.Library
@@ -197,6 +199,7 @@ func New(d Deps) *Service {
 		suppressions: d.Suppressions,
 		policy:       d.Policy,
 		composers:    d.Composers,
+		adapters:     d.Adapters,
 		lists:        d.Lists,
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},

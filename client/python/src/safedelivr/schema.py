@@ -316,6 +316,20 @@ class Parked(TypedDict, closed=True):
     at: NotRequired[str]
 
 
+class UnmatchedEvent(TypedDict, closed=True):
+    id: str
+    provider: str
+    received_at: str
+    at: str
+    kind: str
+    reason: NotRequired[str]
+    text: NotRequired[str]
+    email: NotRequired[str]
+    message_id: NotRequired[str]
+    logs: list[str]
+    post: NotRequired[str]
+
+
 class Worker(TypedDict, closed=True):
     name: str
     started: NotRequired[str]
