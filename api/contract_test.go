@@ -188,11 +188,16 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("GET", "/v1/audit/access?kind=x", "", "", 400)
 	for _, path := range []string{
 		"/v1/users", "/v1/users/bob/keys", "/v1/keys", "/v1/audit/access", "/v1/holds", "/v1/audit",
-		"/v1/queues", "/v1/parked", "/v1/workers", "/v1/check"} {
+		"/v1/queues", "/v1/parked", "/v1/unmatched", "/v1/workers", "/v1/check"} {
 		c.check("GET", path, "", "", 200)
 		c.check("GET", path, "", "", 403, "Authorization", "Bearer "+own)
 	}
 	c.checkParked(b)
+	event := c.unmatched([]models.ID{b.ID.Log(1), b.ID.Log(2)}, "ann@example.com")[0].String()
+	c.check("GET", "/v1/unmatched", "", "", 200)
+	c.check("GET", "/v1/unmatched?cursor=x", "", "", 400)
+	c.check("GET", "/v1/unmatched/"+event, "", "", 200)
+	c.check("GET", "/v1/unmatched/x", "", "", 404)
 }
 
 // checkParked lists, requeues and discards parked messages.

@@ -181,6 +181,18 @@ func (s *Server) parked(c *gin.Context) {
 	answer(s, c, v, err)
 }
 
+// unmatched is GET /v1/unmatched.
+func (s *Server) unmatched(c *gin.Context) {
+	v, err := s.svc.Unmatched(c.Request.Context(), caller(c), page(c))
+	answer(s, c, v, err)
+}
+
+// unmatchedEvent is GET /v1/unmatched/{id}.
+func (s *Server) unmatchedEvent(c *gin.Context) {
+	v, err := s.svc.UnmatchedEvent(c.Request.Context(), caller(c), c.Param("id"))
+	answer(s, c, v, err)
+}
+
 // requeue is POST /v1/parked/{id}/requeue.
 func (s *Server) requeue(c *gin.Context) {
 	var why string

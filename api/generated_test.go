@@ -298,6 +298,7 @@ func TestGeneratedRequests(t *testing.T) {
 			}
 			f.changed(record("new", "m", "s", "ann@example.com"))
 			ids["suppressions"], ids["messages"] = "s@x.example", "m"
+			ids["unmatched"] = f.unmatched(nil, "u@x.example")[0].String()
 			f.removeEndpoints()
 			ids["endpoints"], ids["posts"] = f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID, "msg_0"
 			f.posted(ids["endpoints"], 1)

@@ -64,7 +64,8 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	}
 	st.service.Priority = priority.New()
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service,
-		Lists: map[string]models.ProviderLists{"sg": &fakeLists{}}}
+		Lists:    map[string]models.ProviderLists{"sg": &fakeLists{}},
+		Adapters: map[string]models.Adapter{"sg": unnamedAdapter{}}}
 	for _, name := range st.names {
 		f.deps.Providers = append(f.deps.Providers, models.Provider{
 			Name:        name,
@@ -81,6 +82,37 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	f.user, f.secret = f.newUser("ann")
 	f.other, f.foreign = f.newUser("bob")
 	return f
+}
+
+// unnamedAdapter parses a models.UnnamedEvent as JSON.
+type unnamedAdapter struct{ models.Adapter }
+
+func (unnamedAdapter) Parse(body []byte) models.Parsed {
+	var u models.UnnamedEvent
+	if json.Unmarshal(body, &u) != nil {
+		return models.Parsed{}
+	}
+	return models.Parsed{Unnamed: []models.UnnamedEvent{u}}
+}
+
+// unmatched stores bounces that were not matched, of a worker, each of another address, and returns their IDs, newest first.
+func (f *fixture) unmatched(logs []models.ID, addresses ...string) (ids []models.ID) {
+	f.Helper()
+	var r telemetry.Unmatched
+	for i, address := range addresses {
+		at := time.Now().Add(time.Duration(i-len(addresses)) * time.Minute).UTC()
+		u := models.UnnamedEvent{Address: address, Event: models.Event{ID: address, Kind: models.Bounced, At: at}}
+		body, err := json.Marshal(u)
+		require.NoError(f, err)
+		in := models.Inbox{ID: models.NewInboxID(at), Provider: "sg", Posts: []models.Post{{Body: body}}}
+		require.NoError(f, f.store.PutInbox(f.Context(), in))
+		e := telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg", Logs: logs}
+		r.Events, ids = append(r.Events, e), append([]models.ID{e.ID}, ids...)
+	}
+	raw, err := json.Marshal(r)
+	require.NoError(f, err)
+	require.NoError(f, f.store.PutTransient(f.Context(), telemetry.UnmatchedReport, "w", raw, time.Hour))
+	return ids
 }
 
 // putReports stores the reports of a worker, a recount and a webhook receiver.

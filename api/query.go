@@ -83,6 +83,7 @@ var parameters = map[string][]string{
 	"GET /v1/endpoints/:id/posts/:post": {"installation"},
 
 	"GET /v1/parked":        {"limit", "cursor"},
+	"GET /v1/unmatched":     {"limit", "cursor"},
 	"DELETE /v1/parked/:id": {"why"},
 }
 

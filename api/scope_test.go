@@ -123,6 +123,8 @@ func TestScopes(t *testing.T) {
 		"GET /v1/parked",
 		"POST /v1/parked/x/requeue",
 		"DELETE /v1/parked/x",
+		"GET /v1/unmatched",
+		"GET /v1/unmatched/x",
 		"GET /v1/workers",
 		"GET /v1/notices",
 		"GET /v1/check",

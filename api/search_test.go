@@ -63,7 +63,7 @@ func TestSearch(t *testing.T) {
 	for bad, want := range map[string]string{
 		"/v1/logs?from=today":              "/from invalid_value",
 		"/v1/logs?state=done":              "/state invalid_value",
-		"/v1/logs?result=failed":           "/result invalid_value",
+		"/v1/logs?result=wrong":            "/result invalid_value",
 		"/v1/logs?rerouted=yes":            "/rerouted invalid_value",
 		"/v1/logs?email=ann":               "/email invalid_value",
 		"/v1/logs?email=a@b":               "/email invalid_value",

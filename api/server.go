@@ -154,6 +154,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.GET("/parked", s.parked)
 	operate.POST("/parked/:id/requeue", s.requeue)
 	operate.DELETE("/parked/:id", s.discard)
+	operate.GET("/unmatched", s.unmatched)
+	operate.GET("/unmatched/:id", s.unmatchedEvent)
 	operate.GET("/workers", s.workers)
 	operate.GET("/notices", s.listNotices)
 	operate.GET("/check", s.check)

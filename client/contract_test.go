@@ -147,16 +147,17 @@ type recorder struct {
 
 // lists has the name under which each operation with pages returns its list.
 var lists = map[string]string{
-	"listBatches":  "batches",
-	"listLogs":     "logs",
-	"listRejected": "rejected",
-	"searchLogs":   "logs",
-	"listRequests": "requests",
-	"audit":        "commands",
-	"listParked":   "parked",
-	"listUsers":    "users",
-	"listKeys":     "keys",
-	"accessLog":    "entries",
+	"listBatches":   "batches",
+	"listLogs":      "logs",
+	"listRejected":  "rejected",
+	"searchLogs":    "logs",
+	"listRequests":  "requests",
+	"audit":         "commands",
+	"listParked":    "parked",
+	"listUnmatched": "events",
+	"listUsers":     "users",
+	"listKeys":      "keys",
+	"accessLog":     "entries",
 
 	"listProviderSuppressions": "suppressions",
 

@@ -221,6 +221,33 @@ func (c *Client) Parked(ctx context.Context, o ListOptions) iter.Seq2[ParkedMess
 	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked"}, o)
 }
 
+// UnmatchedEvent is an event of a provider that names no message, and fits none or several.
+type UnmatchedEvent struct {
+	ID         string    `json:"id"`
+	Provider   string    `json:"provider"`
+	ReceivedAt time.Time `json:"received_at"`
+	At         time.Time `json:"at"` // by the provider's clock
+	Kind       string    `json:"kind"`
+	Reason     string    `json:"reason"`
+	Text       string    `json:"text"`
+	Email      string    `json:"email"`      // empty: the event does not tell
+	MessageID  string    `json:"message_id"` // of the provider
+	Logs       []string  `json:"logs"`       // some of those that it fits; empty: none
+	Post       string    `json:"post"`       // the body of its post, if one event is asked for
+}
+
+// UnmatchedEvents returns the events that fitted no message, or several, newest first. It needs the scope operate.
+func (c *Client) UnmatchedEvents(ctx context.Context, o ListOptions) iter.Seq2[UnmatchedEvent, error] {
+	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events"}, o)
+}
+
+// UnmatchedEvent returns an unmatched event with its post. It needs the scope operate.
+func (c *Client) UnmatchedEvent(ctx context.Context, id string, options ...CallOption) (UnmatchedEvent, error) {
+	var out UnmatchedEvent
+	err := c.get(ctx, route("unmatched", id), nil, &out, options)
+	return out, err
+}
+
 // RequeueParked publishes a parked message again. It needs the scope operate.
 func (c *Client) RequeueParked(ctx context.Context, id, why string, options ...CallOption) error {
 	return c.post(ctx, route("parked", id, "requeue"), commandBody{why}, nil, options)

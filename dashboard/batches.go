@@ -329,7 +329,7 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor
 		Times: typed,
 		Text: []string{
 			who + " to be sent at " +
-				b.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC") + ". Nothing is sent before the new time.",
+				b.DeliverAt.UTC().Format(time.RFC3339) + ". Nothing is sent before the new time.",
 			"What is left expires as long after the new time as it would have after the old one.",
 		},
 	})

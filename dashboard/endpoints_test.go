@@ -80,7 +80,7 @@ func TestEndpointPages(t *testing.T) {
 	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
 		Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
 	shown := b.get(page).text
-	require.Contains(t, shown, "Its posts fail since")
+	require.Contains(t, shown, "Its posts have been failing since")
 	require.Contains(t, shown, "&lt;b&gt;busy&lt;/b&gt;")
 	require.Contains(t, shown, "100 %</span> of the newest 1")
 	require.NotContains(t, shown, "What was posted<")

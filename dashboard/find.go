@@ -14,12 +14,13 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // listParameters are what the URL of a list may have besides its cursor.
 var listParameters = []string{
 	"state", "recipient_state", "reason", "provider", "result", "rerouted", "possible_duplicate", "doubled",
-	"from", "to", "subject", "sender", "tag", "user", "email", "q", "size",
+	"from", "to", "subject", "sender", "tag", "user", "everyone", "email", "q", "size",
 }
 
 // listQuery returns those parameters of a list that are set.
@@ -65,6 +66,7 @@ type filterView struct {
 	Filtered  bool              // something is selected besides the state
 	Providers []string          // names that can be chosen
 	Reasons   []models.Reason
+	Results   []service.ProviderResult
 	Clear     string // URL of the list without the filter
 }
 
@@ -88,10 +90,14 @@ func (d *Dashboard) filterOf(q url.Values) filterView {
 		},
 		Query:   map[string]string{},
 		Reasons: models.Reasons(),
+		Results: []service.ProviderResult{
+			service.ResultDelivered, service.ResultRefused, service.ResultFailed, service.ResultPending, service.ResultWaiting,
+			service.ResultUnknown,
+		},
 	}
 	for name := range q {
 		v.Query[name] = q.Get(name)
-		v.Filtered = v.Filtered || name != "state" && name != "size" && name != "user"
+		v.Filtered = v.Filtered || name != "state" && name != "size" && name != "user" && name != "everyone"
 	}
 	for i := range d.configured {
 		v.Providers = append(v.Providers, d.configured[i].Name)
@@ -127,6 +133,7 @@ type pager struct {
 	Cursor       string // of this page
 	First, Last  int    // numbers of its entries
 	Total        *int64 // entries of the list; nil: not known
+	AtLeast      int64  // entries that the list has at least, if Total is nil; 0: not known
 	Start        string // URL of the first page
 	Newer, Older string // URLs of the pages before and behind, or ""
 	Until        time.Time
@@ -143,6 +150,10 @@ func (p *pager) Entries() string {
 		return num(*p.Total)
 	case p.Older == "":
 		return num(p.Last)
+	case p.AtLeast > walk.MaxCounted:
+		return "more than " + num(walk.MaxCounted)
+	case p.AtLeast > int64(p.Last):
+		return "at least " + num(p.AtLeast)
 	}
 	return ""
 }
@@ -154,7 +165,9 @@ func pagerOf(path string, q url.Values, cursor string, info *service.PageInfo, e
 		Last:   info.First + entries - 1,
 		Total:  info.Total,
 		Until:  info.Until,
-		Start:  address(path, q),
+
+		AtLeast: info.AtLeast,
+		Start:   address(path, q),
 	}
 	to := func(cursor string) string {
 		if cursor == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/requestlog"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // summed stores the summary of a batch of one chunk and the sums above it, as a worker does.
@@ -162,6 +163,14 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/batches/"+id.String()+"?size=25&state=delivered").text, "1–22 of 22")
 	require.Contains(t, b.get("/logs?size=100").text, "1–100 of 130")
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
+	// Sums do not tell of a combination: it is counted.
+	require.Contains(t, b.get("/logs?size=25&state=failed&provider=sg").text, "1–25 of 66")
+	long := pagerOf("/logs", url.Values{}, "", &service.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}, 50)
+	require.Equal(t, "more than 1\u202f000", long.Entries())
+	long.AtLeast = 320
+	require.Equal(t, "at least 320", long.Entries())
+	long.AtLeast = 100
+	require.Empty(t, long.Entries(), "no more than on the page")
 
 	for range 29 {
 		f.mixed("local", 1)
@@ -170,8 +179,8 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, first, "1–25 of 30")
 	require.Contains(t, b.get(turn(first, "next")).text, "26–30 of 30")
 	require.Contains(t, b.get("/batches?size=25&from="+time.Now().UTC().Format(time.DateOnly)).text, "1–25 of ")
-	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25</span>", "subjects are not counted")
-	require.Contains(t, b.get("/logs?size=25&q=r0").text, "1–25</span>")
+	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25 of 30", "batches with this subject are counted")
+	require.Contains(t, b.get("/logs?size=25&q=r0").text, "1–25 of 30")
 }
 
 // TestEveryoneSwitch: an operator switches all pages and searches to everybody's mail. Another

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"math"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ var funcs = template.FuncMap{
 	"whenIn":     whenIn,
 	"excerpt":    excerpt,
 	"day":        dayWords,
+	"days":       daysWords,
+	"timed":      timed,
+	"amountOf":   amountOf,
 	"took":       took,
 	"ms":         ms,
 	"json":       toJSON,
@@ -150,6 +154,51 @@ func dayWords(date string) template.HTML {
 		return timeTag(t, "Mon 2 Jan", "day")
 	}
 	return timeTag(t, "Mon 2 Jan 2006", "day")
+}
+
+// daysWords formats the UTC dates of a range, both with the year or both without it.
+func daysWords(from, to string) template.HTML {
+	if year := strconv.Itoa(time.Now().UTC().Year()); strings.HasPrefix(from, year) == strings.HasPrefix(to, year) {
+		return dayWords(from) + " – " + dayWords(to)
+	}
+	out := make([]string, 2)
+	for i, date := range []string{from, to} {
+		t, err := time.Parse(time.DateOnly, date)
+		if err != nil {
+			return dayWords(from) + " – " + dayWords(to)
+		}
+		out[i] = string(timeTag(t, "Mon 2 Jan 2006", "year"))
+	}
+	return template.HTML(strings.Join(out, " – ")) //nolint:gosec // has only formatted times
+}
+
+// aTime matches a time within a text.
+var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// timed formats a text whose times are in RFC 3339 and UTC as pages show times.
+func timed(text string) template.HTML {
+	return template.HTML(aTime.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(s string) string { //nolint:gosec // escaped
+		t, err := time.Parse(time.RFC3339, s)
+		if err != nil {
+			return s
+		}
+		return string(when(t))
+	}))
+}
+
+// amountOf formats what is used of a limit, or the limit.
+func amountOf(l models.Limit, n int64) string {
+	if l != models.SpoolBytes {
+		return num(n)
+	}
+	size, unit := float64(n), "bytes"
+	for _, next := range []string{"KiB", "MiB", "GiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, next
+	}
+	return rateWords(size) + " " + unit
 }
 
 // took formats a duration with about two significant digits.
@@ -278,4 +327,14 @@ var limitWords = map[models.Limit]string{
 	models.SpoolBytes:        "Bytes being uploaded",
 
 	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
+}
+
+// lastTried returns the provider of the newest attempt.
+func lastTried(before []models.Moment) string {
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i].What == "attempt" {
+			return before[i].Provider
+		}
+	}
+	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 type historyView struct {
 	Range     service.HistoryRange
 	Words     string // the range in words
+	Span      string // the same, without its steps
 	Empty     bool   // there were no calls and no events
 	Providers []historyProvider
 	Answers   chart // response times, a line per provider
@@ -128,6 +130,7 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		Empty: true,
 		Step:  time.Duration(h.Step) * time.Second,
 	}
+	v.Span, _, _ = strings.Cut(v.Words, ",")
 	most := func(pick func(*service.HistoryCounts) int64) (n int64) {
 		for i := range h.Providers {
 			for k := range h.Providers[i].Steps {

@@ -92,10 +92,13 @@ var noLists = map[string]string{
 	`^(Shares of messages that were delivered|Deferrals): `:                      "the same",
 	`^Providers in the last (hour, by minute|24 hours, by 15 minutes), `:         "the same",
 	`^Comparison of providers, [a-zA-Z ]+: [0-9.]+ %$`:                           "the share of the number beside it",
-	`^compare-title: `:                                                           "an explanation",
+	`^(compare|history)-title: `:                                                 "an explanation",
 	`mail of these days, (Complained|Opened|Clicked): `:                          "lists do not select by these events",
 	`^Mail by (tag|sender), (Deferred|Complained|Unsubscribed|Opened|Clicked): `: "the same",
 	`^Mail by sender, `:                                                          "lists of recipients do not select by the domain of the sender",
+	`^Now, Consistency check: ; `:                                                "what was counted, and was right",
+	`^How full the queues are, `:                                                 "a broker does not show its messages",
+	`^workers-title: `:                                                           "the share of a worker",
 	`^flow-title: Calls with `:                                                   "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
 }
 
@@ -112,7 +115,7 @@ func TestFiguresAreLinks(t *testing.T) {
 	for _, path := range []string{
 		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",
 		"/statistics?by=tag&name=news",
-		"/statistics?by=sender", "/search?q=r1", "/suppressions",
+		"/statistics?by=sender", "/search?q=r1", "/suppressions", "/operations", "/operations/parked", "/operations/events",
 	} {
 		for _, figure := range unlinked(t, b.get(path).text) {
 			known := false

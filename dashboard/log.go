@@ -233,6 +233,9 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 		}
 		if t.Because != "" {
 			m.Icon, m.Tone, m.Title, m.Text = "turn", "turn", "Routed to "+provider, "Reason: "+t.Because+"."
+			if lastTried(before) == t.Provider {
+				m.Icon, m.Tone, m.Title = "send", "", "Sent to "+provider+" again"
+			}
 		}
 		if spent := answerTime(before); t.Because != "" && spent > 0 {
 			m.Text = "Reason: " + t.Because + " (after " + took(spent) + ")."

@@ -215,9 +215,9 @@ func TestPagesOfEnvelope(t *testing.T) {
 	id := a.ID
 	for n, role := range map[int]string{1: "to", 2: "cc", 3: "bcc"} {
 		page := b.get("/logs/" + id.Log(n).String()).text
-		require.Contains(t, page, "<dt>To</dt><dd>&lt;ann@example.com&gt;</dd>")
+		require.Contains(t, page, "<dt>To</dt><dd>ann@example.com</dd>")
 		require.Contains(t, page, "<dt>Cc</dt><dd>Bob &lt;bob@example.com&gt;</dd>")
-		require.Equal(t, n == 3, strings.Contains(page, "<dt>Bcc</dt><dd>&lt;lou@example.com&gt;, not shown to others</dd>"))
+		require.Equal(t, n == 3, strings.Contains(page, "<dt>Bcc</dt><dd>lou@example.com, not shown to others</dd>"))
 		if role != "to" {
 			require.Contains(t, b.get("/batches/"+id.String()).text, `<span class="small muted">`+role+`</span>`)
 		}

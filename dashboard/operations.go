@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -19,8 +20,12 @@ type operationsView struct {
 	Tabs    []tab
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
+	// UnknownList is the address of the list of the messages that Unknown counts.
+	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
 	Unmatched int64
+	Events    service.UnmatchedPage   // the events themselves
+	Event     *service.UnmatchedEvent // the one whose post is shown; nil: none
 	Holds     []service.Hold
 	Queues    []service.QueueView
 	Parked    service.ParkedPage
@@ -65,6 +70,7 @@ var operationsPages = []struct {
 }{
 	{"", "Queues and workers", []string{"sums", "queues", "workers"}},
 	{"parked", "Held and parked", []string{"holds", "parked"}},
+	{"events", "Unmatched events", []string{"events"}},
 	{"blocks", "Rules", []string{"blocks"}},
 	{"users", "Users and keys", []string{"users"}},
 	{"audit", "Audit log", []string{"audit"}},
@@ -98,9 +104,22 @@ func (d *Dashboard) showOperations(
 			return err
 		}
 	}
+	at := r.URL.Query()
+	if name == "events" {
+		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), service.Page{Cursor: at.Get("cursor")}); err != nil {
+			return err
+		}
+		if id := at.Get("event"); id != "" {
+			e, err := d.service.UnmatchedEvent(r.Context(), v.caller(), id)
+			if err != nil {
+				return err
+			}
+			view.Event = &e
+		}
+	}
 	view.Form, view.User = form, user
 	p := page{Title: view.Title, Active: "operations", Data: view}
-	if filter.empty() && form.Wrong == nil && user.Wrong == nil {
+	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
 		p.Live = "/live/operations?page=" + name
 	}
 	d.render(w, r, v, status, "operations", p)
@@ -149,6 +168,8 @@ func (d *Dashboard) readOperations(
 		if err = d.readBroker(ctx, who, v); err == nil {
 			err = d.readHolds(ctx, who, v)
 		}
+	case "events":
+		v.Events, err = d.service.Unmatched(ctx, who, service.Page{})
 	case "blocks":
 		for i := range d.configured {
 			v.Names = append(v.Names, d.configured[i].Name)
@@ -200,6 +221,11 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
+	today := models.DayOf(time.Now())
+	v.UnknownList = address("/logs", url.Values{
+		"everyone": {"yes"}, "result": {string(service.ResultUnknown)},
+		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
+	})
 	providers, err := d.providersNow()
 	if err != nil {
 		return err
@@ -348,7 +374,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 	if len(holds) == 0 {
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
-	before := holds[len(holds)-1].Before.UTC().Format("2 Jan 2006, 15:04:05 UTC")
+	before := holds[len(holds)-1].Before.UTC().Format(time.RFC3339)
 	return d.ask(w, r, v, "operations", &askView{
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",

@@ -426,5 +426,5 @@ func healthWords(h *telemetry.Health) string {
 	case telemetry.Silence:
 		return "accepts mail but sends no delivery events"
 	}
-	return "is suspended: calls fail"
+	return "is suspended: calls are failing"
 }

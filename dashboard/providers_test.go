@@ -3,7 +3,9 @@ package dashboard
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -73,12 +75,47 @@ func TestUnmatchedEventsAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	require.NotContains(t, b.get("/operations").text, "safedelivr replay")
+	require.Contains(t, textOf(b.get("/operations/events").text), "No unmatched events.")
 	f.providers(func(a *telemetry.ProviderState) { a.Counters.Unmatched = 7 })
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := b.get("/operations").text
-	require.Contains(t, text, "<dt>Unmatched events</dt><dd>14</dd>")
-	require.Contains(t, text, "safedelivr replay")
+	require.Contains(t, textOf(text), "Unmatched events 14 they fit no message")
+	require.Contains(t, text, `<a class="tile" href="/operations/events">`)
+
+	id := f.mixed("local", 6)
+	var r telemetry.Unmatched
+	for n := range 51 {
+		u := models.UnnamedEvent{Event: models.Event{Kind: models.Bounced}, Address: fmt.Sprintf("u%d@example.com", n)}
+		body, err := json.Marshal(u)
+		require.NoError(t, err)
+		in := models.Inbox{ID: models.NewInboxID(time.Now().Add(time.Duration(n-60) * time.Minute)), Provider: "sg",
+			Posts: []models.Post{{Body: body}}}
+		require.NoError(t, f.store.PutInbox(t.Context(), in))
+		r.Events = append(r.Events, telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg"})
+	}
+	r.Events[50].Logs = []models.ID{id.Log(1), id.Log(2)}
+	f.put(telemetry.UnmatchedReport, "w", r)
+	page := b.get("/operations/events").text
+	require.Contains(t, textOf(page), "u50@example.com bounced at sg · received ")
+	require.Contains(t, page, `/logs/`+id.Log(2).String())
+	require.Contains(t, textOf(page), "fits no message")
+	require.NotContains(t, page, "u0@example.com")
+	next := regexp.MustCompile(`/operations/events\?cursor=[^"]+`).FindString(page)
+	require.Contains(t, b.get(next).text, "u0@example.com")
+	post := b.get("/operations/events?event=" + r.Events[50].ID.String()).text
+	require.Contains(t, textOf(post), `"Address":"u50@example.com"`)
+	require.Equal(t, http.StatusNotFound, b.get("/operations/events?event=x").StatusCode)
+}
+
+// unnamedAdapter parses a models.UnnamedEvent as JSON.
+type unnamedAdapter struct{ models.Adapter }
+
+func (unnamedAdapter) Parse(body []byte) models.Parsed {
+	var u models.UnnamedEvent
+	if json.Unmarshal(body, &u) != nil {
+		return models.Parsed{}
+	}
+	return models.Parsed{Unnamed: []models.UnnamedEvent{u}}
 }
 
 // TestWebhookSetUp checks that pages show the webhook URL of a provider and whether
@@ -175,7 +212,7 @@ func TestFailingProviderInWords(t *testing.T) {
 	require.NotContains(t, overview, "Healthy")
 	require.Contains(t, overview, "SendGrid (sg) is failing · 1 call failed since the last one succeeded. "+
 		"Last error: 503 Service Unavailable.")
-	require.Contains(t, overview, "Mailgun (mg) is suspended: calls fail · 7 calls failed")
+	require.Contains(t, overview, "Mailgun (mg) is suspended: calls are failing · 7 calls failed")
 }
 
 // TestOfflineIsShownAtOnce: the page that follows the command shows it, whatever workers have

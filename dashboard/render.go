@@ -113,8 +113,11 @@ func theme(r *http.Request) string {
 
 const everyoneCookie = "sd_everyone"
 
-// wantsEveryone reports whether the visitor switched to the mail of all users.
+// wantsEveryone reports whether the visitor switched to the mail of all users, or followed a link to a list of it.
 func wantsEveryone(r *http.Request) bool {
+	if r.URL.Query().Get("everyone") == "yes" {
+		return true
+	}
 	c, err := r.Cookie(everyoneCookie)
 	return err == nil && c.Value == "yes"
 }

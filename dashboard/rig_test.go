@@ -96,7 +96,7 @@ func (f *rig) put(kind, name string, v any) {
 
 func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
-	return newRigOf(t, service.Config{}, gh, users...)
+	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
 func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
@@ -131,7 +131,8 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		Headers:     true,
 	}
 	f.service = service.New(service.Deps{Store: store, Broker: broker, Config: cfg, Composers: composers,
-		Lists: map[string]models.ProviderLists{"sg": f.lists},
+		Lists:    map[string]models.ProviderLists{"sg": f.lists},
+		Adapters: map[string]models.Adapter{"sg": unnamedAdapter{}},
 		Providers: []models.Provider{
 			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: carries},
 			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: carries},

@@ -87,8 +87,8 @@ func TestBoundedPagesOfABatch(t *testing.T) {
 	require.Positive(t, spent)
 }
 
-// TestTagsThatAreNotCountedApart: a list by a tag is complete, too, if a sum has more groups than it counts apart. It has
-// no total then.
+// TestTagsThatAreNotCountedApart: a list by a tag is complete, too, if a sum has more groups than it counts apart. It is
+// counted then.
 func TestTagsThatAreNotCountedApart(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
@@ -110,4 +110,20 @@ func TestTagsThatAreNotCountedApart(t *testing.T) {
 		}, 1), func(l FoundLog) models.ID { return l.ID }), tag)
 	}
 	require.Positive(t, totals, "some are counted")
+}
+
+func ids[T any](list []T, id func(T) models.ID) (out []models.ID) {
+	for i := range list {
+		out = append(out, id(list[i]))
+	}
+	return out
+}
+
+func batchesOf(logs []models.ID) (out []models.ID) {
+	for _, id := range logs {
+		if len(out) == 0 || out[len(out)-1] != id.Batch() {
+			out = append(out, id.Batch())
+		}
+	}
+	return out
 }

@@ -96,8 +96,8 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	var q query
 	f.Tag = "" // all of them have those of the batch
 	f.check(&q)
-	l := listing[LogView]{name: "logs " + b.ID.String() + " " + f.key(), up: true,
-		id: func(v *LogView) models.ID { return v.ID }}
+	l := listing[LogView]{name: "logs " + b.ID.String() + " " + f.key(), up: true}
+	l.ID = func(v *LogView) models.ID { return v.ID }
 	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return LogPage{}, err
@@ -110,8 +110,8 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	if err != nil {
 		return LogPage{}, storeError("list logs", err)
 	}
-	l.steps = func(from models.ID, up bool) walk.Steps { return chunksOf(b, skip, from, up) }
-	l.load = func(ctx context.Context, st walk.Step) ([]LogView, int, error) {
+	l.Steps = func(from models.ID, up bool) walk.Steps { return chunksOf(b, skip, from, up) }
+	l.Load = func(ctx context.Context, st walk.Step) ([]LogView, int, error) {
 		found, err := s.matching(ctx, w, b, st.At, &f)
 		return found, chunkCost(b, st.At), err
 	}
@@ -119,8 +119,8 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return LogPage{}, storeError("list logs", err)
 	}
-	if out.Total == nil {
-		out.Total = total
+	if err := l.count(ctx, s.counts, &out.PageInfo, out.First+len(out.Logs)-1, total); err != nil {
+		return LogPage{}, storeError("count logs", err)
 	}
 	if out.Logs == nil {
 		out.Logs = []LogView{}

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -12,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
@@ -43,6 +41,20 @@ func (q *query) day(name, text string, def time.Time) time.Time {
 		return def
 	}
 	return t
+}
+
+// address returns an address, or a domain with an @ before it, as batches hold it, in lower
+// case.
+func (q *query) address(text string) string {
+	probe, at := strings.TrimSpace(text), ""
+	if strings.HasPrefix(probe, "@") {
+		probe, at = "any"+probe, "any"
+	}
+	a, err := intake.ParseAddress(probe)
+	if err != nil {
+		q.bad("email", "%s %s.", problem.Quote(text), err)
+	}
+	return strings.ToLower(strings.TrimPrefix(a.Email, at))
 }
 
 // Sizes of pages.
@@ -141,63 +153,54 @@ func (q *query) place(p Page, list string) place {
 type PageInfo struct {
 	First int    `json:"first"`           // number of its first entry, from 1
 	Total *int64 `json:"total,omitempty"` // entries of the list; nil: not known
-	Next  string `json:"next_cursor"`     // empty on the last page
-	Prev  string `json:"previous_cursor"` // empty on the first page
+	// AtLeast is how many entries a list has at least whose total is not known; 0: not known either.
+	AtLeast int64  `json:"total_at_least,omitempty"`
+	Next    string `json:"next_cursor"`     // empty on the last page
+	Prev    string `json:"previous_cursor"` // empty on the first page
 	// Until is set if the page ended because it had read as much as one page may: nothing is
 	// known yet of mail that was accepted before, or after if the page was read backwards.
 	Until time.Time `json:"searched_until,omitzero"`
 }
 
-// maxRead is what one page reads at most, in rows of an index. Other reads cost more: see
-// docs/adr/0007-lists-and-searches.md.
-const maxRead = 8_000
-
-// loadAtOnce is the number of batches or chunks of a page that are read at the same time: from
-// one, which is often enough, up to this number.
-const loadAtOnce = 8
-
 // listing is a list of entries in the order of their IDs.
 type listing[T any] struct {
-	name  string // binds cursors to the list
-	up    bool   // the entry with the lowest ID comes first
-	steps func(from models.ID, up bool) walk.Steps
-	load  func(ctx context.Context, st walk.Step) (found []T, cost int, err error) // found: by ID, ascending
-	id    func(*T) models.ID
-
-	oneWay bool // it can only be read forwards
+	walk.List[T]
+	name   string // binds cursors to the list
+	up     bool   // the entry with the lowest ID comes first
+	oneWay bool   // it can only be read forwards
 }
 
 // page reads a page of at most n entries.
 func (l *listing[T]) page(ctx context.Context, n int, p place) ([]T, PageInfo, error) {
-	got, err := l.gather(ctx, p.at, l.up != p.back, n)
+	got, err := l.Read(ctx, p.at, l.up != p.back, n, walk.MaxRead)
 	switch {
 	case err != nil:
 		return nil, PageInfo{}, err
-	case p.back && !got.more && len(got.items) < n: // the beginning: a whole page
+	case p.back && !got.More && len(got.Items) < n: // the beginning: a whole page
 		return l.page(ctx, n, place{})
 	}
 	var info PageInfo
-	if p == (place{}) && !got.more { // the page is the list
-		n := int64(len(got.items))
+	if p == (place{}) && !got.More { // the page is the list
+		n := int64(len(got.Items))
 		info.Total = &n
 	}
-	if got.spent {
-		info.Until = got.end.Time()
+	if got.Spent {
+		info.Until = got.End.Time()
 	}
 	first := p.pos // entries before the page
-	last := place{at: got.end, pos: p.pos + len(got.items)}
+	last := place{at: got.End, pos: p.pos + len(got.Items)}
 	if p.back {
-		slices.Reverse(got.items)
-		first = max(p.pos-len(got.items), 0)
+		slices.Reverse(got.Items)
+		first = max(p.pos-len(got.Items), 0)
 		last = place{at: nudge(p.at, !l.up), pos: p.pos}
-		if got.more {
-			info.Prev = place{at: got.end, back: true, pos: first}.cursor(l.name)
+		if got.More {
+			info.Prev = place{at: got.End, back: true, pos: first}.cursor(l.name)
 		} else {
 			first = 0
 		}
 		info.Next = last.cursor(l.name)
 	} else {
-		if got.more {
+		if got.More {
 			info.Next = last.cursor(l.name)
 		}
 		if !p.at.IsZero() && !l.oneWay {
@@ -205,7 +208,27 @@ func (l *listing[T]) page(ctx context.Context, n int, p place) ([]T, PageInfo, e
 		}
 	}
 	info.First = first + 1
-	return got.items, info, nil
+	return got.Items, info, nil
+}
+
+// count adds the total to a page that ends with entry number last: what the sums tell, or what a bounded count finds.
+func (l *listing[T]) count(ctx context.Context, c *walk.Counts, info *PageInfo, last int, sums *int64) error {
+	if info.Total != nil {
+		return nil
+	}
+	if info.Total = sums; sums != nil {
+		return nil
+	}
+	n, all, err := walk.CountList(ctx, c, l.name, &l.List, l.up)
+	switch {
+	case err != nil || n < int64(last): // it has grown, or goes on
+		return err
+	case all:
+		info.Total = &n
+	default:
+		info.AtLeast = n
+	}
+	return nil
 }
 
 // nudge returns the ID beside an ID, so that a page that begins there includes the ID.
@@ -224,78 +247,6 @@ func nudge(id models.ID, up bool) models.ID {
 		}
 	}
 	return id
-}
-
-// gathered is what a walk has found, in the order of the walk.
-type gathered[T any] struct {
-	items []T
-	end   models.ID // the walk goes on behind it
-	more  bool      // the walk may find more
-	spent bool      // the walk has read as much as it may
-}
-
-// gather reads up to n entries that come after from.
-func (l *listing[T]) gather(ctx context.Context, from models.ID, up bool, n int) (out gathered[T], err error) {
-	var open []walk.Step // found, and not loaded
-	read, window := 0, 1
-	load := func() error {
-		found, costs := make([][]T, len(open)), make([]int, len(open))
-		g, ctx := errgroup.WithContext(ctx)
-		for i := range open {
-			g.Go(func() (err error) {
-				found[i], costs[i], err = l.load(ctx, open[i])
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		for i := range found {
-			if !up {
-				slices.Reverse(found[i])
-			}
-			for k := range found[i] {
-				id := l.id(&found[i][k])
-				if c := bytes.Compare(id[:], from[:]); from.IsZero() || up && c > 0 || !up && c < 0 {
-					out.items = append(out.items, found[i][k])
-				}
-			}
-			read += costs[i]
-		}
-		open, window = open[:0], min(2*window, loadAtOnce)
-		return nil
-	}
-	for st, err := range l.steps(from, up) {
-		if err != nil {
-			return out, err
-		}
-		read += st.Rows
-		if out.end = st.At; st.Found {
-			open = append(open, st)
-			if up {
-				out.end = st.At.Log(models.MaxChunkRecipients) // its logs come after it
-			}
-		}
-		if len(open) == window || read >= maxRead {
-			if err := load(); err != nil {
-				return out, err
-			}
-		}
-		if len(out.items) > n || read >= maxRead {
-			out.more = true
-			break
-		}
-	}
-	if err := load(); err != nil {
-		return out, err
-	}
-	if len(out.items) > n {
-		out.items, out.more = out.items[:n], true
-		out.end = l.id(&out.items[n-1])
-		return out, nil
-	}
-	out.spent = out.more
-	return out, nil
 }
 
 // Lists whose cursors are positions.
@@ -391,14 +342,14 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 	f.check(&q)
 	l := listing[BatchView]{
 		name: fmt.Sprintf("batches %s %q %q %q %q %s", who.Whose(), f.User, f.State, f.Subject, f.Sender, f.Logs.key()),
-		id:   func(v *BatchView) models.ID { return v.ID },
 	}
+	l.ID = func(v *BatchView) models.ID { return v.ID }
 	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return BatchPage{}, err
 	}
 	span := spanOf(f.Logs.From, f.Logs.To)
-	l.steps = func(from models.ID, up bool) walk.Steps {
+	l.Steps = func(from models.ID, up bool) walk.Steps {
 		span.From, span.Up = from, up
 		return walks(users, span, func(span walk.Span) walk.Steps {
 			if f.Logs.empty() {
@@ -407,15 +358,18 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 			return walk.Batched(walk.Chunks(ctx, s.store, span, f.Logs.mayMatch))
 		})
 	}
-	l.load = func(ctx context.Context, st walk.Step) ([]BatchView, int, error) { return s.listed(ctx, who, st, &f) }
+	l.Load = func(ctx context.Context, st walk.Step) ([]BatchView, int, error) { return s.listed(ctx, who, st, &f) }
 	var out BatchPage
 	if out.Batches, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return BatchPage{}, storeError("list batches", err)
 	}
-	if out.Total == nil {
-		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: "batches " + f.Logs.Tag, Of: f.count}, out.First+len(out.Batches)-1); err != nil {
-			return BatchPage{}, storeError("count batches", err)
-		}
+	last := out.First + len(out.Batches) - 1
+	total, err := s.totalOf(ctx, users, span, walk.Counter{List: "batches " + f.Logs.Tag, Of: f.count}, last)
+	if err == nil {
+		err = l.count(ctx, s.counts, &out.PageInfo, last, total)
+	}
+	if err != nil {
+		return BatchPage{}, storeError("count batches", err)
 	}
 	if out.Batches == nil {
 		out.Batches = []BatchView{}

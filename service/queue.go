@@ -1,10 +1,13 @@
 package service
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -223,6 +226,133 @@ func brokerError(err error) error {
 	}
 	return Fail(Unavailable, "broker_unavailable",
 		"The broker cannot be reached. Repeat the request.").After(5).Because(err)
+}
+
+// UnmatchedEvent is an event that names no message, and fits none or several.
+type UnmatchedEvent struct {
+	ID         models.ID        `json:"id"`
+	Provider   string           `json:"provider"`
+	ReceivedAt time.Time        `json:"received_at"`
+	At         time.Time        `json:"at"` // by the provider's clock
+	Kind       models.EventKind `json:"kind"`
+	Reason     models.Reason    `json:"reason,omitempty"`
+	Text       string           `json:"text,omitempty"`       // of the provider or the receiving server
+	Email      string           `json:"email,omitempty"`      // empty: the event does not tell
+	MessageID  string           `json:"message_id,omitempty"` // of the provider
+	Logs       []models.ID      `json:"logs"`                 // that it fits, some of them; empty: none
+	Post       string           `json:"post,omitempty"`       // the body of the post that it came in, if one event is asked for
+}
+
+// UnmatchedPage is a page of unmatched events. Next is empty on the last page.
+type UnmatchedPage struct {
+	Events []UnmatchedEvent `json:"events"`
+	Next   string           `json:"next_cursor"`
+}
+
+// Unmatched returns a page of the events that fitted no message, or several, newest first: of each worker the newest
+// telemetry.MaxUnmatched, while their posts are kept. What a replay has matched, and what names an address that was erased,
+// is not among them. Workers list an event within seconds.
+func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedPage, error) {
+	if err := who.operates(); err != nil {
+		return UnmatchedPage{}, err
+	}
+	var q query
+	const list = "unmatched"
+	n, after := q.limit(p), q.cursor(p, list)
+	if err := q.err(); err != nil {
+		return UnmatchedPage{}, err
+	}
+	all, err := s.unmatched(ctx)
+	if err != nil {
+		return UnmatchedPage{}, err
+	}
+	out := UnmatchedPage{Events: []UnmatchedEvent{}}
+	for i := range all {
+		e := &all[i]
+		if !after.IsZero() && bytes.Compare(e.ID[:], after[:]) >= 0 {
+			continue
+		}
+		if len(out.Events) == n {
+			out.Next = cursorOf(list, out.Events[n-1].ID)
+			break
+		}
+		v, err := s.unmatchedEvent(ctx, e)
+		if err != nil {
+			return UnmatchedPage{}, err
+		}
+		if v != nil {
+			v.Post = ""
+			out.Events = append(out.Events, *v)
+		}
+	}
+	return out, nil
+}
+
+// UnmatchedEvent returns an unmatched event with the post that it came in.
+func (s *Service) UnmatchedEvent(ctx context.Context, who Caller, id string) (UnmatchedEvent, error) {
+	if err := who.operates(); err != nil {
+		return UnmatchedEvent{}, err
+	}
+	all, err := s.unmatched(ctx)
+	if err != nil {
+		return UnmatchedEvent{}, err
+	}
+	for i := range all {
+		if all[i].ID.String() != id {
+			continue
+		}
+		if v, err := s.unmatchedEvent(ctx, &all[i]); v != nil || err != nil {
+			return *cmp.Or(v, &UnmatchedEvent{}), err
+		}
+	}
+	return UnmatchedEvent{}, noSuch("unmatched event")
+}
+
+// unmatched returns what workers have listed, newest first.
+func (s *Service) unmatched(ctx context.Context) ([]telemetry.UnmatchedEvent, error) {
+	reports, err := reportsOf[telemetry.Unmatched](ctx, s, telemetry.UnmatchedReport)
+	if err != nil {
+		return nil, storeError("read unmatched events", err)
+	}
+	all := map[models.ID]telemetry.UnmatchedEvent{}
+	for _, r := range reports {
+		for _, e := range r.Events {
+			all[e.ID] = e
+		}
+	}
+	for _, r := range reports {
+		for _, id := range r.Solved {
+			delete(all, id)
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b telemetry.UnmatchedEvent) int {
+		return bytes.Compare(b.ID[:], a.ID[:])
+	}), nil
+}
+
+// unmatchedEvent reads an event from its post. It returns nil if the post is gone or says something else.
+func (s *Service) unmatchedEvent(ctx context.Context, e *telemetry.UnmatchedEvent) (*UnmatchedEvent, error) {
+	adapter := s.adapters[e.Provider]
+	entries, err := s.store.Inbox(ctx, e.Post)
+	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) || adapter == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, storeError("read a post", err)
+	}
+	for i := range entries {
+		for _, post := range entries[i].Posts {
+			for _, u := range adapter.Parse(post.Body).Unnamed {
+				if telemetry.UnmatchedID(e.Post, &u) != e.ID {
+					continue
+				}
+				return &UnmatchedEvent{ID: e.ID, Provider: e.Provider, ReceivedAt: entries[i].Received(), At: u.Event.At,
+					Kind: u.Event.Kind, Reason: u.Event.Reason, Text: models.Clip(u.Event.Text), Email: u.Address,
+					MessageID: u.MessageID, Logs: append([]models.ID{}, e.Logs...), Post: string(post.Body)}, nil
+			}
+		}
+	}
+	return nil, nil
 }
 
 const (

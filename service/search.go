@@ -12,19 +12,18 @@ import (
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // LogFilter selects logs. The zero value selects all.
 type LogFilter struct {
 	State     models.State
-	Reason    models.Reason // of the state
-	Provider  string        // one that was tried
-	Result    ProviderResult
-	Rerouted  bool // tried at more than one provider
-	MayDouble bool // sent again while an outcome was unknown
-	Doubled   bool // known to be delivered more than once
+	Reason    models.Reason  // of the state
+	Provider  string         // one that was tried
+	Result    ProviderResult // at Provider, or at any one
+	Rerouted  bool           // tried at more than one provider
+	MayDouble bool           // sent again while an outcome was unknown
+	Doubled   bool           // known to be delivered more than once
 
 	// These select logs of all mail, and not of one batch.
 	Email    string    // a complete address, or a domain with an @ before it
@@ -83,8 +82,6 @@ func (f *LogFilter) check(q *query) {
 	}
 	if results[f.Result] == nil {
 		q.bad("result", "result must be delivered, refused, failed, pending, waiting or unknown.")
-	} else if f.Result != "" && f.Provider == "" {
-		q.bad("result", "result is the result at a provider: add provider.")
 	}
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		q.bad("from", "from must be before to.")
@@ -142,6 +139,12 @@ func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
 		c := s.Providers[f.Provider]
 		return results[f.Result](&c)
 	})
+	add(f.Provider == "" && f.Result != "", func(s *models.Summary) (n int64) {
+		for _, c := range s.Providers {
+			n -= results[f.Result](&c) // a log counts at each provider
+		}
+		return n
+	})
 	add(f.Rerouted, func(s *models.Summary) int64 { return s.Rerouted })
 	add(f.MayDouble, func(s *models.Summary) int64 { return s.MayDouble })
 	add(f.Doubled, func(s *models.Summary) int64 { return s.Doubled })
@@ -165,7 +168,7 @@ func (f *LogFilter) count(s *models.Summary) (n int64, known bool) {
 	counts := f.counts()
 	s, known = f.tagged(s)
 	switch {
-	case !known || f.byAddress() || len(counts) > 1:
+	case !known || f.byAddress() || len(counts) > 1 || f.Provider == "" && f.Result != "":
 		return 0, false
 	case len(counts) == 0:
 		return s.Accepted, true
@@ -181,14 +184,20 @@ func (f *LogFilter) matches(v *models.View, r int) bool {
 		f.MayDouble && !st.MayDouble || f.Doubled && st.Copies < 2 {
 		return false
 	}
-	if f.Provider == "" && !f.Rerouted {
+	if f.Provider == "" && f.Result == "" && !f.Rerouted {
 		return true
 	}
 	newest := map[string]models.Verdict{}
 	v.EachTry(r, func(t *models.Try) { newest[t.Provider] = t.Verdict })
-	verdict, tried := newest[f.Provider]
-	return (!f.Rerouted || len(newest) > 1) &&
-		(f.Provider == "" || tried && (f.Result == "" || resultOf(verdict, st.State) == f.Result))
+	if f.Rerouted && len(newest) < 2 {
+		return false
+	}
+	for provider, verdict := range newest {
+		if (f.Provider == "" || f.Provider == provider) && (f.Result == "" || resultOf(verdict, st.State) == f.Result) {
+			return true
+		}
+	}
+	return f.Provider == "" && f.Result == ""
 }
 
 // matchesAddress reports whether the filter selects logs of a recipient, by its address.
@@ -226,9 +235,9 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 	f.check(&q)
 	l := listing[FoundLog]{
 		name:   "found " + who.Whose() + " " + f.key(),
-		id:     func(v *FoundLog) models.ID { return v.ID },
 		oneWay: f.Email != "",
 	}
+	l.ID = func(v *FoundLog) models.ID { return v.ID }
 	n, at := q.limit(p), q.place(p, l.name)
 	if err := q.err(); err != nil {
 		return FoundPage{}, err
@@ -238,7 +247,7 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 		return FoundPage{}, err
 	}
 	span := spanOf(f.From, f.To)
-	l.steps = func(from models.ID, up bool) walk.Steps {
+	l.Steps = func(from models.ID, up bool) walk.Steps {
 		span.From, span.Up = from, up
 		return walks(users, span, func(span walk.Span) walk.Steps {
 			if f.Email != "" {
@@ -247,15 +256,18 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 			return walk.Chunks(ctx, s.store, span, f.mayMatch)
 		})
 	}
-	l.load = func(ctx context.Context, st walk.Step) ([]FoundLog, int, error) { return s.found(ctx, who, w, st, &f) }
+	l.Load = func(ctx context.Context, st walk.Step) ([]FoundLog, int, error) { return s.found(ctx, who, w, st, &f) }
 	var out FoundPage
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return FoundPage{}, storeError("find logs", err)
 	}
-	if out.Total == nil {
-		if out.Total, err = s.totalOf(ctx, users, span, walk.Counter{List: f.key(), Of: f.count}, out.First+len(out.Logs)-1); err != nil {
-			return FoundPage{}, storeError("count logs", err)
-		}
+	last := out.First + len(out.Logs) - 1
+	total, err := s.totalOf(ctx, users, span, walk.Counter{List: f.key(), Of: f.count}, last)
+	if err == nil {
+		err = l.count(ctx, s.counts, &out.PageInfo, last, total)
+	}
+	if err != nil {
+		return FoundPage{}, storeError("count logs", err)
 	}
 	if out.Logs == nil {
 		out.Logs = []FoundLog{}
@@ -326,20 +338,6 @@ func walks(users []string, span walk.Span, walkOf func(walk.Span) walk.Steps) wa
 		all[i] = walkOf(span)
 	}
 	return walk.Merge(all, span.Up)
-}
-
-// address returns an address, or a domain with an @ before it, as batches hold it, in lower
-// case.
-func (q *query) address(text string) string {
-	probe, at := strings.TrimSpace(text), ""
-	if strings.HasPrefix(probe, "@") {
-		probe, at = "any"+probe, "any"
-	}
-	a, err := intake.ParseAddress(probe)
-	if err != nil {
-		q.bad("email", "%s %s.", problem.Quote(text), err)
-	}
-	return strings.ToLower(strings.TrimPrefix(a.Email, at))
 }
 
 // Erasure tells what a part of an erasure has done.

@@ -50,6 +50,7 @@ type Config struct {
 	IntakeTime      time.Duration    // how long a batch may take to store; default 10 minutes
 	RetryTime       time.Duration    // how long a write with an unknown outcome is retried; default 30 seconds
 	MessageWait     time.Duration    // how long a cut-off request for messages is waited for; default 2 seconds
+	CountTime       time.Duration    // how long counting a list may take; default half a second
 	UrgentUpTo      int              // batches of at most this many recipients are urgent by default; default 100
 	IdempotencyTime time.Duration    // how long idempotency keys are kept; default 24 hours
 	InboxKeep       time.Duration    // how long webhook posts are kept; default 7 days
@@ -131,6 +132,7 @@ type Deps struct {
 	Policy       *policy.Policy                  // the decision table of the workers; nil: one with default settings
 	Composers    map[string]models.Composer      // by provider: what shows the requests to it
 	Lists        map[string]models.ProviderLists // by provider: its suppression lists, if it has any
+	Adapters     map[string]models.Adapter       // by provider: what parses its posts
 	Config       Config
 
 	// Accepted is called with each batch that was stored, and its first chunk, before
@@ -151,6 +153,7 @@ type Service struct {
 	suppressions *suppression.Lists
 	policy       *policy.Policy
 	composers    map[string]models.Composer
+	adapters     map[string]models.Adapter
 	lists        map[string]models.ProviderLists
 	intake       intake.Config
 	templates    *templates.Library
@@ -196,6 +199,7 @@ func New(d Deps) *Service {
 		suppressions: d.Suppressions,
 		policy:       d.Policy,
 		composers:    d.Composers,
+		adapters:     d.Adapters,
 		lists:        d.Lists,
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},
@@ -213,7 +217,7 @@ func New(d Deps) *Service {
 	s.templates, s.drafts = templates.New(d.Store, s.checkDisk), drafts.New(d.Store, s.checkDisk)
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
-	s.counts = walk.NewCounts()
+	s.counts = walk.NewCounts(s.cfg.CountTime)
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
 	}

@@ -44,6 +44,7 @@ type Store interface {
 	Users(ctx context.Context) ([]models.User, error)
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
 	AddressIndexes(ctx context.Context, user string, t time.Time, before models.ID) iter.Seq2[models.AddressIndex, error]
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	PutFacts(ctx context.Context, facts ...models.ChunkFact) error
 }

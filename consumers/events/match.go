@@ -54,6 +54,9 @@ func (q *Processor) match(ctx context.Context, group *eventGroup) error {
 		switch {
 		case len(u.found) == 1:
 			group.add(&u.in, u.found)
+			if group.parseRevision > 0 {
+				q.unmatched.matched(u)
+			}
 		case !last:
 			q.matchLater(u)
 		case group.parseRevision == 0:
@@ -79,6 +82,7 @@ func (q *Processor) countUnmatched(u *unnamedEvent) {
 		why = "ambiguous"
 	}
 	q.counts.unmatched.Add(1)
+	q.unmatched.add(u)
 	q.observer.EventRefused(u.in.Provider, why)
 	q.providers.Get(u.in.Provider).Count(func(n *telemetry.Counters) { n.Unmatched++ })
 	q.log.Debug("event names no log; it stays in the inbox", "provider", u.in.Provider, "why", why,

@@ -13,6 +13,8 @@ const (
 	matchPause = time.Minute
 	// matchPoll is how often such entries are looked for.
 	matchPoll = 10 * time.Second
+	// unmatchedTime is the time limit of the last write of the unmatched events.
+	unmatchedTime = 2 * time.Second
 	// matchWaiting is how many of them wait at most.
 	matchWaiting = 1000
 	// matchShare limits the time of searches: after one, the next begins earliest after
@@ -71,12 +73,30 @@ func (m *matches) due(now time.Time) (ids []models.ID) {
 	return ids
 }
 
-// RunMatches calls MatchAgain until ctx ends.
+// RunMatches calls MatchAgain until ctx ends, and stores which events were not matched.
 func (q *Processor) RunMatches(ctx context.Context) {
+	known := false
+	store := func(ctx context.Context) (err error) {
+		if !known {
+			if err := q.readUnmatched(ctx); err != nil {
+				return err
+			}
+			known = true
+		}
+		return q.putUnmatched(ctx)
+	}
 	for now := range models.Every(ctx, matchPoll) {
 		if err := q.MatchAgain(ctx, now); err != nil && ctx.Err() == nil {
 			q.log.Warn("cannot match events that name no log; will retry", "err", err)
 		}
+		if err := store(ctx); err != nil && ctx.Err() == nil {
+			q.log.Warn("cannot store which events name no log; will retry", "err", err)
+		}
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmatchedTime)
+	defer cancel()
+	if err := store(last); err != nil {
+		q.log.Warn("cannot store which events name no log", "err", err)
 	}
 }
 

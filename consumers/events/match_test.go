@@ -224,6 +224,58 @@ func TestUnmatchedEventIsMatchedByReplay(t *testing.T) {
 	require.Len(t, r.events(mine), 1)
 }
 
+// TestUnmatchedEventsAreListed: events that fit no message, or several, are listed with those that they fit, also after the
+// worker was started again, until a replay matches them.
+func TestUnmatchedEventsAreListed(t *testing.T) {
+	t.Parallel()
+	r := newMatchRig(t)
+	a, b := r.send(time.Hour, "sg", "ann@x.test", "b@x.test"), r.send(2*time.Hour, "sg", "ann@x.test", "b@x.test")
+	r.answer(a, models.Accepted, "m1")
+	r.answer(b, models.Accepted, "m2")
+	listed := func() (all []telemetry.UnmatchedEvent, solved []models.ID) {
+		reports, err := r.store.Transients(t.Context(), telemetry.UnmatchedReport)
+		require.NoError(t, err)
+		for _, raw := range reports {
+			var one telemetry.Unmatched
+			require.NoError(t, json.Unmarshal(raw, &one))
+			all, solved = append(all, one.Events...), append(solved, one.Solved...)
+		}
+		return all, solved
+	}
+	r.report(models.Bounced, "", "ann@x.test")
+	r.matches.next = time.Time{}
+	r.report(models.Delivered, "m9", "new@x.test")
+	require.NoError(t, r.putUnmatched(t.Context()))
+	all, _ := listed()
+	require.Empty(t, all, "they are tried again")
+	r.again()
+	require.NoError(t, r.putUnmatched(t.Context()))
+	all, _ = listed()
+	require.Len(t, all, 2)
+	slices.SortFunc(all, func(a, b telemetry.UnmatchedEvent) int { return len(b.Logs) - len(a.Logs) })
+	require.ElementsMatch(t, []models.ID{a.Log(1), b.Log(1)}, all[0].Logs)
+	require.Empty(t, all[1].Logs)
+	require.Equal(t, "sg", all[1].Provider)
+
+	r.unmatched = unmatchedList{} // as if the worker was started again
+	require.NoError(t, r.readUnmatched(t.Context()))
+	r.report(models.Delivered, "m8", "other@x.test")
+	r.matches.next = time.Time{}
+	r.again()
+	require.NoError(t, r.putUnmatched(t.Context()))
+	again, _ := listed()
+	require.Len(t, again, 3)
+
+	r.answer(r.send(time.Second, "sg", "new@x.test", "b@x.test"), models.Accepted, "m9")
+	require.NoError(t, r.beginReplay(t.Context()))
+	entries, err := r.store.Inbox(t.Context(), all[1].Post)
+	require.NoError(t, err)
+	require.NoError(t, r.attributeOnly(entries, newEventGroup(time.Now().UnixMilli())))
+	require.NoError(t, r.endReplay(t.Context(), 1))
+	_, solved := listed()
+	require.Equal(t, []models.ID{all[1].ID}, solved)
+}
+
 // attributeOnly parses entries, matches and stores their events. It reconciles no chunk.
 func (r *matchRig) attributeOnly(entries []models.Inbox, group *eventGroup) error {
 	for i := range entries {

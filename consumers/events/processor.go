@@ -45,6 +45,7 @@ type Processor struct {
 	counted   *recentSet                      // hashes of recently counted events
 	finished  donePosts
 	matches   matches
+	unmatched unmatchedList
 	seen      seenKinds
 	counts    counts
 	in        chan post

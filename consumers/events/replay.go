@@ -37,6 +37,9 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 	}()
 	before := q.counts.taken.Load()
 	revision := time.Now().UnixMilli()
+	if err := q.beginReplay(ctx); err != nil {
+		return out, err
+	}
 	var ids []models.ID
 	var unnamed []unnamedEvent // they are matched together: each search reads the mail of days
 	matchAll := func() error {
@@ -91,6 +94,9 @@ func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress fun
 		}
 	}
 	if err := matchAll(); err != nil {
+		return out, err
+	}
+	if err := q.endReplay(ctx, revision); err != nil {
 		return out, err
 	}
 	return out, q.summaries.Flush(ctx)

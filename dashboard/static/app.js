@@ -15,12 +15,13 @@
     short: new Intl.DateTimeFormat(undefined, short),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
     day: new Intl.DateTimeFormat(undefined, day),
+    year: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
   // withYear has the formats of times in other years, if they differ.
   const withYear = {
     short: new Intl.DateTimeFormat(undefined, { ...short, year: "numeric" }),
-    day: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
+    day: formats.year,
   };
   // Numbers are sent with narrow spaces between thousands, and shares within texts with one before %,
   // which nothing else has. They are shown in the format of the reader's language, like times and shares.

@@ -147,8 +147,10 @@ func (a *App) buildService(context.Context) error {
 		Config:       a.serviceConfig(),
 	}
 	deps.Composers, deps.Lists = map[string]models.Composer{}, ProviderLists(a.providers)
+	deps.Adapters = map[string]models.Adapter{}
 	for i := range a.providers {
 		deps.Providers = append(deps.Providers, a.providers[i].Provider)
+		deps.Adapters[a.providers[i].Name] = a.providers[i].Adapter
 		if c, ok := a.providers[i].Adapter.(models.Composer); ok {
 			deps.Composers[a.providers[i].Name] = c
 		}

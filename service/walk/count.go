@@ -1,6 +1,7 @@
 package walk
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -28,7 +29,11 @@ const (
 )
 
 // Counts counts the entries of lists.
-type Counts struct{ old *lru.Cache[countKey, counted] }
+type Counts struct {
+	limit time.Duration // how long CountList may take
+	old   *lru.Cache[countKey, counted]
+	lists *lru.Cache[string, counted] // by name, counted one by one
+}
 
 // countKey identifies a count of mail that was accepted before yesterday.
 type countKey struct {
@@ -43,13 +48,18 @@ type counted struct {
 	at    time.Time
 }
 
-// NewCounts returns a Counts. Its methods may be called by many goroutines at once.
-func NewCounts() *Counts {
+// NewCounts returns a Counts. CountList takes limit at most; 0: half a second. Its methods may be called by many goroutines
+// at once.
+func NewCounts(limit time.Duration) *Counts {
 	old, err := lru.New[countKey, counted](keptCounts)
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &Counts{old}
+	lists, err := lru.New[string, counted](keptCounts / 10)
+	if err != nil {
+		panic(err) // the size is positive
+	}
+	return &Counts{limit: cmp.Or(limit, countTime), old: old, lists: lists}
 }
 
 // Count returns how many entries of a list the mail of a span has, if the sums tell. It adds up

@@ -1647,6 +1647,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/unmatched": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the unmatched events
+         * @description Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker the newest 500,
+         *     newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no longer listed. Needs the scope
+         *     `operate`.
+         */
+        get: operations["listUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/unmatched/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get an unmatched event
+         * @description With the post that it came in. Needs the scope `operate`.
+         */
+        get: operations["getUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/workers": {
         parameters: {
             query?: never;
@@ -2958,6 +3000,36 @@ export interface components {
              */
             at?: string;
         };
+        UnmatchedEvent: {
+            /** Format: uuid */
+            id: string;
+            /** @description Name of the provider. */
+            provider: string;
+            /**
+             * Format: date-time
+             * @description When the post came in.
+             */
+            received_at: string;
+            /**
+             * Format: date-time
+             * @description When it happened, by the provider.
+             */
+            at: string;
+            /** @description Like `bounced`. */
+            kind: string;
+            /** @description Reason of a failure, like `mailbox_invalid`. */
+            reason?: string;
+            /** @description What the provider or the receiving server said. */
+            text?: string;
+            /** @description Address of the recipient. Absent if the event does not tell. */
+            email?: string;
+            /** @description ID that the provider gave the message. Absent if the event does not tell. */
+            message_id?: string;
+            /** @description Some of the recipients that it fits. Empty: it fits none. */
+            logs: string[];
+            /** @description Body of the post. Only of one event that is asked for. */
+            post?: string;
+        };
         Worker: {
             name: string;
             /** Format: date-time */
@@ -3259,8 +3331,10 @@ export interface components {
         PageFields: {
             /** @description Number of the first item of the page in the list, as counted while paging. */
             first: number;
-            /** @description Number of the items in the list, about a second old. Missing if it is not known, as of a search for a part of an address. */
+            /** @description Number of the items in the list, up to ten seconds old. Missing if it is not known: see `total_at_least`. */
             total?: number;
+            /** @description Number of the items in a list that is too long to count, at least: 1001 of one with more than 1,000, and less if counting would read too much or take more than half a second. Up to a minute old. */
+            total_at_least?: number;
             next_cursor: components["schemas"]["NextCursor"];
             /** @description Cursor of the page before; empty on the first page. */
             previous_cursor: string;
@@ -4069,7 +4143,7 @@ export interface components {
         Reason: string;
         /** @description Only recipients that this provider was tried for. */
         Provider: string;
-        /** @description Only recipients with this result of the newest attempt at `provider`. */
+        /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
         Result: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
         /** @description `true`: only recipients that more than one provider was tried for. */
         Rerouted: boolean;
@@ -4127,7 +4201,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];
@@ -4322,7 +4396,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];
@@ -4452,7 +4526,7 @@ export interface operations {
                 reason?: components["parameters"]["Reason"];
                 /** @description Only recipients that this provider was tried for. */
                 provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`. */
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
                 result?: components["parameters"]["Result"];
                 /** @description `true`: only recipients that more than one provider was tried for. */
                 rerouted?: components["parameters"]["Rerouted"];
@@ -7645,6 +7719,72 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUnmatched: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: components["parameters"]["Limit"];
+                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
+                cursor?: components["parameters"]["Cursor"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of events. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        events: components["schemas"]["UnmatchedEvent"][];
+                        next_cursor: components["schemas"]["NextCursor"];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUnmatched: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID. For users also the name; for providers the name. */
+                id: components["parameters"]["Id"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The event. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnmatchedEvent"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -316,6 +316,20 @@ class Parked(TypedDict, closed=True):
     at: NotRequired[str]
 
 
+class UnmatchedEvent(TypedDict, closed=True):
+    id: str
+    provider: str
+    received_at: str
+    at: str
+    kind: str
+    reason: NotRequired[str]
+    text: NotRequired[str]
+    email: NotRequired[str]
+    message_id: NotRequired[str]
+    logs: list[str]
+    post: NotRequired[str]
+
+
 class Worker(TypedDict, closed=True):
     name: str
     started: NotRequired[str]
@@ -474,6 +488,7 @@ NextCursor: TypeAlias = str
 class PageFields(TypedDict):
     first: int
     total: NotRequired[int]
+    total_at_least: NotRequired[int]
     next_cursor: NextCursor
     previous_cursor: str
     searched_until: NotRequired[str]

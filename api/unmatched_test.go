@@ -1,0 +1,55 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestUnmatched: operators list the events that fitted no message, or several, page by page, and see the post of one. What a
+// replay has matched, and what names an address that was erased, is not listed.
+func TestUnmatched(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	require.Empty(t, read[service.UnmatchedPage](f, "/v1/unmatched").Events)
+	b := f.four()
+	logs := []models.ID{b.ID.Log(1), b.ID.Log(2)}
+	ids := f.unmatched(logs, "ann@example.com", "bob@example.com", "eve@example.com")
+	var got []models.ID
+	for cursor := ""; ; {
+		p := read[service.UnmatchedPage](f, "/v1/unmatched?limit=2&cursor="+cursor)
+		for _, e := range p.Events {
+			require.Equal(t, models.Bounced, e.Kind)
+			require.Equal(t, logs, e.Logs)
+			require.Empty(t, e.Post)
+			got = append(got, e.ID)
+		}
+		if cursor = p.Next; cursor == "" {
+			break
+		}
+	}
+	require.Equal(t, ids, got)
+	one := read[service.UnmatchedEvent](f, "/v1/unmatched/"+ids[0].String())
+	require.Equal(t, "eve@example.com", one.Email)
+	require.Contains(t, one.Post, "eve@example.com")
+
+	raw, err := json.Marshal(telemetry.Unmatched{Solved: ids[:1]})
+	require.NoError(t, err)
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.UnmatchedReport, "replay/1", raw, time.Hour))
+	reports, err := f.store.Transients(t.Context(), telemetry.UnmatchedReport)
+	require.NoError(t, err)
+	var r telemetry.Unmatched
+	require.NoError(t, json.Unmarshal(reports["w"], &r))
+	erased, err := f.store.EraseInbox(t.Context(), r.Events[0].Post, "ann@example.com")
+	require.NoError(t, err)
+	require.True(t, erased)
+	left := read[service.UnmatchedPage](f, "/v1/unmatched").Events
+	require.Len(t, left, 1)
+	require.Equal(t, "bob@example.com", left[0].Email)
+}
