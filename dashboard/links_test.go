@@ -96,6 +96,8 @@ var noLists = map[string]string{
 	`mail of these days, (Complained|Opened|Clicked): `:                          "lists do not select by these events",
 	`^Mail by (tag|sender), (Deferred|Complained|Unsubscribed|Opened|Clicked): `: "the same",
 	`^Mail by sender, `:                                                          "lists of recipients do not select by the domain of the sender",
+	`^Mail by provider, `:                                                        "a list by provider has what was rerouted from it, too",
+	`^This provider’s mail of these days, `:                                      "the same",
 	`^flow-title: Calls with `:                                                   "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
 }
 
@@ -112,7 +114,7 @@ func TestFiguresAreLinks(t *testing.T) {
 	for _, path := range []string{
 		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",
 		"/statistics?by=tag&name=news",
-		"/statistics?by=sender", "/search?q=r1", "/suppressions",
+		"/statistics?by=sender", "/statistics?by=provider", "/statistics?by=provider&name=sg", "/search?q=r1", "/suppressions",
 	} {
 		for _, figure := range unlinked(t, b.get(path).text) {
 			known := false

@@ -4767,9 +4767,9 @@ export interface operations {
                 from?: string;
                 /** @description Last day. Default: today. The range may have at most 400 days. */
                 to?: string;
-                /** @description Count the mail of each category, sender (the domain of `from`), template or tag apart, too. */
-                by?: "category" | "sender" | "template" | "tag";
-                /** @description With `by`: count in `days` and `totals` only the mail of this category, sender, template or tag. */
+                /** @description Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too. */
+                by?: "provider" | "category" | "sender" | "template" | "tag";
+                /** @description With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag. */
                 name?: string;
                 /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
                 everyone?: components["parameters"]["Everyone"];
@@ -4799,12 +4799,19 @@ export interface operations {
                             date: string;
                         } & components["schemas"]["CountFields"])[];
                         totals: components["schemas"]["Counts"];
-                        /** @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. */
+                        /**
+                         * @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups.
+                         *
+                         *     With `by=provider` a mail counts for the provider that decided its state, or else for the newest one
+                         *     that was tried, and for none if none was. Its events count for the provider that reported them.
+                         *     `rerouted` are the mails that were tried there and count for another provider, so that `tried` in
+                         *     `providers`, which has that provider only, is `accepted` and `rerouted` together.
+                         */
                         groups?: ({
                             name: string;
                             rates: components["schemas"]["Rates"];
                         } & components["schemas"]["CountFields"])[];
-                        /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by category, sender and template, and then by tag, each in the order of their names. */
+                        /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender and template, and then by tag, each in the order of their names. */
                         more_groups?: boolean;
                     };
                 };
