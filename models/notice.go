@@ -17,6 +17,7 @@ const (
 	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
 	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
+	ComplaintsHigh    NoticeKind = "complaints.high"    // many of a user's mails of a day were reported as spam
 	EndpointDisabled  NoticeKind = "endpoint.disabled"  // nothing is posted to it, because it failed; also told to its user
 )
 
@@ -30,10 +31,12 @@ type Notice struct {
 	Why      string     `json:"why,omitempty"`    // for people
 	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
 	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
-	Count    int64      `json:"count,omitempty"`  // of differences, recipients, or what is used of a limit
+	Count    int64      `json:"count,omitempty"`  // of differences, recipients, complaints, or what is used of a limit
 	User     string     `json:"user,omitempty"`   // ID
 	Limit    Limit      `json:"limit,omitempty"`
 	Most     int64      `json:"most,omitempty"` // value of the limit
+
+	Delivered int64 `json:"delivered,omitempty"` // of ComplaintsHigh: what was delivered of the same mail
 
 	Endpoint *FailedEndpoint `json:"endpoint,omitempty"` // of EndpointDisabled
 }
@@ -66,6 +69,10 @@ func (n *Notice) Text() string {
 		return n.Why
 	case QuotaNear:
 		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
+	case ComplaintsHigh:
+		s = fmt.Sprintf("%d of the %d mails of user %s that were accepted on %s and delivered were reported as spam (%.2f %%). "+
+			"Mailbox providers slow down or refuse such senders.",
+			n.Count, n.Delivered, n.User, n.Since.UTC().Format("2 January"), 100*float64(n.Count)/float64(max(n.Delivered, 1)))
 	case EndpointDisabled:
 		of := "the installation"
 		if n.User != "" {

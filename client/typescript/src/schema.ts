@@ -2091,6 +2091,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "complaints.high": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Too much of a user's mail that was accepted on a day and delivered was reported as spam */
+        post: operations["postComplaintsHigh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     batch: {
         parameters: {
             query?: never;
@@ -2446,14 +2463,16 @@ export interface components {
              * @description When it ends at the earliest.
              */
             until?: string;
-            /** @description The number of sums that differ, of recipients whose outcome is unknown, or what is used of the limit. */
+            /** @description The number of sums that differ, of recipients whose outcome is unknown, of mails that were reported as spam, or what is used of the limit. */
             count?: number;
-            /** @description ID of the user whose limit or endpoint it is. Absent: it is an endpoint of the installation. */
+            /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
             user?: string;
             /** @description Name of the limit, like `recipients_per_hour`. */
             limit?: string;
             /** @description Its value. */
             most?: number;
+            /** @description Of `complaints.high`: how many of the mails that the user sent on the day `since` were delivered. */
+            delivered?: number;
             suppression?: components["schemas"]["AddedSuppression"];
             endpoint?: components["schemas"]["DisabledEndpoint"];
             /**
@@ -2466,7 +2485,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "suppression.added" | "endpoint.disabled";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -8604,6 +8623,49 @@ export interface operations {
         };
     };
     postQuotaNear: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postComplaintsHigh: {
         parameters: {
             query?: never;
             header: {
