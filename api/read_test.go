@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -213,6 +214,13 @@ func TestStats(t *testing.T) {
 	}
 	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Queued, s.Totals.Success, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
+	var byProvider []string
+	for _, g := range read[struct{ Groups []service.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {
+		byProvider = append(byProvider, fmt.Sprintf("%s accepted %d delivered %d rerouted %d tried %d", g.Name, g.Accepted,
+			g.Success, g.Rerouted, g.Providers[g.Name].Tried))
+	}
+	require.Equal(t, []string{"sg accepted 3 delivered 0 rerouted 1 tried 4", "mg accepted 1 delivered 1 rerouted 0 tried 1"},
+		byProvider)
 
 	s = read[stats](f, "/v1/stats?to="+today)
 	require.Len(t, s.Days, 30)

@@ -14,6 +14,7 @@ const (
 	CheckDifference   = "check.difference"
 	OutcomeUnknown    = "outcome.unknown"
 	QuotaNear         = "quota.near"
+	ComplaintsHigh    = "complaints.high"
 )
 
 // Notice is what operators may want to hear of.
@@ -28,12 +29,14 @@ type Notice struct {
 	// Since is when what is told, or has ended, began, and Until when it ends at the earliest.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Count is that of sums that differ, of recipients, or what User has used of Limit. Most is the limit.
-	Count int64     `json:"count,omitempty"`
-	User  string    `json:"user,omitempty"`
-	Limit string    `json:"limit,omitempty"`
-	Most  int64     `json:"most,omitempty"`
-	At    time.Time `json:"at"`
+	// Count is that of sums that differ, of recipients, of complaints, or what User has used of Limit. Most is the limit.
+	Count int64  `json:"count,omitempty"`
+	User  string `json:"user,omitempty"`
+	Limit string `json:"limit,omitempty"`
+	Most  int64  `json:"most,omitempty"`
+	// Delivered is how many of the mails that User sent on the day Since were delivered, of ComplaintsHigh.
+	Delivered int64     `json:"delivered,omitempty"`
+	At        time.Time `json:"at"`
 	// Suppression is what was added to everyone's suppression list, if the notice is about that; its Number is 1.
 	Suppression *AddedSuppression `json:"suppression,omitempty"`
 	// Endpoint is that which was disabled, of User or, if that is empty, of the installation.

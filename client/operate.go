@@ -22,7 +22,9 @@ type Stats struct {
 	MoreGroups bool `json:"more_groups,omitempty"`
 }
 
-// GroupCounts are the counts of mail with the same category, sender, template or tag.
+// GroupCounts are the counts of mail with the same provider, category, sender, template or tag. A mail counts for the
+// provider that it ended at or is at, and its events for those that reported them; Rerouted of a provider are the mails
+// that were tried there and count for another one.
 type GroupCounts struct {
 	Name string `json:"name"`
 	Counts
@@ -44,7 +46,7 @@ type Rates struct {
 type StatsQuery struct {
 	// From and To are days, both included. A zero To is today, and a zero From is 29 days before To.
 	From, To time.Time
-	// By is category, sender, template or tag: what to count apart. With Name, which is one of those, days and totals
+	// By is provider, category, sender, template or tag: what to count apart. With Name, which is one of those, days and totals
 	// count only its mail.
 	By, Name string
 }

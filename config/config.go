@@ -167,6 +167,11 @@ type Limits struct {
 	// share of a batch's recipients that may fail because the mailbox does not exist. If there are more, the batch is
 	// stopped once, when at least 100 were tried; its user or an operator may resume it. 0: it is never stopped
 	Bounces float64 `koanf:"bounces" range:"0..100" unit:"percent"`
+	// share of a user's mail that was accepted on a UTC day and delivered which recipients may report as spam. If there
+	// is more, operators get the notice `complaints.high`, once for the user and day. 0: they never do
+	Complaints float64 `koanf:"complaints" range:"0..100" unit:"percent"`
+	// mails of a user and day that must be delivered before there is such a notice
+	ComplaintsFrom int64 `koanf:"complaints_from" range:">0" unit:"mails"`
 	// mails in a row that could not be delivered to an address, through any provider, because its mailbox is full or its
 	// server does not take them. Then the address is suppressed for `TIMES_SOFT_BOUNCE_EXPIRY`. 0: it never is
 	SoftBounces int `koanf:"soft_bounces" range:"0..100" unit:"mails"`

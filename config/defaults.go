@@ -39,6 +39,8 @@ func Defaults() Config {
 			Body:               1 << 30,
 			Retries:            10,
 			Bounces:            5,
+			Complaints:         0.1,
+			ComplaintsFrom:     1000,
 			SoftBounces:        5,
 			UrgentUpTo:         100,
 			Connections:        4096,

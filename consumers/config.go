@@ -50,6 +50,8 @@ type Config struct {
 	KeepLogs       time.Duration // how long everything else about a batch is kept, and commands
 	KeepUpdates    time.Duration // how long the entries of the feeds of updates are kept
 	Bounces        float64       // percent of a batch's tried recipients that may bounce before it is stopped; 0: any
+	Complaints     float64       // percent of a user's delivered mail of a day that may be reported as spam; 0: any
+	ComplaintsFrom int64         // number of mails that must be delivered before that is judged
 	LookUpPause    time.Duration // pause before a look-up that follows a failed one, or one that found events
 	SumsPoll       time.Duration // how often the newest sums are recounted
 	HistoryPoll    time.Duration // how often the history of the providers is stored
@@ -277,12 +279,14 @@ func (c *Config) evidence() evidence.Config {
 // rollup returns the configuration of the rollup.
 func (c *Config) rollup() rollup.Config {
 	return rollup.Config{
-		Worker:      c.Worker,
-		Renewal:     c.Renewal,
-		SumsPoll:    c.SumsPoll,
-		KeepContent: c.KeepContent,
-		Sole:        c.Sole,
-		Logger:      c.Logger,
+		Worker:         c.Worker,
+		Renewal:        c.Renewal,
+		SumsPoll:       c.SumsPoll,
+		KeepContent:    c.KeepContent,
+		Sole:           c.Sole,
+		Complaints:     c.Complaints,
+		ComplaintsFrom: c.ComplaintsFrom,
+		Logger:         c.Logger,
 	}
 }
 

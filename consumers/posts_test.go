@@ -37,9 +37,12 @@ type application struct {
 type update struct {
 	Type feed.Type
 	Data struct {
-		Log      models.ID
-		Provider string
-		Count    int64
+		Log       models.ID
+		Provider  string
+		Count     int64
+		User      string
+		Delivered int64
+		Number    int
 	}
 }
 

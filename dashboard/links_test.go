@@ -99,6 +99,8 @@ var noLists = map[string]string{
 	`^Now, Consistency check: ; `:                                                "what was counted, and was right",
 	`^How full the queues are, `:                                                 "a broker does not show its messages",
 	`^workers-title: `:                                                           "the share of a worker",
+	`^Mail by provider, `:                                                        "a list by provider has what was rerouted from it, too",
+	`^This provider’s mail of these days, `:                                      "the same",
 	`^flow-title: Calls with `:                                                   "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
 }
 
@@ -115,7 +117,8 @@ func TestFiguresAreLinks(t *testing.T) {
 	for _, path := range []string{
 		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",
 		"/statistics?by=tag&name=news",
-		"/statistics?by=sender", "/search?q=r1", "/suppressions", "/operations", "/operations/parked", "/operations/events",
+		"/statistics?by=sender", "/statistics?by=provider", "/statistics?by=provider&name=sg", "/search?q=r1",
+		"/suppressions", "/operations", "/operations/parked", "/operations/events",
 	} {
 		for _, figure := range unlinked(t, b.get(path).text) {
 			known := false

@@ -250,7 +250,7 @@ func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
 	return most, n
 }
 
-// statisticsView is the page of sums by tag, category, template or sender.
+// statisticsView is the page of sums by provider, tag, category, template or sender.
 type statisticsView struct {
 	service.Stats
 	By        models.GroupKind
@@ -261,6 +261,9 @@ type statisticsView struct {
 	Providers []string
 	Error     string // why the range of days cannot be used
 }
+
+// ByProvider reports whether the groups are providers.
+func (v *statisticsView) ByProvider() bool { return v.By == models.ByProvider }
 
 // About returns the address of the page about one group.
 func (v *statisticsView) About(name string) string { return v.address(v.By, name) }

@@ -2,7 +2,6 @@ package models
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -54,83 +53,6 @@ type FeedChange struct {
 	Number     int // the changes of the state of a log are 1, 2, 3, …, and so are its events
 	Recipients Set
 }
-
-// NoticeKind is what a Notice tells.
-type NoticeKind string
-
-// The kinds of notice.
-const (
-	ProviderSuspended NoticeKind = "provider.suspended" // it gets no mail
-	ProviderRecovered NoticeKind = "provider.recovered" // it gets mail again
-	FailoverStarted   NoticeKind = "failover.started"   // its calls fail; its mail goes through others
-	FailoverEnded     NoticeKind = "failover.ended"     // its calls succeed again
-	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
-	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
-	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
-	EndpointDisabled  NoticeKind = "endpoint.disabled"  // nothing is posted to it, because it failed; also told to its user
-)
-
-// Notice is an update of the installation's feed: something that operators want to hear of. It
-// is about no single mail.
-type Notice struct {
-	Kind     NoticeKind `json:"type"`
-	Number   int        `json:"number"` // the notices of the feed are 1, 2, 3, …
-	Provider string     `json:"provider,omitempty"`
-	Reason   string     `json:"reason,omitempty"` // the source of a suspension, in a word
-	Why      string     `json:"why,omitempty"`    // for people
-	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
-	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
-	Count    int64      `json:"count,omitempty"`  // of differences, recipients, or what is used of a limit
-	User     string     `json:"user,omitempty"`   // ID
-	Limit    Limit      `json:"limit,omitempty"`
-	Most     int64      `json:"most,omitempty"` // value of the limit
-
-	Endpoint *FailedEndpoint `json:"endpoint,omitempty"` // of EndpointDisabled
-}
-
-// FailedEndpoint is an endpoint that was disabled because its posts failed.
-type FailedEndpoint struct {
-	ID    string    `json:"id"`
-	Why   string    `json:"why"`   // for people
-	Since time.Time `json:"since"` // when its posts began to fail
-}
-
-// Text says what a notice tells, for people.
-func (n *Notice) Text() string {
-	var s string
-	switch n.Kind {
-	case ProviderSuspended:
-		s = fmt.Sprintf("Provider %s is suspended: it gets no mail until %s at the earliest.", n.Provider, clock(n.Until))
-	case ProviderRecovered:
-		s = fmt.Sprintf("Provider %s has recovered. It was suspended since %s.", n.Provider, clock(n.Since))
-	case FailoverStarted:
-		s = fmt.Sprintf("Calls to provider %s fail since %s. Its mail goes through other providers.", n.Provider, clock(n.Since))
-	case FailoverEnded:
-		s = fmt.Sprintf("Calls to provider %s succeed again. They failed since %s.", n.Provider, clock(n.Since))
-	case CheckDifference:
-		s = fmt.Sprintf("%d sums differ from their recount. Run safedelivr check.", n.Count)
-	case UnknownOutcomes:
-		s = fmt.Sprintf("Calls to provider %s ended without an answer: whether it has the mail to %d recipients is unknown "+
-			"until evidence settles it.", n.Provider, n.Count)
-	case SuppressionAdded:
-		return n.Why
-	case QuotaNear:
-		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
-	case EndpointDisabled:
-		of := "the installation"
-		if n.User != "" {
-			of = "user " + n.User
-		}
-		s = fmt.Sprintf("Endpoint %s of %s is disabled: %s. Nothing is posted to it until it is enabled.",
-			n.Endpoint.ID, of, n.Endpoint.Why)
-	}
-	if n.Why != "" {
-		s += " Reason: " + OneLine(n.Why)
-	}
-	return s
-}
-
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC on 2 January") }
 
 // FeedEvent is an event of some recipients of a chunk. A log has it once, however often it was reported.
 type FeedEvent struct {

@@ -210,3 +210,155 @@ func (v *View) NextNumber() int {
 	}
 	return 1
 }
+
+// SummaryOf returns the counts of the view of a chunk, and those of each provider. Its batch is in some groups, and is
+// counted once, with its first chunk.
+func (v *View) SummaryOf(chunk ID, in []Group) Summary {
+	s := v.Summary()
+	s.In = in
+	if chunk.ChunkNumber() == 0 {
+		s.Batches = 1
+	}
+	v.groupByProvider(&s)
+	return s
+}
+
+// Summary returns the counts of the logs of the view.
+func (v *View) Summary() Summary {
+	s := Summary{Version: v.Version}
+	for i := range v.Logs {
+		v.Logs[i].count(&s)
+		v.countProviders(i+1, &s)
+	}
+	v.countEvents(&s)
+	return s
+}
+
+// count adds the log to s.
+func (l *Status) count(s *Summary) {
+	s.Accepted++
+	switch l.State {
+	case Queued:
+		s.Queued++
+		switch {
+		case l.Attempts == 0:
+			s.Untried++
+		case l.Last.Verdict == VerdictPending || l.Last.Verdict == VerdictUnknown:
+			s.Awaited++
+		}
+	case Success:
+		s.Success++
+		if l.Reason == Unconfirmed {
+			s.Unconfirmed++
+		}
+	case Failed:
+		s.Failed++
+		if s.Reasons == nil {
+			s.Reasons = map[Reason]int64{}
+		}
+		s.Reasons[l.Reason]++
+	case Cancelled:
+		s.Cancelled++
+	}
+	if l.MayDouble {
+		s.MayDouble++
+	}
+	if l.Copies > 1 {
+		s.Doubled++
+	}
+}
+
+// groupByProvider adds to s what it counts of each provider. If all logs were tried at one provider only, s itself is
+// that, and nothing is counted again.
+func (v *View) groupByProvider(s *Summary) {
+	for name, c := range s.Providers {
+		if c.Tried == s.Accepted && len(s.Providers) == 1 {
+			s.In = append([]Group{{ByProvider, name}}, s.In...)
+			return
+		}
+		if s.Groups == nil {
+			s.Groups = map[Group]*Summary{}
+		}
+		s.Groups[Group{ByProvider, name}] = &Summary{Batches: s.Batches, Providers: map[string]ProviderCounts{name: c}}
+	}
+	for i := range v.Logs {
+		if g := s.Groups[Group{ByProvider, v.Logs[i].at()}]; g != nil {
+			v.Logs[i].count(g)
+		}
+	}
+	for i := range v.events {
+		g, c := s.Groups[Group{ByProvider, v.events[i].Provider}], &v.events[i]
+		if g.Events == nil {
+			g.Events = map[EventKind]int64{}
+		}
+		g.Events[c.Event] += int64(c.Recipients.Len()) // of each kind and provider a log has one
+	}
+	for k, g := range s.Groups {
+		g.Rerouted = s.Providers[k.Name].Tried - g.Accepted
+	}
+}
+
+// at returns the provider that the log counts for, or "" if none was tried.
+func (l *Status) at() string { return cmp.Or(l.Provider, l.Last.Provider) }
+
+// countEvents counts the logs that have an event of each kind.
+func (v *View) countEvents(s *Summary) {
+	who := map[EventKind]Set{}
+	for i := range v.events {
+		who[v.events[i].Event] = who[v.events[i].Event].Or(v.events[i].Recipients)
+	}
+	for kind, recipients := range who {
+		if s.Events == nil {
+			s.Events = map[EventKind]int64{}
+		}
+		s.Events[kind] = int64(recipients.Len())
+	}
+}
+
+// countProviders adds the newest try of recipient r at each provider.
+func (v *View) countProviders(r int, s *Summary) {
+	providers := 0
+	for i := len(v.attempts) - 1; i >= 0; i-- {
+		e, t := v.attempts[i].entry, v.attempts[i].of(r)
+		if t == nil || v.triedLater(i, r, e.Provider) {
+			continue
+		}
+		providers++
+		if s.Providers == nil {
+			s.Providers = map[string]ProviderCounts{}
+		}
+		c := s.Providers[e.Provider]
+		c.Tried++
+		switch t.Verdict {
+		case VerdictDelivered:
+			c.Delivered++
+		case VerdictRefused:
+			c.Refused++
+		case VerdictFailed:
+			c.Failed++
+		case VerdictAccepted:
+			c.Waiting++
+		case VerdictPending:
+			if v.Logs[r-1].State == Queued {
+				c.Pending++
+			} else {
+				c.Unknown++ // no call waits for an answer any more
+			}
+		case VerdictUnknown:
+			c.Unknown++
+		}
+		s.Providers[e.Provider] = c
+	}
+	if providers > 1 {
+		s.Rerouted++
+	}
+}
+
+func (v *View) triedLater(i, r int, provider string) bool {
+	for k := i + 1; k < len(v.attempts); k++ {
+		if v.attempts[k].entry.Provider == provider && v.attempts[k].of(r) != nil {
+			return true
+		}
+	}
+	return false
+}

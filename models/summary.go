@@ -29,7 +29,7 @@ type Summary struct {
 	Untried     int64 `json:"u,omitempty"`  // queued without an attempt
 	Awaited     int64 `json:"aw,omitempty"` // queued, with an unknown outcome or a running call
 	Unconfirmed int64 `json:"uc,omitempty"` // successes through providers without events
-	Rerouted    int64 `json:"rr,omitempty"` // sent through more than one provider
+	Rerouted    int64 `json:"rr,omitempty"` // sent through more than one provider; see ByProvider
 	MayDouble   int64 `json:"md,omitempty"` // sent again while an outcome was unknown
 	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
 
@@ -37,8 +37,8 @@ type Summary struct {
 	Events    map[EventKind]int64       `json:"e,omitempty"`  // logs with an event of a kind that feeds tell
 	Providers map[string]ProviderCounts `json:"a,omitempty"`
 
-	In         []Group            `json:"in,omitempty"` // of a chunk: the groups of its batch
-	Groups     map[Group]*Summary `json:"g,omitempty"`  // of a span: sums of the logs that are in a group
+	In         []Group            `json:"in,omitempty"` // of a chunk: the groups that all its logs are in
+	Groups     map[Group]*Summary `json:"g,omitempty"`  // sums of the logs that are in a group; of a chunk: of other groups
 	MoreGroups bool               `json:"mg,omitempty"` // there are more groups
 }
 
@@ -128,119 +128,6 @@ func (s *Summary) addCounts(o *Summary) {
 	}
 }
 
-// SummaryOf returns the counts of the view of a chunk. Its batch is in some groups, and is
-// counted once, with its first chunk.
-func (v *View) SummaryOf(chunk ID, in []Group) Summary {
-	s := v.Summary()
-	s.In = in
-	if chunk.ChunkNumber() == 0 {
-		s.Batches = 1
-	}
-	return s
-}
-
-// Summary returns the counts of the logs of the view.
-func (v *View) Summary() Summary {
-	s := Summary{Version: v.Version, Accepted: int64(v.Size)}
-	for i := range v.Logs {
-		l := &v.Logs[i]
-		switch l.State {
-		case Queued:
-			s.Queued++
-			switch {
-			case l.Attempts == 0:
-				s.Untried++
-			case l.Last.Verdict == VerdictPending || l.Last.Verdict == VerdictUnknown:
-				s.Awaited++
-			}
-		case Success:
-			s.Success++
-			if l.Reason == Unconfirmed {
-				s.Unconfirmed++
-			}
-		case Failed:
-			s.Failed++
-			if s.Reasons == nil {
-				s.Reasons = map[Reason]int64{}
-			}
-			s.Reasons[l.Reason]++
-		case Cancelled:
-			s.Cancelled++
-		}
-		if l.MayDouble {
-			s.MayDouble++
-		}
-		if l.Copies > 1 {
-			s.Doubled++
-		}
-		v.countProviders(i+1, &s)
-	}
-	v.countEvents(&s)
-	return s
-}
-
-// countEvents counts the logs that have an event of each kind.
-func (v *View) countEvents(s *Summary) {
-	who := map[EventKind]Set{}
-	for i := range v.events {
-		who[v.events[i].Event] = who[v.events[i].Event].Or(v.events[i].Recipients)
-	}
-	for kind, recipients := range who {
-		if s.Events == nil {
-			s.Events = map[EventKind]int64{}
-		}
-		s.Events[kind] = int64(recipients.Len())
-	}
-}
-
-// countProviders adds the newest try of recipient r at each provider.
-func (v *View) countProviders(r int, s *Summary) {
-	providers := 0
-	for i := len(v.attempts) - 1; i >= 0; i-- {
-		e, t := v.attempts[i].entry, v.attempts[i].of(r)
-		if t == nil || v.triedLater(i, r, e.Provider) {
-			continue
-		}
-		providers++
-		if s.Providers == nil {
-			s.Providers = map[string]ProviderCounts{}
-		}
-		c := s.Providers[e.Provider]
-		c.Tried++
-		switch t.Verdict {
-		case VerdictDelivered:
-			c.Delivered++
-		case VerdictRefused:
-			c.Refused++
-		case VerdictFailed:
-			c.Failed++
-		case VerdictAccepted:
-			c.Waiting++
-		case VerdictPending:
-			if v.Logs[r-1].State == Queued {
-				c.Pending++
-			} else {
-				c.Unknown++ // no call waits for an answer any more
-			}
-		case VerdictUnknown:
-			c.Unknown++
-		}
-		s.Providers[e.Provider] = c
-	}
-	if providers > 1 {
-		s.Rerouted++
-	}
-}
-
-func (v *View) triedLater(i, r int, provider string) bool {
-	for k := i + 1; k < len(v.attempts); k++ {
-		if v.attempts[k].entry.Provider == provider && v.attempts[k].of(r) != nil {
-			return true
-		}
-	}
-	return false
-}
-
 // ChunkSummary is the stored summary of one chunk.
 type ChunkSummary struct {
 	User    string
@@ -324,11 +211,15 @@ func Lately(ctx context.Context, store SummaryStore, user string, now time.Time)
 	return sum, err
 }
 
-// A GroupKind is what batches are grouped by in the sums.
+// A GroupKind is what logs are grouped by in the sums.
 type GroupKind string
 
-// The kinds of groups.
+// The kinds of groups. All logs of a batch are in the same groups, except those of ByProvider: a log is in the group of
+// the provider that decided its state, or else of the newest one that was tried. Events count for the provider that
+// reported them. Rerouted are the logs that were tried there and are in the group of another provider, so that
+// those tried are Accepted and Rerouted.
 const (
+	ByProvider GroupKind = "provider"
 	ByCategory GroupKind = "category"
 	BySender   GroupKind = "sender" // by the domain of the sender
 	ByTemplate GroupKind = "template"
@@ -336,7 +227,7 @@ const (
 )
 
 // GroupKinds lists all kinds, in the order in which groups are kept.
-var GroupKinds = []GroupKind{ByCategory, BySender, ByTemplate, ByTag}
+var GroupKinds = []GroupKind{ByProvider, ByCategory, BySender, ByTemplate, ByTag}
 
 // Valid reports whether k is a kind.
 func (k GroupKind) Valid() bool { return slices.Contains(GroupKinds, k) }
@@ -344,6 +235,8 @@ func (k GroupKind) Valid() bool { return slices.Contains(GroupKinds, k) }
 // Words returns the kind for people.
 func (k GroupKind) Words() string {
 	switch k {
+	case ByProvider:
+		return "Provider"
 	case ByCategory:
 		return "Category"
 	case BySender:
@@ -356,7 +249,7 @@ func (k GroupKind) Words() string {
 	return string(k)
 }
 
-// A Group is what some batches have in common.
+// A Group is what some logs have in common.
 type Group struct {
 	Kind GroupKind
 	Name string

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 func TestGroupsOf(t *testing.T) {
@@ -57,6 +58,86 @@ func TestRunningCallIsNotUnknown(t *testing.T) {
 	entries = append(entries, Entry{Number: 2, Kind: Ending, Recipients: SetOf(1), Reason: OutcomeUnknown})
 	sum = Resolve(1, entries, nil).Summary()
 	require.Equal(t, map[string]ProviderCounts{"sg": {Tried: 1, Unknown: 1}}, sum.Providers)
+}
+
+// TestGroupsByProvider: a log counts for the provider that decided its state or has it now, its events for those that
+// reported them, and at a provider that it left it counts as rerouted.
+func TestGroupsByProvider(t *testing.T) {
+	t.Parallel()
+	chunk, news := NewBatchID(time.Now()), Group{ByTag, "news"}
+	sg, mg := Group{ByProvider, "sg"}, Group{ByProvider, "mg"}
+	entries := []Entry{attempt(1, "sg", 1, 2, 3, 4, 5, 6)}
+	facts := []Fact{answer(1, Accepted, 1, 2, 3, 4, 5, 6)}
+	sum := Resolve(6, entries, facts).SummaryOf(chunk, []Group{news})
+	require.Equal(t, []Group{sg, news}, sum.In, "all are at sg")
+	require.Empty(t, sum.Groups)
+
+	facts = append(facts,
+		event(1, "sg", Delivered, "", 1), event(1, "sg", Complained, "", 1), event(1, "sg", Opened, "", 1),
+		event(1, "sg", Bounced, MailboxInvalid, 2),
+		event(1, "sg", Deferred, "", 3), event(1, "sg", Blocked, PolicyReputation, 3),
+		event(1, "sg", Deferred, "", 4),
+		event(1, "sg", Blocked, PolicyReputation, 5),
+	)
+	entries = append(entries, attempt(2, "mg", 3, 5))
+	facts = append(facts, answer(2, Accepted, 3, 5), event(2, "mg", Delivered, "", 3), event(2, "mg", Clicked, "", 3),
+		event(2, "mg", Bounced, MailboxFull, 5))
+	entries = append(entries, ending(3, RetriesUsedUp, 5))
+	sum = Resolve(7, entries, facts).SummaryOf(chunk, []Group{news})
+	require.Equal(t, []Group{news}, sum.In)
+	require.EqualValues(t, 1, sum.Untried)
+	require.Equal(t, map[Group]*Summary{
+		sg: {
+			Batches: 1, Accepted: 4, Queued: 2, Success: 1, Failed: 1, Rerouted: 2,
+			Reasons:   map[Reason]int64{MailboxInvalid: 1},
+			Events:    map[EventKind]int64{Complained: 1, Opened: 1, Bounced: 3, Deferred: 2},
+			Providers: map[string]ProviderCounts{"sg": {Tried: 6, Delivered: 1, Failed: 3, Waiting: 2}},
+		},
+		mg: {
+			Batches: 1, Accepted: 2, Success: 1, Failed: 1,
+			Reasons:   map[Reason]int64{MailboxFull: 1},
+			Events:    map[EventKind]int64{Clicked: 1, Bounced: 1},
+			Providers: map[string]ProviderCounts{"mg": {Tried: 2, Delivered: 1, Failed: 1}},
+		},
+	}, sum.Groups)
+
+	var day Summary
+	day.Add(&sum)
+	require.EqualValues(t, 7, day.Groups[news].Accepted)
+	require.Equal(t, sum.Groups[sg], day.Groups[sg])
+}
+
+// TestProvidersAddUp: whatever happened, the mails of the providers and those that were never tried are all mails, and
+// those that were tried at a provider count for it or were rerouted.
+func TestProvidersAddUp(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		h := drawHistory(t)
+		sum := Resolve(h.size, h.entries, h.facts).SummaryOf(NewBatchID(t0), nil)
+		var day, all Summary
+		day.Add(&sum)
+		for g, of := range day.Groups {
+			require.Equal(t, ByProvider, g.Kind)
+			require.True(t, of.Balanced())
+			require.Equal(t, day.Providers[g.Name].Tried, of.Accepted+of.Rerouted)
+			require.Equal(t, map[string]ProviderCounts{g.Name: day.Providers[g.Name]}, of.Providers)
+			for kind, n := range of.Events {
+				require.LessOrEqual(t, n, day.Events[kind])
+			}
+			all.addCounts(of)
+		}
+		require.Len(t, day.Groups, len(day.Providers))
+		untried := int64(0)
+		for _, l := range Resolve(h.size, h.entries, h.facts).Logs {
+			if l.Attempts == 0 {
+				untried++
+			}
+		}
+		require.Equal(t, day.Accepted, all.Accepted+untried)
+		require.Equal(t, day.Success, all.Success)
+		require.Equal(t, []int64{day.Unconfirmed, day.MayDouble, day.Doubled},
+			[]int64{all.Unconfirmed, all.MayDouble, all.Doubled})
+	})
 }
 
 // TestGroupsInAnyOrder adds chunks of more groups than are kept, in different orders and by

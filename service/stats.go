@@ -109,7 +109,8 @@ type Stats struct {
 	MoreGroups bool `json:"more_groups,omitempty"`
 }
 
-// GroupCounts holds the counts of the mail with the same tag, category, template or sender.
+// GroupCounts holds the counts of the mail with the same provider, tag, category, template or sender. See
+// models.ByProvider.
 type GroupCounts struct {
 	Name string `json:"name"`
 	Counts
@@ -157,7 +158,7 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 	}
 	by := models.GroupKind(wanted.By)
 	if by != "" && !by.Valid() {
-		q.bad("by", "by must be category, sender, template or tag.")
+		q.bad("by", "by must be provider, category, sender, template or tag.")
 	}
 	if wanted.Name != "" && by == "" {
 		q.bad("name", "name needs by.")

@@ -314,7 +314,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 	return t.w.Flush()
 }
 
-// dryRunFlag adds the flag that every command about batches has.
+// dryRunFlag adds the flag that every command about batches and messages has.
 func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
 	cmd.Flags().BoolVar(dryRun, "dry-run", false, "print what the command would do, and change nothing")
 }
@@ -371,7 +371,7 @@ func (c *cli) asUser(
 }
 
 func (c *cli) putMessages(user *string) *cobra.Command {
-	var strict bool
+	var strict, dryRun bool
 	put := &cobra.Command{
 		Use:   "put FILE",
 		Short: "Create, change and cancel messages as a file says",
@@ -390,9 +390,13 @@ code is 1 if one is rejected.`,
 					Body:   file,
 					Lines:  !strings.EqualFold(filepath.Ext(args[0]), ".json"),
 					Strict: strict,
+					DryRun: dryRun,
 				})
 				if err != nil {
 					return err
+				}
+				if dryRun {
+					fmt.Fprintln(c.out, "dry run, nothing was done; what would become of each:")
 				}
 				rejected := false
 				for _, r := range results {
@@ -411,6 +415,7 @@ code is 1 if one is rejected.`,
 		},
 	}
 	put.Flags().BoolVar(&strict, "strict", false, "change nothing if a record is rejected")
+	dryRunFlag(put, &dryRun)
 	return put
 }
 

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
@@ -79,14 +81,21 @@ func (c *cli) providerListCommand() *cobra.Command {
 }
 
 func (c *cli) providerCheckCommand() *cobra.Command {
-	return &cobra.Command{
+	received := ""
+	cmd := &cobra.Command{
 		Use:   "check [NAME …]",
 		Short: "Ask providers whether the key can send, and check webhooks, domains and DNS",
 		Args:  takes(0, -1),
 		Long: `Ask each provider (default: all) whether its key can send, which domains are verified and whether its
 webhooks come here, and look up SPF, DKIM and DMARC of its domains. Says what to do about what is wrong. The
-exit code is 1 if anything is wrong. No mail is sent.`,
+exit code is 1 if anything is wrong. No mail is sent.
+
+With --received no provider is asked: it is said whether a DKIM signature of a mail that you got covers both
+header fields of one-click unsubscribing. Authentication-Results in the mail says whether the signature is valid.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if received != "" {
+				return c.checkReceived(received)
+			}
 			cfg, err := c.load()
 			if err != nil {
 				return err
@@ -127,6 +136,26 @@ exit code is 1 if anything is wrong. No mail is sent.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&received, "received", "", "`file` with a mail as it was received, instead of providers")
+	return cmd
+}
+
+// checkReceived prints what is to be said about a mail as it was received.
+func (c *cli) checkReceived(path string) error {
+	file, err := os.Open(c.path(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	findings, err := dnscheck.Received(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	c.printFindings(c.out, findings)
+	if slices.ContainsFunc(findings, func(f providers.Finding) bool { return f.State == providers.Wrong }) {
+		return exitCode(1)
+	}
+	return nil
 }
 
 // providerSuppressions returns the command that lists what a provider suppresses and we do not, and its

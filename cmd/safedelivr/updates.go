@@ -143,7 +143,7 @@ func (c *cli) statsCommand() *cobra.Command {
 	var user string
 	cmd := c.listCommand(listing{
 		use:   "stats",
-		short: "What became of mail, by day, or by category, sender, template or tag",
+		short: "What became of mail, by day, or by provider, category, sender, template or tag",
 		head:  "NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED",
 		none:  "no mail of these days has one",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
@@ -182,7 +182,7 @@ func (c *cli) statsCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&q.By, "by", "", "category, sender, template or tag (default: by UTC day)")
+	cmd.Flags().StringVar(&q.By, "by", "", "provider, category, sender, template or tag (default: by UTC day)")
 	cmd.Flags().StringVar(&q.Name, "name", "", "with --by: the days of this one")
 	cmd.Flags().StringVar(&q.From, "from", "", "first day, like 2026-01-31 (default: 29 days before --to)")
 	cmd.Flags().StringVar(&q.To, "to", "", "last day (default: today)")

@@ -57,13 +57,26 @@ func (d *Difference) describe(s *models.Summary) string {
 	if !maps.Equal(d.Shown.Events, d.Counted.Events) {
 		text += fmt.Sprintf(", events %v", s.Events)
 	}
-	if !sameGroups(&d.Shown, &d.Counted) {
-		text += ", in groups"
-		for _, g := range slices.SortedFunc(maps.Keys(s.Groups), models.Group.Compare) {
-			text += fmt.Sprintf(" %s:%s %d", g.Kind, g.Name, s.Groups[g].Accepted)
+	if !slices.Equal(d.Shown.In, d.Counted.In) {
+		for _, g := range s.In {
+			text += fmt.Sprintf(", in %s:%s", g.Kind, g.Name)
+		}
+	}
+	for _, g := range slices.SortedFunc(maps.Keys(s.Groups), models.Group.Compare) {
+		of := Difference{Shown: groupOf(&d.Shown, g), Counted: groupOf(&d.Counted, g)}
+		if !same(&of.Shown, &of.Counted) {
+			text += fmt.Sprintf(", in %s:%s %s", g.Kind, g.Name, of.describe(s.Groups[g]))
 		}
 	}
 	return text
+}
+
+// groupOf returns the sum of a group; zero if there is none.
+func groupOf(s *models.Summary, g models.Group) models.Summary {
+	if of := s.Groups[g]; of != nil {
+		return *of
+	}
+	return models.Summary{}
 }
 
 // ahead reports whether a summary was made from more entries and facts than there are, so

@@ -87,7 +87,11 @@ type Config struct {
 	SumsPoll    time.Duration // how often a round of checks is made
 	KeepContent time.Duration // how long recipients are kept after acceptance
 	Sole        bool          // no other process uses the store
-	Logger      *slog.Logger
+
+	Complaints     float64 // percent of a user's delivered mail of a day that may be reported as spam; 0: any
+	ComplaintsFrom int64   // number of mails that must be delivered before that is judged
+
+	Logger *slog.Logger
 }
 
 // Store is the part of models.Store that a Rollup needs.

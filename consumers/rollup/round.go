@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -20,6 +21,8 @@ const (
 	userCost    = 10                 // cost of beginning with a user, in chunks
 	userDays    = 8                  // days of a user whose sums are checked
 	unknownDays = 100                // days whose unknown outcomes are counted; longer than content is kept
+
+	complaintDays = 7 // days before today about whose complaints operators are told
 )
 
 // Round is the result of a round of checks. The next round continues from it, perhaps in
@@ -96,7 +99,7 @@ func (s *Rollup) checkSums(ctx context.Context, now time.Time) error {
 	if err := c.older(ctx, users, &w, from); err != nil {
 		return err
 	}
-	if err := c.unknown(ctx, users, &w, now); err != nil {
+	if err := c.days(ctx, users, &w, now); err != nil {
 		return err
 	}
 	for _, d := range s.judge(&w, found, now) {
@@ -170,11 +173,14 @@ func (c *check) older(ctx context.Context, users []models.User, w *Round, since 
 	return nil
 }
 
-// unknown counts the unknown outcomes and the duplicates of the last unknownDays.
-func (c *check) unknown(ctx context.Context, users []models.User, w *Round, now time.Time) error {
+// days reads the sums of the last unknownDays. It counts the unknown outcomes and the duplicates, and tells operators of
+// days with many complaints.
+func (c *check) days(ctx context.Context, users []models.User, w *Round, now time.Time) error {
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0
 	today := models.DayOf(now)
 	from, to := today.AddDate(0, 0, -unknownDays), today.AddDate(0, 0, 2)
+	oldest := today.AddDate(0, 0, -complaintDays)
+	var high []models.Notice
 	for i := range users {
 		nodes, err := c.s.store.Nodes(ctx, users[i].ID, models.Day, from, to)
 		if errors.Is(err, models.ErrDamaged) {
@@ -189,9 +195,32 @@ func (c *check) unknown(ctx context.Context, users []models.User, w *Round, now 
 			w.Waiting += sum.Awaited
 			w.Held += sum.Reasons[models.OutcomeUnknown]
 			w.Doubled += sum.Doubled
+			if n := c.s.complaints(&nodes[k]); n != nil && !n.Since.Before(oldest) {
+				high = append(high, *n)
+			}
 		}
 	}
-	return nil
+	if len(high) == 0 {
+		return nil
+	}
+	return feed.HighComplaints(ctx, c.s.store, oldest, high)
+}
+
+// complaints returns the notice about a day of a user if too much of its mail was reported as spam, or nil. A complaint
+// may come days after its mail: it counts on the day of the mail, as all does.
+func (s *Rollup) complaints(day *models.Node) *models.Notice {
+	sum := &day.Summary
+	n := models.Notice{
+		User:      day.Span.User,
+		Since:     day.Span.Start.UTC(),
+		Count:     sum.Events[models.Complained],
+		Delivered: sum.Success,
+	}
+	many := 100*float64(n.Count) > s.cfg.Complaints*float64(n.Delivered)
+	if s.cfg.Complaints <= 0 || n.Delivered < max(s.cfg.ComplaintsFrom, 1) || !many {
+		return nil
+	}
+	return &n
 }
 
 // slice checks the batches of a user that were accepted before a batch and not before

@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -114,9 +115,9 @@ func TestCheckRepairsGroups(t *testing.T) {
 	b := f.delivered(11)
 	group := models.Group{Kind: models.ByTag, Name: "spring"}
 	truth := f.stored(b)
-	require.Equal(t, []models.Group{group}, truth.In)
+	require.Equal(t, []models.Group{{Kind: models.ByProvider, Name: "sg"}, group}, truth.In)
 	wrong := truth
-	wrong.In = nil
+	wrong.In = truth.In[:1]
 	f.put(b, wrong)
 	f.rollUp(b, models.Levels[:]...)
 	f.put(b, truth)
@@ -128,10 +129,69 @@ func TestCheckRepairsGroups(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Positive(t, out.Repaired)
-	require.Contains(t, found[len(found)-1], "in groups tag:spring 11")
+	require.Contains(t, found[len(found)-1], "in tag:spring accepted 11")
 	out, err = f.Check(t.Context(), CheckOptions{Settle: 100 * time.Millisecond})
 	require.NoError(t, err)
 	require.Zero(t, out.Differences)
+}
+
+// TestCheckRepairsProviders: a check finds and repairs what is wrong with the counts of a provider: of a chunk whose mail
+// is all at one, of one whose mail was rerouted, and of the sums above them.
+func TestCheckRepairsProviders(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil)
+	b := f.delivered(11)
+	sg, mg := models.Group{Kind: models.ByProvider, Name: "sg"}, models.Group{Kind: models.ByProvider, Name: "mg"}
+	check := func(repair bool) (out []string) {
+		_, err := f.Check(t.Context(), CheckOptions{
+			Repair: repair, Settle: 100 * time.Millisecond,
+			Found: func(d Difference) { out = append(out, d.String()) },
+		})
+		require.NoError(t, err)
+		return out
+	}
+	wrong := f.stored(b)
+	require.Equal(t, []models.Group{sg}, wrong.In)
+	wrong.In = []models.Group{mg}
+	f.put(b, wrong)
+	f.rollUp(b, models.Levels[:]...)
+	require.Contains(t, strings.Join(check(true), "\n"), ", in provider:mg; counted")
+	require.Empty(t, check(false))
+	require.Equal(t, []models.Group{sg}, f.stored(b).In)
+
+	blocked := models.Event{
+		ID: "e", Attempt: 1, Provider: "sg", Recipient: 3, Kind: models.Blocked, Reason: models.PolicyReputation, At: time.Now(),
+	}
+	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{
+		Chunk: b.ID, Fact: models.Fact{Key: "blocked", Events: []models.Event{blocked}},
+	}))
+	require.NoError(t, f.store.Append(t.Context(), b.ID, models.Entry{
+		Number: 2, Token: models.NewToken(), Kind: models.Attempt, Provider: "mg", Recipients: models.SetOf(3),
+		At: time.Now().UTC(), CallEnds: time.Now().UTC(),
+	}))
+	f.Mark(f.user, b.ID)
+	require.NoError(t, f.Flush(t.Context()))
+	day := func() map[models.Group]*models.Summary {
+		nodes, err := f.store.Nodes(t.Context(), f.user, models.Day, models.DayOf(b.Created()), b.Created())
+		require.NoError(t, err)
+		require.Len(t, nodes, 1)
+		return nodes[0].Summary.Groups
+	}
+	require.EqualValues(t, []int64{10, 1, 1}, []int64{day()[sg].Accepted, day()[sg].Rerouted, day()[mg].Accepted})
+	truth := day()
+	for name, change := range map[string]func(s *models.Summary){
+		"rerouted 0":  func(s *models.Summary) { s.Rerouted = 0 },
+		"events map[": func(s *models.Summary) { s.Events = map[models.EventKind]int64{models.Opened: 7} },
+		"delivered 4": func(s *models.Summary) { s.Success, s.Failed = 4, 6 },
+	} {
+		wrong = f.stored(b)
+		change(wrong.Groups[sg])
+		f.put(b, wrong)
+		f.rollUp(b, models.Levels[:]...)
+		require.Contains(t, strings.Join(check(true), "\n"), name)
+		require.Empty(t, check(false))
+		require.Equal(t, truth, day())
+	}
 }
 
 // unreadable is a store in which the sums of one level, or all batches, cannot be read.

@@ -194,6 +194,7 @@ func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 	c.ListsEvery = t.ProviderLists
 	c.SoftBounces, c.SoftBounceExpiry = cfg.Limits.SoftBounces, t.SoftBounceExpiry
 	c.AttachmentMemory, c.Bounces = cfg.Limits.AttachmentMemory, cfg.Limits.Bounces
+	c.Complaints, c.ComplaintsFrom = cfg.Limits.Complaints, cfg.Limits.ComplaintsFrom
 	c.InboxAge = min(c.InboxAge, t.Recheck)
 	c.EndpointClient = outbound.New(cfg.AllowedEndpoints())
 	c.Sole = SoleProcess(cfg)

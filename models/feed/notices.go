@@ -23,6 +23,7 @@ type Standing struct {
 	Differences int                  `json:"differences,omitempty"` // that last
 	Unknown     map[string]int64     `json:"unknown,omitempty"`     // unknown outcomes, by hour and provider
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
+	Complaints  map[string]time.Time `json:"complaints,omitempty"`  // by user and day: the day
 	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when it was told
 }
 
@@ -41,11 +42,12 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 			return err
 		}
 		s := Standing{
-			Suspended: map[string]time.Time{},
-			Failover:  map[string]time.Time{},
-			Unknown:   map[string]int64{},
-			Quotas:    map[string]time.Time{},
-			Disabled:  map[string]time.Time{},
+			Suspended:  map[string]time.Time{},
+			Failover:   map[string]time.Time{},
+			Unknown:    map[string]int64{},
+			Quotas:     map[string]time.Time{},
+			Complaints: map[string]time.Time{},
+			Disabled:   map[string]time.Time{},
 		}
 		if len(head.Standing) > 0 {
 			if err := codec.UnpackJSON(head.Standing, &s); err != nil {
@@ -127,5 +129,22 @@ func NearQuota(ctx context.Context, store models.FeedStore, n models.Notice) err
 		s.Quotas[key] = n.Until
 		n.Kind = models.QuotaNear
 		return []models.Notice{n}
+	})
+}
+
+// HighComplaints tells of days of users on which too much mail was reported as spam, each of which is the Since of a
+// notice, once. None is before oldest, which is a day; the clocks of callers may differ by a day.
+func HighComplaints(ctx context.Context, store models.FeedStore, oldest time.Time, days []models.Notice) error {
+	return Announce(ctx, store, func(s *Standing) (news []models.Notice) {
+		maps.DeleteFunc(s.Complaints, func(_ string, day time.Time) bool { return day.Before(oldest.AddDate(0, 0, -1)) })
+		for _, n := range days {
+			key := n.User + " " + n.Since.Format(time.DateOnly)
+			if _, told := s.Complaints[key]; !told {
+				s.Complaints[key] = n.Since
+				n.Kind = models.ComplaintsHigh
+				news = append(news, n)
+			}
+		}
+		return news
 	})
 }

@@ -33,6 +33,7 @@ const (
 	CheckDifference   = Type(models.CheckDifference)
 	UnknownOutcomes   = Type(models.UnknownOutcomes)
 	QuotaNear         = Type(models.QuotaNear)
+	ComplaintsHigh    = Type(models.ComplaintsHigh)
 	SuppressionAdded  = Type(models.SuppressionAdded) // also of users
 	EndpointDisabled  = Type(models.EndpointDisabled) // also of users
 )
@@ -49,7 +50,7 @@ var Types = []Type{
 // NoticeTypes lists the types of updates of the installation: notices, and additions to everyone's suppression list.
 var NoticeTypes = []Type{
 	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
-	SuppressionAdded, EndpointDisabled,
+	ComplaintsHigh, SuppressionAdded, EndpointDisabled,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -106,6 +107,8 @@ func (t Type) Words() string {
 		return "unknown outcomes"
 	case QuotaNear:
 		return "limit nearly used up"
+	case ComplaintsHigh:
+		return "many complaints"
 	case EndpointDisabled:
 		return "endpoint disabled"
 	case All:

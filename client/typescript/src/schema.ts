@@ -2133,6 +2133,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "complaints.high": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Too much of a user's mail that was accepted on a day and delivered was reported as spam */
+        post: operations["postComplaintsHigh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     batch: {
         parameters: {
             query?: never;
@@ -2488,14 +2505,16 @@ export interface components {
              * @description When it ends at the earliest.
              */
             until?: string;
-            /** @description The number of sums that differ, of recipients whose outcome is unknown, or what is used of the limit. */
+            /** @description The number of sums that differ, of recipients whose outcome is unknown, of mails that were reported as spam, or what is used of the limit. */
             count?: number;
-            /** @description ID of the user whose limit or endpoint it is. Absent: it is an endpoint of the installation. */
+            /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
             user?: string;
             /** @description Name of the limit, like `recipients_per_hour`. */
             limit?: string;
             /** @description Its value. */
             most?: number;
+            /** @description Of `complaints.high`: how many of the mails that the user sent on the day `since` were delivered. */
+            delivered?: number;
             suppression?: components["schemas"]["AddedSuppression"];
             endpoint?: components["schemas"]["DisabledEndpoint"];
             /**
@@ -2508,7 +2527,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "suppression.added" | "endpoint.disabled";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -4841,9 +4860,9 @@ export interface operations {
                 from?: string;
                 /** @description Last day. Default: today. The range may have at most 400 days. */
                 to?: string;
-                /** @description Count the mail of each category, sender (the domain of `from`), template or tag apart, too. */
-                by?: "category" | "sender" | "template" | "tag";
-                /** @description With `by`: count in `days` and `totals` only the mail of this category, sender, template or tag. */
+                /** @description Count the mail of each provider, category, sender (the domain of `from`), template or tag apart, too. */
+                by?: "provider" | "category" | "sender" | "template" | "tag";
+                /** @description With `by`: count in `days` and `totals` only the mail of this provider, category, sender, template or tag. */
                 name?: string;
                 /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
                 everyone?: components["parameters"]["Everyone"];
@@ -4873,12 +4892,19 @@ export interface operations {
                             date: string;
                         } & components["schemas"]["CountFields"])[];
                         totals: components["schemas"]["Counts"];
-                        /** @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups. */
+                        /**
+                         * @description With `by`: the counts of all days, most mail first. A mail with several tags is in several groups.
+                         *
+                         *     With `by=provider` a mail counts for the provider that decided its state, or else for the newest one
+                         *     that was tried, and for none if none was. Its events count for the provider that reported them.
+                         *     `rerouted` are the mails that were tried there and count for another provider, so that `tried` in
+                         *     `providers`, which has that provider only, is `accepted` and `rerouted` together.
+                         */
                         groups?: ({
                             name: string;
                             rates: components["schemas"]["Rates"];
                         } & components["schemas"]["CountFields"])[];
-                        /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by category, sender and template, and then by tag, each in the order of their names. */
+                        /** @description There are groups that are not counted apart. Of a user's mail in a day, 100 groups are: by provider, category, sender and template, and then by tag, each in the order of their names. */
                         more_groups?: boolean;
                     };
                 };
@@ -8737,6 +8763,49 @@ export interface operations {
         };
     };
     postQuotaNear: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postComplaintsHigh: {
         parameters: {
             query?: never;
             header: {

@@ -82,7 +82,7 @@ class DisabledEndpoint(TypedDict, closed=True):
     since: str
 
 
-NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'suppression.added', 'endpoint.disabled']
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled']
 
 
 NewBatchForm = TypedDict(
@@ -850,6 +850,7 @@ class Notice(TypedDict, closed=True):
     user: NotRequired[str]
     limit: NotRequired[str]
     most: NotRequired[int]
+    delivered: NotRequired[int]
     suppression: NotRequired[AddedSuppression]
     endpoint: NotRequired[DisabledEndpoint]
     at: str
