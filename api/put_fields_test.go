@@ -1,7 +1,9 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -108,4 +110,28 @@ func TestPutFields(t *testing.T) {
 	_, now := f.present("t")
 	require.Equal(t, "Hi Ann queued", now)
 	require.Equal(t, http.StatusOK, f.get("/v1/messages/t").Status)
+}
+
+// TestPutInOrderOfTime: the list of scheduled batches has messages in the order in which they are due, also after a
+// change.
+func TestPutInOrderOfTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	day := time.Now().UTC().AddDate(0, 0, 5).Truncate(time.Second)
+	send := func(action, id string, days int) models.ID {
+		at := fmt.Sprintf(`, "deliver_at": %q`, day.AddDate(0, 0, days).Format(time.RFC3339))
+		rs := f.changed(record(action, id, "Hi "+id, "ann@example.com", at))
+		return rs[0].Log.Batch()
+	}
+	due := func() (out []models.ID) {
+		for _, b := range read[batchList](f, "/v1/batches?state=scheduled").Batches {
+			out = append(out, b.ID)
+		}
+		return out
+	}
+	a, b := send("new", "a", 2), send("new", "b", 0)
+	require.Equal(t, []models.ID{b, a}, due())
+	changed := send("update", "b", 3)
+	require.Contains(t, due(), changed)
+	require.Greater(t, slices.Index(due(), changed), slices.Index(due(), a))
 }

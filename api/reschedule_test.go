@@ -68,7 +68,8 @@ func TestReschedule(t *testing.T) {
 	require.Equal(t, later, v.DeliverAt)
 	require.Equal(t, models.BatchScheduled, v.State)
 	require.Equal(t, later, v.Waits.Until)
-	require.Equal(t, v.ExpiresAt, read[batchList](f, "/v1/batches?state=scheduled").Batches[0].ExpiresAt)
+	listed := read[batchList](f, "/v1/batches?state=scheduled").Batches[0]
+	require.Equal(t, []time.Time{v.ExpiresAt, later}, []time.Time{listed.ExpiresAt, listed.DueAt})
 
 	window := `"send_window": {"from": "09:00", "to": "17:00", "time_zone": "UTC"}`
 	require.Equal(t, "09:00 to 17:00 (UTC)", f.rescheduled(id, "", "{"+window+"}").Window.String())

@@ -200,3 +200,68 @@ func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 		return nil
 	}, "set agenda mark %d", shard)
 }
+
+// PutDue implements models.Store.
+func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error {
+	return s.call(ctx, func() error {
+		rows := make([]row, len(ds))
+		for i := range ds {
+			id, after := ds[i].ID(), int64(0)
+			if !ds[i].After.IsZero() {
+				after = ds[i].After.UnixMilli()
+			}
+			rows[i] = row{`INSERT INTO dues (owner, id, batch_id, after) VALUES (?, ?, ?, ?)`,
+				[]any{user, id[:], ds[i].Batch[:], after}, 100}
+		}
+		return put(ctx, s, make([]struct{}, len(rows)), rows)
+	}, "put %d times of %s", len(ds), user)
+}
+
+// Dues implements models.Store.
+func (s *Store) Dues(
+	ctx context.Context, user string, from models.ID, back bool, limit int,
+) (out []models.Due, err error) {
+	cql := `SELECT id, batch_id, after FROM dues WHERE owner = ? AND id > ? ORDER BY id ASC LIMIT ?`
+	if back {
+		cql = `SELECT id, batch_id, after FROM dues WHERE owner = ? AND id < ? ORDER BY id DESC LIMIT ?`
+	}
+	err = s.call(ctx, func() (err error) {
+		if out = nil; limit > 0 {
+			out, err = query(ctx, &s.runner, readDue, cql, user, from[:], limit)
+		}
+		return err
+	}, "times of %s", user)
+	return out, err
+}
+
+func readDue(scan scanner) (d models.Due, err error) {
+	var raw, batch []byte
+	var after int64
+	if err := scan(&raw, &batch, &after); err != nil {
+		return d, err
+	}
+	id, err := idOf(raw)
+	if err != nil {
+		return d, err
+	}
+	if d.At = id.Time(); after > 0 {
+		d.After = time.UnixMilli(after).UTC()
+	}
+	d.Batch, err = idOf(batch)
+	return d, err
+}
+
+// RemoveDue implements models.Store.
+func (s *Store) RemoveDue(ctx context.Context, user string, id models.ID) error {
+	return s.call(ctx, func() error {
+		return s.exec(ctx, plain, `DELETE FROM dues WHERE owner = ? AND id = ?`, user, id[:])
+	}, "remove time %s of %s", id, user)
+}
+
+// DropDues implements models.Store. It leaves one tombstone, which no list of times to come reads.
+func (s *Store) DropDues(ctx context.Context, user string, t time.Time) error {
+	first := models.MinID(t)
+	return s.call(ctx, func() error {
+		return s.exec(ctx, plain, `DELETE FROM dues WHERE owner = ? AND id < ?`, user, first[:])
+	}, "drop times of %s", user)
+}

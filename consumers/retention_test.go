@@ -43,7 +43,16 @@ func TestRetention(t *testing.T) {
 		require.Equal(t, 2, found("U2@X.test"))
 
 		later := time.Now().Add(91 * 24 * time.Hour)
+		for _, at := range []time.Time{time.Now().Add(time.Hour), later.Add(time.Hour)} {
+			require.NoError(t, r.store.PutDue(ctx, r.user, models.Due{At: at, Batch: old[0].ID}))
+		}
+		due := func() int {
+			found, err := r.store.Dues(ctx, r.user, models.ID{}, false, 10)
+			require.NoError(t, err)
+			return len(found)
+		}
 		require.NoError(t, r.engine.Purge(ctx, time.Now()), "nothing is old yet")
+		require.Equal(t, 2, due())
 		b, err := r.store.Batch(ctx, old[0].ID)
 		require.NoError(t, err)
 		require.False(t, b.Redacted)
@@ -62,6 +71,7 @@ func TestRetention(t *testing.T) {
 			}
 			require.Zero(t, found("u2@x.test"))
 		}
+		require.Equal(t, 1, due(), "the time that has passed is removed")
 		calls := p.count()
 		r.order(models.Command{Kind: models.RetryBatch, Batch: old[0].ID})
 		r.announce(old[0])

@@ -85,6 +85,11 @@ func retryable(c *service.Counts) (free, held int64) {
 // actionLink is a button for a command that can be given now.
 type actionLink struct{ Do, Text string }
 
+// movable reports whether the times of a batch may be changed.
+func movable(b *service.BatchView) bool {
+	return b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients)
+}
+
 // actionsOf returns the commands that have an effect on the batch now and that the
 // caller may give.
 func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
@@ -99,7 +104,7 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Counts.Queued > 0:
 		out = append(out, actionLink{"stop", "Stop"})
 	}
-	if b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients) {
+	if movable(b) {
 		out = append(out, actionLink{"reschedule", "Change time"})
 	}
 	if b.Counts.Queued > 0 {

@@ -58,6 +58,9 @@ func (b *batchRow) Title() string {
 	return cmp.Or(b.Rendered, b.Subject)
 }
 
+// Movable reports whether the times of the batch may be changed.
+func (b *batchRow) Movable() bool { return movable(&b.BatchView) }
+
 func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	return &batchRow{
 		BatchView: *b,

@@ -26,13 +26,15 @@ func TestBrowserChangeTime(t *testing.T) {
 	b.answer()
 	b.sees("The time is changed.")
 	b.lookAround("times", "/batches/"+id.String()+"/reschedule")
-	for i, subject := range []string{"Spring sale", "Your invoice for March"} {
-		due := at.AddDate(0, i, 1).Format(time.RFC3339)
+	for i, subject := range []string{"Your invoice for March", "Spring sale", "Last call"} {
+		due := at.AddDate(0, []int{2, 1, 0}[i], 1).Format(time.RFC3339)
 		f.batchOf("local", map[string]string{"deliver_at": due, "subject": subject},
 			service.Recipient{Email: "eve@example.com"})
 	}
 	b.open("/batches?state=scheduled")
 	b.sees("Your invoice for March")
+	titles := eval[string](b, `[...document.querySelectorAll(".batch-row .title")].map(e => e.textContent).join(", ")`)
+	require.Regexp(t, `^.+, Last call, Spring sale, Your invoice for March$`, titles, "next first")
 	b.lookAround("scheduled", "/batches?state=scheduled")
 	require.Empty(t, b.complaints())
 }

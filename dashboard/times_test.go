@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -71,8 +70,8 @@ func TestChangeTime(t *testing.T) {
 
 var batchLink = regexp.MustCompile(`href="(/batches/[0-9a-f-]{36})"`)
 
-// TestScheduledBatches: a list has the batches that wait for their time, and says when that is, until they are
-// cancelled, which their page offers.
+// TestScheduledBatches: a list has the batches that wait for their time, next first, and says when that is, until they
+// are cancelled, which it offers, as their page does.
 func TestScheduledBatches(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
@@ -83,19 +82,22 @@ func TestScheduledBatches(t *testing.T) {
 		return "/batches/" + id.String()
 	}
 	send("now", nil)
-	later := send("later", map[string]string{"deliver_at": at.Format(time.RFC3339)})
 	last := send("last", map[string]string{"deliver_at": at.AddDate(0, 0, 1).Format(time.RFC3339)})
+	later := send("later", map[string]string{"deliver_at": at.Format(time.RFC3339)})
 	listed := func(want ...string) string {
 		t.Helper()
 		page := b.get("/batches?state=scheduled")
-		got := map[string]bool{}
+		var got []string
 		for _, m := range batchLink.FindAllStringSubmatch(page.text, -1) {
-			got[m[1]] = true
+			got = append(got, m[1])
 		}
-		require.ElementsMatch(t, want, slices.Collect(maps.Keys(got)))
+		require.Equal(t, want, slices.Compact(got), "next first")
 		return page.text
 	}
-	require.Contains(t, listed(later, last), at.Format("2 Jan, 15:04 UTC"))
+	list := listed(later, last)
+	require.Contains(t, list, at.Format("2 Jan, 15:04 UTC"))
+	require.Contains(t, list, `href="`+later+`/reschedule"`)
+	require.Contains(t, list, `href="`+last+`/cancel"`)
 	require.Contains(t, b.get(later).text, later+"/cancel")
 	done := b.post(later+"/cancel", nil)
 	require.Equal(t, later, done.Request.URL.Path)

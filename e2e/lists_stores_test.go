@@ -29,6 +29,10 @@ func (s *twoStores) PutBatch(ctx context.Context, b models.Batch, first models.C
 	return errors.Join(s.Store.PutBatch(ctx, b, first), s.other.PutBatch(ctx, b, first))
 }
 
+func (s *twoStores) PutDue(ctx context.Context, user string, ds ...models.Due) error {
+	return errors.Join(s.Store.PutDue(ctx, user, ds...), s.other.PutDue(ctx, user, ds...))
+}
+
 func (s *twoStores) PutChunk(ctx context.Context, c models.Chunk) error {
 	return errors.Join(s.Store.PutChunk(ctx, c), s.other.PutChunk(ctx, c))
 }
@@ -56,12 +60,13 @@ func (s *twoStores) RollUp(ctx context.Context, span models.Span) (models.Summar
 }
 
 // putListed stores a batch of two chunks with what happened to its recipients: each is delivered by sg, bounced there,
-// delivered by mg after sg failed, failed at both, or not tried.
+// delivered by mg after sg failed, failed at both, or not tried. It has a time to come, in another order than they are
+// stored.
 func (s *twoStores) putListed(t *testing.T, user string, n int, at time.Time) {
 	t.Helper()
 	ctx := t.Context()
 	b := models.Batch{ID: models.NewBatchID(at), User: user, Chunks: 2, Lane: models.Bulk, OnUnknown: models.Hold,
-		ExpiresAt: at.Add(time.Hour), Content: models.Content{
+		DeliverAt: time.Now().Add(time.Duration(1+5*n%8) * time.Hour), ExpiresAt: at.Add(time.Hour), Content: models.Content{
 			From:    models.Address{Email: "shop@example.com"},
 			Subject: fmt.Sprintf("Offer %d", n%4),
 			Text:    "t",
@@ -77,6 +82,7 @@ func (s *twoStores) putListed(t *testing.T, user string, n int, at time.Time) {
 		b.Sizes, b.Recipients = append(b.Sizes, len(c.Recipients)), b.Recipients+len(c.Recipients)
 		chunks = append(chunks, c)
 	}
+	require.NoError(t, s.PutDue(ctx, user, b.Dues(time.Now())...))
 	require.NoError(t, s.PutChunk(ctx, chunks[1]))
 	require.NoError(t, s.PutBatch(ctx, b, chunks[0]))
 	for _, c := range chunks {
@@ -203,7 +209,7 @@ func TestListsOnCassandra(t *testing.T) {
 		"time, state": {From: from, To: to, State: models.Queued},
 	} {
 		for n, who := range map[int]service.Caller{9: {User: user, Operator: true, Everyone: true}, 500: {User: user}} {
-			var logs, batches [2][]listedPage
+			var logs, batches, scheduled [2][]listedPage
 			for i, one := range services {
 				logs[i] = turned(t, func(p service.Page) ([]models.ID, service.PageInfo, error) {
 					page, err := one.FindLogs(t.Context(), who, f, p)
@@ -213,9 +219,15 @@ func TestListsOnCassandra(t *testing.T) {
 					page, err := one.FindBatches(t.Context(), who, service.BatchFilter{Subject: "offer", Logs: f}, p)
 					return idsOf(page.Batches, func(b service.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n)
+				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, service.PageInfo, error) {
+					page, err := one.FindBatches(t.Context(), who, service.BatchFilter{State: "scheduled"}, p)
+					return idsOf(page.Batches, func(b service.BatchView) models.ID { return b.ID }), page.PageInfo, err
+				}, n/3)
 			}
 			require.Equal(t, logs[0], logs[1], name)
 			require.Equal(t, batches[0], batches[1], name)
+			require.Equal(t, scheduled[0], scheduled[1], name)
+			require.NotEmpty(t, scheduled[0][0].IDs)
 			require.NotEmpty(t, logs[0][0].IDs, name)
 		}
 	}

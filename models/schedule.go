@@ -173,6 +173,53 @@ func (b *Batch) Begins() time.Time {
 	return first
 }
 
+// NextDue returns the first deliver_at of recipients that is after now; zero: there is none.
+func (b *Batch) NextDue(now time.Time) (next time.Time) {
+	for _, s := range b.Schedules() {
+		if at := s.DeliverAt; at.After(now) && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// A Due says that mail of a batch is due at a time, as far as is known: the batch may not exist, or its times may have
+// been changed.
+type Due struct {
+	At    time.Time // a deliver_at, with millisecond precision
+	Batch ID
+	After time.Time // other mail of the batch is due then, which is earlier; zero: none is known
+}
+
+// Dues returns an entry for each deliver_at of recipients that is after now.
+func (b *Batch) Dues(now time.Time) (out []Due) {
+	var own []time.Time // they never change
+	for i := range b.Own {
+		own = append(own, b.Own[i].DeliverAt.UTC().Truncate(time.Millisecond))
+	}
+	slices.SortFunc(own, time.Time.Compare)
+	times := map[time.Time]bool{}
+	for _, s := range b.Schedules() {
+		if at := s.DeliverAt.UTC().Truncate(time.Millisecond); at.After(now) && !times[at] {
+			times[at] = true
+			d := Due{At: at, Batch: b.ID}
+			if n, _ := slices.BinarySearchFunc(own, at, time.Time.Compare); n > 0 && !own[n-1].IsZero() {
+				d.After = own[n-1]
+			}
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// ID returns the ID of an entry. It carries At, so that entries are in the order of time, and names no mail. Its other
+// bits tell batches apart: those of the batch that are random, and the last 20 of the millisecond of its acceptance.
+func (d *Due) ID() ID {
+	id := d.Batch.Chunk(int(d.Batch.Time().UnixMilli() & chunkMask))
+	id.setTime(d.At)
+	return id
+}
+
 // Ends returns when the last recipient expires.
 func (b *Batch) Ends() (last time.Time) {
 	for _, s := range b.Schedules() {

@@ -32,6 +32,7 @@ type Store interface {
 	RecordStore
 	SummaryStore
 	AgendaStore
+	DueStore
 	InboxStore
 	CommandStore
 	ClaimStore
@@ -299,6 +300,19 @@ type AgendaStore interface {
 	SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 	// Shards returns the number of shards, which never changes for a store.
 	Shards() int
+}
+
+// DueStore stores which batches of a user have mail whose time is to come, in the order of time: see Due.
+type DueStore interface {
+	// PutDue stores entries. An entry replaces one with the same time and batch.
+	PutDue(ctx context.Context, user string, ds ...Due) error
+	// Dues returns at most limit entries with IDs greater than from, ascending; if back, with IDs less than from,
+	// descending.
+	Dues(ctx context.Context, user string, from ID, back bool, limit int) ([]Due, error)
+	// RemoveDue removes an entry. If there is none, it does nothing.
+	RemoveDue(ctx context.Context, user string, id ID) error
+	// DropDues removes the entries of a user with times before t.
+	DropDues(ctx context.Context, user string, t time.Time) error
 }
 
 // InboxStore stores webhook posts. Entries are removed by age, not because they were

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -277,8 +276,8 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 }
 
 // storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
-// follows, then the attachments, the rejections and all chunks but the first, then the batch with its first chunk. The
-// batch exists from that last write on. Until then storeBatch ends if the client goes away.
+// follows, and its times, then the attachments, the rejections and all chunks but the first, then the batch with its
+// first chunk. The batch exists from that last write on. Until then storeBatch ends if the client goes away.
 func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Builder) error {
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
@@ -294,6 +293,9 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 		Lane:   b.Lane,
 	}
 	if err := s.store.Schedule(ctx, entry); err != nil {
+		return err
+	}
+	if err := s.putDues(ctx, b); err != nil {
 		return err
 	}
 	err := in.Pieces(func(sha256 string, number int, piece []byte) error {
@@ -421,12 +423,6 @@ type chunkEndings struct {
 func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
 	mail := suppression.MailOf(b)
 	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
-}
-
-// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its
-// category.
-func (c Caller) passesUnsubscribes(b *models.Batch) bool {
-	return b.Lane == models.Urgent && slices.Contains(c.Scopes, models.ScopePass)
 }
 
 // endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,

@@ -50,6 +50,7 @@ type BatchView struct {
 	Counts           Counts               `json:"counts"`
 	CreatedAt        time.Time            `json:"created_at"`
 	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
+	DueAt            time.Time            `json:"due_at,omitzero"`     // the next time of mail; zero: all have come
 	Window           *models.SendWindow   `json:"send_window,omitempty"`
 	ExpiresAt        time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
 	OwnTimes         *OwnTimes            `json:"own_times,omitempty"` // nil: all recipients have those of the batch
@@ -154,6 +155,9 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 	}
 	if v.Cancelled = cancel != nil; v.Cancelled {
 		v.CancelledBy, v.CancelledAt, v.CancelledWhy = cancel.By, cancel.At, cancel.Why
+	}
+	if !v.Cancelled && v.State != models.BatchDone {
+		v.DueAt = b.NextDue(time.Now())
 	}
 	v.Rendered, err = s.rendered(ctx, b)
 	return v, queued, err

@@ -371,7 +371,11 @@ func (s *Service) appendBatchCommand(
 			}
 		}
 		if c.Kind != models.StopBatch {
-			if err := s.store.Schedule(ctx, s.requeueEntries(b, c)...); err != nil {
+			err := s.store.Schedule(ctx, s.requeueEntries(b, c)...)
+			if err == nil && c.Schedule != nil {
+				err = s.putDues(ctx, b.Rescheduled(c.Schedule))
+			}
+			if err != nil {
 				return appended{}, storeError("schedule", err)
 			}
 		}

@@ -157,8 +157,8 @@ type PageInfo struct {
 	AtLeast int64  `json:"total_at_least,omitempty"`
 	Next    string `json:"next_cursor"`     // empty on the last page
 	Prev    string `json:"previous_cursor"` // empty on the first page
-	// Until is set if the page ended because it had read as much as one page may: nothing is
-	// known yet of mail that was accepted before, or after if the page was read backwards.
+	// Until is set if the page ended because it had read as much as one page may: nothing is known yet of mail that was
+	// accepted before, or is due after it, or the other way round if the page was read backwards.
 	Until time.Time `json:"searched_until,omitzero"`
 }
 
@@ -249,34 +249,6 @@ func nudge(id models.ID, up bool) models.ID {
 	return id
 }
 
-// Lists whose cursors are positions.
-const (
-	usersCursor = "users"
-	keysCursor  = "keys"
-)
-
-// position is a place in a list that only grows: a user, and a key of the user.
-type position struct{ user, key int }
-
-func (p position) cursor(list string) string {
-	var at models.ID
-	binary.BigEndian.PutUint64(at[:], uint64(p.user))   //nolint:gosec // never negative
-	binary.BigEndian.PutUint64(at[8:], uint64(p.key)+1) //nolint:gosec // never negative; no position is the zero ID
-	return cursorOf(list, at)
-}
-
-// position returns the position in p.Cursor.
-func (q *query) position(p Page, list string) position {
-	at := q.cursor(p, list)
-	if at.IsZero() {
-		return position{}
-	}
-	return position{
-		user: int(binary.BigEndian.Uint64(at[:])),      //nolint:gosec // cursorOf wrote it
-		key:  int(binary.BigEndian.Uint64(at[8:])) - 1, //nolint:gosec // cursorOf wrote it
-	}
-}
-
 // BatchFilter selects batches. The zero value selects all of the caller, or of everybody if
 // the caller wants that.
 type BatchFilter struct {
@@ -320,6 +292,8 @@ func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
 		return v.Stopped && !v.Cancelled
 	case f.State == BatchCancelled:
 		return v.Cancelled
+	case f.State == string(models.BatchScheduled):
+		return !v.Stopped && !v.DueAt.IsZero()
 	}
 	return f.State == "" || !v.Stopped && !v.Cancelled && string(v.State) == f.State
 }
@@ -331,8 +305,8 @@ func (f *BatchFilter) count(s *models.Summary) (n int64, known bool) {
 		!f.Logs.byAddress()
 }
 
-// FindBatches returns a page of the batches that a filter selects, newest first. A page may be
-// short and still have a next cursor.
+// FindBatches returns a page of the batches that a filter selects, newest first, or those with mail whose time is to
+// come, next first. A page may be short and still have a next cursor.
 func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
 	users, err := s.owners(ctx, who, f.User)
 	if err != nil {
@@ -359,6 +333,9 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 		})
 	}
 	l.Load = func(ctx context.Context, st walk.Step) ([]BatchView, int, error) { return s.listed(ctx, who, st, &f) }
+	if f.State == string(models.BatchScheduled) {
+		s.inOrderOfTime(ctx, users, &l)
+	}
 	var out BatchPage
 	if out.Batches, out.PageInfo, err = l.page(ctx, n, at); err != nil {
 		return BatchPage{}, storeError("list batches", err)
@@ -380,11 +357,19 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 // batchCost is what reading a batch and its summaries counts, in rows of an index.
 const batchCost = 40
 
-// listed returns a batch if the filter selects it, and what reading it costs.
+// listed returns a batch if the filter selects it, and what reading it costs. If the step has a time, the batch must be
+// due then, and next.
 func (s *Service) listed(ctx context.Context, who Caller, st walk.Step, f *BatchFilter) ([]BatchView, int, error) {
+	due := &st.Due
+	if !due.Batch.IsZero() {
+		st.At = due.Batch
+	}
 	b, err := s.store.Batch(ctx, st.At)
 	switch {
 	case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
+		if time.Since(st.At.Time()) > maxIntake {
+			s.removeDue(ctx, st.User, due)
+		}
 		return nil, batchCost, nil
 	case errors.Is(err, models.ErrDamaged), errors.Is(err, models.ErrNewer):
 		b, err = models.Batch{ID: st.At, User: st.User, Damaged: true}, nil
@@ -393,7 +378,14 @@ func (s *Service) listed(ctx context.Context, who Caller, st walk.Step, f *Batch
 		return nil, 0, err
 	}
 	v, _, err := s.view(ctx, &b)
-	if err != nil || !f.selects(&b, &v) {
+	if v.Cancelled {
+		s.removeDue(ctx, st.User, due)
+	}
+	selected := err == nil && f.selects(&b, &v)
+	if selected && !due.Batch.IsZero() {
+		selected, err = s.dueThen(ctx, &b, &v, due, &f.Logs)
+	}
+	if err != nil || !selected {
 		return nil, batchCost + b.Chunks, err
 	}
 	if b.User != who.User {

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"reflect"
 	"slices"
@@ -409,4 +410,32 @@ func (s *Service) SessionEnded(ctx context.Context, user string, upTo int) (bool
 
 func userDisabled() *Error {
 	return Fail(Forbidden, "user_disabled", "An operator has disabled this user. Ask an operator for access.")
+}
+
+// Lists whose cursors are positions.
+const (
+	usersCursor = "users"
+	keysCursor  = "keys"
+)
+
+// position is a place in a list that only grows: a user, and a key of the user.
+type position struct{ user, key int }
+
+func (p position) cursor(list string) string {
+	var at models.ID
+	binary.BigEndian.PutUint64(at[:], uint64(p.user))   //nolint:gosec // never negative
+	binary.BigEndian.PutUint64(at[8:], uint64(p.key)+1) //nolint:gosec // never negative; no position is the zero ID
+	return cursorOf(list, at)
+}
+
+// position returns the position in p.Cursor.
+func (q *query) position(p Page, list string) position {
+	at := q.cursor(p, list)
+	if at.IsZero() {
+		return position{}
+	}
+	return position{
+		user: int(binary.BigEndian.Uint64(at[:])),      //nolint:gosec // cursorOf wrote it
+		key:  int(binary.BigEndian.Uint64(at[8:])) - 1, //nolint:gosec // cursorOf wrote it
+	}
 }

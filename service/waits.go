@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // defaultPolicy returns the decision table of workers with default settings.
@@ -349,5 +350,63 @@ func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *Batch
 		if out.Changed {
 			*out.Recipients = n.unsent
 		}
+	}
+}
+
+// putDues stores when mail of a batch is due, for lists in the order of time. It is called before the batch has these
+// times: an entry without a batch that has its time says nothing.
+func (s *Service) putDues(ctx context.Context, b *models.Batch) error {
+	dues := b.Dues(time.Now())
+	if len(dues) == 0 {
+		return nil
+	}
+	return s.store.PutDue(ctx, b.User, dues...)
+}
+
+// inOrderOfTime makes a list one of batches with mail whose time is to come, next first.
+func (s *Service) inOrderOfTime(ctx context.Context, users []string, l *listing[BatchView]) {
+	span := walk.Span{First: time.Now()}
+	l.up = true
+	l.ID = func(v *BatchView) models.ID {
+		d := models.Due{At: v.DueAt, Batch: v.ID}
+		return d.ID()
+	}
+	l.Steps = func(from models.ID, up bool) walk.Steps {
+		span.From, span.Up = from, up
+		return walks(users, span, func(span walk.Span) walk.Steps { return walk.Dues(ctx, s.store, span) })
+	}
+}
+
+// dueThen reports whether a batch is due at the time of an entry, and next, and the filter selects it.
+func (s *Service) dueThen(
+	ctx context.Context, b *models.Batch, v *BatchView, d *models.Due, f *LogFilter,
+) (bool, error) {
+	at := b.Created()
+	if v.DueAt.UnixMilli() != d.At.UnixMilli() || at.Before(f.From) || !f.To.IsZero() && !at.Before(f.To) ||
+		f.Tag != "" && !slices.Contains(b.Groups, models.Group{Kind: models.ByTag, Name: f.Tag}) {
+		return false, nil
+	}
+	if len(f.counts()) == 0 {
+		return true, nil
+	}
+	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+		if err != nil || f.mayMatch(&cs.Summary) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// maxIntake is longer than it takes to store a batch.
+const maxIntake = 24 * time.Hour
+
+// removeDue removes an entry of a batch that never exists any more, or that is cancelled. If it fails, the next reader
+// does it.
+func (s *Service) removeDue(ctx context.Context, user string, d *models.Due) {
+	if d.Batch.IsZero() {
+		return
+	}
+	if err := s.store.RemoveDue(ctx, user, d.ID()); err != nil {
+		s.log.Debug("time of a batch not removed", "batch_id", d.Batch.String(), "err", err)
 	}
 }

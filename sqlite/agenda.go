@@ -101,3 +101,76 @@ func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error
 	}
 	return nil
 }
+
+// PutDue implements models.Store.
+func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error {
+	err := s.write(ctx, 100*len(ds), func(c *conn) error {
+		for i := range ds {
+			if _, err := c.exec(`INSERT OR REPLACE INTO dues (user, id, batch, after) VALUES (?, ?, ?, ?)`,
+				user, ds[i].ID(), ds[i].Batch, afterOf(&ds[i])); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("put %d times of %s: %w", len(ds), user, err)
+	}
+	return nil
+}
+
+// afterOf returns d.After in milliseconds since 1970; 0: it is zero.
+func afterOf(d *models.Due) int64 {
+	if d.After.IsZero() {
+		return 0
+	}
+	return d.After.UnixMilli()
+}
+
+// Dues implements models.Store.
+func (s *Store) Dues(
+	ctx context.Context, user string, from models.ID, back bool, limit int,
+) (out []models.Due, err error) {
+	query := `SELECT id, batch, after FROM dues WHERE user = ? AND id > ? ORDER BY id LIMIT ?`
+	if back {
+		query = `SELECT id, batch, after FROM dues WHERE user = ? AND id < ? ORDER BY id DESC LIMIT ?`
+	}
+	err = s.read(ctx, func(c *conn) error {
+		return c.query(query, func(row []driver.Value) error {
+			d := models.Due{At: idOf(row[0]).Time(), Batch: idOf(row[1])}
+			if after := row[2].(int64); after > 0 {
+				d.After = time.UnixMilli(after).UTC()
+			}
+			out = append(out, d)
+			return nil
+		}, user, from, max(limit, 0))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("times of %s: %w", user, err)
+	}
+	return out, nil
+}
+
+// RemoveDue implements models.Store.
+func (s *Store) RemoveDue(ctx context.Context, user string, id models.ID) error {
+	err := s.write(ctx, 100, func(c *conn) error {
+		_, err := c.exec(`DELETE FROM dues WHERE user = ? AND id = ?`, user, id)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove time %s of %s: %w", id, user, err)
+	}
+	return nil
+}
+
+// DropDues implements models.Store.
+func (s *Store) DropDues(ctx context.Context, user string, t time.Time) error {
+	err := s.write(ctx, 1000, func(c *conn) error {
+		_, err := c.exec(`DELETE FROM dues WHERE user = ? AND id < ?`, user, models.MinID(t))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop times of %s: %w", user, err)
+	}
+	return nil
+}

@@ -92,18 +92,18 @@ func (c *cli) batchListCommand() *cobra.Command {
 	var limit int
 	cmd := c.listCommand(listing{
 		use:   "list",
-		short: "List batches, newest first, of all users or of one",
-		head:  "ID\tCREATED\tUSER\tSTATE\tACCEPTED\tQUEUED\tSUCCESS\tFAILED\tCANCELLED\tSUBJECT",
+		short: "List batches, newest first or, if scheduled, next due first, of all users or of one",
+		head:  "ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSUCCESS\tFAILED\tCANCELLED\tSUBJECT",
 		none:  "there is no batch",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		if limit < 1 || limit > pageRows {
 			return fmt.Errorf("--limit %d: from 1 to %d", limit, pageRows)
 		}
-		list, err := c.newestBatches(ctx, svc, f, limit)
+		list, err := c.firstBatches(ctx, svc, f, limit)
 		for i := range list {
 			b, n := &list[i].BatchView, &list[i].Counts
-			row(b.ID, timeOrDash(b.CreatedAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled,
-				b.Subject)
+			row(b.ID, timeOrDash(b.CreatedAt), timeOrDash(b.DueAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Success,
+				n.Failed, n.Cancelled, b.Subject)
 		}
 		return err
 	})
@@ -130,8 +130,9 @@ type ownedBatch struct {
 	user string
 }
 
-// newestBatches returns the newest batches of a user, given by name, or of all users.
-func (c *cli) newestBatches(
+// firstBatches returns the first batches of a user, given by name, or of all users: the newest or, of the scheduled
+// ones, those that are due next.
+func (c *cli) firstBatches(
 	ctx context.Context, svc *service.Service, f service.BatchFilter, limit int,
 ) ([]ownedBatch, error) {
 	var users []models.User
@@ -170,7 +171,12 @@ func (c *cli) newestBatches(
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b ownedBatch) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	slices.SortStableFunc(out, func(a, b ownedBatch) int {
+		if f.State == string(models.BatchScheduled) {
+			return a.DueAt.Compare(b.DueAt)
+		}
+		return b.CreatedAt.Compare(a.CreatedAt)
+	})
 	return out[:min(len(out), limit)], nil
 }
 

@@ -46,13 +46,13 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return err
 	case "batch":
-		list, err := c.newestBatches(ctx, svc, service.BatchFilter{}, maxNames)
+		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames)
 		for i := range list {
 			say(list[i].ID.String(), list[i].Subject)
 		}
 		return err
 	case "log":
-		list, err := c.newestBatches(ctx, svc, service.BatchFilter{}, maxNames/10)
+		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames/10)
 		if err != nil {
 			return err
 		}

@@ -47,7 +47,8 @@ func TestRate(t *testing.T) {
 		made := 0
 		for range 2 {
 			r.until = time.Now().Add(roundTime)
-			results := r.send(t.Context(), posts[made:])
+			results, err := r.send(t.Context(), posts[made:])
+			require.NoError(t, err)
 			for i := range results {
 				if !results[i].at.IsZero() {
 					made++
@@ -96,7 +97,8 @@ func TestAtOnce(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				count(-1)
 			})
-			r.send(t.Context(), posts)
+			_, err := r.send(t.Context(), posts)
+			require.NoError(t, err)
 			require.Equal(t, want, most)
 		})
 	}

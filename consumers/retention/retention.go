@@ -21,6 +21,7 @@ const (
 	purgedKept    = 2 * 365 * 24 * time.Hour
 	purgePage     = 100
 	releasesKept  = 365 * 24 * time.Hour // how long releases of a batch stay in memory after its content
+	duesKept      = 24 * time.Hour       // longer than the clocks of processes differ
 )
 
 // Config configures Retention.
@@ -52,6 +53,7 @@ type Store interface {
 	DropCommands(ctx context.Context, upTo int) error
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
 	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
+	DropDues(ctx context.Context, user string, t time.Time) error
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
 	Transient(ctx context.Context, kind, name string) ([]byte, error)
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
@@ -96,8 +98,8 @@ func (r *Retention) round(ctx context.Context) {
 // Purge removes the content and the recipients of all batches that were accepted more than
 // KeepContent before now, and their address indexes. It removes everything but the sums of
 // days about batches of days that ended KeepLogs before now, and older commands. It removes
-// updates that were written more than KeepUpdates before now, and records of soft bounces without
-// one since KeepContent. An error about one user does not stop the purge of the others.
+// updates that were written more than KeepUpdates before now, records of soft bounces without
+// one since KeepContent, and when mail was due. An error about one user does not stop the purge of the others.
 func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 	users, err := r.store.Users(ctx)
 	if err == nil {
@@ -121,7 +123,8 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 		}
 		err = errors.Join(err, r.purgeKeys(ctx, users[i].ID, now.Add(-r.cfg.KeepLogs)),
 			feed.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepUpdates)),
-			softbounce.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepContent)))
+			softbounce.Drop(ctx, r.store, users[i].ID, now.Add(-r.cfg.KeepContent)),
+			r.store.DropDues(ctx, users[i].ID, now.Add(-duesKept)))
 		if err != nil {
 			failed = append(failed, fmt.Errorf("user %s: %w", users[i].ID, err))
 		}

@@ -22,6 +22,7 @@ func agendaCases() []testCase {
 		{"Agenda/WhileWriting", testAgendaWhileWriting},
 		{"Agenda/CallsInsideCursor", testAgendaNested},
 		{"Agenda/MarksMoveForward", testAgendaMarks},
+		{"Dues/InOrderOfTime", testDues},
 	}
 }
 
@@ -239,4 +240,50 @@ func testAgendaMarks(t *testing.T, s models.Store) {
 	mark, err := s.AgendaMark(ctx, shard)
 	require.NoError(t, err)
 	require.Equal(t, base.Add(16*time.Minute), mark)
+}
+
+// testDues: the times of batches are listed in their order in both directions, whenever the batches were accepted.
+func testDues(t *testing.T, s models.Store) {
+	ctx, u, base := t.Context(), models.NewUserID(), now().Add(time.Hour)
+	var all []models.Due
+	for i := range 120 { // some at the same time
+		b := models.NewBatchID(now().Add(-time.Duration(i) * time.Second))
+		all = append(all, models.Due{At: base.Add(time.Duration(i*37%60) * time.Minute), Batch: b})
+	}
+	all[7].After = all[7].At.Add(-time.Minute)
+	require.NoError(t, s.PutDue(ctx, u))
+	require.NoError(t, s.PutDue(ctx, u, all[0]))
+	for range 2 {
+		require.NoError(t, s.PutDue(ctx, u, all...))
+	}
+	require.NoError(t, s.PutDue(ctx, models.NewUserID(), models.Due{At: base, Batch: models.NewBatchID(base)}))
+	byID := func(a, b models.Due) int { return a.ID().Compare(b.ID()) }
+	slices.SortFunc(all, byID)
+	require.True(t, slices.IsSortedFunc(all, func(a, b models.Due) int { return a.At.Compare(b.At) }))
+	list := func(from models.ID, back bool, limit int) []models.Due {
+		t.Helper()
+		got, err := s.Dues(ctx, u, from, back, limit)
+		require.NoError(t, err)
+		return got
+	}
+	require.Equal(t, all, list(models.ID{}, false, 1000))
+	require.Equal(t, all[31:36], list(all[30].ID(), false, 5))
+	before := slices.Clone(all[25:30])
+	slices.Reverse(before)
+	require.Equal(t, before, list(all[30].ID(), true, 5))
+	require.Empty(t, list(all[0].ID(), true, 5))
+	require.Empty(t, list(models.ID{}, false, 0))
+
+	changed := all[40]
+	changed.After = changed.At.Add(-time.Hour)
+	require.NoError(t, s.PutDue(ctx, u, changed))
+	require.Equal(t, []models.Due{changed}, list(all[39].ID(), false, 1), "it replaces the entry")
+	for range 2 {
+		require.NoError(t, s.RemoveDue(ctx, u, changed.ID()))
+	}
+	all = slices.Delete(all, 40, 41)
+	require.Equal(t, all, list(models.ID{}, false, 1000))
+	require.NoError(t, s.DropDues(ctx, u, all[50].At))
+	first := slices.IndexFunc(all, func(d models.Due) bool { return !d.At.Before(all[50].At) })
+	require.Equal(t, all[first:], list(models.ID{}, false, 1000))
 }

@@ -87,6 +87,15 @@ func calls() []call {
 		{"SetAgendaMark", func(ctx context.Context, s models.Store) error {
 			return s.SetAgendaMark(ctx, 0, now().Add(-9*time.Hour))
 		}},
+		{"PutDue", func(ctx context.Context, s models.Store) error {
+			return s.PutDue(ctx, u.ID, models.Due{At: now(), Batch: b.ID})
+		}},
+		{"Dues", func(ctx context.Context, s models.Store) error {
+			_, err := s.Dues(ctx, u.ID, models.ID{}, false, 1)
+			return err
+		}},
+		{"RemoveDue", func(ctx context.Context, s models.Store) error { return s.RemoveDue(ctx, u.ID, b.ID) }},
+		{"DropDues", func(ctx context.Context, s models.Store) error { return s.DropDues(ctx, u.ID, now()) }},
 		{"PutInbox", func(ctx context.Context, s models.Store) error { return s.PutInbox(ctx, p) }},
 		{"Inbox", func(ctx context.Context, s models.Store) error { _, err := s.Inbox(ctx, p.ID); return err }},
 		{"InboxDone", func(ctx context.Context, s models.Store) error { return s.InboxDone(ctx, p.ID) }},

@@ -21,6 +21,7 @@ type Store interface {
 	BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) ([]models.ID, error)
 	Nodes(ctx context.Context, user string, level models.Level, from, to time.Time) ([]models.Node, error)
 	SecondSummaries(ctx context.Context, user string, t time.Time) iter.Seq2[models.ChunkSummary, error]
+	Dues(ctx context.Context, user string, from models.ID, back bool, limit int) ([]models.Due, error)
 	AddressIndexHours(ctx context.Context, user string, before time.Time, limit int) ([]time.Time, error)
 	AddressIndexes(
 		ctx context.Context, user string, t time.Time, before models.ID,
@@ -30,9 +31,10 @@ type Store interface {
 // Step is a step of a walk. Everything up to At was looked at.
 type Step struct {
 	At    models.ID
-	Found bool // At is a batch or a chunk that may match
+	Found bool // At is a batch or a chunk that may match, or Due is
 	User  string
-	Rows  int // what was read since the step before costs, in rows
+	Due   models.Due // of a walk of Dues, with the ID At
+	Rows  int        // what was read since the step before costs, in rows
 }
 
 // Steps are the steps of a walk, in the order of their IDs. They end after the first error.
@@ -116,6 +118,38 @@ func Batches(ctx context.Context, store Store, s Span) Steps {
 				return
 			}
 			at = ids[len(ids)-1]
+		}
+	}
+}
+
+// Dues visits the times after now of a user's batches, each batch only at its next. Its IDs carry these times, and so do
+// From and First of the span: First is now.
+func Dues(ctx context.Context, store Store, s Span) Steps {
+	return func(yield func(Step, error) bool) {
+		at := s.From
+		if first := models.MinID(s.First); s.Up && at.Compare(first) < 0 {
+			at = first
+		}
+		for {
+			dues, err := store.Dues(ctx, s.User, at, !s.Up, page)
+			if err != nil {
+				yield(Step{}, err)
+				return
+			}
+			for i := range dues {
+				d := &dues[i]
+				if !s.Up && !d.At.After(s.First) {
+					return
+				}
+				next := d.At.After(s.First) && !d.After.After(s.First)
+				if !yield(Step{At: d.ID(), Found: next, User: s.User, Rows: 1, Due: *d}, nil) {
+					return
+				}
+			}
+			if len(dues) < page {
+				return
+			}
+			at = dues[len(dues)-1].ID()
 		}
 	}
 }

@@ -158,6 +158,15 @@ CREATE TABLE claims (
 ) WITHOUT ROWID;
 CREATE INDEX claims_by_until ON claims (until);
 
+-- Batches with mail whose time is to come, by user and time: see models.Due.
+CREATE TABLE dues (
+	user  TEXT NOT NULL,
+	id    BLOB NOT NULL,    -- carries the time
+	batch BLOB NOT NULL,
+	after INTEGER NOT NULL, -- 0: no earlier time is known
+	PRIMARY KEY (user, id)
+) WITHOUT ROWID;
+
 -- Fingerprints of the addresses of each chunk, by user and hour.
 CREATE TABLE address_index (
 	user         TEXT NOT NULL,

@@ -13,7 +13,7 @@ export interface paths {
         };
         /**
          * List your batches
-         * @description Newest first. Without filters, all of them. A batch is selected if for each of the properties of recipients it has a
+         * @description Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is selected if for each of the properties of recipients it has a
          *     recipient with that property. A page may be short or empty and still have a next cursor. Needs the scope `read`.
          */
         get: operations["listBatches"];
@@ -3360,7 +3360,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Present if the page ended because it had read as much as one page may. Mail that was accepted before this time
-             *     (after it, on the way back) was not looked at yet.
+             *     (after it, on the way back) was not looked at yet; in the list of scheduled batches, mail that is due after it.
              */
             searched_until?: string;
         };
@@ -3647,6 +3647,11 @@ export interface components {
              * @description When it is sent. Absent: at once.
              */
             deliver_at?: string;
+            /**
+             * Format: date-time
+             * @description The next `deliver_at` of the batch or of a recipient. Absent: all have come, or nothing is sent any more.
+             */
+            due_at?: string;
             send_window?: components["schemas"]["SendWindow"];
             /** Format: date-time */
             expires_at?: string;
@@ -4204,7 +4209,7 @@ export interface operations {
     listBatches: {
         parameters: {
             query?: {
-                /** @description Only batches in this state. A batch that is stopped or cancelled has no other one here. */
+                /** @description Only batches in this state. A batch that is stopped or cancelled has no other one here. `scheduled`: those with mail whose time has not come, also if that of other recipients has. */
                 state?: "scheduled" | "queued" | "sending" | "done" | "stopped" | "cancelled";
                 /** @description Only batches whose subject has this text, in any case. */
                 subject?: string;

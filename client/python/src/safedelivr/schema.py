@@ -1300,6 +1300,7 @@ Batch = TypedDict(
         'counts': Counts,
         'created_at': str,
         'deliver_at': NotRequired[str],
+        'due_at': NotRequired[str],
         'send_window': NotRequired[SendWindow],
         'expires_at': NotRequired[str],
         'own_times': NotRequired[OwnTimes],
