@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
 // batchTo returns a batch for n recipients.
@@ -201,9 +202,33 @@ func TestDiskReserve(t *testing.T) {
 	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)
 	list := f.do(http.MethodPost, "/v1/suppressions/import", "text/csv", strings.NewReader("email\na@b.de\n"))
 	require.Equal(t, "disk_reserve", list.problem(t).Code)
+	template := `{"name":"a","subject":"s","text":"t"}`
+	require.Equal(t, "disk_reserve", f.do(http.MethodPost, "/v1/templates", "application/json",
+		strings.NewReader(template)).problem(t).Code)
+	_, err := f.serve(Config{}).Drafts().Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
+	require.ErrorContains(t, err, "too little free disk space")
 	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
 	free.Store(100)
+	require.Equal(t, http.StatusCreated, f.do(http.MethodPost, "/v1/templates", "application/json",
+		strings.NewReader(template)).Status)
 	f.accepted(f.post(batchTo(1)))
+}
+
+// TestDiskFills: an upload ends when the free space falls below the reserve while it is read.
+func TestDiskFills(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	f := newFixture(t, func(s *setup) {
+		s.service.DiskReserve, s.service.DiskFree = 100, func() (int64, error) {
+			if asked.Add(1) == 2 {
+				return 99, nil
+			}
+			return 100, nil
+		}
+	})
+	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)
+	require.Empty(t, f.store.writes())
+	f.accepted(f.post(batchTo(30_000)))
 }
 
 // TestSetLimits: an operator sets the limits of a user and of a key, which take effect in

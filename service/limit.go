@@ -237,7 +237,7 @@ func (s *Service) checkDisk() error {
 	return Fail(
 		Unavailable,
 		"disk_reserve",
-		"The server has too little free disk space to accept batches. What it accepted goes on. Repeat the request later.",
+		"The server has too little free disk space for that. What it accepted goes on. Repeat the request later.",
 	).After(60)
 }
 

@@ -203,8 +203,6 @@ func New(d Deps) *Service {
 		lists:        d.Lists,
 		onAccept:     d.Accepted,
 		announce:     map[models.Lane]*announce.Announcer{},
-		templates:    templates.New(d.Store),
-		drafts:       drafts.New(d.Store),
 		updates:      updates.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
 		access:       accesslog.New(d.Store, cfg.Logger),
@@ -216,6 +214,7 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
+	s.templates, s.drafts = templates.New(d.Store, s.checkDisk), drafts.New(d.Store, s.checkDisk)
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
 	s.counts = walk.NewCounts(s.cfg.CountTime)

@@ -89,8 +89,8 @@ func (r *round) postOfAll(ctx context.Context) (more bool, err error) {
 			more = more || left
 		}
 		if last := i == len(some)-1; last || len(q.posts) >= min(r.most(), r.free()) {
-			if over, err := r.flush(ctx, &q); over || err != nil {
-				return true, err
+			if r.flush(ctx, &q) {
+				return true, nil
 			}
 		}
 	}
@@ -181,25 +181,22 @@ func (r *round) collect(ctx context.Context, q *pending, user string, of int) (m
 
 // flush makes the posts that were collected. It reports whether the round is over: then the next one begins with the user
 // whose post was not made, or if that is the first one of this round, with the one after that.
-func (r *round) flush(ctx context.Context, q *pending) (over bool, err error) {
-	results, err := r.send(ctx, q.posts)
-	if err != nil {
-		return false, err
-	}
+func (r *round) flush(ctx context.Context, q *pending) (over bool) {
+	results := r.send(ctx, q.posts)
 	for i := range q.posts {
 		if results[i].at.IsZero() {
 			r.waits = q.posts[i].Updates[0].At
 			r.all.advance(max(1, q.of[i]))
-			return true, nil
+			return true
 		}
 		r.note(&q.posts[i], &results[i])
 		r.made++
 		r.all.cursors.Set(q.posts[i].User, q.then[i])
 	}
 	*q = pending{}
-	if r.free() <= 0 {
+	if r.free() <= 0 || ctx.Err() != nil {
 		r.all.advance(1)
-		return true, nil
+		return true
 	}
-	return false, nil
+	return false
 }

@@ -53,7 +53,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	more := false
-	if r.free() > 0 {
+	if r.free() > 0 && ctx.Err() == nil {
 		postNew := r.postNew
 		if r.all != nil {
 			postNew = r.postOfAll
@@ -137,12 +137,9 @@ func (r *round) retry(ctx context.Context) (tried int, err error) {
 		p.Tried, t.To = t.Tried, p.End()
 		posts, of = append(posts, *p), append(of, t)
 	}
-	results, err := r.send(ctx, posts)
-	if err != nil {
-		return 0, err
-	}
+	results := r.send(ctx, posts)
 	for i := range posts {
-		if results[i].at.IsZero() { // the rate allows no more in this round
+		if results[i].at.IsZero() { // the round is over
 			kept = append(kept, of[i])
 		}
 	}
@@ -175,10 +172,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		results, err := r.send(ctx, posts)
-		if err != nil {
-			return false, err
-		}
+		results := r.send(ctx, posts)
 		for i := range posts {
 			if results[i].at.IsZero() { // the round is over
 				r.waits = left[0].At
@@ -188,7 +182,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 			r.state.Next = posts[i].End()
 			left = left[len(posts[i].Updates):]
 		}
-		if len(left) > 0 && r.free() <= 0 {
+		if len(left) > 0 && (r.free() <= 0 || ctx.Err() != nil) {
 			r.waits = left[0].At
 			return true, nil
 		}
@@ -200,39 +194,42 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 }
 
 // send makes posts, some at once, in their order. It makes no further ones when the round is over, when the rate allows
-// none within it, or when several failed one after the other.
-func (r *round) send(ctx context.Context, posts []endpoint.Post) ([]result, error) {
+// none within it, when several failed one after the other, or when ctx has ended.
+func (r *round) send(ctx context.Context, posts []endpoint.Post) []result {
 	out := make([]result, len(posts))
 	width := r.e.Width()
 	failures := r.state.Failures
 	for from := 0; from < len(posts); from += width {
 		if time.Now().After(r.until) || failures >= maxFailures && from > 0 || r.e.Ordered && failures > r.state.Failures {
-			return out, nil
+			return out
 		}
 		some := posts[from:min(from+width, len(posts))]
 		made := r.sendSome(ctx, some, out[from:])
-		if ctx.Err() != nil {
-			return nil, ctx.Err() // what failed may have failed because of that
-		}
-		for i := range made {
-			if failures++; out[from+i].ok() {
+		for i := from; i < from+made; i++ {
+			if failures++; out[i].ok() {
 				failures = 0
+			} else if ctx.Err() != nil && out[i].err != nil {
+				out[i] = result{} // it may have failed because of that
 			}
 		}
 		if made < len(some) {
-			return out, nil
+			return out
 		}
 	}
-	return out, nil
+	return out
 }
 
-// sendSome makes posts at once, and returns how many of them the rate allows within the round.
+// sendSome makes posts at once, and returns how many of them the rate allows within the round. Those that are under way
+// when ctx ends have lastPosts for their answers: otherwise the receiver would get them again.
 func (r *round) sendSome(ctx context.Context, posts []endpoint.Post, out []result) (made int) {
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastPosts, cancel) })()
 	var g errgroup.Group
 	for ; made < len(posts) && r.turn(ctx); made++ {
 		i := made
 		g.Go(func() error {
-			out[i] = r.sendOne(ctx, posts[i].ID(r.e), posts[i].Body)
+			out[i] = r.sendOne(sending, posts[i].ID(r.e), posts[i].Body)
 			return nil
 		})
 	}

@@ -57,10 +57,15 @@ type Info struct {
 }
 
 // Library holds the drafts of all users.
-type Library struct{ store models.DocumentStore }
+type Library struct {
+	store models.DocumentStore
+	room  func() error // an error while nothing may be stored
+}
 
-// New returns the drafts in a store.
-func New(store models.DocumentStore) *Library { return &Library{store: store} }
+// New returns the drafts in a store. It stores one only if room returns no error.
+func New(store models.DocumentStore, room func() error) *Library {
+	return &Library{store: store, room: room}
+}
 
 // List returns the drafts of a user, the one that was saved last first.
 func (l *Library) List(ctx context.Context, user string) ([]Info, error) {
@@ -83,6 +88,9 @@ func (l *Library) Get(ctx context.Context, user, id string) (Draft, error) {
 // its editor began with, or 0 for a new draft, whose ID is chosen by NewID. Save refuses to
 // replace what another editor has saved since (draft_changed).
 func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error) {
+	if err := l.room(); err != nil {
+		return d, err
+	}
 	d.Saved = time.Now().UTC().Truncate(time.Millisecond)
 	raw, err := json.Marshal(d)
 	if err != nil {

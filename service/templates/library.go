@@ -25,7 +25,12 @@ import (
 const (
 	headKind    = "template"
 	versionKind = "template-version"
+	sizeKind    = "template-size" // with the key sizeKey: bytes of all versions of a user
+	sizeKey     = "all"
 )
+
+// MaxTotal is how many bytes the versions of all templates of a user may have.
+const MaxTotal = 1 << 30
 
 const (
 	maxVersions = 1000 // of a template
@@ -115,16 +120,17 @@ func (h *head) has(number int) bool {
 // Library holds the templates of all users.
 type Library struct {
 	store models.DocumentStore
+	room  func() error // an error while nothing may be stored
 	cache *lru.Cache[string, *Filler]
 }
 
-// New returns the templates in a store.
-func New(store models.DocumentStore) *Library {
+// New returns the templates in a store. It stores a version only if room returns no error.
+func New(store models.DocumentStore, room func() error) *Library {
 	cache, err := lru.New[string, *Filler](compiled)
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &Library{store: store, cache: cache}
+	return &Library{store: store, room: room, cache: cache}
 }
 
 // Create stores a new template with its first version. If the user has one with this name,
@@ -170,6 +176,9 @@ func (l *Library) add(ctx context.Context, user, name string, src Source, publis
 			return problem.New(problem.Conflict, "too_many_versions",
 				"The template has %d versions, which is the most. Create a new one.", maxVersions)
 		default:
+			if err := l.takeRoom(ctx, user, len(raw)); err != nil {
+				return err
+			}
 			number, err = l.putVersion(ctx, user, name, last.Number+1, raw)
 			if err != nil {
 				return err
@@ -182,6 +191,20 @@ func (l *Library) add(ctx context.Context, user, name string, src Source, publis
 		return nil
 	})
 	return Template{Info: info, Version: number, Source: src}, err
+}
+
+// takeRoom counts the bytes of a version that is about to be stored, also if it is not stored after all.
+func (l *Library) takeRoom(ctx context.Context, user string, n int) error {
+	if err := l.room(); err != nil {
+		return err
+	}
+	_, _, err := models.ChangeDocument(ctx, l.store, user, sizeKind, sizeKey, func(total *int, _ int) error {
+		if *total += n; *total > MaxTotal {
+			return problem.New(problem.Conflict, "too_many_templates", "Your templates have more than 1 GiB together.")
+		}
+		return nil
+	})
+	return problem.FromStore("count template bytes", err)
 }
 
 // putVersion stores the contents of a version under the first free number from n on. A

@@ -16,9 +16,12 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
+// always says that there is room.
+func always() error { return nil }
+
 func newLibrary(t *testing.T) (*Library, string) {
 	t.Helper()
-	return New(sqlitetest.Open(t)), models.NewUserID()
+	return New(sqlitetest.Open(t), always), models.NewUserID()
 }
 
 func hello(subject string) Source {
@@ -157,7 +160,7 @@ func (s *cutStore) PutDocument(ctx context.Context, owner, kind string, d models
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	s := &cutStore{DocumentStore: sqlitetest.Open(t)}
-	l, user, ctx := New(s), models.NewUserID(), t.Context()
+	l, user, ctx := New(s, always), models.NewUserID(), t.Context()
 	s.cut = true
 	_, err := l.Create(ctx, user, "a", hello("lost"), true)
 	require.Error(t, err)
@@ -170,6 +173,43 @@ func TestCutOff(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "other", got.Subject)
 	require.Equal(t, v.Version, got.Version)
+}
+
+// TestManyAndMuch: a template has at most 1,000 versions, and those of all templates of a user at most 1 GiB. What
+// is stored already stays usable, and other users have a gigabyte of their own.
+func TestManyAndMuch(t *testing.T) {
+	t.Parallel()
+	l, user := newLibrary(t)
+	ctx := t.Context()
+	v, err := l.Create(ctx, user, "a", hello("first"), true)
+	require.NoError(t, err)
+	_, err = l.change(ctx, user, "a", false, func(h *head) error {
+		for n := 2; n <= maxVersions; n++ {
+			h.Versions = append(h.Versions, version{Number: n})
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	_, err = l.AddVersion(ctx, user, "a", hello("next"), true)
+	require.Equal(t, "too_many_versions", code(t, err))
+
+	add := func(user string) error {
+		_, err := l.Create(ctx, user, "b", hello("second"), true)
+		return err
+	}
+	_, _, err = models.ChangeDocument(ctx, l.store, user, sizeKind, sizeKey, func(total *int, _ int) error {
+		require.Greater(t, *total, len("first"))
+		*total = MaxTotal - 10
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, "too_many_templates", code(t, add(user)))
+	_, err = l.Create(ctx, user, "a", v.Source, true)
+	require.Equal(t, "template_exists", code(t, err), "it is not the newest version")
+	got, err := l.Get(ctx, user, "a", 1)
+	require.NoError(t, err)
+	require.Equal(t, "first", got.Subject)
+	require.NoError(t, add(models.NewUserID()))
 }
 
 func TestLists(t *testing.T) {

@@ -1,0 +1,48 @@
+package endpoints
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestStopWaitsForAnswer: a post that is under way when the worker stops is answered, and the next worker does not make
+// it again; neither to an endpoint of a user nor to one of everyone's mail.
+func TestStopWaitsForAnswer(t *testing.T) {
+	t.Parallel()
+	for _, everyone := range []bool{false, true} {
+		f := newFixture(t)
+		arrived, answer := make(chan bool), make(chan bool)
+		app := newReceiver(t, func(_ http.ResponseWriter, n int) {
+			if n == 1 {
+				arrived <- true
+				<-answer
+			}
+		})
+		f.as(f.newUser("ann"))
+		if everyone {
+			f.endpoint(app, everyonesMail)
+		} else {
+			f.endpoint(app, nil)
+		}
+		f.tell(f.batch(1, nil), 1, models.Success, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		p, done := f.newPoster("first"), make(chan struct{})
+		go func() { defer close(done); p.Run(ctx) }()
+		<-arrived
+		stop()
+		answer <- true
+		<-done
+
+		f.tell(f.batch(1, nil), 1, models.Success, 1)
+		f.run("second")
+		f.eventually(func() bool { return len(app.accepted()) >= 2 })
+		posts := app.got()
+		require.Len(t, posts, 2)
+		require.NotEqual(t, posts[0].id, posts[1].id)
+	}
+}
