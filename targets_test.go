@@ -68,7 +68,8 @@ func TestReleaseTargets(t *testing.T) {
 func checkTarget(t *testing.T, target string) (own int) {
 	t.Helper()
 	system, arch, _ := strings.Cut(target, "/")
-	list := exec.Command("go", "list", "-deps", "-e", "-json=Dir,ImportPath,GoFiles,ImportMap,Module,Error", "./cmd/safedelivr")
+	const fields = "-json=Dir,ImportPath,GoFiles,ImportMap,Module,Error"
+	list := exec.Command("go", "list", "-deps", "-e", fields, "./cmd/safedelivr")
 	list.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 	list.Stderr = os.Stderr
 	out, err := list.Output()

@@ -95,7 +95,7 @@ func (unnamedAdapter) Parse(body []byte) models.Parsed {
 	return models.Parsed{Unnamed: []models.UnnamedEvent{u}}
 }
 
-// unmatched stores bounces that were not matched, of a worker, each of another address, and returns their IDs, newest first.
+// unmatched stores bounces that were not matched, each of another address, and returns their IDs, newest first.
 func (f *fixture) unmatched(logs []models.ID, addresses ...string) (ids []models.ID) {
 	f.Helper()
 	var r telemetry.Unmatched

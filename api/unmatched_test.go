@@ -12,8 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestUnmatched: operators list the events that fitted no message, or several, page by page, and see the post of one. What a
-// replay has matched, and what names an address that was erased, is not listed.
+// TestUnmatched: operators list the events that fitted no message, or several, page by page, and see the post of one.
+// What a replay has matched, and what names an address that was erased, is not listed.
 func TestUnmatched(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()

@@ -379,11 +379,14 @@ func (d *Dashboard) addLogs(
 	return nil
 }
 
-// viaOf lists the providers that were tried, in that order.
+// viaOf lists the providers that were tried, in that order. Of several tries at one, the last one has delivered it.
 func viaOf(l *service.LogView) []via {
 	var out []via
-	for _, name := range l.Route {
-		out = append(out, via{name, l.Providers[name]})
+	for i, name := range l.Route {
+		out = append(out, via{name, l.Providers[name] && !slices.Contains(l.Route[i+1:], name)})
 	}
 	return out
 }
+
+// Via lists the providers that were tried.
+func (v *logView) Via() []via { return viaOf(&v.LogView) }

@@ -165,7 +165,8 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 	// Sums do not tell of a combination: it is counted.
 	require.Contains(t, b.get("/logs?size=25&state=failed&provider=sg").text, "1–25 of 66")
-	long := pagerOf("/logs", url.Values{}, "", &service.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}, 50)
+	info := &service.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}
+	long := pagerOf("/logs", url.Values{}, "", info, 50)
 	require.Equal(t, "more than 1\u202f000", long.Entries())
 	long.AtLeast = 320
 	require.Equal(t, "at least 320", long.Entries())
@@ -179,7 +180,7 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, first, "1–25 of 30")
 	require.Contains(t, b.get(turn(first, "next")).text, "26–30 of 30")
 	require.Contains(t, b.get("/batches?size=25&from="+time.Now().UTC().Format(time.DateOnly)).text, "1–25 of ")
-	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25 of 30", "batches with this subject are counted")
+	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25 of 30", "these are counted")
 	require.Contains(t, b.get("/logs?size=25&q=r0").text, "1–25 of 30")
 }
 

@@ -177,13 +177,14 @@ var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // timed formats a text whose times are in RFC 3339 and UTC as pages show times.
 func timed(text string) template.HTML {
-	return template.HTML(aTime.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(s string) string { //nolint:gosec // escaped
+	text = aTime.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(s string) string {
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil {
 			return s
 		}
 		return string(when(t))
-	}))
+	})
+	return template.HTML(text) //nolint:gosec // escaped
 }
 
 // amountOf formats what is used of a limit, or the limit.

@@ -254,3 +254,18 @@ func TestPageOfImpliedAndGuessed(t *testing.T) {
 	require.Contains(t, guessed,
 		"This is a guess: SendGrid (sg) named only the address, and this is the only recent mail to it.")
 }
+
+// TestDeliveredByTheLastTry: a message that was tried at a provider twice was delivered by the last try there, and the
+// story says that it was sent there again, not that it was rerouted.
+func TestDeliveredByTheLastTry(t *testing.T) {
+	t.Parallel()
+	v := logView{}
+	v.Route, v.Providers = []string{"sg", "mg", "sg"}, map[string]bool{"sg": true, "mg": false}
+	require.Equal(t, []via{{"sg", false}, {"mg", false}, {"sg", true}}, v.Via())
+	d := newRig(t, nil).board
+	before := []models.Moment{{What: "attempt", Provider: "sg"}, {What: "answer"}}
+	again := models.Moment{What: "attempt", Provider: "sg", Because: "it was busy"}
+	require.Equal(t, "Sent to SendGrid (sg) again", d.momentOf(&again, before).Title)
+	again.Provider = "mg"
+	require.Equal(t, "Routed to Mailgun (mg)", d.momentOf(&again, before).Title)
+}

@@ -106,7 +106,8 @@ func (d *Dashboard) showOperations(
 	}
 	at := r.URL.Query()
 	if name == "events" {
-		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), service.Page{Cursor: at.Get("cursor")}); err != nil {
+		p := service.Page{Cursor: at.Get("cursor")}
+		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), p); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {

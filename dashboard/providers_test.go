@@ -91,7 +91,8 @@ func TestUnmatchedEventsAreShown(t *testing.T) {
 		in := models.Inbox{ID: models.NewInboxID(time.Now().Add(time.Duration(n-60) * time.Minute)), Provider: "sg",
 			Posts: []models.Post{{Body: body}}}
 		require.NoError(t, f.store.PutInbox(t.Context(), in))
-		r.Events = append(r.Events, telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg"})
+		e := telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg"}
+		r.Events = append(r.Events, e)
 	}
 	r.Events[50].Logs = []models.ID{id.Log(1), id.Log(2)}
 	f.put(telemetry.UnmatchedReport, "w", r)

@@ -87,8 +87,8 @@ func TestBoundedPagesOfABatch(t *testing.T) {
 	require.Positive(t, spent)
 }
 
-// TestTagsThatAreNotCountedApart: a list by a tag is complete, too, if a sum has more groups than it counts apart. It is
-// counted then.
+// TestTagsThatAreNotCountedApart: a list by a tag is complete, too, if a sum has more groups than it counts apart.
+// It is counted then.
 func TestTagsThatAreNotCountedApart(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))

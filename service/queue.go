@@ -240,7 +240,7 @@ type UnmatchedEvent struct {
 	Email      string           `json:"email,omitempty"`      // empty: the event does not tell
 	MessageID  string           `json:"message_id,omitempty"` // of the provider
 	Logs       []models.ID      `json:"logs"`                 // that it fits, some of them; empty: none
-	Post       string           `json:"post,omitempty"`       // the body of the post that it came in, if one event is asked for
+	Post       string           `json:"post,omitempty"`       // the body of its post, if one event is asked for
 }
 
 // UnmatchedPage is a page of unmatched events. Next is empty on the last page.
@@ -250,8 +250,8 @@ type UnmatchedPage struct {
 }
 
 // Unmatched returns a page of the events that fitted no message, or several, newest first: of each worker the newest
-// telemetry.MaxUnmatched, while their posts are kept. What a replay has matched, and what names an address that was erased,
-// is not among them. Workers list an event within seconds.
+// telemetry.MaxUnmatched, while their posts are kept. What a replay has matched, and what names an address that was
+// erased, is not among them. Workers list an event within seconds.
 func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedPage, error) {
 	if err := who.operates(); err != nil {
 		return UnmatchedPage{}, err

@@ -224,8 +224,8 @@ func TestUnmatchedEventIsMatchedByReplay(t *testing.T) {
 	require.Len(t, r.events(mine), 1)
 }
 
-// TestUnmatchedEventsAreListed: events that fit no message, or several, are listed with those that they fit, also after the
-// worker was started again, until a replay matches them.
+// TestUnmatchedEventsAreListed: events that fit no message, or several, are listed with those that they fit, also after
+// the worker was started again, until a replay matches them.
 func TestUnmatchedEventsAreListed(t *testing.T) {
 	t.Parallel()
 	r := newMatchRig(t)

@@ -25,7 +25,8 @@ type unmatchedList struct {
 
 // add adds an event.
 func (l *unmatchedList) add(u *unnamedEvent) {
-	e := telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(u.in.ID, &u.UnnamedEvent), Post: u.in.ID, Provider: u.in.Provider}
+	id := telemetry.UnmatchedID(u.in.ID, &u.UnnamedEvent)
+	e := telemetry.UnmatchedEvent{ID: id, Post: u.in.ID, Provider: u.in.Provider}
 	for i := range u.found[:min(len(u.found), fitting)] {
 		e.Logs = append(e.Logs, u.found[i].Log)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// standIn is a docker that knows the options of README's lines, and no others. It runs the program without a container: the
-// folder $VOLUME is the volume, which is at $DATA in the container, and $PORT is the published port.
+// standIn is a docker that knows the options of README's lines, and no others. It runs the program without a container:
+// the folder $VOLUME is the volume, which is at $DATA in the container, and $PORT is the published port.
 const standIn = `#!/bin/sh
 set -e
 fail() { echo "docker: $*" >&2; exit 125; }
@@ -71,8 +71,8 @@ func dockerfile(t *testing.T, instruction string) (words []string) {
 	return words
 }
 
-// TestImage: the image has a user that is not root, whom the folder of the volume belongs to, and the program where it is
-// started and found.
+// TestImage: the image has a user that is not root, whom the folder of the volume belongs to, and the program where it
+// is started and found.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	copies := dockerfile(t, "COPY")

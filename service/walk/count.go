@@ -48,8 +48,8 @@ type counted struct {
 	at    time.Time
 }
 
-// NewCounts returns a Counts. CountList takes limit at most; 0: half a second. Its methods may be called by many goroutines
-// at once.
+// NewCounts returns a Counts. CountList takes limit at most; 0: half a second. Its methods may be called by many
+// goroutines at once.
 func NewCounts(limit time.Duration) *Counts {
 	old, err := lru.New[countKey, counted](keptCounts)
 	if err != nil {
