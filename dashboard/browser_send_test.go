@@ -99,7 +99,9 @@ func sendThroughOutage(t *testing.T, bin string, settings ...string) {
 // serveSimulated starts two simulated providers and the product with them. It returns the
 // product's URL and a login link.
 func serveSimulated(t *testing.T, bin string, settings []string) (sim *simulator.Simulator, base, link string) {
-	sim = simulator.New(simulator.Options{RecipientKey: "sd_log", TimeScale: 60, Latency: 120 * time.Millisecond})
+	sim = simulator.New(simulator.Options{
+		RecipientKey: "sd_log", KeepContent: true, TimeScale: 60, Latency: 120 * time.Millisecond,
+	})
 	providers := httptest.NewServer(sim)
 	t.Cleanup(providers.Close)
 	t.Cleanup(sim.Close) // before the server: Close ends hanging calls

@@ -47,7 +47,9 @@ func openTab(t testing.TB, base string) *browserTab {
 		t.Skip("needs axe-core's axe.min.js: npm pack axe-core, SAFEDELIVR_TEST_AXE")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()))...)
+		chromedp.NoSandbox, chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
+		// A frame of a preview is in the process of its page, so that tests can read it.
+		chromedp.Flag("disable-features", "Translate,BlinkGenPropertyTrees,IsolateSandboxedIframes"))...)
 	t.Cleanup(cancel)
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(func() {
