@@ -61,7 +61,7 @@ func TestBrowserWaits(t *testing.T) {
 	}{
 		{"evidence", doubt, "the outcome at sg is not known yet"},
 		{"final", final, "accepted by sg; no final event yet"},
-		{"suspended", suspended, "sg is suspended: calls are failing"},
+		{"suspended", suspended, "sg is suspended: calls fail"},
 	} {
 		for name, path := range map[string]string{
 			"waits-batch-": "/batches/" + c.id.String(), "waits-log-": "/logs/" + c.id.Log(1).String(),
