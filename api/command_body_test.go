@@ -56,7 +56,8 @@ func TestWhy(t *testing.T) {
 	f.story(b)
 	inBody, inQuery := takingWhy(t, map[string]string{
 		"batches": b.ID.String(), "logs": b.ID.Log(4).String(), "users": "bob", "keys": "x", "providers": "mg",
-		"blocks": "x", "parked": "x", "suppressions": "ann@example.com", "templates": "x", "messages": "x", "posts": "x",
+		"blocks": "x", "parked": "x", "unmatched": "x", "suppressions": "ann@example.com", "templates": "x", "messages": "x",
+		"posts":     "x",
 		"endpoints": f.endpoint(`{"url": "http://127.0.0.1:1/"}`).ID,
 	})
 	require.Greater(t, len(inBody), 30)

@@ -409,6 +409,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, err := range c.Parked(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
+	for _, err := range c.UnmatchedEvents(ctx, client.ListOptions{}) {
+		require.NoError(t, err)
+	}
+	require.NoError(t, err(c.UnmatchedEvent(ctx, "id")))
 	var all []string
 	for _, item := range description(t).Paths.Map() {
 		for _, op := range item.Operations() {
