@@ -3,6 +3,7 @@ package transport
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -89,16 +90,20 @@ func TestTimeOutBeforeRequestIsNoCall(t *testing.T) {
 	require.Equal(t, models.NotComposed, reason)
 }
 
-// Nothing leaves after the start-by: no connection is made if the request was not ready before, and no byte of it is
-// sent if the connection was not. Neither is a failure of the provider.
+// No body leaves after the start-by: no connection is made if the request was not ready before, and no byte of its body
+// is sent if the connection was not. Neither is a failure of the provider.
 func TestNothingLeavesAfterStartBy(t *testing.T) {
 	t.Parallel()
 	const moment = time.Nanosecond
 	for want, left := range map[models.Reason]time.Duration{
 		models.NotComposed: -moment, models.StartByPassed: time.Minute,
 	} {
-		requests := make(chan bool, 1)
-		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests <- true }))
+		bodies := make(chan string, 1)
+		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if body, err := io.ReadAll(r.Body); err == nil || len(body) > 0 {
+				bodies <- fmt.Sprintf("%d bytes, %v", len(body), err)
+			}
+		}))
 		c := NewClient(1)
 		ctx, x := Record(t.Context(), time.Now().Add(left))
 		dials := 0
@@ -119,6 +124,6 @@ func TestNothingLeavesAfterStartBy(t *testing.T) {
 		require.Equal(t, want == models.StartByPassed, dials == 1)
 		c.Close()
 		server.Close()
-		require.Empty(t, requests)
+		require.Empty(t, bodies)
 	}
 }
