@@ -194,7 +194,7 @@ func (r *round) flush(ctx context.Context, q *pending) (over bool) {
 		r.all.cursors.Set(q.posts[i].User, q.then[i])
 	}
 	*q = pending{}
-	if r.free() <= 0 || ctx.Err() != nil {
+	if !r.mayPost(ctx) {
 		r.all.advance(1)
 		return true
 	}

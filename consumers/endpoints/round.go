@@ -53,7 +53,7 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	more := false
-	if r.free() > 0 && ctx.Err() == nil {
+	if r.mayPost(ctx) {
 		postNew := r.postNew
 		if r.all != nil {
 			postNew = r.postOfAll
@@ -90,6 +90,9 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 	}
 	return next, nil
 }
+
+// mayPost reports whether new posts may be made.
+func (r *round) mayPost(ctx context.Context) bool { return r.free() > 0 && ctx.Err() == nil }
 
 // free returns how many new posts may be made.
 func (r *round) free() int {
@@ -182,7 +185,7 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 			r.state.Next = posts[i].End()
 			left = left[len(posts[i].Updates):]
 		}
-		if len(left) > 0 && (r.free() <= 0 || ctx.Err() != nil) {
+		if len(left) > 0 && !r.mayPost(ctx) {
 			r.waits = left[0].At
 			return true, nil
 		}
