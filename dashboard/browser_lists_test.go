@@ -138,3 +138,14 @@ func TestBrowserStatements(t *testing.T) {
 	b.at("/settings")
 	require.Empty(t, b.complaints())
 }
+
+// TestBrowserUnmatched looks at the list of unmatched events, and at the post of one.
+func TestBrowserUnmatched(t *testing.T) {
+	f := newRig(t, nil)
+	events := f.unmatched(3, f.mixed("local", 6))
+	b := f.logIn(f.url)
+	b.lookAround("events", "/operations/events")
+	b.lookAround("event", "/operations/events?event="+events[2].ID.String())
+	b.sees(`"Address":"u2@example.com"`)
+	require.Empty(t, b.complaints())
+}

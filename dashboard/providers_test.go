@@ -83,19 +83,7 @@ func TestUnmatchedEventsAreShown(t *testing.T) {
 	require.Contains(t, text, `<a class="tile" href="/operations/events">`)
 
 	id := f.mixed("local", 6)
-	var r telemetry.Unmatched
-	for n := range 51 {
-		u := models.UnnamedEvent{Event: models.Event{Kind: models.Bounced}, Address: fmt.Sprintf("u%d@example.com", n)}
-		body, err := json.Marshal(u)
-		require.NoError(t, err)
-		in := models.Inbox{ID: models.NewInboxID(time.Now().Add(time.Duration(n-60) * time.Minute)), Provider: "sg",
-			Posts: []models.Post{{Body: body}}}
-		require.NoError(t, f.store.PutInbox(t.Context(), in))
-		e := telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg"}
-		r.Events = append(r.Events, e)
-	}
-	r.Events[50].Logs = []models.ID{id.Log(1), id.Log(2)}
-	f.put(telemetry.UnmatchedReport, "w", r)
+	events := f.unmatched(51, id)
 	page := b.get("/operations/events").text
 	require.Contains(t, textOf(page), "u50@example.com bounced at sg · received ")
 	require.Contains(t, page, `/logs/`+id.Log(2).String())
@@ -103,9 +91,28 @@ func TestUnmatchedEventsAreShown(t *testing.T) {
 	require.NotContains(t, page, "u0@example.com")
 	next := regexp.MustCompile(`/operations/events\?cursor=[^"]+`).FindString(page)
 	require.Contains(t, b.get(next).text, "u0@example.com")
-	post := b.get("/operations/events?event=" + r.Events[50].ID.String()).text
+	post := b.get("/operations/events?event=" + events[50].ID.String()).text
 	require.Contains(t, textOf(post), `"Address":"u50@example.com"`)
 	require.Equal(t, http.StatusNotFound, b.get("/operations/events?event=x").StatusCode)
+}
+
+// unmatched stores bounces that were not matched, the newest last, which fits two messages of a batch.
+func (f *rig) unmatched(n int, batch models.ID) []telemetry.UnmatchedEvent {
+	f.Helper()
+	var r telemetry.Unmatched
+	for i := range n {
+		u := models.UnnamedEvent{Event: models.Event{Kind: models.Bounced}, Address: fmt.Sprintf("u%d@example.com", i)}
+		body, err := json.Marshal(u)
+		require.NoError(f, err)
+		in := models.Inbox{ID: models.NewInboxID(time.Now().Add(time.Duration(i-n) * time.Minute)), Provider: "sg",
+			Posts: []models.Post{{Body: body}}}
+		require.NoError(f, f.store.PutInbox(f.Context(), in))
+		e := telemetry.UnmatchedEvent{ID: telemetry.UnmatchedID(in.ID, &u), Post: in.ID, Provider: "sg"}
+		r.Events = append(r.Events, e)
+	}
+	r.Events[n-1].Logs = []models.ID{batch.Log(1), batch.Log(2)}
+	f.put(telemetry.UnmatchedReport, "w", r)
+	return r.Events
 }
 
 // unnamedAdapter parses a models.UnnamedEvent as JSON.
