@@ -110,7 +110,7 @@ func TestStatisticsByProvider(t *testing.T) {
 	require.Regexp(t, `<a href="/logs\?from=[^"]+&amp;provider=sg&amp;to=[^"]+">3</a>`, page)
 	stats, err := f.service.Stats(t.Context(), service.Caller{User: "local"}, service.StatsQuery{By: "provider", Name: "mg"})
 	require.NoError(t, err)
-	require.EqualValues(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Success, stats.Totals.Events.Opened})
+	require.Equal(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Success, stats.Totals.Events.Opened})
 }
 
 // tableRows returns the text of the rows of the table in a region.

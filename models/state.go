@@ -234,37 +234,37 @@ func (v *View) Summary() Summary {
 	return s
 }
 
-// count adds the log to s.
-func (l *Status) count(s *Summary) {
-	s.Accepted++
-	switch l.State {
+// count adds the log to a sum.
+func (s *Status) count(to *Summary) {
+	to.Accepted++
+	switch s.State {
 	case Queued:
-		s.Queued++
+		to.Queued++
 		switch {
-		case l.Attempts == 0:
-			s.Untried++
-		case l.Last.Verdict == VerdictPending || l.Last.Verdict == VerdictUnknown:
-			s.Awaited++
+		case s.Attempts == 0:
+			to.Untried++
+		case s.Last.Verdict == VerdictPending || s.Last.Verdict == VerdictUnknown:
+			to.Awaited++
 		}
 	case Success:
-		s.Success++
-		if l.Reason == Unconfirmed {
-			s.Unconfirmed++
+		to.Success++
+		if s.Reason == Unconfirmed {
+			to.Unconfirmed++
 		}
 	case Failed:
-		s.Failed++
-		if s.Reasons == nil {
-			s.Reasons = map[Reason]int64{}
+		to.Failed++
+		if to.Reasons == nil {
+			to.Reasons = map[Reason]int64{}
 		}
-		s.Reasons[l.Reason]++
+		to.Reasons[s.Reason]++
 	case Cancelled:
-		s.Cancelled++
+		to.Cancelled++
 	}
-	if l.MayDouble {
-		s.MayDouble++
+	if s.MayDouble {
+		to.MayDouble++
 	}
-	if l.Copies > 1 {
-		s.Doubled++
+	if s.Copies > 1 {
+		to.Doubled++
 	}
 }
 
@@ -299,7 +299,7 @@ func (v *View) groupByProvider(s *Summary) {
 }
 
 // at returns the provider that the log counts for, or "" if none was tried.
-func (l *Status) at() string { return cmp.Or(l.Provider, l.Last.Provider) }
+func (s *Status) at() string { return cmp.Or(s.Provider, s.Last.Provider) }
 
 // countEvents counts the logs that have an event of each kind.
 func (v *View) countEvents(s *Summary) {

@@ -62,6 +62,11 @@ func TestComplaints(t *testing.T) {
 	round(now)
 	configure(10)
 	round(now, day(0)+" 3/20")
+	page, err := feed.Read(t.Context(), f.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 1})
+	require.NoError(t, err)
+	require.Equal(t, "3 of the 20 mails of user "+f.user+" that were accepted on "+now.Format("2 January")+
+		" and delivered were reported as spam (15.00 %). Mailbox providers slow down or refuse such senders.",
+		page.Updates[0].Notice.Text())
 	f.complain(today, 4)
 	f.restart()
 	configure(10)

@@ -177,7 +177,7 @@ func TestCheckRepairsProviders(t *testing.T) {
 		require.Len(t, nodes, 1)
 		return nodes[0].Summary.Groups
 	}
-	require.EqualValues(t, []int64{10, 1, 1}, []int64{day()[sg].Accepted, day()[sg].Rerouted, day()[mg].Accepted})
+	require.Equal(t, []int64{10, 1, 1}, []int64{day()[sg].Accepted, day()[sg].Rerouted, day()[mg].Accepted})
 	truth := day()
 	for name, change := range map[string]func(s *models.Summary){
 		"rerouted 0":  func(s *models.Summary) { s.Rerouted = 0 },
