@@ -43,7 +43,8 @@ func (m *model) finish(t *rapid.T) {
 		t.Fatalf("%d requests were accepted, and there are %d batches", len(m.batches), listed)
 	}
 	var wrong error
-	for end := time.Now().Add(testkit.Patience / 2); ; time.Sleep(50 * time.Millisecond) { // between requests
+	// A mail that providers have refused for a while is tried again after five minutes.
+	for end := time.Now().Add(2 * testkit.Patience); ; time.Sleep(50 * time.Millisecond) { // between requests
 		if wrong = m.held(t); wrong == nil {
 			wrong = m.told(t)
 		}
