@@ -89,7 +89,7 @@ func DefaultConfig() Config {
 		FinalEventWait: 100 * time.Hour,
 		Recheck:        time.Minute,
 		IntakeGrace:    time.Hour,
-		Renewal:        time.Second,
+		Renewal:        500 * time.Millisecond,
 		AgendaPoll:     time.Second,
 		Lease:          15 * time.Second,
 		InboxAge:       30 * time.Second,
