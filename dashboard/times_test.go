@@ -98,6 +98,8 @@ func TestScheduledBatches(t *testing.T) {
 	require.Contains(t, list, at.Format("2 Jan, 15:04 UTC"))
 	require.Contains(t, list, `href="`+later+`/reschedule"`)
 	require.Contains(t, list, `href="`+last+`/cancel"`)
+	require.NotContains(t, list, "Retry selected", "nothing of them has failed")
+	require.Contains(t, b.get("/batches").text, "Retry selected")
 	require.Contains(t, b.get(later).text, later+"/cancel")
 	done := b.post(later+"/cancel", nil)
 	require.Equal(t, later, done.Request.URL.Path)
