@@ -31,7 +31,7 @@ func TestComplaintsAreTold(t *testing.T) {
 		r.engine = r.worker(cfg, sg)
 	}
 	ctx := t.Context()
-	// sends has a new user send mail to some recipients of whom the first ones complain, and waits for the sums.
+	// sends has a new user send mail to some recipients, has the first of them complain, and waits for the sums.
 	sends := func(mails, complaints int) (user string) {
 		r.user = models.NewUserID()
 		u := models.User{ID: r.user, Name: "u" + r.user, Created: time.Now().UTC().Truncate(time.Millisecond)}

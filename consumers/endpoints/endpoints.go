@@ -21,7 +21,7 @@ const (
 	poll        = 2 * time.Second  // how often new endpoints are looked for
 	leased      = 20 * time.Second // longer than a round with its last posts
 	roundTime   = 3 * time.Second  // after which a round begins no further post
-	lastPosts   = 2 * time.Second  // which posts that are under way have when the worker stops
+	lastPosts   = 2 * time.Second  // which posts without an answer have when the worker stops
 	idleRound   = 5 * time.Second  // the longest pause between two rounds
 	pageUpdates = 1000             // updates that are read at a time
 	maxRetries  = 1000             // posts that wait for a retry; while there are so many, no new one is made

@@ -222,7 +222,7 @@ func (r *round) send(ctx context.Context, posts []endpoint.Post) []result {
 	return out
 }
 
-// sendSome makes posts at once, and returns how many of them the rate allows within the round. Those that are under way
+// sendSome makes posts at once, and returns how many of them the rate allows within the round. Those without an answer
 // when ctx ends have lastPosts for their answers: otherwise the receiver would get them again.
 func (r *round) sendSome(ctx context.Context, posts []endpoint.Post, out []result) (made int) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestStopWaitsForAnswer: a post that is under way when the worker stops is answered, and the next worker does not make
+// TestStopWaitsForAnswer: a post without an answer when the worker stops gets it, and the next worker does not make
 // it again; neither to an endpoint of a user nor to one of everyone's mail.
 func TestStopWaitsForAnswer(t *testing.T) {
 	t.Parallel()
