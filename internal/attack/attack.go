@@ -100,9 +100,10 @@ func (a *Attack) Send(ctx context.Context) {
 	text := func(s string) func() io.Reader { return func() io.Reader { return strings.NewReader(s) } }
 	loop(http.MethodPut, "/v1/messages", text("["+many(`{"id":"m%[1]d","action":"update","from":"shop@bench.test",`+
 		`"to":"r%[1]d@bench.test",`+later+`"subject":"s","text":"t%[1]d"}`, 2000)+"]"))
-	loop(http.MethodPost, "/v1/preview", text(`{"to":{"email":"x@bench.test","vars":{"a":[`+many("%d", 1000)+`]}},"subject":"s",`+
-		`"text":"`+strings.Repeat("{% for x in a %}", 8)+"{{x}}"+strings.Repeat("{% endfor %}", 8)+`"}`))
-	loop(http.MethodPost, "/v1/suppressions/import", text("email,reason\n"+strings.Repeat("a@"+strings.Repeat("ü", 60)+".de,none\n", 10_000)))
+	loop(http.MethodPost, "/v1/preview", text(`{"to":{"email":"x@bench.test","vars":{"a":[`+many("%d", 1000)+`]}},`+
+		`"subject":"s","text":"`+strings.Repeat("{% for x in a %}", 8)+"{{x}}"+strings.Repeat("{% endfor %}", 8)+`"}`))
+	row := "a@" + strings.Repeat("ü", 60) + ".de,none\n"
+	loop(http.MethodPost, "/v1/suppressions/import", text("email,reason\n"+strings.Repeat(row, 10_000)))
 	own := "/v1/batches/" + a.batch(ctx, batch(one+later+`"subject":"s","text":"t"`)())
 	for _, command := range []string{"stop", "resume", "retry", "release"} {
 		loop(http.MethodPost, own+"/"+command, nothing)

@@ -62,7 +62,8 @@ func (d *drill) accept(ctx context.Context, batch client.NewBatch) (posted, erro
 // acceptFor has a batch of a user accepted. It repeats the request with one idempotency key until it is answered.
 func (d *drill) acceptFor(ctx context.Context, a *account, batch client.NewBatch) (posted, error) {
 	copies := len(batch.CC) + len(batch.BCC)
-	b := posted{n: len(batch.To) + copies, of: a, envelope: copies > 0, at: time.Now(), attached: len(batch.Attachments) > 0}
+	b := posted{n: len(batch.To) + copies, of: a, at: time.Now()}
+	b.envelope, b.attached = copies > 0, len(batch.Attachments) > 0
 	key := models.NewUserID()
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
