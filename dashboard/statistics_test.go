@@ -106,9 +106,18 @@ func TestStatisticsByProvider(t *testing.T) {
 	require.Contains(t, page, `<h1 class="break">sg</h1>`)
 	require.Contains(t, page, "Mail that went on to another provider counts there")
 	require.Contains(t, page, `data-chart`)
-	require.Equal(t, []string{"sg 3 33.3 % 0 2 0 0"}, tableRows(t, page, "Mail tried at each provider"), "of all that was tried")
+	require.Equal(
+		t,
+		[]string{"sg 3 33.3 % 0 2 0 0"},
+		tableRows(t, page, "Mail tried at each provider"),
+		"of all that was tried",
+	)
 	require.Regexp(t, `<a href="/logs\?from=[^"]+&amp;provider=sg&amp;to=[^"]+">3</a>`, page)
-	stats, err := f.service.Stats(t.Context(), service.Caller{User: "local"}, service.StatsQuery{By: "provider", Name: "mg"})
+	stats, err := f.service.Stats(
+		t.Context(),
+		service.Caller{User: "local"},
+		service.StatsQuery{By: "provider", Name: "mg"},
+	)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Success, stats.Totals.Events.Opened})
 }

@@ -237,7 +237,10 @@ func TestWakeThroughRabbitMQ(t *testing.T) {
 			Content:   models.Content{From: models.Address{Email: "a@b.c"}, Subject: "s", Text: "t"},
 			ExpiresAt: time.Now().Add(time.Hour),
 		}
-		require.NoError(t, store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "x@y.test"}}}))
+		require.NoError(
+			t,
+			store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "x@y.test"}}}),
+		)
 		require.NoError(t, publisher.Publish(ctx, models.Message{Kind: models.BatchMessage, ID: b.ID, Lane: b.Lane}))
 		select {
 		case worker = <-sent:

@@ -57,7 +57,11 @@ func (n *Notice) Text() string {
 	case ProviderRecovered:
 		s = fmt.Sprintf("Provider %s has recovered. It was suspended since %s.", n.Provider, clock(n.Since))
 	case FailoverStarted:
-		s = fmt.Sprintf("Calls to provider %s fail since %s. Its mail goes through other providers.", n.Provider, clock(n.Since))
+		s = fmt.Sprintf(
+			"Calls to provider %s fail since %s. Its mail goes through other providers.",
+			n.Provider,
+			clock(n.Since),
+		)
 	case FailoverEnded:
 		s = fmt.Sprintf("Calls to provider %s succeed again. They failed since %s.", n.Provider, clock(n.Since))
 	case CheckDifference:
@@ -70,9 +74,15 @@ func (n *Notice) Text() string {
 	case QuotaNear:
 		s = fmt.Sprintf("User %s has used %d of %d of the limit %s.", n.User, n.Count, n.Most, n.Limit)
 	case ComplaintsHigh:
-		s = fmt.Sprintf("%d of the %d mails of user %s that were accepted on %s and delivered were reported as spam (%.2f %%). "+
-			"Mailbox providers slow down or refuse such senders.",
-			n.Count, n.Delivered, n.User, n.Since.UTC().Format("2 January"), 100*float64(n.Count)/float64(max(n.Delivered, 1)))
+		s = fmt.Sprintf(
+			"%d of the %d mails of user %s that were accepted on %s and delivered were reported as spam (%.2f %%). "+
+				"Mailbox providers slow down or refuse such senders.",
+			n.Count,
+			n.Delivered,
+			n.User,
+			n.Since.UTC().Format("2 January"),
+			100*float64(n.Count)/float64(max(n.Delivered, 1)),
+		)
 	case EndpointDisabled:
 		of := "the installation"
 		if n.User != "" {

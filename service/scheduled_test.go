@@ -193,9 +193,18 @@ func TestScheduledAtOwnTimes(t *testing.T) {
 	t.Parallel()
 	f := newScheduledRig(t)
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	b := models.Batch{ID: models.NewBatchID(now.Add(-3 * time.Hour)), User: "aaaa", Lane: models.Bulk, Recipients: 4, Chunks: 4,
-		Sizes: []int{1, 1, 1, 1}, OnUnknown: models.Hold, Content: models.Content{Subject: "in the morning"},
-		DeliverAt: f.base.Add(4 * time.Hour), ExpiresAt: f.base.Add(9 * time.Hour)}
+	b := models.Batch{
+		ID:         models.NewBatchID(now.Add(-3 * time.Hour)),
+		User:       "aaaa",
+		Lane:       models.Bulk,
+		Recipients: 4,
+		Chunks:     4,
+		Sizes:      []int{1, 1, 1, 1},
+		OnUnknown:  models.Hold,
+		Content:    models.Content{Subject: "in the morning"},
+		DeliverAt:  f.base.Add(4 * time.Hour),
+		ExpiresAt:  f.base.Add(9 * time.Hour),
+	}
 	for i, at := range []time.Time{now.Add(-time.Hour), f.base.Add(6 * time.Hour), f.base.Add(2 * time.Hour)} {
 		own := models.Schedule{DeliverAt: at, ExpiresAt: f.base.Add(9 * time.Hour)}
 		b.Own = append(b.Own, models.OwnTimes{Schedule: own, From: i + 1})

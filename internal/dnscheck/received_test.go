@@ -30,7 +30,9 @@ func TestReceived(t *testing.T) {
 		"unsigned": {fields, []string{"DKIM"}, providers.Wrong, "the mail has no signature"},
 		"no field": {both, []string{"List-Unsubscribe", "List-Unsubscribe-Post", "DKIM"}, providers.Wrong, "no such field"},
 	} {
-		found, err := Received(strings.NewReader("From: a@example.com\r\n" + c.header + "\r\nDKIM-Signature: in the body\r\n"))
+		found, err := Received(
+			strings.NewReader("From: a@example.com\r\n" + c.header + "\r\nDKIM-Signature: in the body\r\n"),
+		)
 		require.NoError(t, err)
 		var about []string
 		for _, f := range found {
