@@ -37,6 +37,8 @@ type Fault struct {
 	// RetryAfter is the time that the mode rate names. It is real time. At Mailgun 0
 	// means one minute of simulated time.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	// After is how many requests pass before the first that the fault applies to.
+	After int `json:"after,omitempty"`
 	// Times is how many requests the fault applies to. 0 means until it is cleared.
 	Times int `json:"times,omitempty"`
 	// Share is the portion of requests that the fault applies to, by the seed. 0
@@ -163,13 +165,16 @@ func (f *fault) concerns(recipients iter.Seq[[]byte]) bool {
 	return false
 }
 
-// use takes one of the times that f has left. It reports false if there is none, or
-// if the share excludes the request.
+// use takes one of the times that f has left. It reports false if there is none, if
+// the request is one of those that pass first, or if the share excludes it.
 func (fs *faults) use(f *fault) bool {
 	if f.Times > 0 && f.left == 0 {
 		return false
 	}
-	if f.seen++; f.Share > 0 && float64(fs.seed.Mix(uint64(provider.ForShare), f.number, f.seen)>>11)/(1<<53) >= f.Share {
+	if f.seen++; f.seen <= uint64(f.After) {
+		return false
+	}
+	if f.Share > 0 && float64(fs.seed.Mix(uint64(provider.ForShare), f.number, f.seen)>>11)/(1<<53) >= f.Share {
 		return false
 	}
 	f.left--

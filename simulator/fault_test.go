@@ -179,7 +179,7 @@ func TestRateLimitNamesRetryTime(t *testing.T) {
 	}
 }
 
-func TestFaultAppliesByAccountPatternTimesAndShare(t *testing.T) {
+func TestFaultAppliesByAccountPatternTimesShareAndAfter(t *testing.T) {
 	t.Parallel()
 	r := simtest.New(t, simulator.Options{})
 	expect := func(account, addr, want string) {
@@ -228,6 +228,17 @@ func TestFaultAppliesByAccountPatternTimesAndShare(t *testing.T) {
 	if failed != 51 || r.Met(half) != failed { // follows from the seed
 		t.Errorf("%d of 100 calls failed, %d met it", failed, r.Met(half))
 	}
+	r.ClearAll("")
+
+	later := r.Inject(simulator.Fault{Account: "sg", Mode: "status:500", After: 2, Times: 1})
+	expect("sg", "a@b.cd", "202")
+	expect("mg", "a@b.cd", "200")
+	expect("sg", "a@b.cd", "202")
+	if met := r.Met(later); met != 0 {
+		t.Errorf("met %d", met)
+	}
+	expect("sg", "a@b.cd", "500")
+	expect("sg", "a@b.cd", "202")
 }
 
 func TestInvalidFaultIsRefused(t *testing.T) {
@@ -237,7 +248,7 @@ func TestInvalidFaultIsRefused(t *testing.T) {
 		{}, {Mode: "nonsense"}, {Mode: "status"}, {Mode: "status:99"}, {Mode: "status:x"}, {Mode: "delay:x"},
 		{Mode: "hang:1"},
 		{Mode: "outcome"}, {Mode: "outcome:x"}, {Mode: simulator.ModeHang, Pattern: "/(/"}, {Mode: simulator.ModeHang,
-			Share: 2}, {Mode: simulator.ModeHang, Times: -1},
+			Share: 2}, {Mode: simulator.ModeHang, Times: -1}, {Mode: simulator.ModeHang, After: -1},
 	} {
 		if f.Validate() == nil {
 			t.Errorf("%+v is valid", f)

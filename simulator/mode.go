@@ -164,8 +164,8 @@ func (f *fault) check() error {
 	if f.Mode == ModeStatus && (f.Status < 200 || f.Status > 599) {
 		return fmt.Errorf("status %d is not within 200 to 599", f.Status)
 	}
-	if f.Share < 0 || f.Share > 1 || f.Times < 0 || f.Delay < 0 || f.RetryAfter < 0 {
-		return errors.New("share must be within 0 to 1, and times, delay and retry_after not negative")
+	if f.Share < 0 || f.Share > 1 || f.After < 0 || f.Times < 0 || f.Delay < 0 || f.RetryAfter < 0 {
+		return errors.New("share must be within 0 to 1, and after, times, delay and retry_after not negative")
 	}
 	for name := range f.Header {
 		if name == "" {
