@@ -221,6 +221,9 @@ func (d *demo) perCall() int {
 	return min(max(d.o.Recipients/calls, 1), 1000)
 }
 
+// calls returns how many calls the batch takes if none fails.
+func (d *demo) calls() int { return (d.o.Recipients + d.perCall() - 1) / d.perCall() }
+
 // settings returns the environment of the server.
 func (d *demo) settings(addr string) []string {
 	env := []string{
@@ -277,16 +280,14 @@ func (d *demo) addUser(ctx context.Context) (err error) {
 	return d.app.Store().CreateKey(ctx, key)
 }
 
-// breakSendGrid has SendGrid answer 503 to everything until healSendGrid.
+// breakSendGrid has SendGrid answer 503 to everything once it has had an eighth of the calls, until healSendGrid.
 func (d *demo) breakSendGrid() (fault string) {
-	fault = d.sim.Inject(simulator.Fault{
+	return d.sim.Inject(simulator.Fault{
 		Account: "sg",
 		Mode:    simulator.ModeStatus,
 		Status:  http.StatusServiceUnavailable,
+		After:   d.calls() / 8,
 	})
-	d.broken = time.Now()
-	d.say("%6.1fs  ✗ SendGrid breaks: it answers 503 to everything", d.seconds())
-	return fault
 }
 
 func (d *demo) healSendGrid(fault string) {

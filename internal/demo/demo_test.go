@@ -60,8 +60,7 @@ func TestWatchedBatchLasts(t *testing.T) {
 	t.Parallel()
 	for n, least := range map[int]time.Duration{MinRecipients: 0, 3000: 9 * time.Second, 10_000: 9 * time.Second} {
 		d := &demo{o: Options{Recipients: n}}
-		calls := (n + d.perCall() - 1) / d.perCall()
-		perProvider := (calls + 1) / 2
+		perProvider := (d.calls() + 1) / 2
 		takes := time.Duration((perProvider+atOnce-1)/atOnce) * d.latency()
 		require.GreaterOrEqual(t, takes, least, "%d recipients", n)
 		require.Less(t, takes, 45*time.Second, "%d recipients", n)

@@ -38,7 +38,7 @@ func (d *demo) recipients() iter.Seq[client.Recipient] {
 	}
 }
 
-// run sends the batch, breaks SendGrid when a quarter of it has been sent, heals it a while later and waits for the
+// run sends the batch, has SendGrid break when a quarter of it has been sent, heals it a while later and waits for the
 // end.
 func (d *demo) run(ctx context.Context) error {
 	d.say("dashboard    %s", d.link)
@@ -53,6 +53,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	fault := d.breakSendGrid()
 	accepted, err := d.client.StreamBatch(ctx, client.NewBatch{
 		Template:    templateName,
 		Attachments: []client.Attachment{file},
@@ -67,7 +68,7 @@ func (d *demo) run(ctx context.Context) error {
 	d.say("%6.1fs  batch %s accepted and stored: %d recipients", d.seconds(), d.batch, d.o.Recipients)
 	d.say("         from the template %s, with the attachment %s", templateName, file.Filename)
 	d.say("         its page: %s", d.client.URL("/batches/"+d.batch.String()))
-	return d.follow(ctx)
+	return d.follow(ctx, fault)
 }
 
 const (
@@ -97,9 +98,9 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
-// follow breaks and heals SendGrid and prints progress until the batch is done.
-func (d *demo) follow(ctx context.Context) error {
-	fault, printed := "", time.Time{}
+// follow says when SendGrid breaks, heals it and prints progress until the batch is done.
+func (d *demo) follow(ctx context.Context, fault string) error {
+	printed := time.Time{}
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
 	limit := time.NewTimer(5*time.Minute + time.Duration(d.o.Recipients)*time.Millisecond)
@@ -109,12 +110,12 @@ func (d *demo) follow(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		sg, mg := d.sim.Stats("sg"), d.sim.Stats("mg")
 		done := b.State == client.BatchDone
-		if d.broken.IsZero() && (sg.Accepted+mg.Accepted)*4 >= int64(d.o.Recipients) {
-			fault = d.breakSendGrid()
+		if d.broken.IsZero() && d.sim.Met(fault) > 0 {
+			d.broken = time.Now()
+			d.say("%6.1fs  ✗ SendGrid breaks: it answers 503 to everything", d.seconds())
 		}
-		if d.healed.IsZero() && !d.broken.IsZero() && (time.Since(d.broken) > d.breakTime() || done) {
+		if d.healed.IsZero() && (done || !d.broken.IsZero() && time.Since(d.broken) > d.breakTime()) {
 			d.healSendGrid(fault)
 		}
 		if time.Since(printed) > 500*time.Millisecond || done {
