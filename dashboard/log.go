@@ -196,7 +196,7 @@ func (d *Dashboard) nameCommand(ctx context.Context, l *service.LogView) {
 // viewOf describes the timeline of a log in words.
 func (d *Dashboard) viewOf(l *service.LogStory) *logView {
 	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
-	v.Took = took(0)
+	v.Took = "–"
 	last := time.Duration(0)
 	for i := range l.Timeline {
 		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])

@@ -43,6 +43,9 @@ func TestTimesInWholeSeconds(t *testing.T) {
 	require.Equal(t, []string{"", "10 ms", "247 ms", "less than 1 s", "about 3 s", "14 s", "about 15 s", "15 s",
 		"about 16 s"}, after)
 	require.Equal(t, "about 16 s", v.Took)
+
+	accepted := f.board.viewOf(&service.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
+	require.Equal(t, "–", accepted.Took, "nothing has happened to it")
 }
 
 // TestReleasedMessageInWords: the story of a message that was sent again says that it may arrive
