@@ -80,7 +80,7 @@ func TestDataCommands(t *testing.T) {
 	env := testEnv(t)
 	command := runner(t, &env)
 	command(0, "user", "add", "ada")
-	require.Equal(t, "erased: 0 recipients, 0 webhook posts; 0 batches read\n", command(0, "erase", "Bob@example.com"))
+	require.Contains(t, command(0, "erase", "Bob@example.com"), "erased: 0 recipients, 0 webhook posts; 0 batches read\n")
 	trail := command(0, "audit")
 	require.Contains(t, trail, "address.erased")
 	require.Contains(t, trail, "@example.com")

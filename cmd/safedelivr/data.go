@@ -108,7 +108,9 @@ It may be stopped and run again. Addresses that users send from, and block rules
 					part.Batches, part.Recipients = part.Batches+all.Batches, part.Recipients+all.Recipients
 					part.Posts, part.Unreadable = part.Posts+all.Posts, part.Unreadable+all.Unreadable
 					all, cursor = part, part.Next
-					say(all)
+					if !all.Done {
+						say(all)
+					}
 				}
 				fmt.Fprintf(c.out, "erased: %s, %s; %s read\n", count(all.Recipients, "recipient"),
 					count(all.Posts, "webhook post"), count(all.Batches, "batch"))
