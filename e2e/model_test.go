@@ -25,45 +25,56 @@ import (
 // API, also repeated and broken off; faults of the simulated providers, through the real SDKs; commands; forged
 // posts; kill -9. A model that knows only what the documentation promises compares the logs with the copies.
 func TestModel(t *testing.T) {
+	checks := flag.Lookup("rapid.checks")
+	byFlag := checks.Value.String() != checks.DefValue
+	if !byFlag { // each takes ten seconds and more
+		require.NoError(t, checks.Value.Set("1"))
+		t.Cleanup(func() { _ = checks.Value.Set(checks.DefValue) })
+	}
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		checks := flag.Lookup("rapid.checks")
-		if before := checks.Value.String(); before == checks.DefValue { // each takes ten seconds and more
-			n := 3
+		n := 1
+		if !byFlag {
+			n = 3
 			if b.Real {
 				n = 2
 			}
 			if testkit.Long() {
 				n *= 10
 			}
-			require.NoError(t, checks.Value.Set(strconv.Itoa(n)))
-			t.Cleanup(func() { _ = checks.Value.Set(before) })
 		}
-		rapid.Check(t, func(rt *rapid.T) {
-			m := newModel(t, rt, b)
-			rt.Repeat(map[string]func(*rapid.T){
-				"post":      m.post,
-				"put":       m.put,
-				"repeat":    m.repeat,
-				"break off": m.breakOff,
-				"fault":     m.fault,
-				"heal":      m.heal,
-				"control":   m.control,
-				"retry":     m.retry,
-				"block":     m.block,
-				"unblock":   m.unblock,
-				"switch":    m.switchProvider,
-				"forge":     m.forge,
-				"kill":      m.kill,
+		for range n {
+			checkModel(t, b)
+		}
+	})
+}
 
-				"suppress":       m.suppress,
-				"suppress first": m.suppressFirst,
-				"unsuppress":     m.unsuppress,
-				"unsubscribe":    m.unsubscribe,
+// checkModel runs the model once for each check of the flag.
+func checkModel(t *testing.T, b testkit.Backend) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := newModel(t, rt, b)
+		rt.Repeat(map[string]func(*rapid.T){
+			"post":      m.post,
+			"put":       m.put,
+			"repeat":    m.repeat,
+			"break off": m.breakOff,
+			"fault":     m.fault,
+			"heal":      m.heal,
+			"control":   m.control,
+			"retry":     m.retry,
+			"block":     m.block,
+			"unblock":   m.unblock,
+			"switch":    m.switchProvider,
+			"forge":     m.forge,
+			"kill":      m.kill,
 
-				"": m.checkSums,
-			})
-			m.finish(rt)
+			"suppress":       m.suppress,
+			"suppress first": m.suppressFirst,
+			"unsuppress":     m.unsuppress,
+			"unsubscribe":    m.unsubscribe,
+
+			"": m.checkSums,
 		})
+		m.finish(rt)
 	})
 }
 
