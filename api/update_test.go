@@ -243,7 +243,8 @@ func TestSuppressionUpdates(t *testing.T) {
 	require.Equal(t, "suppression.added", n["type"])
 	require.Equal(t, "ada@x.example", n["suppression"].(map[string]any)["email"])
 
-	add("/v1/erasures", `{"email": "ada@x.example"}`)
+	f.erase("ada@x.example")
+	require.NoError(t, lists.Tell(t.Context(), time.Now()))
 	require.NotContains(t, string(f.get("/v1/updates?events=all").Body), "ada@")
 	require.NotContains(t, string(f.get("/v1/notices?events=all").Body), "ada@")
 	require.Contains(t, string(f.get("/v1/updates?events=all").Body), "bob@")
