@@ -62,7 +62,7 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	if st.broker != nil {
 		f.broker = st.broker(eb)
 	}
-	st.service.Priority = priority.New()
+	st.service.Priority, st.service.CountTime = priority.New(), time.Hour // however slow the machine is
 	f.deps = service.Deps{Store: f.store, Broker: f.broker, Config: st.service,
 		Lists:    map[string]models.ProviderLists{"sg": &fakeLists{}},
 		Adapters: map[string]models.Adapter{"sg": unnamedAdapter{}}}

@@ -177,7 +177,7 @@ func TestListsOnCassandra(t *testing.T) {
 	var services []*service.Service
 	for _, store := range []models.Store{s.Store, s.other} {
 		one := service.New(service.Deps{Store: store, Broker: inproctest.New(t, "sg", "mg"),
-			Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})
+			Config: service.Config{SpoolDir: t.TempDir(), Sole: true, CountTime: time.Hour}})
 		t.Cleanup(func() { one.Close(); require.NoError(t, store.Close()) })
 		services = append(services, one)
 	}

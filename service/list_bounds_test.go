@@ -52,7 +52,8 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 func TestBoundedPagesOfABatch(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
+	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"),
+		Config: Config{SpoolDir: t.TempDir(), Sole: true, CountTime: time.Hour}})
 	t.Cleanup(s.Close)
 	const chunks = 1300 // a page reads 100 of this size
 	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "aaaa", Chunks: chunks, Recipients: 2 * chunks,

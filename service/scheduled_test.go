@@ -54,7 +54,7 @@ func newScheduledRig(t testing.TB) *scheduledRig {
 		Store:     f.store,
 		Broker:    inproctest.New(t, "sg"),
 		Providers: []models.Provider{{Name: "sg"}},
-		Config:    Config{SpoolDir: t.TempDir(), Sole: true},
+		Config:    Config{SpoolDir: t.TempDir(), Sole: true, CountTime: time.Hour},
 	})
 	t.Cleanup(f.Close)
 	for id, name := range map[string]string{"aaaa": "ada", "bbbb": "bob"} {
