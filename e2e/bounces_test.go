@@ -18,8 +18,10 @@ import (
 func TestBouncingBatchIsStopped(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		const n = 3_000
-		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_SG_RATE=300", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=50")
+		r := newRig(t, b, simulator.Options{},
+			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=1", "SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=50")
 		r.serveHere()
+		slow := r.sim.Inject(simulator.Fault{Account: "sg", Mode: "delay:1s"}) // a minute for the batch
 		id := r.post(mail{n: n, providers: []string{"sg"}, address: func(i int) string {
 			if i%5 == 0 {
 				return fmt.Sprintf("hardbounce+%d@demo.test", i)
@@ -35,6 +37,7 @@ func TestBouncingBatchIsStopped(t *testing.T) {
 		require.Contains(t, stopped.StoppedWhy, "do not exist, which is more than 5 %")
 		require.Less(t, r.sim.Stats("sg").Accepted, int64(n), "the rest was sent meanwhile")
 
+		r.sim.Clear(slow)
 		_, err := r.client.ResumeBatch(t.Context(), id.String(), "")
 		require.NoError(t, err)
 		done := r.done(id)
