@@ -37,8 +37,8 @@ func TestMessagesChangedThroughKills(t *testing.T) {
 				changes = append(changes, c)
 			}
 			if round > 0 {
-				after := rand.N(100 * time.Millisecond) //nolint:gosec // a test
-				time.AfterFunc(after, func() { _ = p.cmd.Process.Kill() })
+				victim, after := p.cmd.Process, rand.N(100*time.Millisecond) //nolint:gosec // a test
+				time.AfterFunc(after, func() { _ = victim.Kill() })
 				_, _ = r.client.PutMessages(t.Context(), slices.Values(changes))
 				p.kill()
 				p = r.start(r.addr, nil, "serve")

@@ -300,7 +300,8 @@ func (m *model) breakOff(t *rapid.T) {
 // cutOff kills the process while it handles a request, which is then repeated until it is answered with a status.
 func (m *model) cutOff(t *rapid.T, ask func() int, want int) {
 	after := time.Duration(rapid.IntRange(0, 20).Draw(t, "after ms")) * time.Millisecond
-	kill := time.AfterFunc(after, func() { _ = m.server.cmd.Process.Kill() })
+	victim := m.server.cmd.Process
+	kill := time.AfterFunc(after, func() { _ = victim.Kill() })
 	ask()
 	kill.Stop()
 	m.kill(t)
