@@ -128,7 +128,7 @@ var allowed = map[string][]string{
 // the backends that need nothing but Go.
 var testAllowed = []string{
 	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
-	"internal/tcpproxy", "internal/priority", "internal/outbound",
+	"internal/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit",
 }
 
 // covers reports whether a name of the table matches a room.

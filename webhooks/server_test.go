@@ -16,7 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
@@ -26,7 +27,7 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // fakeProvider returns preset results from Verify.
 type fakeProvider struct {

@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // hangingBroker accepts no message and blocks until the caller gives up.
 type hangingBroker struct{}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 
 	"github.com/safedelivr/safedelivr/models"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // memory is a store in memory. Values do not end.
 type memory struct {
