@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -93,27 +94,53 @@ func TestBodyDeadlineMoves(t *testing.T) {
 	require.EqualValues(t, -1, <-deadlines)
 }
 
+// pipeListener has one connection, and then none until it is closed.
+type pipeListener struct {
+	conn   chan net.Conn
+	closed chan struct{}
+}
+
+// Accept implements net.Listener.
+func (l pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l pipeListener) Close() error {
+	close(l.closed)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
 // A handler that runs on after it has read its body is not cut off by the body's deadline.
 func TestDeadlineEndsWithBody(t *testing.T) {
 	t.Parallel()
-	l := listenLocal(t)
-	serveHandler(t, l, func(w http.ResponseWriter, r *http.Request) {
-		b := r.Body.(*timedBody) //nolint:forcetypeassert // as above
-		b.deadline = time.Now().Add(50 * time.Millisecond)
-		b.setDeadline(b.deadline)
-		_, _ = io.Copy(io.Discard, b)
-		select {
-		case <-r.Context().Done():
-			w.WriteHeader(http.StatusInternalServerError)
-		case <-time.After(200 * time.Millisecond): // four times the deadline
-		}
+	synctest.Test(t, func(t *testing.T) {
+		c, served := net.Pipe()
+		defer func() { _ = c.Close() }()
+		l := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
+		l.conn <- served
+		serveHandler(t, l, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			select {
+			case <-r.Context().Done():
+				w.WriteHeader(http.StatusInternalServerError)
+			case <-time.After(4 * bodyGrace):
+			}
+		})
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode)
 	})
-	c := dial(t, l)
-	fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
 // One address cannot take all connections, and gets new ones when it closes some.
