@@ -76,7 +76,7 @@ func (a *App) serveAdmin(ctx context.Context) {
 		a.log.Warn("commands will not work while this process runs: cannot open the admin socket", "err", err)
 		return
 	}
-	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: http.HandlerFunc(a.runCommand)}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(a.runCommand)}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		a.log.Warn("admin socket closed", "err", err)
@@ -252,20 +252,22 @@ func copyAnswer(answer io.Reader, cmd Command) (code int, err error) {
 	}
 }
 
-// dialTime is how long dialAdmin waits for a process that has only begun.
-const dialTime = 3 * time.Second
+// dialAdmin tries to connect for ten seconds, in which a process that has only begun opens its store. Tries are counted
+// instead of time: if this process stands still, it may still be answered.
+const (
+	dialTries = 200
+	dialPause = 50 * time.Millisecond
+)
 
 func dialAdmin(ctx context.Context, path string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	for {
+	for try := 1; ; try++ {
 		var d net.Dialer
 		conn, err := d.DialContext(ctx, "unix", path)
-		if err == nil {
-			return conn, nil
+		if err == nil || try == dialTries {
+			return conn, err
 		}
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(dialPause):
 		case <-ctx.Done():
 			return nil, err
 		}

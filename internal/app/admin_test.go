@@ -6,11 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -115,4 +121,24 @@ func TestHandOver(t *testing.T) {
 	require.ErrorContains(t, err, "400")
 	stop()
 	require.NoError(t, <-served)
+}
+
+// TestHandOverWaits: a process that has only begun, and opens its socket late, is reached. One that never does is an
+// error.
+func TestHandOverWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(dir, AdminSocket)
+		_, err := dialAdmin(t.Context(), path)
+		require.ErrorIs(t, err, os.ErrNotExist)
+		time.AfterFunc(8*time.Second, func() {
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+			assert.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+		})
+		conn, err := dialAdmin(t.Context(), path)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	})
 }
