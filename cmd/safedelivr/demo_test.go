@@ -10,10 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -21,7 +21,7 @@ import (
 // it prints work in bash and in zsh.
 func TestDemoLinesCanBePasted(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)
 	defer cancel()
 	for _, shell := range []string{"bash", "zsh", "curl"} {
 		if _, err := exec.LookPath(shell); err != nil {

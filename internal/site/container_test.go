@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -135,7 +136,7 @@ func TestContainer(t *testing.T) {
 	}
 	volume := filepath.Join(home, "volume")
 	require.NoError(t, os.Mkdir(volume, 0o700))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "script")
 	cmd.Dir, cmd.WaitDelay = home, 10*time.Second

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
@@ -234,7 +235,7 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 		}
 	}
 	write("script", text.String())
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, shell, filepath.Join(home, "script"))
 	cmd.Env, cmd.Dir, cmd.WaitDelay = env, home, 10*time.Second
@@ -301,7 +302,7 @@ func lastLine(text string) string {
 // awaitServer returns commands that wait until a server answers.
 func awaitServer(port string) string {
 	return "n=0; until curl -q -sk -o /dev/null http://127.0.0.1:" + port + "/healthz || " +
-		"curl -q -sk -o /dev/null https://127.0.0.1:" + port + "/healthz; do n=$((n + 1)); [ $n -lt 300 ]; sleep 0.1; done"
+		"curl -q -sk -o /dev/null https://127.0.0.1:" + port + "/healthz; do n=$((n + 1)); [ $n -lt 2400 ]; sleep 0.1; done"
 }
 
 // quoted returns words of a shell.
