@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -183,8 +184,10 @@ type sample struct {
 // minutes. All pages and users share one.
 type tracker struct {
 	service *service.Service
+	begun   atomic.Int64 // reads of the providers
 
 	mu        sync.Mutex
+	shown     int64 // the number of the read that providers is from
 	providers []service.Provider
 	err       error
 	history   map[string][]sample
@@ -199,20 +202,35 @@ func (t *tracker) run(ctx context.Context) {
 }
 
 func (t *tracker) sample(ctx context.Context, now time.Time) {
+	n := t.begun.Add(1)
 	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	t.take(n, now, providers, err)
+}
+
+// take adds what a read has found to the history, and shows it unless it began before one that is shown.
+func (t *tracker) take(n int64, now time.Time, providers []service.Provider, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err = err; err != nil {
+	late := n < t.shown
+	if !late {
+		t.shown, t.err = n, err
+	}
+	if err != nil {
 		return
 	}
-	t.providers = providers
+	if !late {
+		t.providers = providers
+	}
 	for i := range providers {
 		w := providers[i].Worker
 		if w == nil {
 			continue
 		}
 		h := t.history[providers[i].Name]
-		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
+		if k := len(h); k > 0 && w.Accepted < h[k-1].accepted {
+			if late {
+				continue
+			}
 			h = nil // the counters of a worker that stopped are gone
 		}
 		if h = append(h, sample{at: now, accepted: w.Accepted, rate: providers[i].RateUsed}); len(h) > sampleKeep {
@@ -224,13 +242,11 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 
 // refresh reads the providers again, after a command about one of them.
 func (t *tracker) refresh(ctx context.Context) {
+	n := t.begun.Add(1)
 	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
-	if err != nil {
-		return // the next sample tells
+	if err == nil { // otherwise the next sample tells
+		t.take(n, time.Now(), providers, nil)
 	}
-	t.mu.Lock()
-	t.providers = providers
-	t.mu.Unlock()
 }
 
 // providerNow is a provider and its current rate.

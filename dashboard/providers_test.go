@@ -241,6 +241,22 @@ func TestOfflineIsShownAtOnce(t *testing.T) {
 	}
 }
 
+// TestLateSampleIsNotShown: a sample that began before a command, and ends after the page of the command was made, does
+// not bring back what was before.
+func TestLateSampleIsNotShown(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	n := f.board.tracker.begun.Add(1)
+	before, err := f.service.Providers(t.Context(), service.Caller{Operator: true})
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, b.post("/providers/sg/offline", nil).StatusCode)
+	f.board.tracker.take(n, time.Now(), before, nil)
+	require.Contains(t, b.cardOf("sg"), "Offline: set by an operator")
+	f.board.tracker.take(n, time.Now(), nil, models.ErrUnavailable)
+	require.Contains(t, b.cardOf("sg"), "Offline: set by an operator")
+}
+
 // TestCheckOfProvider: an operator has a provider checked, and the page says what was found and what to do. A provider is
 // checked by one request at a time.
 func TestCheckOfProvider(t *testing.T) {
