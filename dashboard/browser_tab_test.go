@@ -252,3 +252,29 @@ func (b *browserTab) answer() {
 	b.until(`[...document.querySelectorAll(".ask button.main")].find((e) => e.checkVisibility())`)
 	eval[bool](b, `(document.querySelector(".ask button.main").click(), true)`)
 }
+
+// liveSource is the live connection of the present page.
+const liveSource = `document.querySelector("[sse-connect]")["htmx-internal-data"]?.sseEventSource`
+
+// countSilence has the page count for how many tenths of a second its live connection has been silent when it says that
+// the connection is lost. It counts by a timer of its own: while the page stands still, it does not count.
+func (b *browserTab) countSilence() {
+	b.Helper()
+	eval[bool](b, `(() => {
+		const live = `+liveSource+`, lost = document.getElementById("lost");
+		let tenths = 0, heard = live.heard;
+		setInterval(() => {
+			tenths = live.heard === heard ? tenths + 1 : 0;
+			heard = live.heard;
+		}, 100);
+		new MutationObserver(() => { if (!lost.hidden) window.silent = tenths; }).observe(lost, { attributes: true });
+		return true;
+	})()`)
+}
+
+// losesConnection waits until the page says that its connection is lost, which it does within three seconds.
+func (b *browserTab) losesConnection() {
+	b.Helper()
+	b.until(`window.silent && !document.getElementById("lost").hidden`)
+	require.Less(b, eval[int](b, "window.silent"), 30)
+}

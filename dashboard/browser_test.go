@@ -149,18 +149,18 @@ func badInput(b *browserTab) {
 // comes back by itself.
 func reconnect(b *browserTab) {
 	b.open("/")
-	live := `document.querySelector("[sse-connect]")["htmx-internal-data"].sseEventSource`
-	b.until(live + `?.readyState === 1`)
+	b.until(liveSource + `?.readyState === 1`)
 	b.until(`document.getElementById("lost").hidden`)
-	took := eval[float64](b, `new Promise((done) => {
-		const live = `+live+`, url = live.url, began = performance.now();
+	b.countSilence()
+	url := eval[string](b, `(() => {
+		const live = `+liveSource+`, url = live.url;
 		live.url = "/live/nothing";
 		live.source.close();
-		const lost = document.getElementById("lost");
-		new MutationObserver(() => { live.url = url; done(performance.now() - began); }).observe(lost, { attributes: true });
-	})`)
-	require.Less(b, took, 3000.0)
-	b.until(live + `.readyState === 1 && document.getElementById("lost").hidden`)
+		return url;
+	})()`)
+	b.losesConnection()
+	eval[bool](b, `(`+liveSource+`.url = `+quoteJS(url)+`, true)`)
+	b.until(liveSource + `.readyState === 1 && document.getElementById("lost").hidden`)
 }
 
 // lookAtAll looks at all pages at several widths, light and dark.

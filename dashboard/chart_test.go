@@ -39,10 +39,16 @@ func textOf(page string) string {
 	return regexp.MustCompile(` ([.,;:])`).ReplaceAllString(text, "$1")
 }
 
-// rerouted returns a batch of two whose first call, at SendGrid, failed, and whose second one
-// was accepted by Mailgun.
-func (f *rig) rerouted(at time.Time) models.ID {
-	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+// ofTwo returns a batch of two.
+func (f *rig) ofTwo() models.ID {
+	f.Helper()
+	return f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+}
+
+// reroute stores that the first call for a batch of two, at SendGrid, failed, and that the second one was accepted by
+// Mailgun.
+func (f *rig) reroute(id models.ID, at time.Time) {
+	f.Helper()
 	all := models.SetTo(2)
 	f.called(
 		id,
@@ -60,7 +66,6 @@ func (f *rig) rerouted(at time.Time) models.ID {
 		"mg",
 		models.Part{Class: models.Accepted, Recipients: all},
 	)
-	return id
 }
 
 // TestOutageInWords: the page of a batch tells of an outage while it lasts, and for how long it
@@ -69,7 +74,9 @@ func TestOutageInWords(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	at := time.Now().UTC().Add(-time.Minute).Truncate(time.Millisecond)
-	path := "/batches/" + f.rerouted(at).String()
+	id := f.ofTwo()
+	f.reroute(id, at)
+	path := "/batches/" + id.String()
 	b := f.byLink(LocalUser())
 	counts := "Calls with 2 messages failed; 2 were rerouted to Mailgun (mg), the first within 150 ms. " +
 		"It answered: 503 Service Unavailable."
