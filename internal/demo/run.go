@@ -98,12 +98,16 @@ func (d *demo) prepare(ctx context.Context) error {
 	return nil
 }
 
+// standstill is how long the batch may go on without a message that is finished. A slow machine takes long for all of
+// them.
+const standstill = 5 * time.Minute
+
 // follow says when SendGrid breaks, heals it and prints progress until the batch is done.
 func (d *demo) follow(ctx context.Context, fault string) error {
 	printed := time.Time{}
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
-	limit := time.NewTimer(5*time.Minute + time.Duration(d.o.Recipients)*time.Millisecond)
+	queued, limit := int64(0), time.NewTimer(standstill)
 	defer limit.Stop()
 	for {
 		b, err := d.client.Batch(ctx, d.batch.String())
@@ -111,6 +115,10 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 			return err
 		}
 		done := b.State == client.BatchDone
+		if b.Counts.Queued != queued {
+			queued = b.Counts.Queued
+			limit.Reset(standstill)
+		}
 		if d.broken.IsZero() && d.sim.Met(fault) > 0 {
 			d.broken = time.Now()
 			d.say("%6.1fs  ✗ SendGrid breaks: it answers 503 to everything", d.seconds())
@@ -128,7 +136,7 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 		select {
 		case <-t.C:
 		case <-limit.C:
-			return fmt.Errorf("the batch was not done in time: %+v", b.Counts)
+			return fmt.Errorf("no message of the batch was finished for %s: %+v", standstill, b.Counts)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
