@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,20 +49,28 @@ func rehearse(t *testing.T, b testkit.Backend) {
 	require.Empty(t, left)
 }
 
+// interrupting collects what is printed, and cancels once that has a text.
+type interrupting struct {
+	testkit.Output
+	at     string
+	cancel func()
+}
+
+func (i *interrupting) Write(p []byte) (int, error) {
+	n, err := i.Output.Write(p)
+	if strings.Contains(i.String(), i.at) {
+		i.cancel()
+	}
+	return n, err
+}
+
 // TestRehearseInterrupted requires that an interrupted drill ends soon with an error and also removes everything.
 func TestRehearseInterrupted(t *testing.T) {
 	t.Setenv(childMark, "1")
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
-	said := &testkit.Output{}
-	ended := make(chan int, 1)
-	go func() {
-		ended <- run(ctx, []string{"rehearse", "--only", "black-hole"}, streams{out: said, err: said}, []string{})
-	}()
-	broken := func() bool { return strings.Contains(said.String(), "✗") }
-	require.Eventually(t, broken, testkit.Patience, 10*time.Millisecond)
-	cancel()
-	require.NotZero(t, <-ended)
+	said := &interrupting{at: "✗", cancel: cancel}
+	require.NotZero(t, run(ctx, []string{"rehearse", "--only", "black-hole"}, streams{out: said, err: said}, []string{}))
 	require.Contains(t, said.String(), "context canceled")
 	left, err := os.ReadDir(os.TempDir())
 	require.NoError(t, err)
