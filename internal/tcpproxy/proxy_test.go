@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
 // echo answers every line with itself, and returns its address and what arrives.
@@ -60,7 +62,7 @@ func (p *peer) hears(within time.Duration) (string, error) {
 
 func TestFaultsOfTheNetwork(t *testing.T) {
 	t.Parallel()
-	const long, short = 10 * time.Second, 50 * time.Millisecond
+	const long, short = testkit.Patience, 50 * time.Millisecond
 	server, arrived := echo(t)
 	p, err := New(t.Context(), server)
 	require.NoError(t, err)
