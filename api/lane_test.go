@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -18,6 +19,7 @@ import (
 // urgentLimit returns a fixture whose users may have so many urgent recipients in an hour.
 func urgentLimit(t *testing.T, n int64) *fixture {
 	t.Helper()
+	testkit.WithinHour()
 	return newFixture(t, func(s *setup) {
 		s.service.Quotas = models.Limits{models.UrgentRecipientsPerHour: n}
 		s.service.UnsubscribeURL = "https://mail.example.com/u/"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
@@ -47,6 +48,7 @@ func limitsOf(t *testing.T, r *reply) (v service.LimitsView, by map[models.Limit
 // user's keys; other users are not affected, and a repeat is not counted.
 func TestQuotas(t *testing.T) {
 	t.Parallel()
+	testkit.WithinHour()
 	f := newFixture(t, func(s *setup) {
 		s.service.Quotas = models.Limits{models.RecipientsPerHour: 10, models.BatchesPerDay: 3}
 	})
@@ -123,6 +125,7 @@ func TestStoredBatches(t *testing.T) {
 // TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.
 func TestStoreFailureGivesQuotaBack(t *testing.T) {
 	t.Parallel()
+	testkit.WithinHour()
 	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RecipientsPerHour: 1} })
 	f.store.failing("Schedule", func(n int) error {
 		if n == 1 {
@@ -235,6 +238,7 @@ func TestDiskFills(t *testing.T) {
 // every process.
 func TestSetLimits(t *testing.T) {
 	t.Parallel()
+	testkit.WithinHour()
 	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RecipientsPerDay: 100} })
 	keys, err := f.store.Keys(f.Context(), f.other)
 	require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
@@ -293,6 +294,7 @@ func TestPutWithSmallLimits(t *testing.T) {
 	)
 	require.Equal(t, rs[0].Log.Batch(), rs[1].Log.Batch())
 	require.NotEqual(t, rs[0].Log.Batch(), rs[2].Log.Batch())
+	testkit.WithinHour()
 	limits := models.Limits{models.RecipientsPerDay: 4}
 	require.NoError(t, limitUser(f, limits))
 	rs = f.changed(append(version("new", "Hi", "d", "e"), version("new", "Ho", "f", "g", "h")...)...)

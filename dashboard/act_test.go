@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service"
@@ -205,6 +206,7 @@ func TestOperations(t *testing.T) {
 // TestLimits checks that an operator sets the limits of a user, and the user sees them.
 func TestLimits(t *testing.T) {
 	t.Parallel()
+	testkit.WithinHour()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/settings").text, "Recipients per hour")

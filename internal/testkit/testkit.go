@@ -19,6 +19,13 @@ import (
 // Patience bounds the wait for a state.
 const Patience = 4 * time.Minute
 
+// WithinHour waits for the next hour if this one ends soon. Tests of limits per hour or day use it.
+func WithinHour() {
+	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 2*time.Minute {
+		time.Sleep(left)
+	}
+}
+
 // Long reports whether tests run at full size: scripts/test --long.
 func Long() bool { return os.Getenv("SAFEDELIVR_TEST_LONG") != "" }
 
