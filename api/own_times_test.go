@@ -14,12 +14,15 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
+// inThreeWeeks is the same day during all tests.
+var inThreeWeeks = time.Now().AddDate(0, 0, 21)
+
 // morning is at nine on a clock in a zone, on a day in three weeks.
 func morning(t testing.TB, zone string) time.Time {
 	t.Helper()
 	z, err := time.LoadLocation(zone)
 	require.NoError(t, err)
-	y, m, d := time.Now().AddDate(0, 0, 21).Date()
+	y, m, d := inThreeWeeks.Date()
 	return time.Date(y, m, d, 9, 0, 0, 0, z).UTC()
 }
 

@@ -179,7 +179,7 @@ func TestPagesOfLists(t *testing.T) {
 	first = b.get("/batches?size=25").text
 	require.Contains(t, first, "1–25 of 30")
 	require.Contains(t, b.get(turn(first, "next")).text, "26–30 of 30")
-	require.Contains(t, b.get("/batches?size=25&from="+time.Now().UTC().Format(time.DateOnly)).text, "1–25 of ")
+	require.Contains(t, b.get("/batches?size=25&from="+id.Time().UTC().Format(time.DateOnly)).text, "1–25 of ")
 	require.Contains(t, b.get("/batches?size=25&subject=Hello").text, "1–25 of 30", "these are counted")
 	require.Contains(t, b.get("/logs?size=25&q=r0").text, "1–25 of 30")
 }
@@ -422,7 +422,7 @@ func TestFind(t *testing.T) {
 		require.Equal(t, found == nil, !strings.Contains(page, id.String()), text)
 	}
 	require.Equal(t, http.StatusBadRequest, b.get("/batches?from=2026-01-02&to=2026-01-01").StatusCode)
-	day := time.Now().UTC().Format(time.DateOnly)
+	day := id.Time().UTC().Format(time.DateOnly)
 	require.Contains(t, b.get("/batches?state=queued&day="+day).text, id.String())
 	require.NotContains(t, b.get("/batches?state=done&day="+day).text, id.String())
 	require.NotContains(t, b.get("/batches?day=2020-01-31").text, id.String())
