@@ -207,30 +207,24 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 	t.take(n, now, providers, err)
 }
 
-// take adds what a read has found to the history, and shows it unless it began before one that is shown.
+// take shows what a read has found, unless it began before one that is shown.
 func (t *tracker) take(n int64, now time.Time, providers []service.Provider, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	late := n < t.shown
-	if !late {
-		t.shown, t.err = n, err
-	}
-	if err != nil {
+	if n < t.shown {
 		return
 	}
-	if !late {
-		t.providers = providers
+	if t.shown, t.err = n, err; err != nil {
+		return
 	}
+	t.providers = providers
 	for i := range providers {
 		w := providers[i].Worker
 		if w == nil {
 			continue
 		}
 		h := t.history[providers[i].Name]
-		if k := len(h); k > 0 && w.Accepted < h[k-1].accepted {
-			if late {
-				continue
-			}
+		if n := len(h); n > 0 && w.Accepted < h[n-1].accepted {
 			h = nil // the counters of a worker that stopped are gone
 		}
 		if h = append(h, sample{at: now, accepted: w.Accepted, rate: providers[i].RateUsed}); len(h) > sampleKeep {
