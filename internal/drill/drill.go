@@ -56,7 +56,7 @@ type drill struct {
 	receiver   *receiver.Receiver    // to which every update is posted
 	everyone   *receiver.Receiver    // to which those of all users are posted
 	failedOver map[string][]failover // the failovers of each provider that notices tell of
-	heldUp     atomic.Bool           // the machine stood still for a while
+	heldUp     standstills
 
 	unanswered        atomic.Int64 // requests that may or may not have been accepted
 	unansweredAtBreak int64
@@ -98,7 +98,7 @@ func newDrill(env *environment, s *scenario, o Options) *drill {
 func (d *drill) play(ctx context.Context) Result {
 	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
 	defer cancel()
-	go d.noteHeldUp(ctx)
+	go d.heldUp.note(ctx)
 	if err := d.run(ctx); err != nil {
 		d.res.wrong("%v", err)
 		for _, p := range d.processes() {

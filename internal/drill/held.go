@@ -71,8 +71,6 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 		return "", nil
 	case models.Reason(l.Reason) == models.NoFinalEvent:
 		return "no provider accepted its mail without a report", nil
-	case d.holds&^eventsWithheld == 0:
-		return "nothing hid whether its mail was accepted", nil
 	}
 	story, err := d.timeline(ctx, l.ID)
 	if err != nil {
@@ -82,6 +80,10 @@ func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (str
 	switch {
 	case call == nil:
 		return "no call was made for its mail", nil
+	case timedOut(answer) && d.heldUp.within(call.At, answer.At):
+		return "", nil
+	case d.holds&^eventsWithheld == 0:
+		return "nothing hid whether its mail was accepted", nil
 	case call.At.Before(d.brokenAt.Add(-startBy-callTimeout)) || call.At.After(d.healedAt.Add(startBy)):
 		return fmt.Sprintf("its last call began at %s, when nothing was broken", call.At.Format(time.RFC3339Nano)), nil
 	case d.inDoubt(answer, answer != nil && d.metFault(answer) != ""):
@@ -111,12 +113,17 @@ func (d *drill) inDoubt(answer *client.Moment, met bool) bool {
 	switch {
 	case d.holds&answersWithheld != 0 && unknown && met:
 	case d.holds&callsCutOff != 0 && killed && answer == nil:
-	case d.holds&callsCutOff != 0 && frozen && (uncalled || unknown && answer.Status == 0):
+	case d.holds&callsCutOff != 0 && frozen && (uncalled || timedOut(answer)):
 	case d.holds&appendsLost != 0 && (answer == nil || uncalled):
 	default:
 		return false
 	}
 	return true
+}
+
+// timedOut reports whether a call had no answer in time.
+func timedOut(answer *client.Moment) bool {
+	return answer != nil && answer.Class == string(models.Unknown) && answer.Status == 0
 }
 
 // metFault finds the call with an answer in the provider's own log, and returns the mode of the fault that answered it;

@@ -178,20 +178,6 @@ const (
 	surelyTold = 10 * time.Second
 )
 
-// heldUpFor is how long the drill has to stand still until workers are taken to have done so, too.
-const heldUpFor = 2 * time.Second
-
-// noteHeldUp notes whether the machine held the drill up. It returns when ctx ends.
-func (d *drill) noteHeldUp(ctx context.Context) {
-	last := time.Now()
-	for range models.Every(ctx, pollLeast) {
-		if time.Since(last) > heldUpFor {
-			d.heldUp.Store(true)
-		}
-		last = time.Now()
-	}
-}
-
 // compareOutages compares the failovers with the failed calls that workers have stored.
 func (d *drill) compareOutages(ctx context.Context) error {
 	if d.clocksOff {
@@ -218,7 +204,7 @@ func (d *drill) compareOutages(ctx context.Context) error {
 		}
 	}
 	// A worker that does not run tells nothing, and when it goes on what it told before.
-	running := !d.heldUp.Load() && d.killed == 0 && len(d.woken) == 0 &&
+	running := !d.heldUp.any() && d.killed == 0 && len(d.woken) == 0 &&
 		d.needs != needsStore && d.needs != needsOwnStore
 	for provider, list := range d.failedOver {
 		if why := failoversDiffer(list, outages[provider], d.began, running); why != "" {

@@ -116,6 +116,20 @@ func TestHiddenOutcomes(t *testing.T) {
 	}
 }
 
+// TestStandstills finds the times in which the machine stood still by a part of them.
+func TestStandstills(t *testing.T) {
+	var s standstills
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	require.False(t, s.any())
+	s.add(at(10), at(13))
+	require.True(t, s.any())
+	for span, want := range map[[2]int]bool{
+		{1, 10}: false, {1, 11}: true, {1, 20}: true, {11, 12}: true, {12, 20}: true, {13, 20}: false,
+	} {
+		require.Equal(t, want, s.within(at(span[0]), at(span[1])), span)
+	}
+}
+
 // TestHeldOnlyInDoubt requires that a log may be held only if the drill hides the result of its call.
 func TestHeldOnlyInDoubt(t *testing.T) {
 	answer := func(class models.Class, status int, reason models.Reason) *client.Moment {

@@ -1,0 +1,49 @@
+package drill
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// heldUpFor is how long the drill has to stand still until workers are taken to have done so, too.
+const heldUpFor = callTimeout
+
+// standstills are the times in which the machine held the drill up. Its methods may be called by many goroutines at
+// once.
+type standstills struct {
+	mu   sync.Mutex
+	list []standstill
+}
+
+type standstill struct{ from, to time.Time }
+
+// note notes standstills until ctx ends.
+func (s *standstills) note(ctx context.Context) {
+	last := time.Now()
+	for range models.Every(ctx, pollLeast) {
+		now := time.Now()
+		if now.Sub(last) > heldUpFor {
+			s.add(last, now)
+		}
+		last = now
+	}
+}
+
+func (s *standstills) add(from, to time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, standstill{from, to})
+}
+
+func (s *standstills) any() bool { return s.within(time.Time{}, time.Now()) }
+
+// within reports whether there was a standstill between two times, or one that had begun or not ended.
+func (s *standstills) within(from, to time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.list, func(x standstill) bool { return x.to.After(from) && x.from.Before(to) })
+}
