@@ -22,80 +22,82 @@ import (
 // TestCheckRepairs: a check finds wrong sums of a chunk and of a day, and repairs them.
 func TestCheckRepairs(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
-	r := newRig(t, fast(), nil, sg, mg)
-	ctx := t.Context()
-	r.known()
-	var batches []*models.Batch
-	for n := range 5 {
-		batches = append(batches, r.batch(10+n, true, nil))
-	}
-	r.batch(7, false, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
-	for _, b := range batches {
-		r.done(b)
-	}
-	run := func(repair bool) (telemetry.Recount, []rollup.Difference) {
-		var list []rollup.Difference
-		out, err := r.engine.Check(
-			ctx,
-			rollup.CheckOptions{
-				Repair: repair,
-				Settle: 200 * time.Millisecond,
-				Found:  func(d rollup.Difference) { list = append(list, d) },
-			},
-		)
-		require.NoError(t, err)
-		return out, list
-	}
-	var out telemetry.Recount
-	require.Eventually(t, func() bool { out, _ = run(false); return out.Differences == 0 }, patience, 50*time.Millisecond)
-	require.Equal(t, 6, out.Batches)
-	require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
-	require.Equal(t, 1, out.Days)
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Unavailable)), newScripted("mg", always(models.Accepted))
+		r := newRig(t, fast(), nil, sg, mg)
+		ctx := t.Context()
+		r.known()
+		var batches []*models.Batch
+		for n := range 5 {
+			batches = append(batches, r.batch(10+n, true, nil))
+		}
+		r.batch(7, false, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
+		for _, b := range batches {
+			r.done(b)
+		}
+		run := func(repair bool) (telemetry.Recount, []rollup.Difference) {
+			var list []rollup.Difference
+			out, err := r.engine.Check(
+				ctx,
+				rollup.CheckOptions{
+					Repair: repair,
+					Settle: 200 * time.Millisecond,
+					Found:  func(d rollup.Difference) { list = append(list, d) },
+				},
+			)
+			require.NoError(t, err)
+			return out, list
+		}
+		var out telemetry.Recount
+		require.Eventually(t, func() bool { out, _ = run(false); return out.Differences == 0 }, patience, 50*time.Millisecond)
+		require.Equal(t, 6, out.Batches)
+		require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
+		require.Equal(t, 1, out.Days)
 
-	// A wrong summary with the version of the right one. The worker stops first, because it
-	// would repair the sums of a day when it renews those of any of its batches.
-	r.stop()
-	out, _ = run(false)
-	require.Zero(t, out.Differences)
-	sum := r.view(batches[1]).SummaryOf(batches[1].ID, nil)
-	lie := sum
-	lie.Success, lie.Failed = 0, lie.Success
-	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: lie}))
-	for _, level := range models.Levels {
-		_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[1].Created()))
-		require.NoError(t, err)
-	}
-	out, list := run(false)
-	require.NotZero(t, out.Differences)
-	require.Equal(t, "chunk", list[0].What)
-	require.Equal(t, batches[1].ID.String(), list[0].ID)
-	require.Equal(t, sum.Success, list[0].Counted.Success)
-	require.Contains(t, list[0].String(), "failed 11")
-	out, _ = run(true)
-	require.NotZero(t, out.Repaired)
-	out, list = run(false)
-	require.Empty(t, list)
-	require.Zero(t, out.Differences)
-	require.EqualValues(t, 1, stored(t, r, batches[1]).Repairs)
+		// A wrong summary with the version of the right one. The worker stops first, because it
+		// would repair the sums of a day when it renews those of any of its batches.
+		r.stop()
+		out, _ = run(false)
+		require.Zero(t, out.Differences)
+		sum := r.view(batches[1]).SummaryOf(batches[1].ID, nil)
+		lie := sum
+		lie.Success, lie.Failed = 0, lie.Success
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: lie}))
+		for _, level := range models.Levels {
+			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[1].Created()))
+			require.NoError(t, err)
+		}
+		out, list := run(false)
+		require.NotZero(t, out.Differences)
+		require.Equal(t, "chunk", list[0].What)
+		require.Equal(t, batches[1].ID.String(), list[0].ID)
+		require.Equal(t, sum.Success, list[0].Counted.Success)
+		require.Contains(t, list[0].String(), "failed 11")
+		out, _ = run(true)
+		require.NotZero(t, out.Repaired)
+		out, list = run(false)
+		require.Empty(t, list)
+		require.Zero(t, out.Differences)
+		require.EqualValues(t, 1, stored(t, r, batches[1]).Repairs)
 
-	// A wrong sum of a day with the version of the right one.
-	lie = stored(t, r, batches[2])
-	truth := lie
-	lie.Success, lie.Failed = 0, lie.Success
-	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: lie}))
-	for _, level := range models.Levels {
-		_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[2].Created()))
-		require.NoError(t, err)
-	}
-	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
-	_, list = run(false)
-	require.Len(t, list, 1)
-	require.Equal(t, "day", list[0].What)
-	out, _ = run(true)
-	require.Equal(t, 1, out.Repaired)
-	out, _ = run(false)
-	require.Zero(t, out.Differences)
+		// A wrong sum of a day with the version of the right one.
+		lie = stored(t, r, batches[2])
+		truth := lie
+		lie.Success, lie.Failed = 0, lie.Success
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: lie}))
+		for _, level := range models.Levels {
+			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[2].Created()))
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
+		_, list = run(false)
+		require.Len(t, list, 1)
+		require.Equal(t, "day", list[0].What)
+		out, _ = run(true)
+		require.Equal(t, 1, out.Repaired)
+		out, _ = run(false)
+		require.Zero(t, out.Differences)
+	})
 }
 
 // TestCheckWhileMailFlows: while mail flows, sums lag behind what they are made of. A check
