@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -61,29 +62,31 @@ func TestEnvelopeAsProbe(t *testing.T) {
 // is one call all the same.
 func TestEnvelopeOnProbation(t *testing.T) {
 	t.Parallel()
-	var r *rig
-	var state atomic.Value
-	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		state.Store(r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State)
-		return part(models.Accepted, c)
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		var state atomic.Value
+		sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			state.Store(r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State)
+			return part(models.Accepted, c)
+		})
+		r = emptyRig(t, nil, "sg")
+		raw, err := json.Marshal(struct {
+			provider.Finding
+			At time.Time `json:"at"`
+		}{provider.Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: 300 * time.Millisecond}, time.Now()})
+		require.NoError(t, err)
+		require.NoError(t, r.store.PutTransient(t.Context(), "finding", "sg dead", raw, time.Hour))
+		r.withEvents(fast(), sg)
+		r.taken(r.batch(1, true, nil)) // the probe
+		b := r.batch(
+			50,
+			true,
+			func(b *models.Batch, _ []models.Recipient) { b.Envelope = &models.Envelope{CC: 48, BCC: 1} },
+		)
+		r.taken(b)
+		require.Equal(t, telemetry.Probation, state.Load())
+		require.Less(t, r.engine.providers.Get("sg").CallSize(time.Now()), 50)
+		require.Len(t, sg.shapes(), 2)
+		require.Len(t, sg.calls[1].Recipients, 50)
 	})
-	r = emptyRig(t, nil, "sg")
-	raw, err := json.Marshal(struct {
-		provider.Finding
-		At time.Time `json:"at"`
-	}{provider.Finding{State: telemetry.Suspended, Source: telemetry.Silence, Left: 300 * time.Millisecond}, time.Now()})
-	require.NoError(t, err)
-	require.NoError(t, r.store.PutTransient(t.Context(), "finding", "sg dead", raw, time.Hour))
-	r.withEvents(fast(), sg)
-	r.taken(r.batch(1, true, nil)) // the probe
-	b := r.batch(
-		50,
-		true,
-		func(b *models.Batch, _ []models.Recipient) { b.Envelope = &models.Envelope{CC: 48, BCC: 1} },
-	)
-	r.taken(b)
-	require.Equal(t, telemetry.Probation, state.Load())
-	require.Less(t, r.engine.providers.Get("sg").CallSize(time.Now()), 50)
-	require.Len(t, sg.shapes(), 2)
-	require.Len(t, sg.calls[1].Recipients, 50)
 }
