@@ -181,41 +181,43 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 // is sent to again because its mail was blocked.
 func TestEnvelopeIsLookedUp(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.EvidenceWindow, cfg.FinalEventWait, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
-	sg := &told{scripted: newScripted("sg", always(models.Unknown)), down: true}
-	mg := newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	var specs []provider.Spec
-	for name, adapter := range map[string]models.Adapter{"sg": sg, "mg": mg} {
-		specs = append(specs, provider.Spec{Adapter: adapter, Provider: models.Provider{Name: name, Weight: 1,
-			Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook,
-			Carries: models.Capabilities{Copies: true, Variables: true}}})
-	}
-	r.engine = r.start(cfg, specs)
-	b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
-	require.Eventually(t, func() bool { return sg.queries() > 0 }, patience, 5*time.Millisecond)
-	require.Zero(t, mg.count(), "while sg cannot be queried, nothing is sent again")
-	made := r.view(b).Status(1).Last.Attempt // on a busy machine the first attempt may have passed its start-by
-	about := func(n int, kind models.EventKind, reason models.Reason) models.ParsedEvent {
-		return models.ParsedEvent{Log: b.ID.Log(1), Address: fmt.Sprintf("u%d@x.test", n), Event: models.Event{
-			ID: fmt.Sprint(n, kind), Attempt: made, Kind: kind, Reason: reason, At: time.Now()}}
-	}
-	sg.tellAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
-		about(3, models.Blocked, models.PolicyReputation))
-	sg.mu.Lock()
-	sg.down = false
-	sg.mu.Unlock()
-	require.Eventually(t, func() bool { return mg.count() > 0 }, patience, 5*time.Millisecond)
-	again := r.view(b).Status(3).Last.Attempt
-	r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: again, Kind: models.Delivered, At: time.Now()})
-	v := r.done(b)
-	require.Equal(t, []string{wholeEnvelope}, sg.shapes())
-	require.Equal(t, []string{":u3"}, mg.shapes())
-	require.Equal(t, models.Success, v.Status(1).State)
-	require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)
-	require.Equal(t, models.Success, v.Status(3).State)
-	require.Equal(t, models.NoFinalEvent, v.Status(4).Reason, "sg has the mail, and said nothing about it")
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.EvidenceWindow, cfg.FinalEventWait, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
+		sg := &told{scripted: newScripted("sg", always(models.Unknown)), down: true}
+		mg := newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		var specs []provider.Spec
+		for name, adapter := range map[string]models.Adapter{"sg": sg, "mg": mg} {
+			specs = append(specs, provider.Spec{Adapter: adapter, Provider: models.Provider{Name: name, Weight: 1,
+				Concurrency: 4, ChunkLimit: 1000, Timeout: 100 * time.Millisecond, Events: models.EventsWebhook,
+				Carries: models.Capabilities{Copies: true, Variables: true}}})
+		}
+		r.engine = r.start(cfg, specs)
+		b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
+		require.Eventually(t, func() bool { return sg.queries() > 0 }, patience, 5*time.Millisecond)
+		require.Zero(t, mg.count(), "while sg cannot be queried, nothing is sent again")
+		made := r.view(b).Status(1).Last.Attempt // on a busy machine the first attempt may have passed its start-by
+		about := func(n int, kind models.EventKind, reason models.Reason) models.ParsedEvent {
+			return models.ParsedEvent{Log: b.ID.Log(1), Address: fmt.Sprintf("u%d@x.test", n), Event: models.Event{
+				ID: fmt.Sprint(n, kind), Attempt: made, Kind: kind, Reason: reason, At: time.Now()}}
+		}
+		sg.tellAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
+			about(3, models.Blocked, models.PolicyReputation))
+		sg.mu.Lock()
+		sg.down = false
+		sg.mu.Unlock()
+		require.Eventually(t, func() bool { return mg.count() > 0 }, patience, 5*time.Millisecond)
+		again := r.view(b).Status(3).Last.Attempt
+		r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: again, Kind: models.Delivered, At: time.Now()})
+		v := r.done(b)
+		require.Equal(t, []string{wholeEnvelope}, sg.shapes())
+		require.Equal(t, []string{":u3"}, mg.shapes())
+		require.Equal(t, models.Success, v.Status(1).State)
+		require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)
+		require.Equal(t, models.Success, v.Status(3).State)
+		require.Equal(t, models.NoFinalEvent, v.Status(4).Reason, "sg has the mail, and said nothing about it")
+	})
 }
 
 // TestAddressOfEnvelopeCannotGetMail: an address that is suppressed, refused or blocked is left out. Without the one in
