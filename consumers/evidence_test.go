@@ -144,46 +144,48 @@ func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 // first was queried, and reported nothing.
 func TestResendWaitsForLookup(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = time.Hour, 400*time.Millisecond, 50*time.Millisecond
-	p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
-	other := newScripted("sg", always(models.Accepted))
-	r := emptyRig(t, nil, "mg", "sg")
-	spec := func(p models.Adapter, name string) provider.Spec {
-		return provider.Spec{
-			Adapter: p,
-			Provider: models.Provider{
-				Name:        name,
-				Weight:      1,
-				Concurrency: 4,
-				ChunkLimit:  1000,
-				Timeout:     100 * time.Millisecond,
-				Events:      models.EventsWebhook,
-			},
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = time.Hour, 400*time.Millisecond, 50*time.Millisecond
+		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
+		other := newScripted("sg", always(models.Accepted))
+		r := emptyRig(t, nil, "mg", "sg")
+		spec := func(p models.Adapter, name string) provider.Spec {
+			return provider.Spec{
+				Adapter: p,
+				Provider: models.Provider{
+					Name:        name,
+					Weight:      1,
+					Concurrency: 4,
+					ChunkLimit:  1000,
+					Timeout:     100 * time.Millisecond,
+					Events:      models.EventsWebhook,
+				},
+			}
 		}
-	}
-	r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
-	b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
-		b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
+		r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
+		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
+			b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
+		})
+		require.Eventually(
+			t,
+			func() bool { return p.queries() > 0 },
+			patience,
+			5*time.Millisecond,
+			"it is queried when the window expires",
+		)
+		r.looked(b)
+		require.Zero(t, other.count(), "while it cannot be queried, nothing is sent again")
+		p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
+		p.mu.Lock()
+		p.down = false
+		p.mu.Unlock()
+		require.Eventually(t, func() bool {
+			return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
+		}, patience, 20*time.Millisecond)
+		require.Zero(t, other.copiesOf(b.ID.Log(1)), "its provider had delivered it")
+		require.True(t, r.view(b).Status(2).MayDouble)
 	})
-	require.Eventually(
-		t,
-		func() bool { return p.queries() > 0 },
-		patience,
-		5*time.Millisecond,
-		"it is queried when the window expires",
-	)
-	r.looked(b)
-	require.Zero(t, other.count(), "while it cannot be queried, nothing is sent again")
-	p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
-	p.mu.Lock()
-	p.down = false
-	p.mu.Unlock()
-	require.Eventually(t, func() bool {
-		return r.view(b).Status(1).State == models.Success && other.copiesOf(b.ID.Log(2)) == 1
-	}, patience, 20*time.Millisecond)
-	require.Zero(t, other.copiesOf(b.ID.Log(1)), "its provider had delivered it")
-	require.True(t, r.view(b).Status(2).MayDouble)
 }
 
 // TestLookupAfterHold: an event that a look-up finds changes the log of a mail that was
