@@ -107,35 +107,37 @@ func (s *failing) PutTransient(ctx context.Context, kind, name string, value []b
 // not be stored is stored later, and nothing counts twice.
 func TestHistoryByTimeOfEvents(t *testing.T) {
 	t.Parallel()
-	r := emptyRig(t, nil, "sg")
-	store := &failing{Store: r.store}
-	h := retention.NewHistory(store, "w/1")
-	now := time.Now().UTC()
-	attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
-	event := func(kind models.EventKind, at time.Time) {
-		h.Event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
-	}
-	event(models.Delivered, now.Add(-2*time.Hour))
-	event(models.Delivered, now.Add(time.Hour)) // a fast clock
-	event(models.Bounced, now)
-	event(models.Deferred, now)
-	event(models.Opened, now)
-	event(models.Delivered, now.Add(-telemetry.HistoryLate-time.Hour))
-	store.down.Store(true)
-	require.Error(t, h.Flush(t.Context()))
-	store.down.Store(false)
-	for range 2 {
-		require.NoError(t, h.Flush(t.Context()))
-		sum, writers := historyOf(t, r.store, "sg")
-		require.Equal(t, 2, writers, "an hour each")
-		require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
-		require.InEpsilon(t, float64(time.Hour), float64(sum.Delivery.Within(.5)), .2)
-	}
-	then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
-	require.NoError(t, err)
-	hour, err := telemetry.DecodeHistory(then["w/1"])
-	require.NoError(t, err)
-	require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
+	synctest.Test(t, func(t *testing.T) {
+		r := emptyRig(t, nil, "sg")
+		store := &failing{Store: r.store}
+		h := retention.NewHistory(store, "w/1")
+		now := time.Now().UTC()
+		attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
+		event := func(kind models.EventKind, at time.Time) {
+			h.Event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
+		}
+		event(models.Delivered, now.Add(-2*time.Hour))
+		event(models.Delivered, now.Add(time.Hour)) // a fast clock
+		event(models.Bounced, now)
+		event(models.Deferred, now)
+		event(models.Opened, now)
+		event(models.Delivered, now.Add(-telemetry.HistoryLate-time.Hour))
+		store.down.Store(true)
+		require.Error(t, h.Flush(t.Context()))
+		store.down.Store(false)
+		for range 2 {
+			require.NoError(t, h.Flush(t.Context()))
+			sum, writers := historyOf(t, r.store, "sg")
+			require.Equal(t, 2, writers, "an hour each")
+			require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
+			require.InEpsilon(t, float64(time.Hour), float64(sum.Delivery.Within(.5)), .2)
+		}
+		then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
+		require.NoError(t, err)
+		hour, err := telemetry.DecodeHistory(then["w/1"])
+		require.NoError(t, err)
+		require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
+	})
 }
 
 // TestDeliveryTime: the time from a call to its delivery is as exact as the provider's clock allows,
