@@ -176,31 +176,33 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 // that of a batch with recipients who have times of their own until the last of them expires.
 func TestPurgeKeepsMovedBatch(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	const day = 24 * time.Hour
-	cfg.KeepContent, cfg.FinalEventWait = day, time.Hour
-	r := newRig(t, cfg, nil)
-	r.known()
-	now := time.Now()
-	b := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
-		b.DeliverAt, b.ExpiresAt = now.Add(day), now.Add(2*day)
-	})
-	own := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
-		b.Own = []models.OwnTimes{{Schedule: models.Schedule{ExpiresAt: now.Add(11 * day)}}}
-	})
-	r.order(models.Command{
-		Kind:     models.RescheduleBatch,
-		Batch:    b.ID,
-		Schedule: &models.Schedule{DeliverAt: now.Add(10 * day), ExpiresAt: now.Add(11 * day)},
-	})
-	for days, redacted := range []bool{2: false, 10: false, 12: true} {
-		require.NoError(t, r.engine.Purge(t.Context(), now.Add(time.Duration(days)*day)))
-		for _, id := range []models.ID{b.ID, own.ID} {
-			got, err := r.store.Batch(t.Context(), id)
-			require.NoError(t, err)
-			require.Equal(t, redacted, got.Redacted, "after %d days", days)
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		const day = 24 * time.Hour
+		cfg.KeepContent, cfg.FinalEventWait = day, time.Hour
+		r := newRig(t, cfg, nil)
+		r.known()
+		now := time.Now()
+		b := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
+			b.DeliverAt, b.ExpiresAt = now.Add(day), now.Add(2*day)
+		})
+		own := r.batch(1, false, func(b *models.Batch, _ []models.Recipient) {
+			b.Own = []models.OwnTimes{{Schedule: models.Schedule{ExpiresAt: now.Add(11 * day)}}}
+		})
+		r.order(models.Command{
+			Kind:     models.RescheduleBatch,
+			Batch:    b.ID,
+			Schedule: &models.Schedule{DeliverAt: now.Add(10 * day), ExpiresAt: now.Add(11 * day)},
+		})
+		for days, redacted := range []bool{2: false, 10: false, 12: true} {
+			require.NoError(t, r.engine.Purge(t.Context(), now.Add(time.Duration(days)*day)))
+			for _, id := range []models.ID{b.ID, own.ID} {
+				got, err := r.store.Batch(t.Context(), id)
+				require.NoError(t, err)
+				require.Equal(t, redacted, got.Redacted, "after %d days", days)
+			}
 		}
-	}
+	})
 }
 
 // TestPurgeSkipsDamagedBatch: a batch that cannot be read is reported, and does not stop the purge of
@@ -322,18 +324,20 @@ func TestRetentionOfUpdates(t *testing.T) {
 // TestRetentionOfSoftBounces: what is known of the soft bounces of an address goes with its mail.
 func TestRetentionOfSoftBounces(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
-	ctx := t.Context()
-	r.known()
-	h := models.HashAddress("ann@x.test")
-	bounce := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
-	require.NoError(t, softbounce.Note(ctx, r.store, r.user, 5, map[models.AddressHash][]softbounce.Bounce{h: {bounce}}))
-	require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 89)))
-	records, err := softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
-	require.NoError(t, err)
-	require.Len(t, records, 1)
-	require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 91)))
-	records, err = softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
-	require.NoError(t, err)
-	require.Empty(t, records)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
+		ctx := t.Context()
+		r.known()
+		h := models.HashAddress("ann@x.test")
+		bounce := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
+		require.NoError(t, softbounce.Note(ctx, r.store, r.user, 5, map[models.AddressHash][]softbounce.Bounce{h: {bounce}}))
+		require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 89)))
+		records, err := softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
+		require.NoError(t, err)
+		require.Len(t, records, 1)
+		require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 91)))
+		records, err = softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
+		require.NoError(t, err)
+		require.Empty(t, records)
+	})
 }
