@@ -62,30 +62,32 @@ func TestCancelledBeforeItsTime(t *testing.T) {
 // and messages remind of it; mail that is moved earlier is handed over then, and not again at its former time.
 func TestMovedMailLeavesAtItsNewTime(t *testing.T) {
 	t.Parallel()
-	sg := newScripted("sg", always(models.Accepted))
-	r := newRig(t, fast(), nil, sg)
-	now := time.Now()
-	at := func(d time.Duration) func(*models.Batch, []models.Recipient) {
-		return func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = now.Add(d) }
-	}
-	later, earlier := r.batch(1, true, at(500*time.Millisecond)), r.batch(1, true, at(24*time.Hour))
-	move := func(b *models.Batch, to time.Time) {
-		r.order(models.Command{
-			Kind:     models.RescheduleBatch,
-			Batch:    b.ID,
-			Schedule: &models.Schedule{DeliverAt: to, ExpiresAt: b.ExpiresAt},
-		})
-		r.announce(b)
-	}
-	moved := now.Add(1500 * time.Millisecond)
-	move(later, moved)
-	move(earlier, now)
-	require.Equal(t, models.Success, r.done(earlier).Status(1).State)
-	r.announce(later)
-	v := r.done(later)
-	require.Equal(t, models.Success, v.Status(1).State)
-	require.False(t, v.Entries[0].At.Before(moved), "%s", v.Entries[0].At)
-	require.Equal(t, 2, sg.count())
+	synctest.Test(t, func(t *testing.T) {
+		sg := newScripted("sg", always(models.Accepted))
+		r := newRig(t, fast(), nil, sg)
+		now := time.Now()
+		at := func(d time.Duration) func(*models.Batch, []models.Recipient) {
+			return func(b *models.Batch, _ []models.Recipient) { b.DeliverAt = now.Add(d) }
+		}
+		later, earlier := r.batch(1, true, at(500*time.Millisecond)), r.batch(1, true, at(24*time.Hour))
+		move := func(b *models.Batch, to time.Time) {
+			r.order(models.Command{
+				Kind:     models.RescheduleBatch,
+				Batch:    b.ID,
+				Schedule: &models.Schedule{DeliverAt: to, ExpiresAt: b.ExpiresAt},
+			})
+			r.announce(b)
+		}
+		moved := now.Add(1500 * time.Millisecond)
+		move(later, moved)
+		move(earlier, now)
+		require.Equal(t, models.Success, r.done(earlier).Status(1).State)
+		r.announce(later)
+		v := r.done(later)
+		require.Equal(t, models.Success, v.Status(1).State)
+		require.False(t, v.Entries[0].At.Before(moved), "%s", v.Entries[0].At)
+		require.Equal(t, 2, sg.count())
+	})
 }
 
 // TestOwnTimesAreKept: recipients with times of their own get their mail at these and expire by these, also while the
