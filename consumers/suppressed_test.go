@@ -130,61 +130,63 @@ func TestEventsSuppress(t *testing.T) {
 // the address gets no more mail, and its logs say why; a mailbox that takes mail in between goes on getting it.
 func TestSoftBouncesSuppress(t *testing.T) {
 	t.Parallel()
-	sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
-	r := emptyRig(t, nil, "sg", "mg")
-	var specs []provider.Spec
-	for _, p := range []*scripted{sg, mg} {
-		specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
-			Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
-	}
-	cfg := fast()
-	cfg.SoftBounces, cfg.SoftBouncePoll = 3, 20*time.Millisecond
-	r.engine = r.start(cfg, specs)
-	report := func(b *models.Batch, n int, kind models.EventKind, reason models.Reason) {
-		t.Helper()
-		last := r.view(b).Status(n).Last
-		ev := models.Event{ID: fmt.Sprint(last.Provider, n, kind), Attempt: last.Attempt, Kind: kind, Reason: reason,
-			At: time.Now()}
-		for range 2 { // reported twice
-			r.event(last.Provider, b.ID.Log(n), ev)
+	synctest.Test(t, func(t *testing.T) {
+		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
+		r := emptyRig(t, nil, "sg", "mg")
+		var specs []provider.Spec
+		for _, p := range []*scripted{sg, mg} {
+			specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
+				Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
 		}
-	}
-	send := func() *models.Batch {
-		return r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-	}
-	for i := range 3 {
-		b := send()
-		r.taken(b)
-		report(b, 1, models.Bounced, models.MailboxFull)
-		report(b, 2, models.Blocked, models.PolicyReputation)
-		report(b, 3, models.Delivered, "")
-		require.Eventually(t, func() bool { // the other provider has it
-			s := r.view(b).Status(2)
-			return s.Attempts == 2 && s.Last.Verdict == models.VerdictAccepted
-		}, patience, 5*time.Millisecond)
-		if i == 1 {
-			report(b, 2, models.Delivered, "")
-		} else {
+		cfg := fast()
+		cfg.SoftBounces, cfg.SoftBouncePoll = 3, 20*time.Millisecond
+		r.engine = r.start(cfg, specs)
+		report := func(b *models.Batch, n int, kind models.EventKind, reason models.Reason) {
+			t.Helper()
+			last := r.view(b).Status(n).Last
+			ev := models.Event{ID: fmt.Sprint(last.Provider, n, kind), Attempt: last.Attempt, Kind: kind, Reason: reason,
+				At: time.Now()}
+			for range 2 { // reported twice
+				r.event(last.Provider, b.ID.Log(n), ev)
+			}
+		}
+		send := func() *models.Batch {
+			return r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
+		}
+		for i := range 3 {
+			b := send()
+			r.taken(b)
+			report(b, 1, models.Bounced, models.MailboxFull)
 			report(b, 2, models.Blocked, models.PolicyReputation)
+			report(b, 3, models.Delivered, "")
+			require.Eventually(t, func() bool { // the other provider has it
+				s := r.view(b).Status(2)
+				return s.Attempts == 2 && s.Last.Verdict == models.VerdictAccepted
+			}, patience, 5*time.Millisecond)
+			if i == 1 {
+				report(b, 2, models.Delivered, "")
+			} else {
+				report(b, 2, models.Blocked, models.PolicyReputation)
+			}
+			r.done(b)
 		}
-		r.done(b)
-	}
-	require.Eventually(t, func() bool { return len(r.entriesOf("u1@x.test")) == 1 }, patience, 5*time.Millisecond)
-	e := r.entriesOf("u1@x.test")[0]
-	require.Equal(t, models.SoftBounce, e.Reason)
-	require.Equal(t, 7*24*time.Hour, e.Expires.Sub(e.At))
-	b := send()
-	require.Eventually(
-		t,
-		func() bool { return r.view(b).Status(1).Reason == models.Suppressed },
-		patience,
-		5*time.Millisecond,
-	)
-	r.taken(b)
-	require.Contains(t, r.view(b).Status(1).Detail, models.SoftBounce.Words())
-	require.Zero(t, sg.copiesOf(b.ID.Log(1))+mg.copiesOf(b.ID.Log(1)))
-	require.Empty(t, r.entriesOf("u2@x.test"))
-	require.Empty(t, r.entriesOf("u3@x.test"))
+		require.Eventually(t, func() bool { return len(r.entriesOf("u1@x.test")) == 1 }, patience, 5*time.Millisecond)
+		e := r.entriesOf("u1@x.test")[0]
+		require.Equal(t, models.SoftBounce, e.Reason)
+		require.Equal(t, 7*24*time.Hour, e.Expires.Sub(e.At))
+		b := send()
+		require.Eventually(
+			t,
+			func() bool { return r.view(b).Status(1).Reason == models.Suppressed },
+			patience,
+			5*time.Millisecond,
+		)
+		r.taken(b)
+		require.Contains(t, r.view(b).Status(1).Detail, models.SoftBounce.Words())
+		require.Zero(t, sg.copiesOf(b.ID.Log(1))+mg.copiesOf(b.ID.Log(1)))
+		require.Empty(t, r.entriesOf("u2@x.test"))
+		require.Empty(t, r.entriesOf("u3@x.test"))
+	})
 }
 
 // TestSuppressedByProvider: mail that a provider drops because of an earlier bounce goes through another one. It does
