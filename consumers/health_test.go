@@ -69,38 +69,40 @@ func TestSlowComposing(t *testing.T) {
 // another provider is fast beside it.
 func TestSlowStoreDoesNotSuspendProvider(t *testing.T) {
 	t.Parallel()
-	cfg := fast()
-	const slow = 600 * time.Millisecond
-	cfg.SlowCall, cfg.StartBy = slow/2, time.Hour
-	quick := func(_ context.Context, c *models.Call) []models.Part {
-		time.Sleep(time.Millisecond)
-		return part(models.Accepted, c)
-	}
-	var late atomic.Bool
-	r := newRig(t, cfg, func(s models.Store) models.Store { return &slowLedger{s, "sg", slow} },
-		newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
-			if late.Load() {
-				time.Sleep(slow)
-			}
-			return quick(ctx, c)
-		}), newScripted("mg", quick))
-	through := func(provider string) {
-		r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{provider} }))
-	}
-	suspended := func() bool {
-		return r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State == telemetry.Suspended
-	}
-	for range 5 { // as many as suspend a provider
-		through("mg")
-		through("sg")
-	}
-	require.False(t, suspended())
-	late.Store(true)
-	for n := 0; !suspended(); n++ {
-		require.Less(t, n, 50, "the answers themselves took as long")
-		through("mg") // a provider is slow only beside another one, lately
-		through("sg")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		cfg := fast()
+		const slow = 600 * time.Millisecond
+		cfg.SlowCall, cfg.StartBy = slow/2, time.Hour
+		quick := func(_ context.Context, c *models.Call) []models.Part {
+			time.Sleep(time.Millisecond)
+			return part(models.Accepted, c)
+		}
+		var late atomic.Bool
+		r := newRig(t, cfg, func(s models.Store) models.Store { return &slowLedger{s, "sg", slow} },
+			newScripted("sg", func(ctx context.Context, c *models.Call) []models.Part {
+				if late.Load() {
+					time.Sleep(slow)
+				}
+				return quick(ctx, c)
+			}), newScripted("mg", quick))
+		through := func(provider string) {
+			r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{provider} }))
+		}
+		suspended := func() bool {
+			return r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{}).State == telemetry.Suspended
+		}
+		for range 5 { // as many as suspend a provider
+			through("mg")
+			through("sg")
+		}
+		require.False(t, suspended())
+		late.Store(true)
+		for n := 0; !suspended(); n++ {
+			require.Less(t, n, 50, "the answers themselves took as long")
+			through("mg") // a provider is slow only beside another one, lately
+			through("sg")
+		}
+	})
 }
 
 // waiting is a rig whose provider has all the calls of bulk mail it may have, and a
@@ -143,33 +145,35 @@ func TestSuspendedWhileMailWaits(t *testing.T) {
 // Workers store when calls of a provider failed, while they do and afterwards.
 func TestFailedCallsAreStored(t *testing.T) {
 	t.Parallel()
-	var up atomic.Bool
-	r := newRig(t, fast(), nil, newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		if up.Load() {
-			return part(models.Accepted, c)
-		}
-		return part(models.Unavailable, c)
-	}))
-	stored := func(is func(telemetry.FailedCalls) bool) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			reports, err := r.store.Transients(t.Context(), telemetry.FailedCallsReport)
-			require.NoError(t, err)
-			for _, raw := range reports {
-				var calls telemetry.FailedCallsOf
-				require.NoError(t, json.Unmarshal(raw, &calls))
-				if len(calls["sg"]) == 1 && is(calls["sg"][0]) {
-					return true
-				}
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		r := newRig(t, fast(), nil, newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			if up.Load() {
+				return part(models.Accepted, c)
 			}
-			return false
-		}, patience, 10*time.Millisecond)
-	}
-	b := r.batch(1, true, nil)
-	stored(func(c telemetry.FailedCalls) bool { return c.Calls > 0 && c.To.IsZero() })
-	up.Store(true)
-	r.done(b)
-	stored(func(c telemetry.FailedCalls) bool { return c.To.After(c.Last) && c.Last.After(c.From) })
+			return part(models.Unavailable, c)
+		}))
+		stored := func(is func(telemetry.FailedCalls) bool) {
+			t.Helper()
+			require.Eventually(t, func() bool {
+				reports, err := r.store.Transients(t.Context(), telemetry.FailedCallsReport)
+				require.NoError(t, err)
+				for _, raw := range reports {
+					var calls telemetry.FailedCallsOf
+					require.NoError(t, json.Unmarshal(raw, &calls))
+					if len(calls["sg"]) == 1 && is(calls["sg"][0]) {
+						return true
+					}
+				}
+				return false
+			}, patience, 10*time.Millisecond)
+		}
+		b := r.batch(1, true, nil)
+		stored(func(c telemetry.FailedCalls) bool { return c.Calls > 1 && c.To.IsZero() })
+		up.Store(true)
+		r.done(b)
+		stored(func(c telemetry.FailedCalls) bool { return c.To.After(c.Last) && c.Last.After(c.From) })
+	})
 }
 
 // What several workers find out about a provider is told to operators once.
