@@ -98,20 +98,23 @@ func nonZero(counts map[models.Lane]int) map[models.Lane]int {
 // TestIdleAgendaIsCheap: while nothing is due, work on a shard costs one read and no write.
 func TestIdleAgendaIsCheap(t *testing.T) {
 	t.Parallel()
-	f, s := newCountingFixture(t)
-	shards := int64(len(f.shards))
-	f.workShards(t) // reads again what slow writers may have written
-	s.agendas.Store(0)
-	s.writes.Store(0)
-	f.inbox.sweeps.Store(0)
-	const rounds = 20
-	for range rounds {
-		f.workShards(t)
-	}
-	require.LessOrEqual(t, s.agendas.Load(), rounds*shards+2*shards, "one each, and a few for late writes")
-	require.LessOrEqual(t, f.inbox.sweeps.Load(), shards)
-	require.LessOrEqual(t, s.writes.Load(), shards, "the marks, every few seconds")
-	require.Zero(t, s.batches.Load())
+	synctest.Test(t, func(t *testing.T) {
+		f, s := newCountingFixture(t)
+		shards := int64(len(f.shards))
+		f.workShards(t) // reads again what slow writers may have written
+		s.agendas.Store(0)
+		s.writes.Store(0)
+		f.inbox.sweeps.Store(0)
+		const rounds = 20
+		for range rounds {
+			time.Sleep(f.cfg.Poll)
+			f.workShards(t)
+		}
+		require.LessOrEqual(t, s.agendas.Load(), rounds*shards+2*shards, "one each, and a few for late writes")
+		require.LessOrEqual(t, f.inbox.sweeps.Load(), shards)
+		require.LessOrEqual(t, s.writes.Load(), shards, "the marks, every few seconds")
+		require.Zero(t, s.batches.Load())
+	})
 }
 
 // entries is a store with nothing but an agenda.
@@ -184,24 +187,26 @@ func TestReconcileWaitsForUrgentBacklog(t *testing.T) {
 // unprocessed.
 func TestLags(t *testing.T) {
 	t.Parallel()
-	store, cfg := sqlitetest.Open(t), testConfig()
-	cfg.InboxAge = time.Nanosecond // sweep each time
-	f := newFixture(t, store, inproctest.New(t, "sg"), cfg)
-	now := time.Now()
-	for _, s := range f.shards {
-		require.NoError(t, store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
-		require.NoError(t, f.acquireShard(t.Context(), s))
-	}
-	inbox, agenda := f.Lags(now)
-	require.Zero(t, inbox)
-	require.InDelta(t, time.Hour, agenda, float64(time.Second))
-	f.inbox.oldest = now.Add(-10 * time.Minute)
-	f.workShards(t)
-	inbox, agenda = f.Lags(time.Now())
-	require.InDelta(t, 10*time.Minute, inbox, float64(5*time.Second))
-	require.Less(t, agenda, 5*time.Second)
-	f.inbox.oldest = time.Time{}
-	f.workShards(t)
-	inbox, _ = f.Lags(time.Now())
-	require.Zero(t, inbox)
+	synctest.Test(t, func(t *testing.T) {
+		store, cfg := sqlitetest.Open(t), testConfig()
+		cfg.InboxAge = time.Nanosecond // sweep each time
+		f := newFixture(t, store, inproctest.New(t, "sg"), cfg)
+		now := time.Now()
+		for _, s := range f.shards {
+			require.NoError(t, store.SetAgendaMark(t.Context(), s.n, now.Add(-time.Hour)))
+			require.NoError(t, f.acquireShard(t.Context(), s))
+		}
+		inbox, agenda := f.Lags(now)
+		require.Zero(t, inbox)
+		require.InDelta(t, time.Hour, agenda, float64(time.Second))
+		f.inbox.oldest = now.Add(-10 * time.Minute)
+		f.workShards(t)
+		inbox, agenda = f.Lags(time.Now())
+		require.InDelta(t, 10*time.Minute, inbox, float64(5*time.Second))
+		require.Less(t, agenda, 5*time.Second)
+		f.inbox.oldest = time.Time{}
+		f.workShards(t)
+		inbox, _ = f.Lags(time.Now())
+		require.Zero(t, inbox)
+	})
 }
