@@ -3,6 +3,7 @@ package dispatch
 import (
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,16 +116,18 @@ func TestEarliestWayIsTaken(t *testing.T) {
 // if another provider may take it, and earlier the less time is left.
 func TestRatesDoNotHoldMailUntilItExpires(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, models.Accepted, "a", "b")
-	one := &policy.Step{Options: []policy.Option{{Provider: "a"}}}
-	two := &policy.Step{Options: []policy.Option{{Provider: "a"}, {Provider: "b", NotBefore: time.Now().Add(time.Minute)}}}
-	after := func(st *policy.Step, left, wait time.Duration) time.Duration {
-		b := models.Batch{ID: models.NewBatchID(time.Now()), ExpiresAt: time.Now().Add(left)}
-		return f.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)
-	}
-	require.InDelta(t, 10*time.Minute, after(two, 80*time.Minute, time.Hour), float64(time.Minute))
-	require.Equal(t, time.Minute, after(two, 24*time.Hour, time.Minute))
-	require.Equal(t, time.Second, after(two, 2*time.Second, time.Hour))
-	require.Equal(t, time.Hour, after(two, -time.Second, time.Hour), "it was released")
-	require.Equal(t, time.Hour, after(one, time.Minute, time.Hour), "there is no other way")
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, models.Accepted, "a", "b")
+		one := &policy.Step{Options: []policy.Option{{Provider: "a"}}}
+		two := &policy.Step{Options: []policy.Option{{Provider: "a"}, {Provider: "b", NotBefore: time.Now().Add(time.Minute)}}}
+		after := func(st *policy.Step, left, wait time.Duration) time.Duration {
+			b := models.Batch{ID: models.NewBatchID(time.Now()), ExpiresAt: time.Now().Add(left)}
+			return f.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)
+		}
+		require.InDelta(t, 10*time.Minute, after(two, 80*time.Minute, time.Hour), float64(time.Minute))
+		require.Equal(t, time.Minute, after(two, 24*time.Hour, time.Minute))
+		require.Equal(t, time.Second, after(two, 2*time.Second, time.Hour))
+		require.Equal(t, time.Hour, after(two, -time.Second, time.Hour), "it was released")
+		require.Equal(t, time.Hour, after(one, time.Minute, time.Hour), "there is no other way")
+	})
 }
