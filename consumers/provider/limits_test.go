@@ -163,41 +163,43 @@ func TestLanesShareRates(t *testing.T) {
 // the mail waits in a delay queue, and none while no mail waits.
 func TestStateNamesLimit(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	limit := func(p *Provider, at time.Time) string { return p.State(at).Limit }
-	rated := newProvider(
-		Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Rate: 1, Concurrency: 1}},
-		defaultConfig(),
-		alone{},
-	)
-	require.Empty(t, limit(rated, now))
-	var wait time.Duration
-	for wait == 0 {
-		var err error
-		wait, err = rated.Await(t.Context(), models.Bulk, Load{Recipients: 10})
-		require.NoError(t, err)
-	}
-	require.Equal(t, telemetry.RateLimit, limit(rated, time.Now()), "a requeued message is expected")
-	require.Empty(t, limit(rated, now.Add(time.Hour)))
-
-	slots := newProvider(
-		Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "mg", Concurrency: 1}},
-		defaultConfig(),
-		alone{},
-	)
-	release, ok := slots.Slots.Try(models.Bulk)
-	require.True(t, ok)
-	require.Empty(t, limit(slots, now), "a call runs, and no mail waits")
-	acquired := make(chan func(), 1)
-	go func() {
-		free, err := slots.Slots.Acquire(t.Context(), models.Urgent)
-		if err == nil {
-			acquired <- free
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		limit := func(p *Provider, at time.Time) string { return p.State(at).Limit }
+		rated := newProvider(
+			Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Rate: 1, Concurrency: 1}},
+			defaultConfig(),
+			alone{},
+		)
+		require.Empty(t, limit(rated, now))
+		var wait time.Duration
+		for wait == 0 {
+			var err error
+			wait, err = rated.Await(t.Context(), models.Bulk, Load{Recipients: 10})
+			require.NoError(t, err)
 		}
-	}()
-	require.Eventually(t, func() bool { return slots.Slots.Waiting(models.Urgent) == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, telemetry.ConcurrencyLimit, limit(slots, now))
-	release()
-	(<-acquired)()
-	require.Eventually(t, func() bool { return limit(slots, now) == "" }, time.Minute, time.Millisecond)
+		require.Equal(t, telemetry.RateLimit, limit(rated, time.Now()), "a requeued message is expected")
+		require.Empty(t, limit(rated, now.Add(time.Hour)))
+
+		slots := newProvider(
+			Spec{Adapter: idleAdapter{}, Provider: models.Provider{Name: "mg", Concurrency: 1}},
+			defaultConfig(),
+			alone{},
+		)
+		release, ok := slots.Slots.Try(models.Bulk)
+		require.True(t, ok)
+		require.Empty(t, limit(slots, now), "a call runs, and no mail waits")
+		acquired := make(chan func(), 1)
+		go func() {
+			free, err := slots.Slots.Acquire(t.Context(), models.Urgent)
+			if err == nil {
+				acquired <- free
+			}
+		}()
+		require.Eventually(t, func() bool { return slots.Slots.Waiting(models.Urgent) == 1 }, time.Minute, time.Millisecond)
+		require.Equal(t, telemetry.ConcurrencyLimit, limit(slots, now))
+		release()
+		(<-acquired)()
+		require.Eventually(t, func() bool { return limit(slots, now) == "" }, time.Minute, time.Millisecond)
+	})
 }
