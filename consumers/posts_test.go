@@ -27,6 +27,7 @@ import (
 // application gets posts, and verifies them with the library of Standard Webhooks.
 type application struct {
 	verify func(body []byte, h http.Header) error
+	noted  func() int64 // posts that the worker has stored as accepted
 
 	mu    sync.Mutex
 	posts []update
@@ -66,10 +67,16 @@ func newApplication(r *rig, owner string, types ...feed.Type) *application {
 		}
 	}))
 	r.t.Cleanup(s.Close)
-	require.NoError(r.t, endpoint.Create(r.t.Context(), r.store, &endpoint.Endpoint{
+	e := &endpoint.Endpoint{
 		ID: models.NewUserID(), User: owner, URL: s.URL, Secrets: []endpoint.Secret{secret}, Types: types,
 		Created: time.Now().UTC(), Generation: 1, Replay: &feed.Position{},
-	}))
+	}
+	require.NoError(r.t, endpoint.Create(r.t.Context(), r.store, e))
+	a.noted = func() int64 {
+		state, _, err := endpoint.StateOf(r.t.Context(), r.store, e)
+		require.NoError(r.t, err)
+		return state.Posted
+	}
 	return a
 }
 
@@ -82,10 +89,12 @@ func (a *application) got(t *testing.T) []update {
 	return slices.Clone(a.posts)
 }
 
-// wait waits for n posts.
+// wait waits for n posts, and until the worker has stored that it made them: one that is stopped before makes them again.
 func (a *application) wait(t *testing.T, n int) []update {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(a.got(t)) >= n }, patience, 5*time.Millisecond, "%d posts", n)
+	require.Eventually(t, func() bool {
+		return len(a.got(t)) >= n && a.noted() >= int64(n)
+	}, patience, 5*time.Millisecond, "%d posts", n)
 	return a.got(t)
 }
 
