@@ -21,7 +21,7 @@ const (
 	poll        = 2 * time.Second  // how often new endpoints are looked for
 	leased      = 20 * time.Second // longer than a round with its last posts
 	roundTime   = 3 * time.Second  // after which a round begins no further post
-	lastPosts   = 2 * time.Second  // which posts without an answer have when the worker stops
+	lastPosts   = 2 * time.Second  // default of Config.LastPosts
 	idleRound   = 5 * time.Second  // the longest pause between two rounds
 	pageUpdates = 1000             // updates that are read at a time
 	maxRetries  = 1000             // posts that wait for a retry; while there are so many, no new one is made
@@ -46,6 +46,8 @@ type Config struct {
 	Mailer endpoint.Mailer // nil: posts of the format endpoint.Mail fail
 	Delays []time.Duration // before the retries of a post; default Delays
 	Poll   time.Duration   // how often feeds are read that no wake is about; default feed.TailPoll
+	// LastPosts is how long posts without an answer wait for it when the worker stops; default two seconds.
+	LastPosts time.Duration
 	// Disabled reports whether a user is disabled: then nothing is posted. nil: no user is.
 	Disabled func(user string) bool
 	// Posted is called after each post; nil: nothing is.
@@ -92,6 +94,9 @@ type Poster struct {
 func New(cfg Config, store Store, broker Broker) *Poster {
 	if cfg.Poll == 0 {
 		cfg.Poll = feed.TailPoll
+	}
+	if cfg.LastPosts == 0 {
+		cfg.LastPosts = lastPosts
 	}
 	if cfg.Delays == nil {
 		cfg.Delays = Delays

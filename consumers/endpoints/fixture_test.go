@@ -114,8 +114,9 @@ func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 	}
 	return New(Config{
 		Worker: worker, Client: client, Mailer: f.mailer, Delays: delays, Poll: f.poll,
-		Logger:   slog.New(slog.DiscardHandler),
-		Disabled: func(user string) bool { return f.disabled.Load() == user },
+		LastPosts: patience, // so that no pause of this process has a post made again
+		Logger:    slog.New(slog.DiscardHandler),
+		Disabled:  func(user string) bool { return f.disabled.Load() == user },
 		Posted: func(c Class) {
 			n, _ := f.posts.LoadOrStore(c, new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)

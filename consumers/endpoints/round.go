@@ -223,11 +223,11 @@ func (r *round) send(ctx context.Context, posts []endpoint.Post) []result {
 }
 
 // sendSome makes posts at once, and returns how many of them the rate allows within the round. Those without an answer
-// when ctx ends have lastPosts for their answers: otherwise the receiver would get them again.
+// when ctx ends have LastPosts for their answers: otherwise the receiver would get them again.
 func (r *round) sendSome(ctx context.Context, posts []endpoint.Post, out []result) (made int) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastPosts, cancel) })()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.p.cfg.LastPosts, cancel) })()
 	var g errgroup.Group
 	for ; made < len(posts) && r.turn(ctx); made++ {
 		i := made
