@@ -151,13 +151,18 @@ func TestBadSignatureAppliesToOneRequest(t *testing.T) {
 
 func TestEventsOffMutesMailAcceptedBefore(t *testing.T) {
 	t.Parallel()
-	eachAccount(t, func(t *testing.T, account string) {
-		r := simtest.New(t, simulator.Options{EventDelay: 50 * time.Millisecond})
-		r.Send(t, account, "r", "a@example.com", "b@example.com")
-		r.Inject(simulator.Fault{Account: account, Mode: simulator.ModeEventsOff, Pattern: "a@*"}) // before they happen
-		r.SettleAll(t)
-		if list := r.Hooks.Events(account); len(list) != 2 || r.Stats(account).EventsMuted != 2 {
-			t.Errorf("events %v, stats %+v", simtest.Summaries(list), r.Stats(account))
-		}
-	})
+	for _, kind := range []string{simulator.SendGrid, simulator.Mailgun} {
+		w := &wire{status: func(int, []byte) int { return 200 }}
+		in(t, kind, simulator.Options{EventDelay: time.Minute}, w,
+			func(t *testing.T, s *simulator.Simulator, send sendFunc) {
+				send("a@example.com", "b@example.com")
+				s.Inject(simulator.Fault{Mode: simulator.ModeEventsOff, Pattern: "a@*"}) // before they happen
+				if err := s.Settle(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if list := w.events(t); len(list) != 2 || s.Stats("x").EventsMuted != 2 {
+					t.Errorf("events %v, stats %+v", simtest.Summaries(list), s.Stats("x"))
+				}
+			})
+	}
 }

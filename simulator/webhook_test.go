@@ -59,6 +59,25 @@ func (w *wire) all() []simtest.Request {
 	return w.posts
 }
 
+// events returns the events of all posts.
+func (w *wire) events(t *testing.T) (list []simtest.Event) {
+	t.Helper()
+	for _, p := range w.all() {
+		var one struct {
+			Data simtest.Event `json:"event-data"`
+		}
+		var several []simtest.Event
+		if json.Unmarshal(p.Body, &several) == nil {
+			list = append(list, several...)
+		} else if err := json.Unmarshal(p.Body, &one); err != nil {
+			t.Fatal(err)
+		} else {
+			list = append(list, one.Data)
+		}
+	}
+	return list
+}
+
 func (w *wire) answer(status func(n int, body []byte) int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 // patience is how long Receiver.Wait waits.
-const patience = 10 * time.Second
+const patience = 5 * time.Minute
 
 // An Event is one webhook event.
 type Event map[string]any

@@ -29,7 +29,7 @@ const (
 	MailgunKey   = "mg-key"
 )
 
-const settleTime = time.Minute
+const settleTime = patience
 
 // A Rig is a simulator with the accounts sg and mg, and a receiver of their
 // webhooks.
