@@ -17,7 +17,7 @@ import (
 // inspect returns the findings about an account as "state about: text".
 func inspect(t *testing.T, s providers.Settings, webhookURL string) ([]string, providers.Account, error) {
 	t.Helper()
-	s.Events, s.Timeout = models.EventsNone, 5*time.Second
+	s.Events, s.Timeout = models.EventsNone, time.Minute
 	a, err := providers.New(s)
 	require.NoError(t, err)
 	defer a.Close()
