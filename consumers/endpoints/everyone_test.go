@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -189,6 +190,43 @@ func TestKilledEveryone(t *testing.T) {
 		require.Equal(t, posts[log], p.id)
 	}
 	require.Greater(t, len(r.got()), 22, "some were repeated")
+}
+
+// unread is a store in which the feed of a user cannot be read for the first time after something has happened.
+type unread struct {
+	models.Store
+	user  string
+	after func() bool
+	once  sync.Once
+}
+
+func (s *unread) Feed(ctx context.Context, user string, after, limit int) (found []models.FeedEntry, err error) {
+	if user == s.user && s.after() {
+		s.once.Do(func() { err = models.ErrUnavailable })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.Store.Feed(ctx, user, after, limit)
+}
+
+// TestFailedReadRepeatsNoPost: what was posted in a round is not posted again if the round ends because a later read
+// fails.
+func TestFailedReadRepeatsNoPost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := newReceiver(t, nil)
+	f.endpoint(r, everyonesMail)
+	f.newUser("ann")
+	b := f.batch(collected, nil)
+	for n := range collected {
+		f.tell(b, 1, models.Success, n+1)
+	}
+	f.store = &unread{Store: f.store, user: f.newUser("bob"), after: func() bool { return len(r.got()) > 0 }}
+	f.tell(f.batch(1, nil), 1, models.Success, 1)
+	f.run("w")
+	f.eventually(func() bool { return len(r.users(0)) == collected+1 })
+	require.Len(t, r.got(), collected+1)
 }
 
 // TestManyUsers: with more users than a round looks at, all are posted, and the cursors are a few documents.

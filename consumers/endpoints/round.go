@@ -53,16 +53,17 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		return next, err
 	}
 	more := false
+	var failed error // what was posted before is stored all the same: otherwise the receiver would get it again
 	if r.mayPost(ctx) {
 		postNew := r.postNew
 		if r.all != nil {
 			postNew = r.postOfAll
 		}
-		if more, err = postNew(ctx); err != nil {
-			return next, err
-		}
+		more, failed = postNew(ctx)
 	}
-	r.p.noteBacklog(r.e.Key(), r.backlog(r.waits))
+	if failed == nil {
+		r.p.noteBacklog(r.e.Key(), r.backlog(r.waits))
+	}
 	if r.made > 0 || tried > 0 || r.state.Next != before || version == 0 {
 		// If this fails, all of the round is posted again.
 		if err := endpoint.PutState(context.WithoutCancel(ctx), r.p.store, r.e, &r.state, version); err != nil {
@@ -73,6 +74,9 @@ func (r *round) run(ctx context.Context) (next time.Time, err error) {
 		if err := r.all.cursors.Put(context.WithoutCancel(ctx), r.p.store, r.e); err != nil {
 			return next, err
 		}
+	}
+	if failed != nil {
+		return next, failed
 	}
 	if err := r.disable(ctx); err != nil {
 		return next, err
