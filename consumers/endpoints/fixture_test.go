@@ -29,7 +29,7 @@ type fixture struct {
 	user  string
 	head  int
 
-	timeout  time.Duration // of posts; 0: the default
+	timeout  time.Duration // of posts
 	disabled atomic.Value  // ID of a user
 	mailer   endpoint.Mailer
 	poster   *Poster // the newest
@@ -45,7 +45,9 @@ func (f *fixture) count(c Class) int64 {
 }
 
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID()}
+	return &fixture{
+		t: t, store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID(), timeout: patience,
+	}
 }
 
 // batch stores a batch of n recipients.
@@ -108,12 +110,8 @@ func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 	}
 	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
-	client := outbound.New(allowed)
-	if f.timeout > 0 {
-		client = client.Within(f.timeout)
-	}
 	return New(Config{
-		Worker: worker, Client: client, Mailer: f.mailer, Delays: delays, Poll: f.poll,
+		Worker: worker, Client: outbound.New(allowed).Within(f.timeout), Mailer: f.mailer, Delays: delays, Poll: f.poll,
 		LastPosts: patience, // so that no pause of this process has a post made again
 		Logger:    slog.New(slog.DiscardHandler),
 		Disabled:  func(user string) bool { return f.disabled.Load() == user },
