@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	if _, err := codec.Unpack(codec.Pack(make([]byte, 1<<10))); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	testkit.VerifyNoLeaks(m)
 }
 
 // patience is how long a test waits for something that should happen soon.

@@ -3,7 +3,7 @@ package mailgun
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
