@@ -242,7 +242,7 @@ func writeUntilKilled(t *testing.T, dir string) {
 			}
 		}()
 	}
-	<-time.After(time.Minute) // the parent kills it earlier
+	<-time.After(patience) // the parent kills it earlier
 	os.Exit(1)
 }
 
