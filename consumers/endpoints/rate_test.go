@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,6 +58,22 @@ func TestRate(t *testing.T) {
 		require.Equal(t, 31, made, "15 a round, and the first at once")
 		for i := 1; i < len(at); i++ {
 			require.GreaterOrEqual(t, at[i].Sub(at[i-1]), 200*time.Millisecond)
+		}
+	})
+}
+
+// TestLateRoundMakesOnePost: a round that needed all of its time to compose posts makes one of them, and no other.
+func TestLateRoundMakesOnePost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, e := range []*endpoint.Endpoint{{}, {Rate: 5}, {Ordered: true}} {
+			var made atomic.Int64
+			r, posts := mailed(e, 30, func() { made.Add(1) })
+			time.Sleep(2 * roundTime)
+			for range 2 {
+				r.send(t.Context(), posts)
+				require.EqualValues(t, 1, made.Load())
+			}
 		}
 	})
 }

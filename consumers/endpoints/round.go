@@ -24,7 +24,8 @@ type round struct {
 	state endpoint.State
 	all   *everyone // of an endpoint of everyone's mail; else nil
 	pace  *rate.Limiter
-	until time.Time // no post begins after it
+	until time.Time // no further post begins after it
+	begun bool      // a post has begun
 	waits time.Time // when the first new update was written that waits; zero: none does
 	made  int       // posts to an endpoint of everyone's mail
 }
@@ -201,13 +202,15 @@ func (r *round) postNew(ctx context.Context) (more bool, err error) {
 }
 
 // send makes posts, some at once, in their order. It makes no further ones when the round is over, when the rate allows
-// none within it, when several failed one after the other, or when ctx has ended.
+// none within it, when several failed one after the other, or when ctx has ended. A round makes one post at least: a
+// machine that needs all of its time to compose posts would otherwise never make one.
 func (r *round) send(ctx context.Context, posts []endpoint.Post) []result {
 	out := make([]result, len(posts))
 	width := r.e.Width()
 	failures := r.state.Failures
 	for from := 0; from < len(posts); from += width {
-		if time.Now().After(r.until) || failures >= maxFailures && from > 0 || r.e.Ordered && failures > r.state.Failures {
+		if r.begun && time.Now().After(r.until) || failures >= maxFailures && from > 0 ||
+			r.e.Ordered && failures > r.state.Failures {
 			return out
 		}
 		some := posts[from:min(from+width, len(posts))]
@@ -235,6 +238,7 @@ func (r *round) sendSome(ctx context.Context, posts []endpoint.Post, out []resul
 	var g errgroup.Group
 	for ; made < len(posts) && r.turn(ctx); made++ {
 		i := made
+		r.begun = true
 		g.Go(func() error {
 			out[i] = r.sendOne(sending, posts[i].ID(r.e), posts[i].Body)
 			return nil
@@ -249,7 +253,7 @@ func (r *round) turn(ctx context.Context) bool {
 	now := time.Now()
 	t := r.pace.ReserveN(now, 1)
 	wait := t.DelayFrom(now)
-	if now.Add(wait).After(r.until) {
+	if (r.begun || wait > 0) && now.Add(wait).After(r.until) {
 		t.CancelAt(now)
 		return false
 	}
