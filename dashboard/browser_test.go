@@ -159,8 +159,8 @@ func reconnect(b *browserTab) {
 		return url;
 	})()`)
 	b.losesConnection()
-	eval[bool](b, `(`+liveSource+`.url = `+quoteJS(url)+`, true)`)
-	b.until(liveSource + `.readyState === 1 && document.getElementById("lost").hidden`)
+	eval[string](b, `(() => { const live = `+liveSource+`; return live.url = `+quoteJS(url)+`; })()`)
+	b.until(liveSource + `?.readyState === 1 && document.getElementById("lost").hidden`)
 }
 
 // lookAtAll looks at all pages at several widths, light and dark.
