@@ -281,6 +281,9 @@ func TestSetLimits(t *testing.T) {
 	path := "/v1/users/bob/keys/" + keys[0].ID + "/limits"
 	v, _ = limitsOf(t, put(path, `{"recipients_per_day": 2}`))
 	require.Equal(t, keys[0].ID, v.Key)
+	require.True(t, v.Changed)
+	v, _ = limitsOf(t, put(path, `{"recipients_per_day": 2}`))
+	require.False(t, v.Changed)
 	f.serve(Config{})
 	require.Equal(t, "over_limit", send(3).problem(t).Code)
 	f.accepted(send(2))
