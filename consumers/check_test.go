@@ -54,19 +54,23 @@ func TestCheckRepairs(t *testing.T) {
 		require.EqualValues(t, 10+11+12+13+14+7, out.Recipients)
 		require.Equal(t, 1, out.Days)
 
+		// misstate stores a summary as if what was delivered had failed, and its sums.
+		misstate := func(b *models.Batch, sum models.Summary) {
+			sum.Success, sum.Failed = 0, sum.Success
+			require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: sum}))
+			for _, level := range models.Levels {
+				_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, b.Created()))
+				require.NoError(t, err)
+			}
+		}
+
 		// A wrong summary with the version of the right one. The worker stops first, because it
 		// would repair the sums of a day when it renews those of any of its batches.
 		r.stop()
 		out, _ = run(false)
 		require.Zero(t, out.Differences)
 		sum := r.view(batches[1]).SummaryOf(batches[1].ID, nil)
-		lie := sum
-		lie.Success, lie.Failed = 0, lie.Success
-		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[1].ID, Summary: lie}))
-		for _, level := range models.Levels {
-			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[1].Created()))
-			require.NoError(t, err)
-		}
+		misstate(batches[1], sum)
 		out, list := run(false)
 		require.NotZero(t, out.Differences)
 		require.Equal(t, "chunk", list[0].What)
@@ -81,14 +85,8 @@ func TestCheckRepairs(t *testing.T) {
 		require.EqualValues(t, 1, stored(t, r, batches[1]).Repairs)
 
 		// A wrong sum of a day with the version of the right one.
-		lie = stored(t, r, batches[2])
-		truth := lie
-		lie.Success, lie.Failed = 0, lie.Success
-		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: lie}))
-		for _, level := range models.Levels {
-			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, batches[2].Created()))
-			require.NoError(t, err)
-		}
+		truth := stored(t, r, batches[2])
+		misstate(batches[2], truth)
 		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
 		_, list = run(false)
 		require.Len(t, list, 1)

@@ -150,20 +150,7 @@ func TestResendWaitsForLookup(t *testing.T) {
 		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
 		other := newScripted("sg", always(models.Accepted))
 		r := emptyRig(t, nil, "mg", "sg")
-		spec := func(p models.Adapter, name string) provider.Spec {
-			return provider.Spec{
-				Adapter: p,
-				Provider: models.Provider{
-					Name:        name,
-					Weight:      1,
-					Concurrency: 4,
-					ChunkLimit:  1000,
-					Timeout:     100 * time.Millisecond,
-					Events:      models.EventsWebhook,
-				},
-			}
-		}
-		r.engine = r.start(cfg, []provider.Spec{spec(p, "mg"), spec(other, "sg")})
+		r.engine = r.start(cfg, []provider.Spec{specOf(p, "mg", 100*time.Millisecond), specOf(other, "sg", 100*time.Millisecond)})
 		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
 			b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 		})

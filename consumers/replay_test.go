@@ -43,20 +43,7 @@ func TestReplayAfterFailure(t *testing.T) {
 			return s
 		}, "mg", "sg")
 		r.known()
-		spec := func(p models.Adapter, name string) provider.Spec {
-			return provider.Spec{
-				Adapter: p,
-				Provider: models.Provider{
-					Name:        name,
-					Weight:      1,
-					Concurrency: 4,
-					ChunkLimit:  1000,
-					Timeout:     time.Second,
-					Events:      models.EventsWebhook,
-				},
-			}
-		}
-		providers := []provider.Spec{spec(p, "mg"), spec(other, "sg")}
+		providers := []provider.Spec{specOf(p, "mg", time.Second), specOf(other, "sg", time.Second)}
 		r.engine = r.start(fast(), providers)
 		b := r.batch(4, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"mg", "sg"} })
 		r.taken(b)

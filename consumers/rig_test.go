@@ -158,6 +158,21 @@ func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...strin
 	return r
 }
 
+// specOf returns a provider that reports events.
+func specOf(a models.Adapter, name string, timeout time.Duration) provider.Spec {
+	return provider.Spec{
+		Adapter: a,
+		Provider: models.Provider{
+			Name:        name,
+			Weight:      1,
+			Concurrency: 4,
+			ChunkLimit:  1000,
+			Timeout:     timeout,
+			Events:      models.EventsWebhook,
+		},
+	}
+}
+
 // worker starts a worker whose providers report no events.
 func (r *rig) worker(cfg Config, adapters ...*scripted) *Engine {
 	r.t.Helper()

@@ -34,11 +34,7 @@ func TestEventsSuppress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
-		var specs []provider.Spec
-		for _, p := range []*scripted{sg, mg} {
-			specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
-				Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
-		}
+		specs := []provider.Spec{specOf(sg, "sg", time.Second), specOf(mg, "mg", time.Second)}
 		r.engine = r.start(fast(), specs)
 		report := func(log models.ID, kind models.EventKind, reason models.Reason, guess bool) {
 			ev := models.Event{
@@ -133,11 +129,7 @@ func TestSoftBouncesSuppress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sg, mg := newScripted("sg", always(models.Accepted)), newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
-		var specs []provider.Spec
-		for _, p := range []*scripted{sg, mg} {
-			specs = append(specs, provider.Spec{Adapter: p, Provider: models.Provider{Name: p.name, Weight: 1,
-				Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second, Events: models.EventsWebhook}})
-		}
+		specs := []provider.Spec{specOf(sg, "sg", time.Second), specOf(mg, "mg", time.Second)}
 		cfg := fast()
 		cfg.SoftBounces, cfg.SoftBouncePoll = 3, 20*time.Millisecond
 		r.engine = r.start(cfg, specs)
