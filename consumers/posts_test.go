@@ -89,7 +89,8 @@ func (a *application) got(t *testing.T) []update {
 	return slices.Clone(a.posts)
 }
 
-// wait waits for n posts, and until the worker has stored that it made them: one that is stopped before makes them again.
+// wait waits for n posts, and until the worker has stored that it made them: one that is stopped before makes them
+// again.
 func (a *application) wait(t *testing.T, n int) []update {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// TestBrowserSearchKey: the key / leads to the search, but not while somebody types.
+// TestBrowserSearchKey: the key / leads to the search, but not in a field.
 func TestBrowserSearchKey(t *testing.T) {
 	f := newRig(t, nil)
 	id := f.batchOf("local", map[string]string{"subject": "A/B"}, service.Recipient{Email: "ann@example.com"})

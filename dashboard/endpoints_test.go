@@ -110,7 +110,7 @@ func TestEndpointPages(t *testing.T) {
 }
 
 // TestInstallationEndpointPages: operators have endpoints of the installation, with types of their own, apart from
-// those of their mail; nobody else gets to them.
+// those of their mail; no other user gets to them.
 func TestInstallationEndpointPages(t *testing.T) {
 	t.Parallel()
 	f, app := endpointRig(t, http.StatusTeapot)

@@ -101,7 +101,7 @@ func (m *model) list(t *rapid.T, e listed, want int, ask func() int) {
 // unsuppress removes an address from a list on which it was put.
 func (m *model) unsuppress(t *rapid.T) {
 	if len(m.listed) == 0 {
-		t.Skip("nobody is suppressed yet")
+		t.Skip("no address is suppressed yet")
 	}
 	e := rapid.SampledFrom(m.listed).Draw(t, "entry")
 	asked := time.Now()

@@ -108,7 +108,7 @@ func TestWindowOpens(t *testing.T) {
 	require.WithinDuration(t, first.Add(time.Hour), b.MayLeave(first.Add(15*time.Minute), false), 0)
 }
 
-// TestWindowBySteps: what MayLeave computes is what somebody finds who looks at a clock every minute.
+// TestWindowBySteps: what MayLeave computes is what looking at a clock every minute finds.
 func TestWindowBySteps(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -12,7 +12,7 @@ import (
 )
 
 // TestResumedUser: a command that resumes one user costs nothing for the mail of others, so that
-// a user who pauses and resumes all the time delays nobody.
+// a user who pauses and resumes all the time delays no other user.
 func TestResumedUser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())

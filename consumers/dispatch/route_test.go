@@ -119,7 +119,10 @@ func TestRatesDoNotHoldMailUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, models.Accepted, "a", "b")
 		one := &policy.Step{Options: []policy.Option{{Provider: "a"}}}
-		two := &policy.Step{Options: []policy.Option{{Provider: "a"}, {Provider: "b", NotBefore: time.Now().Add(time.Minute)}}}
+		two := &policy.Step{Options: []policy.Option{
+			{Provider: "a"},
+			{Provider: "b", NotBefore: time.Now().Add(time.Minute)},
+		}}
 		after := func(st *policy.Step, left, wait time.Duration) time.Duration {
 			b := models.Batch{ID: models.NewBatchID(time.Now()), ExpiresAt: time.Now().Add(left)}
 			return f.recheckAfter(&Chunk{ID: b.ID, Batch: &b}, &job{Step: st}, wait)

@@ -152,7 +152,7 @@ func TestMoments(t *testing.T) {
 	require.Equal(t, []models.NoticeKind{models.FailoverStarted, models.ProviderSuspended}, f.kinds("sg"))
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
 	f.rounds(w, 20)
-	require.Len(t, f.told(), 2, "nobody knows how the provider does")
+	require.Len(t, f.told(), 2, "it is not known how the provider does")
 }
 
 // TestCounts: differences are told when there are more, and unknown outcomes once a minute with their number.

@@ -156,7 +156,7 @@ func listenNear(ctx context.Context, addr string) (net.Listener, error) {
 	return (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
 }
 
-// watched reports whether somebody may watch the batch: it then takes about half a minute, which is long enough to open
+// watched reports whether a viewer may watch the batch: it then takes about half a minute, which is long enough to open
 // its page.
 func (d *demo) watched() bool { return !d.o.Exit && !d.o.JSON }
 
@@ -212,7 +212,7 @@ func (d *demo) startSimulator(ctx context.Context) (<-chan struct{}, error) {
 // atOnce is how many calls run at once through a provider. It leaves slots for what the other one refuses.
 const atOnce = 8
 
-// perCall returns how many recipients a call has, so that there are about a hundred calls, or 500 if somebody watches.
+// perCall returns how many recipients a call has, so that there are about a hundred calls, or 500 if it is watched.
 func (d *demo) perCall() int {
 	calls := 100
 	if d.watched() {

@@ -54,7 +54,7 @@ func TestDemoLosesAndDoublesNothing(t *testing.T) {
 	require.Positive(t, n[3])
 }
 
-// TestWatchedBatchLasts: a batch that somebody may watch lasts long enough to open its page, because its calls are many and
+// TestWatchedBatchLasts: a batch that may be watched lasts long enough to open its page, because its calls are many and
 // slow, and so does the outage.
 func TestWatchedBatchLasts(t *testing.T) {
 	t.Parallel()

@@ -178,7 +178,7 @@ func (d *drill) unsubscribeOne(ctx context.Context, i int) (done bool, err error
 	return false, errors.New("a link to unsubscribe was answered " + resp.Status)
 }
 
-// linkOf returns the link to unsubscribe in a mail to recipient i of a batch; "" if nobody has such a mail yet.
+// linkOf returns the link to unsubscribe in a mail to recipient i of a batch; "" if there is no such mail yet.
 func (d *drill) linkOf(i int) string {
 	for _, b := range d.all() {
 		if i >= b.n || i >= suppressible || b.envelope {

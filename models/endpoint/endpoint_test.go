@@ -65,7 +65,7 @@ func TestAsymmetricSignature(t *testing.T) {
 	h := e.Header("msg_1", now, body)
 	require.Regexp(t, `^v1a,[A-Za-z0-9+/]{86}== v1a,[A-Za-z0-9+/]{86}==$`, h.Get("webhook-signature"))
 	require.Regexp(t, `^whpk_[A-Za-z0-9+/]{43}=$`, e.Secrets[0].Public())
-	require.Empty(t, e.Secrets[0].String(), "nobody is told the private key")
+	require.Empty(t, e.Secrets[0].String(), "the private key is not shown")
 	require.True(t, verify(e.Secrets[0], h))
 	require.True(t, verify(e.Secrets[1], h))
 	require.False(t, verify(NewSecret(Ed25519), h))
