@@ -150,7 +150,8 @@ func TestResendWaitsForLookup(t *testing.T) {
 		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
 		other := newScripted("sg", always(models.Accepted))
 		r := emptyRig(t, nil, "mg", "sg")
-		r.engine = r.start(cfg, []provider.Spec{specOf(p, "mg", 100*time.Millisecond), specOf(other, "sg", 100*time.Millisecond)})
+		const timeout = 100 * time.Millisecond
+		r.engine = r.start(cfg, []provider.Spec{specOf(p, "mg", timeout), specOf(other, "sg", timeout)})
 		b := r.batch(2, true, func(b *models.Batch, _ []models.Recipient) {
 			b.Providers, b.OnUnknown = []string{"mg", "sg"}, models.Resend
 		})
