@@ -178,7 +178,7 @@ func TestLog(t *testing.T) {
 	require.Equal(t, models.RetriesUsedUp, l.EndedBy)
 	require.Equal(t, "the provider was not available; all retries have failed", l.ReasonText)
 	l = read[oneLog](f, "/v1/logs/"+b.ID.Log(4).String())
-	require.Equal(t, models.Queued, l.State)
+	require.Equal(t, models.Sent, l.State)
 	require.Equal(t, "accepted by sg; no final event yet", l.ReasonText)
 
 	for _, none := range []models.ID{b.ID.Log(5), b.ID.Chunk(1).Log(1)} {
@@ -226,7 +226,8 @@ func TestListLogs(t *testing.T) {
 		"":          {"a@b.de", "b@b.de", "c@b.de", "d@b.de"},
 		"delivered": {"a@b.de"},
 		"failed":    {"b@b.de", "c@b.de"},
-		"queued":    {"d@b.de"},
+		"queued":    nil,
+		"sent":      {"d@b.de"},
 		"cancelled": nil,
 	} {
 		for limit := 1; limit <= 4; limit++ {

@@ -129,11 +129,11 @@ func TestBatchCounts(t *testing.T) {
 	)
 	f.story(b)
 	v = read[service.BatchView](f, path)
-	require.Equal(t, models.BatchSending, v.State)
+	require.Equal(t, models.BatchSent, v.State)
 	require.Equal(
 		t,
 		[]int64{4, 1, 1, 2, 0},
-		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
+		[]int64{v.Counts.Accepted, v.Counts.Sent, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	require.Equal(t, int64(1), v.Counts.Rerouted)
 	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.Reasons)
@@ -212,7 +212,7 @@ func TestStats(t *testing.T) {
 			s.Days[empty].Counts,
 		)
 	}
-	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Queued, s.Totals.Success, s.Totals.Failed})
+	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Sent, s.Totals.Success, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
 	var byProvider []string
 	for _, g := range read[struct{ Groups []service.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {

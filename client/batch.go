@@ -152,6 +152,7 @@ const (
 	BatchScheduled BatchState = "scheduled"
 	BatchQueued    BatchState = "queued"
 	BatchSending   BatchState = "sending"
+	BatchSent      BatchState = "sent"
 	BatchDone      BatchState = "done"
 	// BatchDamaged is the state of a batch in a list whose stored form cannot be read.
 	BatchDamaged BatchState = "damaged"
@@ -234,10 +235,12 @@ type Address struct {
 	Name  string `json:"name,omitempty"`
 }
 
-// Counts are numbers of recipients. Accepted is always the sum of Queued, Delivered, Failed and Cancelled.
+// Counts are numbers of recipients. Accepted is always the sum of Queued, Sent, Delivered,
+// Failed and Cancelled.
 type Counts struct {
 	Accepted  int64 `json:"accepted"`
 	Queued    int64 `json:"queued"`
+	Sent      int64 `json:"sent"`
 	Delivered int64 `json:"delivered"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
@@ -348,7 +351,7 @@ func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (B
 
 // BatchOptions choose batches. The zero value chooses all of the caller.
 type BatchOptions struct {
-	// State is scheduled, queued, sending, done, stopped or cancelled. Those that are scheduled have mail whose time has
+	// State is scheduled, queued, sending, sent, done, stopped or cancelled. Those that are scheduled have mail whose time has
 	// not come, and are listed in the order of time.
 	State string
 	// Subject and Sender are parts of the subject and of the sender's address, in any case.

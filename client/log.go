@@ -13,7 +13,8 @@ type State string
 
 // The states of a log.
 const (
-	Queued    State = "queued"
+	Queued    State = "queued" // it waits at Safedelivr
+	Sent      State = "sent"   // a provider accepted it and has not reported the result
 	Delivered State = "delivered"
 	Failed    State = "failed"
 	Cancelled State = "cancelled"

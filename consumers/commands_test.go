@@ -208,7 +208,7 @@ func TestReleasesBecomeOneEntry(t *testing.T) {
 		}
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Chunks: []int{1}})
 		r.announce(b)
-		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 3 }, patience, 5*time.Millisecond)
 		r.announce(b)
 		require.Never(t, func() bool {
 			releases := slices.DeleteFunc(
@@ -257,7 +257,7 @@ func TestBlocksAndModes(t *testing.T) {
 		b := r.batch(30, true, func(_ *models.Batch, rs []models.Recipient) {
 			rs[0].Email, rs[1].Email = "a@bad.test", "b@wait.test"
 		})
-		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 1 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 1 }, patience, 5*time.Millisecond)
 		v := r.view(b)
 		require.Equal(t, models.BlockedByRule, v.Status(1).Reason)
 		require.Equal(t, models.Queued, v.Status(2).State)

@@ -43,7 +43,7 @@ func TestErasedMailIsNotSent(t *testing.T) {
 		r.announce(b)
 		require.Eventually(
 			t,
-			func() bool { return r.idle() && r.view(b).Summary().Queued == 0 },
+			func() bool { return r.idle() && open(r.view(b)) == 0 },
 			patience,
 			5*time.Millisecond,
 		)

@@ -122,8 +122,8 @@ func TestEvents(t *testing.T) {
 		r.taken(b)
 		v := r.view(b)
 		require.Equal(t, models.MailboxInvalid, v.Status(2).Reason)
-		require.Equal(t, models.Queued, v.Status(3).State, "rerouted to mg, which has it now")
-		require.Equal(t, models.Queued, v.Status(4).State)
+		require.Equal(t, models.Sent, v.Status(3).State, "rerouted to mg, which has it now")
+		require.Equal(t, models.Sent, v.Status(4).State)
 		require.Equal(t, 1, mg.count())
 
 		// The sums follow, and every post is marked as processed.
@@ -141,7 +141,7 @@ func TestEvents(t *testing.T) {
 			}
 			want := r.view(b).Summary()
 			got := nodes[0].Summary
-			return got.Success == want.Success && got.Failed == want.Failed && got.Queued == want.Queued &&
+			return got.Success == want.Success && got.Failed == want.Failed && got.Sent == want.Sent &&
 				got.Accepted == 5
 		}, patience, 5*time.Millisecond)
 		r.workedOff()

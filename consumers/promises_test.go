@@ -348,7 +348,7 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 		if !c.Agrees(&v) {
 			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.chunk, v, m.kills)
 		}
-		queued[b.ID] += m.view(t, b).Summary().Queued
+		queued[b.ID] += open(m.view(t, b))
 	}
 	for id, n := range queued {
 		if ended := n == 0; ended != done[id] {
@@ -373,7 +373,7 @@ func (m *promises) settled(t *rapid.T) bool {
 			m.mu.Lock()
 			unread := m.delivered[b.chunk.Log(r)] > 0 && s.State != models.Success
 			m.mu.Unlock()
-			if s.State == models.Queued || unread {
+			if s.State.Open() || unread {
 				return false
 			}
 		}

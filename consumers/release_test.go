@@ -63,7 +63,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 		r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.announce(b)
-		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 2 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 2 }, patience, time.Millisecond)
 		r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
 		require.Eventually(
 			t,

@@ -275,7 +275,7 @@ func TestReleaseAfterPurge(t *testing.T) {
 				models.AgendaEntry{Due: time.Now(), Kind: models.LookAtBatch, ID: b.ID, User: b.User, Chunks: 1},
 			),
 		)
-		require.Eventually(t, func() bool { return r.view(b).Summary().Queued == 3 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 3 }, patience, 5*time.Millisecond)
 		r.looked(b)
 		require.NoError(t, r.store.Redact(ctx, b.ID))
 		v := r.done(b)

@@ -69,7 +69,7 @@ func TestRetryingEnds(t *testing.T) {
 				patience,
 				time.Millisecond,
 			)
-			require.EqualValues(t, 3, r.view(b).Summary().Queued)
+			require.EqualValues(t, 3, open(r.view(b)))
 			back.Store(true)
 			require.EqualValues(t, 3, r.done(b).Summary().Success)
 		})

@@ -253,13 +253,19 @@ func (r *rig) view(b *models.Batch) *models.View {
 	return models.Resolve(b.Recipients, entries, facts)
 }
 
-// done waits until no log of a batch is queued, and returns its view.
+// open returns how many logs of a view are queued or sent.
+func open(v *models.View) int64 {
+	s := v.Summary()
+	return s.Open()
+}
+
+// done waits until no log of a batch is open, and returns its view.
 func (r *rig) done(b *models.Batch) *models.View {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool {
 		s := r.view(b).Summary()
 		require.True(r.t, s.Balanced())
-		return s.Queued == 0
+		return s.Open() == 0
 	}, patience, 5*time.Millisecond, "%+v", b.ID)
 	return r.view(b)
 }

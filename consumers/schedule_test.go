@@ -121,7 +121,7 @@ func TestOwnTimesAreKept(t *testing.T) {
 		ends := func(b *models.Batch, chunk int) (*models.Status, []models.Entry) {
 			require.Eventually(t, func() bool {
 				s, _ := status(b, chunk)
-				return s.State != models.Queued
+				return !s.State.Open()
 			}, patience, 5*time.Millisecond)
 			return status(b, chunk)
 		}

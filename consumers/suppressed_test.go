@@ -235,7 +235,7 @@ func TestSuppressedByProvider(t *testing.T) {
 					report(n, models.Dropped, models.SuppressedBounce)
 					require.Eventually(t, func() bool {
 						s := r.view(b).Status(1)
-						return s.State != models.Queued || s.Attempts == n+1 && s.Last.Verdict == models.VerdictAccepted
+						return !s.State.Open() || s.Attempts == n+1 && s.Last.Verdict == models.VerdictAccepted
 					}, patience, 5*time.Millisecond)
 				}
 				if c.state == models.Success {

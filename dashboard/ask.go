@@ -101,13 +101,13 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Stopped && who.MayResume(b):
 		out = append(out, actionLink{"resume", "Resume"})
 	case b.Stopped: // by an operator
-	case b.Counts.Queued > 0:
+	case b.Counts.Open() > 0:
 		out = append(out, actionLink{"stop", "Stop"})
 	}
 	if movable(b) {
 		out = append(out, actionLink{"reschedule", "Change time"})
 	}
-	if b.Counts.Queued > 0 {
+	if b.Counts.Open() > 0 {
 		out = append(out, actionLink{"cancel", "Cancel"})
 	}
 	if free > 0 {
@@ -235,20 +235,20 @@ func questionOf(do string, b *service.BatchView) *askView {
 			fmt.Sprintf(
 				"%s not finished yet. Within one second no new provider call starts for them. "+
 					"They wait until you resume the batch.",
-				are(b.Counts.Queued),
+				are(b.Counts.Open()),
 			),
 			"Calls that have started cannot be recalled. Messages that a provider has accepted are still delivered."}}
 	case "resume":
 		return &askView{Title: "Resume this batch?", Do: "Resume", Text: []string{
 			fmt.Sprintf(
 				"%s not finished yet. Those that no provider has accepted are sent now. Nothing is sent twice.",
-				are(b.Counts.Queued),
+				are(b.Counts.Open()),
 			)}}
 	case "cancel":
 		return &askView{Title: "Cancel this batch permanently?", Do: "Cancel batch", Grave: true, Text: []string{
 			fmt.Sprintf(
 				"%s not finished yet. Those that no provider has accepted are cancelled. This cannot be undone.",
-				are(b.Counts.Queued),
+				are(b.Counts.Open()),
 			),
 			fmt.Sprintf("%s already delivered.", are(b.Counts.Success))}}
 	case "retry":

@@ -261,7 +261,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 			read: func(ctx context.Context) (any, error) {
 				b, err := d.service.ListedBatch(ctx, who, id)
 				switch {
-				case err != nil || b.Waits != nil || b.Counts.Queued == 0:
+				case err != nil || b.Waits != nil || b.Counts.Open() == 0:
 				case last == nil || time.Since(asked) >= liveLogs || last.Stopped:
 					b, err = d.service.Batch(ctx, who, id)
 					asked = time.Now()
@@ -327,23 +327,18 @@ var stateTabs = []struct {
 	{models.Success, "Delivered"},
 	{models.Failed, "Failed"},
 	{models.Queued, "Queued"},
+	{models.Sent, "Sent"},
 	{models.Cancelled, "Cancelled"},
 }
 
 func logTabs(b *service.BatchView, q url.Values) []tab {
-	counts := map[models.State]int64{
-		"":               b.Counts.Accepted,
-		models.Success:   b.Counts.Success,
-		models.Failed:    b.Counts.Failed,
-		models.Queued:    b.Counts.Queued,
-		models.Cancelled: b.Counts.Cancelled,
-	}
 	path := "/batches/" + b.ID.String() + "#logs"
 	var out []tab
 	for _, t := range stateTabs {
-		here := url.Values{}
+		here, count := url.Values{}, b.Counts.Accepted
 		if t.state != "" {
 			here.Set("state", string(t.state))
+			count = b.Counts.Of(t.state)
 		}
 		if size := q.Get("size"); size != "" {
 			here.Set("size", size)
@@ -352,7 +347,7 @@ func logTabs(b *service.BatchView, q url.Values) []tab {
 			To:      address(path, here),
 			Text:    t.text,
 			Here:    string(t.state) == q.Get("state"),
-			Count:   counts[t.state],
+			Count:   count,
 			Counted: true,
 		})
 	}

@@ -64,7 +64,7 @@ func (b *batchRow) Movable() bool { return movable(&b.BatchView) }
 func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 	return &batchRow{
 		BatchView: *b,
-		Done:      b.Counts.Accepted - b.Counts.Queued,
+		Done:      b.Counts.Accepted - b.Counts.Open(),
 		Bar:       barOf(&b.Counts),
 		Split:     d.splitOf(&b.Counts),
 	}
@@ -167,6 +167,7 @@ func batchTabs(q url.Values) []tab {
 		{string(models.BatchScheduled), "Scheduled"},
 		{string(models.BatchSending), "Sending"},
 		{string(models.BatchQueued), "Queued"},
+		{string(models.BatchSent), "Sent"},
 		{string(models.BatchDone), "Done"},
 		{service.BatchStopped, "Stopped"},
 		{service.BatchCancelled, "Cancelled"},

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
@@ -300,30 +301,26 @@ func (b *bar) link(batch string) {
 	}
 }
 
-// barOf stacks delivered, failed and cancelled. Queued is the empty rest.
+// barStates are the states that a bar shows. Queued is the empty rest.
+var barStates = []models.State{models.Success, models.Sent, models.Failed, models.Cancelled}
+
+// barOf stacks the counts of barStates.
 func barOf(c *service.Counts) bar {
-	b := bar{
-		Label: fmt.Sprintf(
-			"%s delivered, %s failed, %s cancelled, %s queued",
-			num(c.Success),
-			num(c.Failed),
-			num(c.Cancelled),
-			num(c.Queued),
-		),
+	var b bar
+	for _, s := range barStates {
+		b.Label += num(c.Of(s)) + " " + string(s) + ", "
 	}
+	b.Label += num(c.Queued) + " queued"
 	at := int64(0)
-	for _, p := range []struct {
-		class string
-		n     int64
-	}{{"delivered", c.Success}, {"failed", c.Failed}, {"cancelled", c.Cancelled}} {
+	for _, s := range barStates {
 		width := int64(0)
-		if p.n > 0 && c.Accepted > 0 {
-			width = max(p.n*1000/c.Accepted, 4) // wide enough to be seen
+		if n := c.Of(s); n > 0 && c.Accepted > 0 {
+			width = max(n*1000/c.Accepted, 4) // wide enough to be seen
 		}
 		if at+width > 1000 {
 			width = 1000 - at
 		}
-		b.Parts = append(b.Parts, barPart{Class: p.class, X: at, Width: width})
+		b.Parts = append(b.Parts, barPart{Class: string(s), X: at, Width: width})
 		at += width
 	}
 	return b

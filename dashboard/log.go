@@ -137,7 +137,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 	var read time.Time
 	return source{
 		read: func(ctx context.Context) (any, error) {
-			if last != nil && last.State != models.Queued && time.Since(read) < quietLogs {
+			if last != nil && !last.State.Open() && time.Since(read) < quietLogs {
 				return last, nil
 			}
 			now, err := d.chunks.of(who, log).now(ctx)

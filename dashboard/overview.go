@@ -122,7 +122,7 @@ func daysChart(days []service.DayCounts, list string) chart {
 		Kind: "bars",
 		List: list,
 		Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
-			{Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}},
+			{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}},
 	}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
@@ -130,7 +130,7 @@ func daysChart(days []service.DayCounts, list string) chart {
 			continue // the service writes valid dates
 		}
 		c.X = append(c.X, float64(at.Unix()))
-		for k, n := range []int64{days[i].Success, days[i].Failed, days[i].Queued, days[i].Cancelled} {
+		for k, n := range []int64{days[i].Success, days[i].Failed, days[i].Sent, days[i].Queued, days[i].Cancelled} {
 			c.Series[k].Values = append(c.Series[k].Values, float64(n))
 		}
 	}

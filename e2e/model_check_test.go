@@ -156,8 +156,8 @@ func (m *model) log(b *asked, l *client.Log) error {
 		case models.Expired, models.NoFinalEvent, models.BlockedByRule:
 			return errors.New("ended by a cause that there was not")
 		}
-	case client.Queued:
-		return errors.New("queued in a batch that is done")
+	case client.Queued, client.Sent:
+		return errors.New("not final in a batch that is done")
 	}
 	return m.suppressedRightly(b, l, copies)
 }

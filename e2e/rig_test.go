@@ -247,7 +247,7 @@ func (r *rig) batch(id models.ID) client.Batch {
 }
 
 // balanced reports whether the states add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Sent+c.Delivered+c.Failed+c.Cancelled }
 
 // done waits until every log of a batch has a final state.
 func (r *rig) done(id models.ID) client.Batch {
@@ -257,17 +257,17 @@ func (r *rig) done(id models.ID) client.Batch {
 	for b = r.batch(id); b.State != client.BatchDone; b = r.batch(id) {
 		if time.Now().After(end) {
 			stats := [2]simulator.Stats{r.sim.Stats("sg"), r.sim.Stats("mg")}
-			require.FailNow(r.t, "the batch does not end", "%+v\n%+v\n%s", b.Counts, stats, r.oneQueued(id))
+			require.FailNow(r.t, "the batch does not end", "%+v\n%+v\n%s", b.Counts, stats, r.oneOpen(id))
 		}
 		time.Sleep(50 * time.Millisecond) // between requests
 	}
 	return b
 }
 
-// oneQueued returns the log of a recipient whose mail is still queued.
-func (r *rig) oneQueued(id models.ID) string {
+// oneOpen returns the log of a recipient whose mail is still queued or sent.
+func (r *rig) oneOpen(id models.ID) string {
 	r.t.Helper()
-	for _, l := range r.logs(id, client.Queued) {
+	for _, l := range append(r.logs(id, client.Queued), r.logs(id, client.Sent)...) {
 		whole, err := r.client.Log(context.Background(), l.ID)
 		require.NoError(r.t, err)
 		text, err := json.MarshalIndent(whole, "", "  ")
@@ -364,6 +364,8 @@ func (r *rig) recount(ids []models.ID) (c client.Counts) {
 			switch l.State {
 			case client.Queued:
 				c.Queued++
+			case client.Sent:
+				c.Sent++
 			case client.Delivered:
 				c.Delivered++
 			case client.Failed:
@@ -378,6 +380,6 @@ func (r *rig) recount(ids []models.ID) (c client.Counts) {
 
 // sameStates reports whether as many logs are in each state.
 func sameStates(a, b *client.Counts) bool {
-	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Delivered == b.Delivered && a.Failed == b.Failed &&
-		a.Cancelled == b.Cancelled
+	return a.Accepted == b.Accepted && a.Queued == b.Queued && a.Sent == b.Sent && a.Delivered == b.Delivered &&
+		a.Failed == b.Failed && a.Cancelled == b.Cancelled
 }

@@ -131,7 +131,8 @@ func (r *rig) sentOnce(batches []models.ID, recipients int) {
 	for queued := int64(-1); queued != 0; time.Sleep(100 * time.Millisecond) { // between requests
 		queued = 0
 		for _, id := range batches {
-			queued += r.batch(id).Counts.Queued
+			counts := r.batch(id).Counts
+			queued += counts.Queued + counts.Sent
 		}
 		if queued != last {
 			last, at = queued, time.Now()

@@ -234,7 +234,8 @@ type BatchState string
 const (
 	BatchScheduled BatchState = "scheduled" // the time of no recipient has come
 	BatchQueued    BatchState = "queued"    // nothing was handed over yet
-	BatchSending   BatchState = "sending"   // some recipients are not finished
+	BatchSending   BatchState = "sending"   // some recipients are queued
+	BatchSent      BatchState = "sent"      // none is queued; reports on some are missing
 	BatchDone      BatchState = "done"      // every recipient has a final state
 	BatchDamaged   BatchState = "damaged"   // the stored batch cannot be read
 )
@@ -244,8 +245,10 @@ func (b *Batch) StateOf(total Summary, now time.Time) BatchState {
 	switch {
 	case b.Damaged:
 		return BatchDamaged
-	case total.Queued == 0:
+	case total.Open() == 0:
 		return BatchDone
+	case total.Queued == 0:
+		return BatchSent
 	case b.Begins().After(now):
 		return BatchScheduled
 	case total.Touched() == 0:

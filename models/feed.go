@@ -179,7 +179,7 @@ func (f *FeedView) Plain() bool { return f.plain }
 func (v *View) ForFeed() FeedView {
 	f := FeedView{Version: v.Version, events: v.events, plain: len(v.events) == 0 && v.plain()}
 	var last *Standing
-	at := -1 // index in logs of the last standing; -1: it is queued
+	at := -1 // index in logs of the last standing; -1: it is open
 	for i := range v.Logs {
 		if s := v.Logs[i].Standing; s != last {
 			last, at = s, f.index(s)
@@ -194,9 +194,9 @@ func (v *View) ForFeed() FeedView {
 }
 
 // index returns the index in logs of a standing, which it adds if necessary, or -1 if it is
-// queued.
+// open: for a feed, sent mail is still queued.
 func (f *FeedView) index(s *Standing) int {
-	if s.State == Queued {
+	if s.State.Open() {
 		return -1
 	}
 	c := FeedChange{State: s.State, Reason: s.Reason, Provider: s.Provider}

@@ -152,7 +152,12 @@ func TestSoftEventsKeepFinalState(t *testing.T) {
 			At:   t0,
 		}
 		after := states(Resolve(h.size, h.entries, append(slices.Clone(h.facts), Fact{Key: "soft", Events: []Event{soft}})))
-		require.Equal(t, before, after)
+		for r, s := range before {
+			if !s.Open() {
+				require.Equal(t, s, after[r])
+			}
+			require.Equal(t, s.Open(), after[r].Open())
+		}
 	})
 }
 

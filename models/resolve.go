@@ -385,6 +385,8 @@ func (f *fold) conclude(s *Standing) {
 		s.State, s.Reason, s.Detail, s.Provider = Failed, f.hard.Reason, f.hard.Text, f.hard.Provider
 	case f.closing != nil:
 		f.close(s)
+	case f.accepted != nil:
+		s.State, s.Provider = Sent, f.accepted.Provider
 	case s.Attempts > 0 && !s.Last.Verdict.Settled():
 	case s.OptedOut:
 		s.State, s.Reason, s.Detail, s.Provider = Failed, OptedOut, s.Last.Text, s.Last.Provider

@@ -11,14 +11,21 @@ type State string
 
 // The states of a log.
 const (
-	Queued    State = "queued"
+	Queued    State = "queued"    // it waits here, or it is not known whether a provider has it
+	Sent      State = "sent"      // a provider accepted it and has not reported the result
 	Success   State = "delivered" // or accepted by a provider that reports no deliveries
 	Failed    State = "failed"
 	Cancelled State = "cancelled"
 )
 
+// States lists the states in the order of a log's life.
+var States = []State{Queued, Sent, Success, Failed, Cancelled}
+
 // Valid reports whether s is one of the states.
-func (s State) Valid() bool { return s == Queued || s == Success || s == Failed || s == Cancelled }
+func (s State) Valid() bool { return slices.Contains(States, s) }
+
+// Open reports whether a log in the state may still change without a command: it is queued or sent.
+func (s State) Open() bool { return s == Queued || s == Sent }
 
 // Verdict is the result of one attempt for one recipient, as far as it is known.
 type Verdict string
@@ -91,7 +98,7 @@ func (s *Status) Waiting() bool {
 // Unsettled reports whether a provider may have the mail: the newest attempt is
 // open, unknown, or accepted without a final event.
 func (s *Status) Unsettled() bool {
-	return s.State == Queued && s.Attempts > 0 && !s.Released && !s.Last.Verdict.Settled()
+	return s.State.Open() && s.Attempts > 0 && !s.Released && !s.Last.Verdict.Settled()
 }
 
 // View is the resolved state of one chunk.
@@ -246,6 +253,8 @@ func (s *Status) count(to *Summary) {
 		case s.Last.Verdict == VerdictPending || s.Last.Verdict == VerdictUnknown:
 			to.Awaited++
 		}
+	case Sent:
+		to.Sent++
 	case Success:
 		to.Success++
 		if s.Reason == Unconfirmed {
@@ -339,7 +348,7 @@ func (v *View) countProviders(r int, s *Summary) {
 		case VerdictAccepted:
 			c.Waiting++
 		case VerdictPending:
-			if v.Logs[r-1].State == Queued {
+			if v.Logs[r-1].State.Open() {
 				c.Pending++
 			} else {
 				c.Unknown++ // no call waits for an answer any more

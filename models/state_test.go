@@ -64,7 +64,7 @@ func TestStateOfRecipient(t *testing.T) {
 	}{
 		"nothing yet":       {nil, nil, Queued, "", ""},
 		"called, no answer": {[]Entry{sg}, nil, Queued, "", ""},
-		"accepted":          {[]Entry{sg}, []Fact{answer(1, Accepted, 1)}, Queued, "", ""},
+		"accepted":          {[]Entry{sg}, []Fact{answer(1, Accepted, 1)}, Sent, "", "sg"},
 		"delivered": {
 			[]Entry{sg},
 			[]Fact{answer(1, Accepted, 1), event(1, "sg", Delivered, "", 1)},
@@ -153,7 +153,29 @@ func TestStateOfRecipient(t *testing.T) {
 		"late event of attempt 1": {
 			[]Entry{sg, mg},
 			[]Fact{answer(1, Unavailable, 1), answer(2, Accepted, 1), event(1, "sg", Blocked, PolicyReputation, 1)},
+			Sent, "", "mg",
+		},
+		"processed shows that it was accepted": {[]Entry{sg}, []Fact{event(1, "sg", Processed, "", 1)}, Sent, "", "sg"},
+		"asked to wait by the receiver": {
+			[]Entry{sg},
+			[]Fact{answer(1, Accepted, 1), event(1, "sg", Deferred, Greylisted, 1)},
+			Sent, "", "sg",
+		},
+		"unknown outcome": {[]Entry{sg}, []Fact{answer(1, Unknown, 1)}, Queued, "", ""},
+		"accepted, and another call has an unknown outcome": {
+			[]Entry{sg, mg},
+			[]Fact{answer(1, Accepted, 1), answer(2, Unknown, 1)},
+			Sent, "", "sg",
+		},
+		"accepted, then released": {
+			[]Entry{sg, ending(2, NoFinalEvent, 1), {Number: 3, Kind: Release, MayDouble: true, Recipients: SetOf(1)}},
+			[]Fact{answer(1, Accepted, 1)},
 			Queued, "", "",
+		},
+		"accepted, and the wait for its report is over": {
+			[]Entry{sg, ending(2, NoFinalEvent, 1)},
+			[]Fact{answer(1, Accepted, 1)},
+			Failed, NoFinalEvent, "sg",
 		},
 		"split says nothing of one": {
 			[]Entry{sg},

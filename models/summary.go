@@ -11,7 +11,7 @@ import (
 
 // Summary has the counts of the logs of a chunk, of a batch, or of a span of a user's
 // time. It is the result of counting: it is replaced, never incremented.
-// Accepted = Queued + Success + Failed + Cancelled.
+// Accepted = Queued + Sent + Success + Failed + Cancelled.
 type Summary struct {
 	// Version is the number of entries and facts that were counted. Repairs is the
 	// number of recounts at that version. Both only grow. A summary never replaces
@@ -22,6 +22,7 @@ type Summary struct {
 	Batches   int64 `json:"b,omitempty"` // whose first chunk is counted
 	Accepted  int64 `json:"n"`
 	Queued    int64 `json:"q,omitempty"`
+	Sent      int64 `json:"st,omitempty"`
 	Success   int64 `json:"s,omitempty"`
 	Failed    int64 `json:"f,omitempty"`
 	Cancelled int64 `json:"c,omitempty"`
@@ -56,9 +57,12 @@ type ProviderCounts struct {
 // Touched counts the logs that have an attempt or are finished.
 func (s *Summary) Touched() int64 { return s.Accepted - s.Untried }
 
+// Open counts the logs that are queued or sent.
+func (s *Summary) Open() int64 { return s.Queued + s.Sent }
+
 // Balanced reports whether the counts add up.
 func (s *Summary) Balanced() bool {
-	return s.Accepted == s.Queued+s.Success+s.Failed+s.Cancelled
+	return s.Accepted == s.Open()+s.Success+s.Failed+s.Cancelled
 }
 
 // repairBits is the number of bits of Repairs in a full version.
@@ -91,6 +95,7 @@ func (s *Summary) addCounts(o *Summary) {
 	s.Batches += o.Batches
 	s.Accepted += o.Accepted
 	s.Queued += o.Queued
+	s.Sent += o.Sent
 	s.Success += o.Success
 	s.Failed += o.Failed
 	s.Cancelled += o.Cancelled

@@ -88,7 +88,7 @@ func TestGroupsByProvider(t *testing.T) {
 	require.EqualValues(t, 1, sum.Untried)
 	require.Equal(t, map[Group]*Summary{
 		sg: {
-			Batches: 1, Accepted: 4, Queued: 2, Success: 1, Failed: 1, Rerouted: 2,
+			Batches: 1, Accepted: 4, Sent: 2, Success: 1, Failed: 1, Rerouted: 2,
 			Reasons:   map[Reason]int64{MailboxInvalid: 1},
 			Events:    map[EventKind]int64{Complained: 1, Opened: 1, Bounced: 3, Deferred: 2},
 			Providers: map[string]ProviderCounts{"sg": {Tried: 6, Delivered: 1, Failed: 3, Waiting: 2}},

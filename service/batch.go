@@ -98,7 +98,7 @@ func (s *Service) total(ctx context.Context, b *models.Batch) (sum models.Summar
 		if n > next && !untried { // the chunk before has no summary yet
 			queued, untried = next, true
 		}
-		if next = n + 1; !untried && cs.Summary.Queued > 0 && (queued < 0 || cs.Summary.Untried > 0) {
+		if next = n + 1; !untried && cs.Summary.Open() > 0 && (queued < 0 || cs.Summary.Untried > 0) {
 			queued, untried = n, cs.Summary.Untried > 0
 		}
 	}
@@ -299,6 +299,8 @@ func countOf(s *models.Summary, state models.State) int64 {
 	switch state {
 	case models.Queued:
 		return s.Queued
+	case models.Sent:
+		return s.Sent
 	case models.Success:
 		return s.Success
 	case models.Failed:

@@ -35,7 +35,7 @@ var fates = []fate{
 		reason:  models.NoProviderLeft,
 		results: map[string]ProviderResult{"sg": ResultRefused, "mg": ResultRefused},
 	},
-	{state: models.Queued, results: map[string]ProviderResult{"sg": ResultRefused, "mg": ResultWaiting}},
+	{state: models.Sent, results: map[string]ProviderResult{"sg": ResultRefused, "mg": ResultWaiting}},
 	{state: models.Cancelled, reason: models.CancelledByRq},
 	{state: models.Success, results: map[string]ProviderResult{"sg": ResultDelivered, "mg": ResultDelivered},
 		mayDouble: true, doubled: true},
@@ -225,6 +225,7 @@ var filters = map[string]struct {
 	"all":    {LogFilter{}, func(*listedLog) bool { return true }},
 	"failed": {LogFilter{State: models.Failed}, func(l *listedLog) bool { return l.state == models.Failed }},
 	"queued": {LogFilter{State: models.Queued}, func(l *listedLog) bool { return l.state == models.Queued }},
+	"sent":   {LogFilter{State: models.Sent}, func(l *listedLog) bool { return l.state == models.Sent }},
 	"of a reason": {
 		LogFilter{Reason: models.MailboxInvalid},
 		func(l *listedLog) bool { return l.reason == models.MailboxInvalid },

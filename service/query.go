@@ -274,11 +274,12 @@ func (f *BatchFilter) check(q *query) {
 		string(models.BatchScheduled),
 		string(models.BatchQueued),
 		string(models.BatchSending),
+		string(models.BatchSent),
 		string(models.BatchDone),
 		BatchStopped,
 		BatchCancelled:
 	default:
-		q.bad("state", "state must be scheduled, queued, sending, done, stopped or cancelled.")
+		q.bad("state", "state must be scheduled, queued, sending, sent, done, stopped or cancelled.")
 	}
 }
 

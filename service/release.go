@@ -371,7 +371,7 @@ func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Bat
 	}
 	v := models.Resolve(b.ChunkSize(chunk.ChunkNumber()), entries, facts)
 	st := v.Status(r)
-	released := st.State == models.Queued && slices.ContainsFunc(entries, func(e models.Entry) bool {
+	released := st.State.Open() && slices.ContainsFunc(entries, func(e models.Entry) bool {
 		return e.Kind == models.Release && e.Recipients.Has(r)
 	})
 	if released || st.State == models.Failed && !st.Reason.Hard() {

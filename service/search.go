@@ -57,7 +57,7 @@ func resultOf(v models.Verdict, s models.State) ProviderResult {
 	case models.VerdictAccepted:
 		return ResultWaiting
 	case models.VerdictPending:
-		if s == models.Queued {
+		if s.Open() {
 			return ResultPending
 		}
 	case models.VerdictUnknown:

@@ -21,6 +21,7 @@ import (
 type Counts struct {
 	Accepted    int64                     `json:"accepted"`
 	Queued      int64                     `json:"queued"`
+	Sent        int64                     `json:"sent"`
 	Success     int64                     `json:"delivered"`
 	Failed      int64                     `json:"failed"`
 	Cancelled   int64                     `json:"cancelled"`
@@ -35,6 +36,16 @@ type Counts struct {
 
 // Ended returns the number of logs that are delivered or failed.
 func (c Counts) Ended() int64 { return c.Success + c.Failed }
+
+// Open returns the number of logs that are queued or sent.
+func (c Counts) Open() int64 { return c.Queued + c.Sent }
+
+// Of returns the number of logs in a state.
+func (c Counts) Of(s models.State) int64 {
+	return countOf(&models.Summary{
+		Queued: c.Queued, Sent: c.Sent, Success: c.Success, Failed: c.Failed, Cancelled: c.Cancelled,
+	}, s)
+}
 
 // Bounced returns the number of logs that failed because the mailbox does not exist.
 func (c Counts) Bounced() int64 { return c.Reasons[models.MailboxInvalid] }
@@ -65,6 +76,7 @@ func CountsOf(s *models.Summary) Counts {
 	out := Counts{
 		Accepted:    s.Accepted,
 		Queued:      s.Queued,
+		Sent:        s.Sent,
 		Success:     s.Success,
 		Failed:      s.Failed,
 		Cancelled:   s.Cancelled,

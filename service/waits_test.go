@@ -331,7 +331,7 @@ func TestWaits(t *testing.T) {
 			require.NoError(t, err)
 			batch, err := f.Batch(t.Context(), f.who, f.batch.ID.String())
 			require.NoError(t, err)
-			logs, err := f.Logs(t.Context(), f.who, f.batch.ID.String(), LogFilter{State: models.Queued}, Page{})
+			logs, err := f.Logs(t.Context(), f.who, f.batch.ID.String(), LogFilter{State: log.State}, Page{})
 			require.NoError(t, err)
 			for where, wait := range map[string]*models.Wait{
 				"log":          log.Waits,

@@ -93,7 +93,7 @@ func (c *cli) batchListCommand() *cobra.Command {
 	cmd := c.listCommand(listing{
 		use:   "list",
 		short: "List batches, newest first or, if scheduled, next due first, of all users or of one",
-		head:  "ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSUCCESS\tFAILED\tCANCELLED\tSUBJECT",
+		head:  "ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSENT\tDELIVERED\tFAILED\tCANCELLED\tSUBJECT",
 		none:  "there is no batch",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		if limit < 1 || limit > pageRows {
@@ -102,13 +102,13 @@ func (c *cli) batchListCommand() *cobra.Command {
 		list, err := c.firstBatches(ctx, svc, f, limit)
 		for i := range list {
 			b, n := &list[i].BatchView, &list[i].Counts
-			row(b.ID, timeOrDash(b.CreatedAt), timeOrDash(b.DueAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Success,
-				n.Failed, n.Cancelled, b.Subject)
+			row(b.ID, timeOrDash(b.CreatedAt), timeOrDash(b.DueAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Sent,
+				n.Success, n.Failed, n.Cancelled, b.Subject)
 		}
 		return err
 	})
 	cmd.Flags().StringVar(&f.User, "user", "", "only this user's, by name (default: all users')")
-	cmd.Flags().StringVar(&f.State, "state", "", "only scheduled, queued, sending, done, stopped or cancelled")
+	cmd.Flags().StringVar(&f.State, "state", "", "only scheduled, queued, sending, sent, done, stopped or cancelled")
 	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
 	return cmd
 }
@@ -259,8 +259,8 @@ const shownRecipients = 10
 
 func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.BatchView) error {
 	n, name := &b.Counts, c.names(ctx, svc)
-	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; delivered: %d; failed: %d; cancelled: %d\n",
-		b.ID, stateOf(b), n.Accepted, n.Queued, n.Success, n.Failed, n.Cancelled)
+	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; sent: %d; delivered: %d; failed: %d; cancelled: %d\n",
+		b.ID, stateOf(b), n.Accepted, n.Queued, n.Sent, n.Success, n.Failed, n.Cancelled)
 	fmt.Fprintf(
 		c.out,
 		"subject: %q; from: %s; user: %s; accepted at %s\n",

@@ -388,7 +388,7 @@ func TestBatchShow(t *testing.T) {
 	d := newDesk(t)
 	id := d.batch()
 	out, _ := d.run("batch show " + id.String())
-	require.Contains(t, out, ": queued; accepted: 1; queued: 1; delivered: 0; failed: 0; cancelled: 0\n")
+	require.Contains(t, out, ": queued; accepted: 1; queued: 1; sent: 0; delivered: 0; failed: 0; cancelled: 0\n")
 	require.Contains(t, out, "waits: waiting to be handed to a provider; no worker is running (no_worker)\n")
 	d.run("batch stop " + id.String() + " --why typo")
 	out, _ = d.run("batch show " + id.String())

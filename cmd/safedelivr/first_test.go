@@ -262,7 +262,7 @@ func TestSend(t *testing.T) {
 		return strings.Count(list, " done ") == 6
 	}, time.Minute, 100*time.Millisecond)
 	id := strings.Fields(strings.Split(list, "\n")[3])[0]
-	require.Regexp(t, id+` +20\S+Z +- +ada +done +2 +0 +2 +0 +0 +Hello`, list)
+	require.Regexp(t, id+` +20\S+Z +- +ada +done +2 +0 +0 +2 +0 +0 +Hello`, list)
 	show, _ := typed(t, 0, "", "batch", "show", id, "-c", file)
 	require.Contains(t, show, `subject: "Hello"; from: shop@example.com; user: ada`)
 	require.Regexp(t, `(?m)^\S+ +ann@example.com +delivered +1`, show)
@@ -274,7 +274,7 @@ func TestSend(t *testing.T) {
 		story,
 	)
 	_, errs = typed(t, 1, "", "batch", "list", "--state", "lost", "-c", file)
-	require.Contains(t, errs, "state must be scheduled, queued, sending, done, stopped or cancelled")
+	require.Contains(t, errs, "state must be scheduled, queued, sending, sent, done, stopped or cancelled")
 
 	next := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Second)
 	for _, days := range []int{2, 0, 1} {

@@ -376,7 +376,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 		waiting, failed := 0, false
 		for i := range logs.Logs {
 			l := &logs.Logs[i]
-			if l.State == models.Queued {
+			if l.State.Open() {
 				waiting++
 			}
 			failed = failed || l.State == models.Failed

@@ -158,9 +158,9 @@ func (a *Agenda) reconcileChunks(
 		if n >= len(finished) {
 			continue
 		}
-		finished[n] = s.Summary.Queued == 0
+		finished[n] = s.Summary.Open() == 0
 		if held && !finished[n] && soon.Before(b.ScheduleOf(n).ExpiresAt) {
-			finished[n] = s.Summary.Queued == s.Summary.Untried && !a.recentCrash()
+			finished[n] = s.Summary.Open() == s.Summary.Untried && !a.recentCrash()
 			all.RequeueAt = soon
 		}
 	}

@@ -160,7 +160,7 @@ func (q *Processor) lookAtMails(ctx context.Context, s *suspect) error {
 		switch {
 		case r > len(rs) || rs[r-1].Erased() || view.Status(r).State == models.Success:
 			s.Bounces = slices.Delete(s.Bounces, i, i+1)
-		case view.Status(r).State == models.Queued:
+		case view.Status(r).State.Open():
 			s.onItsWay = true
 			return nil
 		default:

@@ -57,7 +57,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 	e := p.envelope(v, b, cmds)
 	for i := range v.Logs {
 		s := &v.Logs[i]
-		if s.State != models.Queued {
+		if !s.State.Open() {
 			continue
 		}
 		r := i + 1

@@ -22,7 +22,7 @@ func (p *Policy) envelope(v *models.View, b *models.Batch, cmds *Commands) (e en
 	}
 	e.is, e.unsent = true, !v.Taken()
 	for i := range v.Logs {
-		if len(cmds.Blocks) == 0 || v.Logs[i].State != models.Queued {
+		if len(cmds.Blocks) == 0 || !v.Logs[i].State.Open() {
 			continue
 		}
 		own := cmds.blocksOf(b, i+1)
@@ -57,7 +57,7 @@ func (e *envelope) together(v *models.View, steps []Step) {
 	if !e.is {
 		return
 	}
-	lost, doubt := v.Status(1).State != models.Queued, doubtOf(v.Tries(1)) != ""
+	lost, doubt := !v.Status(1).State.Open(), doubtOf(v.Tries(1)) != ""
 	for i := range steps {
 		lost = lost || steps[i].Do == End && steps[i].Recipients.Has(1)
 	}

@@ -36,8 +36,8 @@ func (d Difference) String() string {
 // describe returns the states of one of the two sums, and those other parts in which the
 // sums differ.
 func (d *Difference) describe(s *models.Summary) string {
-	text := fmt.Sprintf("accepted %d = queued %d + delivered %d + failed %d + cancelled %d",
-		s.Accepted, s.Queued, s.Success, s.Failed, s.Cancelled)
+	text := fmt.Sprintf("accepted %d = queued %d + sent %d + delivered %d + failed %d + cancelled %d",
+		s.Accepted, s.Queued, s.Sent, s.Success, s.Failed, s.Cancelled)
 	part := func(name string, n, shown, counted int64) {
 		if shown != counted {
 			text += fmt.Sprintf(", %s %d", name, n)
@@ -88,6 +88,7 @@ func same(a, b *models.Summary) bool {
 	return a.Batches == b.Batches &&
 		a.Accepted == b.Accepted &&
 		a.Queued == b.Queued &&
+		a.Sent == b.Sent &&
 		a.Success == b.Success &&
 		a.Failed == b.Failed &&
 		a.Cancelled == b.Cancelled &&

@@ -20,7 +20,7 @@ func TestDifferenceText(t *testing.T) {
 		Counted: models.Summary{Accepted: 2, Failed: 2, Reasons: map[models.Reason]int64{models.Virus: 2}},
 	}
 	require.Equal(t, "chunk x of user u: "+
-		"shown accepted 2 = queued 0 + delivered 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
-		"counted accepted 2 = queued 0 + delivered 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]",
+		"shown accepted 2 = queued 0 + sent 0 + delivered 0 + failed 2 + cancelled 0, rerouted 1, reasons map[expired:2]; "+
+		"counted accepted 2 = queued 0 + sent 0 + delivered 0 + failed 2 + cancelled 0, rerouted 0, reasons map[virus:2]",
 		d.String())
 }

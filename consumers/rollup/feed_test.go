@@ -246,7 +246,11 @@ func (m *feedModel) recount(t require.TestingT) {
 				u.State = models.Queued
 			}
 			s := v.Status(r)
-			require.Equal(t, [3]string{string(s.State), string(s.Reason), s.Provider},
+			want := [3]string{string(s.State), string(s.Reason), s.Provider}
+			if s.State.Open() { // an update of sent mail says nothing
+				want = [3]string{string(models.Queued), "", ""}
+			}
+			require.Equal(t, want,
 				[3]string{string(u.State), string(u.Reason), u.Provider}, "recipient %d of %s", r, b.ID)
 		}
 	}

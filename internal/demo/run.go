@@ -107,7 +107,7 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 	printed := time.Time{}
 	t := time.NewTicker(100 * time.Millisecond)
 	defer t.Stop()
-	queued, limit := int64(0), time.NewTimer(standstill)
+	open, limit := int64(0), time.NewTimer(standstill)
 	defer limit.Stop()
 	for {
 		b, err := d.client.Batch(ctx, d.batch.String())
@@ -115,8 +115,8 @@ func (d *demo) follow(ctx context.Context, fault string) error {
 			return err
 		}
 		done := b.State == client.BatchDone
-		if b.Counts.Queued != queued {
-			queued = b.Counts.Queued
+		if now := b.Counts.Queued + b.Counts.Sent; now != open {
+			open = now
 			limit.Reset(standstill)
 		}
 		if d.broken.IsZero() && d.sim.Met(fault) > 0 {
@@ -148,8 +148,8 @@ func (d *demo) progress(c *client.Counts) {
 	if !d.broken.IsZero() && d.healed.IsZero() {
 		down = fmt.Sprintf(" ✗ down, %d calls refused", sg.Refused)
 	}
-	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  delivered %d  failed %d  rerouted %d",
-		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Delivered, c.Failed, c.Rerouted)
+	d.say("%6.1fs  %s %3d %%   sg %6d messages%s   mg %6d messages   queued %d  sent %d  delivered %d  failed %d  rerouted %d",
+		d.seconds(), bar(c), percent(c), sg.Accepted, down, mg.Accepted, c.Queued, c.Sent, c.Delivered, c.Failed, c.Rerouted)
 }
 
 // viewerWait is how long the batch waits for a visitor to open the dashboard.
@@ -176,7 +176,7 @@ func percent(c *client.Counts) int64 {
 	if c.Accepted == 0 {
 		return 0
 	}
-	return (c.Accepted - c.Queued) * 100 / c.Accepted
+	return (c.Accepted - c.Queued - c.Sent) * 100 / c.Accepted
 }
 
 func bar(c *client.Counts) string {

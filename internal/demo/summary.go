@@ -23,6 +23,7 @@ type Summary struct {
 	Failed     int64    `json:"failed"`     // bounced or suppressed
 	Suppressed int64    `json:"suppressed"` // no provider got the message
 	Queued     int64    `json:"queued"`
+	Sent       int64    `json:"sent"` // accepted by a provider, without a report
 	Rerouted   int64    `json:"rerouted"`
 	Lost       int64    `json:"lost"`    // no provider has a copy
 	Doubled    int64    `json:"doubled"` // more than one copy was delivered
@@ -42,7 +43,9 @@ func (s *Summary) wrong(format string, args ...any) {
 }
 
 // balanced reports whether the states of a batch or a day add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool {
+	return c.Accepted == c.Queued+c.Sent+c.Delivered+c.Failed+c.Cancelled
+}
 
 // summary counts the copies at the providers and compares them with what the API says.
 func (d *demo) summary(ctx context.Context) (Summary, error) {
@@ -54,7 +57,8 @@ func (d *demo) summary(ctx context.Context) (Summary, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Accepted, s.Failed, s.Queued, s.Rerouted = b.Counts.Accepted, b.Counts.Failed, b.Counts.Queued, b.Counts.Rerouted
+	s.Accepted, s.Failed, s.Queued, s.Sent = b.Counts.Accepted, b.Counts.Failed, b.Counts.Queued, b.Counts.Sent
+	s.Rerouted = b.Counts.Rerouted
 	n := d.countCopies()
 	s.Delivered = n.deliveredOnce + n.deliveredMore
 	s.Doubled = n.deliveredMore
@@ -169,6 +173,7 @@ func (d *demo) print(s *Summary) {
 	d.say("  suppressed %8d   (no provider got the message)", s.Suppressed)
 	d.say("  rerouted   %8d", s.Rerouted)
 	d.say("  queued     %8d", s.Queued)
+	d.say("  sent       %8d   (without a report)", s.Sent)
 	d.say("  lost       %8d", s.Lost)
 	d.say("  doubled    %8d", s.Doubled)
 	d.say("  failover   %8.0f ms from SendGrid's first failed call to the first of its messages sent to Mailgun",

@@ -170,7 +170,9 @@ func sameEnds(a, b *client.Counts) bool {
 }
 
 // balanced reports whether the states add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Delivered+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool {
+	return c.Accepted == c.Queued+c.Sent+c.Delivered+c.Failed+c.Cancelled
+}
 
 // accusation says why a log may not be as it is; "" if it may.
 type accusation func(context.Context, *client.Log, *outcome) (string, error)

@@ -223,7 +223,7 @@ func tooLate(s *models.Status) problem.FieldError {
 	switch {
 	case s.State == models.Success:
 		return problem.FieldError{Pointer: "/id", Code: "already_delivered", Detail: "The message was delivered."}
-	case s.State == models.Queued:
+	case s.State.Open():
 		return problem.FieldError{Pointer: "/id", Code: "in_flight", Detail: "A provider has the message, or may have it."}
 	case s.Reason == models.Expired:
 		return problem.FieldError{Pointer: "/id", Code: "expired", Detail: "The message has expired."}

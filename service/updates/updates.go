@@ -166,7 +166,7 @@ func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 	if !q.From.IsZero() && !q.To.IsZero() && q.To.Before(q.From) {
 		bad("to", "to must not be earlier than from.")
 	}
-	if q.State != "" && !q.State.Valid() {
+	if q.State != "" && (!q.State.Valid() || q.State == models.Sent) {
 		bad("state", "state must be queued, delivered, failed or cancelled.")
 	}
 	for _, t := range q.Events {

@@ -2427,7 +2427,7 @@ export interface components {
             number: number;
             /** Format: uuid */
             batch?: string;
-            state?: components["schemas"]["State"];
+            state?: components["schemas"]["UpdateState"];
             /**
              * @description What a provider reported. `bounced`: it has given up, for whatever reason. `done`: no log of the batch is queued any more. `suppressed`: an address was added to the suppression list. `endpoint_disabled`: nothing is posted to an endpoint any more.
              * @enum {string}
@@ -3332,19 +3332,26 @@ export interface components {
             }[];
         };
         /**
-         * @description `scheduled`: its `deliver_at` has not come, and neither has that of a recipient. `queued`: no recipient was handed over to a provider yet. `sending`: some logs are not final. `done`: all logs are
+         * @description `scheduled`: its `deliver_at` has not come, and neither has that of a recipient. `queued`: no recipient was handed over to a provider yet. `sending`: some logs are queued.
+         *     `sent`: no log is queued, and providers have not reported on some yet. `done`: all logs are
          *     final. `damaged`: the stored batch cannot be read; it appears only in lists, without `lane`, `on_unknown` and
          *     `expires_at`, and with the counts so far.
          * @enum {string}
          */
-        BatchState: "scheduled" | "queued" | "sending" | "done" | "damaged";
+        BatchState: "scheduled" | "queued" | "sending" | "sent" | "done" | "damaged";
         /**
-         * @description `queued`: the outcome is open. `delivered`: a provider reported it as delivered, or it was accepted by a provider that does not report
+         * @description `queued`: the message waits here, or it is not known whether a provider has it. `sent`: a provider accepted it and
+         *     has not reported the result. `delivered`: a provider reported it as delivered, or it was accepted by a provider that does not report
          *     deliveries. `failed`: it was not delivered; see `reason`. `cancelled`: a command ended it
          *     before a provider accepted it.
          * @enum {string}
          */
-        State: "queued" | "delivered" | "failed" | "cancelled";
+        State: "queued" | "sent" | "delivered" | "failed" | "cancelled";
+        /**
+         * @description A state that an update can have. There is no update when a provider accepts a message.
+         * @enum {string}
+         */
+        UpdateState: "queued" | "delivered" | "failed" | "cancelled";
         /** @description Empty on the last page. */
         NextCursor: string;
         PageFields: {
@@ -3677,10 +3684,13 @@ export interface components {
             strict?: boolean;
         };
         Counts: components["schemas"]["CountFields"];
-        /** @description Counts of recipients. `accepted` is always the sum of `queued`, `delivered`, `failed` and `cancelled`. */
+        /** @description Counts of recipients. `accepted` is always the sum of `queued`, `sent`, `delivered`, `failed` and `cancelled`. */
         CountFields: {
             accepted: number;
+            /** @description Logs that wait here. */
             queued: number;
+            /** @description Logs that a provider accepted and has not reported on. `queued` and `sent` together are the logs without a final state. */
+            sent: number;
             delivered: number;
             failed: number;
             cancelled: number;
@@ -4210,7 +4220,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only batches in this state. A batch that is stopped or cancelled has no other one here. `scheduled`: those with mail whose time has not come, also if that of other recipients has. */
-                state?: "scheduled" | "queued" | "sending" | "done" | "stopped" | "cancelled";
+                state?: "scheduled" | "queued" | "sending" | "sent" | "done" | "stopped" | "cancelled";
                 /** @description Only batches whose subject has this text, in any case. */
                 subject?: string;
                 /** @description Only batches whose sender's address has this text, in any case. */
@@ -4721,7 +4731,7 @@ export interface operations {
                 /** @description Only updates of batches with this tag. It is known as long as the content of the batch is kept. */
                 tag?: string;
                 /** @description Only updates to this state. */
-                state?: components["schemas"]["State"];
+                state?: components["schemas"]["UpdateState"];
                 /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
                 events?: components["schemas"]["ChosenUpdate"][];
                 /** @description The number of updates; up to 100,000 of NDJSON, where it is also the default. */
@@ -4769,7 +4779,7 @@ export interface operations {
                 /** @description Only updates of batches with this tag. */
                 tag?: string;
                 /** @description Only updates to this state. */
-                state?: components["schemas"]["State"];
+                state?: components["schemas"]["UpdateState"];
                 /** @description Only updates of these types, separated by commas; `all`: all. Default: all changes of the state. */
                 events?: components["schemas"]["ChosenUpdate"][];
             };

@@ -476,10 +476,13 @@ class Preview(TypedDict, closed=True):
     warnings: list[Warning]
 
 
-BatchState: TypeAlias = Literal['scheduled', 'queued', 'sending', 'done', 'damaged']
+BatchState: TypeAlias = Literal['scheduled', 'queued', 'sending', 'sent', 'done', 'damaged']
 
 
-State: TypeAlias = Literal['queued', 'delivered', 'failed', 'cancelled']
+State: TypeAlias = Literal['queued', 'sent', 'delivered', 'failed', 'cancelled']
+
+
+UpdateState: TypeAlias = Literal['queued', 'delivered', 'failed', 'cancelled']
 
 
 NextCursor: TypeAlias = str
@@ -612,11 +615,12 @@ class Providers(TypedDict, closed=True):
 
 class CountFields(TypedDict):
     """
-    Counts of recipients. `accepted` is always the sum of `queued`, `delivered`, `failed` and `cancelled`.
+    Counts of recipients. `accepted` is always the sum of `queued`, `sent`, `delivered`, `failed` and `cancelled`.
     """
 
     accepted: int
     queued: int
+    sent: int
     delivered: int
     failed: int
     cancelled: int
@@ -1200,7 +1204,7 @@ class Update(TypedDict, closed=True):
     id: NotRequired[str]
     number: int
     batch: NotRequired[str]
-    state: NotRequired[State]
+    state: NotRequired[UpdateState]
     event: NotRequired[Literal['deferred', 'bounced', 'complained', 'unsubscribed', 'opened', 'clicked', 'done', 'suppressed', 'endpoint_disabled']]
     reason: NotRequired[str]
     provider: NotRequired[str]
