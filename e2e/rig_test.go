@@ -247,7 +247,9 @@ func (r *rig) batch(id models.ID) client.Batch {
 }
 
 // balanced reports whether the states add up.
-func balanced(c *client.Counts) bool { return c.Accepted == c.Queued+c.Sent+c.Delivered+c.Failed+c.Cancelled }
+func balanced(c *client.Counts) bool {
+	return c.Accepted == c.Queued+c.Sent+c.Delivered+c.Failed+c.Cancelled
+}
 
 // done waits until every log of a batch has a final state.
 func (r *rig) done(id models.ID) client.Batch {
