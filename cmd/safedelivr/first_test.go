@@ -286,7 +286,7 @@ func TestSend(t *testing.T) {
 	var want strings.Builder
 	for days := range 3 {
 		at := next.AddDate(0, 0, days).Format(time.RFC3339)
-		want.WriteString(`\n\S+ +\S+ +` + at + ` +ada +scheduled +1 +1 +0 +0 +0 +at ` + at)
+		want.WriteString(`\n\S+ +\S+ +` + at + ` +ada +scheduled +1 +1 +0 +0 +0 +0 +at ` + at)
 	}
 	require.Regexp(t, want.String()+`\n$`, due, "next due first")
 
