@@ -57,6 +57,7 @@ var allowed = map[string][]string{
 	"service/table":       {"models"},
 	"service/updates":     {"models", "models/feed", "service/problem"},
 	"service/walk":        {"models"},
+	"service/backlog":     {"models", "service/walk"},
 	"service/quota":       {"models"},
 	"service": {"internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by

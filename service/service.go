@@ -172,6 +172,7 @@ type Service struct {
 	users   cached[[]models.User]
 	unknown cached[Unknown]
 
+	backlogs backlogs
 	reported cached[map[string]providerNow]
 	failed   cached[map[string][]flow.Health]
 	ready    cached[Readiness]

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -239,27 +238,9 @@ func (s *Service) batchWait(ctx context.Context, b *models.Batch, queued int) (*
 	if rule.Waits != nil || queued < 0 || b.Damaged {
 		return rule.Waits, nil
 	}
-	chunk := b.ID.Chunk(queued)
-	entries, facts, err := s.store.Record(ctx, chunk)
-	var recipients []models.Recipient
-	byDomain := slices.ContainsFunc(
-		policy.BlocksMeeting(w.rules, b),
-		func(bl models.Block) bool { return bl.Domain != "" },
-	)
-	if err == nil && byDomain && !b.Redacted {
-		recipients, err = s.store.Recipients(ctx, chunk)
-	}
-	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) {
-		return nil, nil // the check of sums reports it
-	}
+	first, _, err := chunkWait(ctx, s, w, b, queued, models.State.Open)
 	if err != nil {
 		return nil, err
-	}
-	var first *models.Wait
-	for _, wait := range w.logs(b.OfChunk(queued), models.Resolve(b.ChunkSize(queued), entries, facts), recipients) {
-		if wait != nil && (first == nil || wait.Before(first)) {
-			first = wait
-		}
 	}
 	if first != nil && first.Code == models.WaitSchedule && len(b.Own) > 0 {
 		first.Text = "scheduled by the sender, for some recipients at times of their own"
