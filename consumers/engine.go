@@ -203,6 +203,10 @@ func (e *Engine) supportLoops() []loop {
 // workLoops returns the loops that find and do work. empty says that no message waited
 // when the engine started.
 func (e *Engine) workLoops(empty bool) []loop {
+	var names []string
+	for _, p := range e.providers.All() {
+		names = append(names, p.Name)
+	}
 	return []loop{
 		e.agenda,
 		loopFunc(e.agenda.RunResumed),
@@ -216,7 +220,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.lists.Run),
 		inLowPriority(e.lists.RunTelling),
 		inLowPriority(e.events.RunSoftBounces),
-		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, e.store, e.log).Run),
+		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
 	}
 }
 

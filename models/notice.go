@@ -18,6 +18,12 @@ const (
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
 	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
 	ComplaintsHigh    NoticeKind = "complaints.high"    // many of a user's mails of a day were reported as spam
+	WebhooksRefused   NoticeKind = "webhooks.refused"   // the posts of a provider cannot be verified
+	WebhooksAccepted  NoticeKind = "webhooks.accepted"  // they can be again
+	AcceptanceStopped NoticeKind = "acceptance.stopped" // a disk is nearly full: batches are refused
+	AcceptanceResumed NoticeKind = "acceptance.resumed" // they are accepted again
+	SendingStopped    NoticeKind = "sending.stopped"    // no provider accepts mail
+	SendingResumed    NoticeKind = "sending.resumed"    // one does again
 	EndpointDisabled  NoticeKind = "endpoint.disabled"  // nothing is posted to it, because it failed; also told to its user
 )
 
@@ -69,6 +75,19 @@ func (n *Notice) Text() string {
 	case UnknownOutcomes:
 		s = fmt.Sprintf("Calls to provider %s ended without an answer: whether it has the mail to %d recipients is unknown "+
 			"until evidence settles it.", n.Provider, n.Count)
+	case WebhooksRefused:
+		s = fmt.Sprintf("Webhooks of provider %s are refused since %s. Its mail stays sent without a report.",
+			n.Provider, clock(n.Since))
+	case WebhooksAccepted:
+		s = fmt.Sprintf("Webhooks of provider %s are accepted again. They were refused since %s.", n.Provider, clock(n.Since))
+	case AcceptanceStopped:
+		s = fmt.Sprintf("Batches are refused since %s, because a disk is nearly full.", clock(n.Since))
+	case AcceptanceResumed:
+		s = fmt.Sprintf("Batches are accepted again. They were refused since %s.", clock(n.Since))
+	case SendingStopped:
+		s = fmt.Sprintf("No provider accepts mail since %s. All mail waits.", clock(n.Since))
+	case SendingResumed:
+		s = fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
 	case SuppressionAdded:
 		return n.Why
 	case QuotaNear:

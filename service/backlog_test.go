@@ -93,7 +93,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	const n = 520
 	var oldest models.ID
 	for i := range n {
-		f.batch.ID = models.NewBatchID(f.now.Add(-time.Hour + time.Duration(i)*time.Millisecond))
+		f.batch.ID = models.NewBatchID(f.now.Add(-time.Hour).Truncate(time.Second).Add(time.Duration(i) * time.Millisecond))
 		sum := models.Summary{Version: 1, Accepted: 1, Queued: 1, Untried: 1}
 		f.put()
 		require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: f.batch.ID, Summary: sum}))

@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/suppression"
@@ -173,11 +174,13 @@ type Service struct {
 	unknown cached[Unknown]
 
 	backlogs backlogs
-	reported cached[map[string]providerNow]
-	failed   cached[map[string][]flow.Health]
-	ready    cached[Readiness]
-	hours    historyHours
-	counts   *walk.Counts
+
+	conditions cached[[]condition.Condition]
+	reported   cached[map[string]providerNow]
+	failed     cached[map[string][]flow.Health]
+	ready      cached[Readiness]
+	hours      historyHours
+	counts     *walk.Counts
 
 	commands  quota.Commands
 	processes quota.Processes
@@ -318,6 +321,11 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 		miss("providers", "no provider is configured")
 	}
 	r.Ready = len(r.Missing) == 0
+	if cs, err := Conditions(ctx, s); err == nil && store == nil {
+		for i := range cs {
+			r.Checks[string(cs[i].Kind)] = cs[i].Word() // the service is ready all the same
+		}
+	}
 	if broker != nil {
 		miss("broker", "unavailable; batches are accepted and announced later")
 	}

@@ -12,14 +12,14 @@ import (
 // lastReceived holds the time of each provider's last stored post. The dashboard
 // shows it, so that users see whether a webhook and its key are set up.
 type lastReceived struct {
-	mu    sync.Mutex
-	at    map[string]time.Time
-	saved map[string]time.Time // the times that the store holds
-	first chan struct{}        // signals the first post of a provider
+	mu      sync.Mutex
+	at      map[string]time.Time
+	saved   map[string]time.Time // the times that the store holds
+	changed chan struct{}        // signals that the store should know something now
 }
 
 func newLastReceived() lastReceived {
-	return lastReceived{at: map[string]time.Time{}, saved: map[string]time.Time{}, first: make(chan struct{}, 1)}
+	return lastReceived{at: map[string]time.Time{}, saved: map[string]time.Time{}, changed: make(chan struct{}, 1)}
 }
 
 // note records a post that was verified and stored.
@@ -27,12 +27,17 @@ func (l *lastReceived) note(provider string, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.at[provider].IsZero() {
-		select {
-		case l.first <- struct{}{}:
-		default:
-		}
+		l.wake()
 	}
 	l.at[provider] = at
+}
+
+// wake has the store written to at once.
+func (l *lastReceived) wake() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
 }
 
 // all returns a copy of the times by provider.

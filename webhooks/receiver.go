@@ -24,6 +24,7 @@ const (
 
 	refusedInARow    = 10              // so many refused posts are an outage: the key or the clock may be wrong
 	refusedPostsSpan = 5 * time.Minute // longest span of refused posts that is not recorded yet
+	refusedReported  = 3               // so many refused posts in a row are reported: strangers post, too
 )
 
 // Reports is the part of the store that Watch needs.
@@ -67,31 +68,45 @@ func (o *outage) begin() time.Time {
 // lostPosts is the time span in which posts of one provider may have been refused wrongly.
 type lostPosts struct {
 	outage
-	mu      sync.Mutex
-	refused int       // posts since the last one that was verified
-	last    time.Time // time of the last refused post
+	mu   sync.Mutex
+	row  telemetry.Refused // posts since the last one that was verified
+	last time.Time         // time of the last refused post
 }
 
 // refuse counts a post that could not be verified. Many of them without a verified one between
-// them are an outage.
-func (l *lostPosts) refuse(at time.Time) {
+// them are an outage. It reports whether operators should know now.
+func (l *lostPosts) refuse(at time.Time, code string) (report bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refused++; l.refused == 1 {
-		l.last = at
+	if l.row.Posts++; l.row.Posts == 1 {
+		l.row.Since, l.last = at, at
 	}
-	if l.refused >= refusedInARow {
+	l.row.Code, l.row.Last = code, at
+	if l.row.Posts >= refusedInARow {
 		l.note(l.last)
 		l.note(at)
 		l.last = at
 	}
+	return l.row.Posts == refusedReported
 }
 
-// verify ends a row of refused posts.
-func (l *lostPosts) verify() {
+// verify ends a row of refused posts. It reports whether operators should know now.
+func (l *lostPosts) verify() (report bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refused = 0
+	report = l.row.Posts >= refusedReported
+	l.row = telemetry.Refused{}
+	return report
+}
+
+// refused returns the row of refused posts; none if it is too short to be reported.
+func (l *lostPosts) refused() telemetry.Refused {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.row.Posts < refusedReported {
+		return telemetry.Refused{}
+	}
+	return l.row
 }
 
 // Watch stores heartbeats of the receiver until ctx ends, and records outages of
@@ -110,9 +125,10 @@ func (s *Server) Watch(ctx context.Context, store Reports, name string) {
 		w.checkPeers(ctx, s.interval, time.Now().UTC())
 		w.saveLostPosts(ctx, s, time.Now().Add(-refusedPostsSpan))
 		w.saveLastReceived(ctx, &s.received)
+		w.saveRefused(ctx, s)
 		select {
 		case <-t.C:
-		case <-s.received.first:
+		case <-s.received.changed:
 		case <-ctx.Done():
 			// The receiver was up until about now; the outage begins here.
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
@@ -133,7 +149,9 @@ type watch struct {
 	name  string
 	log   *slog.Logger
 	last  time.Time // of the last stored heartbeat
-	peers map[string]peerHeartbeat
+
+	refused map[string]telemetry.Refused // by provider: what the store has
+	peers   map[string]peerHeartbeat
 }
 
 // peerHeartbeat is the last heartbeat of another receiver.
@@ -249,6 +267,23 @@ func (w *watch) saveLostPosts(ctx context.Context, s *Server, before time.Time) 
 		}
 		w.log.Warn("webhooks were refused and may be lost; missed events will be looked up",
 			"provider", name, "from", g.From, "to", g.To)
+	}
+}
+
+// saveRefused reports the providers whose posts are refused, for as long as they are.
+func (w *watch) saveRefused(ctx context.Context, s *Server) {
+	for name, p := range s.providers {
+		now := p.lost.refused()
+		if now.Provider = name; now == w.refused[name] || now.Posts == 0 && w.refused[name].Posts == 0 {
+			continue
+		}
+		if !w.write(ctx, telemetry.RefusedReport, w.name+"/"+name, now, telemetry.RefusedTTL) {
+			continue
+		}
+		if w.refused == nil {
+			w.refused = map[string]telemetry.Refused{}
+		}
+		w.refused[name] = now
 	}
 }
 

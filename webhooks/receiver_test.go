@@ -307,3 +307,42 @@ func TestPeerCrashIsRecordedOnce(t *testing.T) {
 		second()
 	})
 }
+
+// TestRefusedPostsAreReported: posts that are refused one after the other are reported while that lasts, with their number
+// and the first of them. A post that is verified ends the report at once.
+func TestRefusedPostsAreReported(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newMemoryReports()
+		s := New(nil, nil, []Provider{{"sg", nil}}, priority.New(), nil)
+		defer s.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Watch(ctx, b, "a"); close(done) }()
+		reported := func() (r telemetry.Refused) {
+			synctest.Wait()
+			rows, err := b.Transients(t.Context(), telemetry.RefusedReport)
+			require.NoError(t, err)
+			if raw := rows["a/sg"]; raw != nil {
+				require.NoError(t, json.Unmarshal(raw, &r))
+			}
+			return r
+		}
+		first := time.Now().UTC()
+		for range refusedReported {
+			require.Zero(t, reported(), "a stranger's post or two are no news")
+			s.refusedOne("sg", "bad_signature")
+		}
+		want := telemetry.Refused{Provider: "sg", Code: "bad_signature", Posts: refusedReported, Since: first, Last: first}
+		require.Equal(t, want, reported(), "at once")
+		time.Sleep(time.Minute)
+		s.refusedOne("sg", "stale")
+		time.Sleep(s.interval)
+		want.Posts, want.Code, want.Last = want.Posts+1, "stale", first.Add(time.Minute)
+		require.Equal(t, want, reported())
+		s.verifiedOne("sg")
+		require.Zero(t, reported().Posts, "at once")
+		cancel()
+		<-done
+	})
+}

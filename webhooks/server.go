@@ -268,7 +268,7 @@ func (s *Server) post(c *gin.Context) {
 	if err := a.VerifyHeader(c.Request.Header, time.Now()); err != nil {
 		refused := refusal(err)
 		if refused.Code == "stale" {
-			a.lost.refuse(time.Now().UTC())
+			s.refusedOne(name, refused.Code)
 		}
 		closeConnection(c)
 		s.refuse(c, name, refused)
@@ -288,12 +288,12 @@ func (s *Server) post(c *gin.Context) {
 		release()
 		refused := refusal(err)
 		if slices.Contains(mistakesOfOurs, refused.Code) {
-			a.lost.refuse(now.UTC())
+			s.refusedOne(name, refused.Code)
 		}
 		s.refuse(c, name, refused)
 		return
 	}
-	a.lost.verify()
+	s.verifiedOne(name)
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
 		s.log.Error("cannot store a webhook post; the provider will repeat it", "provider", name, "err", err)
 		s.count("store_unavailable")
@@ -306,6 +306,20 @@ func (s *Server) post(c *gin.Context) {
 	s.received.note(name, now.UTC())
 	c.Status(http.StatusOK)
 	c.Writer.WriteHeaderNow()
+}
+
+// refusedOne counts a post of a provider that was refused although it may be genuine.
+func (s *Server) refusedOne(provider, code string) {
+	if s.providers[provider].lost.refuse(time.Now().UTC(), code) {
+		s.received.wake()
+	}
+}
+
+// verifiedOne notes that a post of a provider was verified.
+func (s *Server) verifiedOne(provider string) {
+	if s.providers[provider].lost.verify() {
+		s.received.wake()
+	}
 }
 
 // put stores posts of a provider as one inbox entry and announces it. It does so even if the

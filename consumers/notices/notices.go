@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -35,17 +36,22 @@ type Store interface {
 // Watch compares what the workers report with what the feed has told, and tells the difference.
 // One worker does so at a time; if two do, the feed decides which of them tells it.
 type Watch struct {
-	worker string
-	store  Store
-	log    *slog.Logger
+	worker    string
+	providers []string
+	store     Store
+	log       *slog.Logger
 
 	seen    map[string]seen // by provider
 	counted time.Time       // when unknown outcomes were counted
+
+	conditions  []condition.Condition // of the newest round
+	found, gone map[string]time.Time  // by condition.Condition.Key: since when it is there, and is not any more
 }
 
-// New returns a Watch of a worker.
-func New(worker string, store Store, log *slog.Logger) *Watch {
-	return &Watch{worker: worker, store: store, log: log, seen: map[string]seen{}}
+// New returns a Watch of a worker with some providers.
+func New(worker string, providers []string, store Store, log *slog.Logger) *Watch {
+	return &Watch{worker: worker, providers: providers, store: store, log: log, seen: map[string]seen{},
+		gone: map[string]time.Time{}}
 }
 
 // Run watches until ctx ends.
@@ -66,6 +72,8 @@ func (w *Watch) Run(ctx context.Context) {
 			err = w.round(ctx, time.Now())
 		case err == nil:
 			clear(w.seen) // it is out of date when this worker's turn comes again
+			clear(w.found)
+			clear(w.gone)
 		}
 		if err != nil && ctx.Err() == nil {
 			w.log.Warn("cannot tell operators what happens; will retry", "err", err)
@@ -75,7 +83,7 @@ func (w *Watch) Run(ctx context.Context) {
 
 // round tells what is new.
 func (w *Watch) round(ctx context.Context, now time.Time) error {
-	found, err := w.providers(ctx)
+	found, err := w.health(ctx)
 	if err != nil {
 		return err
 	}
@@ -83,6 +91,11 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	conditions, err := condition.Read(ctx, w.store, w.providers, now)
+	if err != nil {
+		return err
+	}
+	w.noteConditions(conditions, now)
 	due := now.Sub(w.counted) >= unknownEvery
 	var unknown map[string]int64
 	if due {
@@ -94,6 +107,7 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 		for _, name := range slices.Sorted(maps.Keys(found)) {
 			news = append(news, w.healthNews(s, name, found[name], now)...)
 		}
+		news = append(news, w.conditionNotices(s, now)...)
 		if checked != nil {
 			news = append(news, differenceNews(s, checked)...)
 		}
@@ -112,9 +126,9 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// providers returns the worst health that a worker reports of each provider, and of several the
+// health returns the worst health that a worker reports of each provider, and of several the
 // one that lasts longest.
-func (w *Watch) providers(ctx context.Context) (map[string]telemetry.Health, error) {
+func (w *Watch) health(ctx context.Context) (map[string]telemetry.Health, error) {
 	reports, err := w.store.Transients(ctx, telemetry.WorkerReport)
 	if err != nil {
 		return nil, err

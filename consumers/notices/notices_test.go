@@ -30,7 +30,9 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, store: sqlitetest.Open(t), now: time.Now().UTC().Truncate(time.Hour)}
 }
 
-func (f *fixture) watch(store Store) *Watch { return New("w", store, slog.New(slog.DiscardHandler)) }
+func (f *fixture) watch(store Store) *Watch {
+	return New("w", []string{"sg", "mg"}, store, slog.New(slog.DiscardHandler))
+}
 
 // put stores a report.
 func (f *fixture) put(kind, name string, v any) {

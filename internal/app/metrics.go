@@ -76,6 +76,15 @@ var (
 		"Recipients of accepted batches.", []string{"lane"}, nil)
 	batchesDesc = prometheus.NewDesc("safedelivr_accepted_batches_total",
 		"Accepted batches.", []string{"lane"}, nil)
+	waitingDesc = prometheus.NewDesc("safedelivr_waiting_recipients",
+		"Recipients whose mail waits here, by what it waits for (the codes of waits in the API). "+
+			"Of much mail, the oldest and the newest batches are counted.", []string{"lane", "reason"}, nil)
+	oldestDesc = prometheus.NewDesc("safedelivr_waiting_oldest_seconds",
+		"How long the oldest mail has waited here, whatever it waits in; 0: its time has not come.",
+		[]string{"lane", "reason"}, nil)
+	wrongDesc = prometheus.NewDesc("safedelivr_condition",
+		"1 while something is wrong: no_worker, no_provider, disk_reserve or webhooks_refused.",
+		[]string{"kind", "provider"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -83,6 +92,9 @@ func (i *intake) Describe(ch chan<- *prometheus.Desc) {
 	ch <- postsDesc
 	ch <- acceptedDesc
 	ch <- batchesDesc
+	ch <- waitingDesc
+	ch <- oldestDesc
+	ch <- wrongDesc
 }
 
 // Collect implements prometheus.Collector.
@@ -100,6 +112,40 @@ func (i *intake) Collect(ch chan<- prometheus.Metric) {
 	for lane, n := range i.service.Tallies() {
 		put(batchesDesc, n.Batches, string(lane))
 		put(acceptedDesc, n.Recipients, string(lane))
+	}
+	i.collectTrouble(ch)
+}
+
+// collectTime is how long the store may take for what is read on request.
+const collectTime = 5 * time.Second
+
+// collectTrouble collects what waits and what is wrong.
+func (i *intake) collectTrouble(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), collectTime)
+	defer cancel()
+	put := func(desc *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	if b, err := service.Backlog(ctx, i.service, service.Caller{Operator: true}); err == nil {
+		for key, line := range b.ByReason() {
+			put(waitingDesc, float64(line.Recipients), string(key.Lane), string(key.Code))
+			age := 0.0
+			if !line.Since.IsZero() {
+				age = max(b.At.Sub(line.Since).Seconds(), 0)
+			}
+			put(oldestDesc, age, string(key.Lane), string(key.Code))
+		}
+	}
+	cs, err := service.Conditions(ctx, i.service)
+	if err != nil {
+		return
+	}
+	seen := map[string]bool{}
+	for k := range cs {
+		if key := string(cs[k].Kind) + " " + cs[k].Provider; !seen[key] { // one disk is enough
+			seen[key] = true
+			put(wrongDesc, 1, string(cs[k].Kind), cs[k].Provider)
+		}
 	}
 }
 

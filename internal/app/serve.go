@@ -32,6 +32,7 @@ func (a *App) Serve(ctx context.Context) error {
 	running.Go(func() { a.serveMetrics(work) })
 	running.Go(func() { a.watchWebhooks(work) })
 	running.Go(func() { a.watchCertificate(work) })
+	running.Go(func() { a.watchDisk(work) })
 	running.Go(func() { a.countProcesses(work) })
 	a.log.Info("serving", "listen", a.Addr(), "roles", strings.Join(a.cfg.Roles, ","),
 		"providers", strings.Join(a.cfg.ProviderNames(), ","), "store", StoreName(a.cfg), "broker", BrokerName(a.cfg),

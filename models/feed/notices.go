@@ -24,6 +24,7 @@ type Standing struct {
 	Unknown     map[string]int64     `json:"unknown,omitempty"`     // unknown outcomes, by hour and provider
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
 	Complaints  map[string]time.Time `json:"complaints,omitempty"`  // by user and day: the day
+	Conditions  map[string]time.Time `json:"conditions,omitempty"`  // by condition.Condition.Key: since when
 	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when it was told
 }
 
@@ -48,6 +49,7 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 			Quotas:     map[string]time.Time{},
 			Complaints: map[string]time.Time{},
 			Disabled:   map[string]time.Time{},
+			Conditions: map[string]time.Time{},
 		}
 		if len(head.Standing) > 0 {
 			if err := codec.UnpackJSON(head.Standing, &s); err != nil {

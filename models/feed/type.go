@@ -36,6 +36,12 @@ const (
 	ComplaintsHigh    = Type(models.ComplaintsHigh)
 	SuppressionAdded  = Type(models.SuppressionAdded) // also of users
 	EndpointDisabled  = Type(models.EndpointDisabled) // also of users
+	WebhooksRefused   = Type(models.WebhooksRefused)
+	WebhooksAccepted  = Type(models.WebhooksAccepted)
+	AcceptanceStopped = Type(models.AcceptanceStopped)
+	AcceptanceResumed = Type(models.AcceptanceResumed)
+	SendingStopped    = Type(models.SendingStopped)
+	SendingResumed    = Type(models.SendingResumed)
 )
 
 // All selects all types, also for those that are added later.
@@ -50,7 +56,8 @@ var Types = []Type{
 // NoticeTypes lists the types of updates of the installation: notices, and additions to everyone's suppression list.
 var NoticeTypes = []Type{
 	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
-	ComplaintsHigh, SuppressionAdded, EndpointDisabled,
+	ComplaintsHigh, SuppressionAdded, EndpointDisabled, WebhooksRefused, WebhooksAccepted, AcceptanceStopped,
+	AcceptanceResumed, SendingStopped, SendingResumed,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -111,6 +118,18 @@ func (t Type) Words() string {
 		return "many complaints"
 	case EndpointDisabled:
 		return "endpoint disabled"
+	case WebhooksRefused:
+		return "webhooks refused"
+	case WebhooksAccepted:
+		return "webhooks accepted again"
+	case AcceptanceStopped:
+		return "batches refused"
+	case AcceptanceResumed:
+		return "batches accepted again"
+	case SendingStopped:
+		return "no provider accepts mail"
+	case SendingResumed:
+		return "a provider accepts mail again"
 	case All:
 		return "everything"
 	}

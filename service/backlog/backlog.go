@@ -71,6 +71,26 @@ func (b *Backlog) Oldest(lane models.Lane) (l Line, ok bool) {
 	return l, ok
 }
 
+// Reason is a lane and what its mail waits for.
+type Reason struct {
+	Lane models.Lane
+	Code models.WaitCode
+}
+
+// ByReason adds up the lines of all providers. Since is that of the oldest mail.
+func (b *Backlog) ByReason() map[Reason]Line {
+	out := map[Reason]Line{}
+	for _, l := range b.Lines {
+		key := Reason{l.Lane, l.Code}
+		sum, there := out[key]
+		if sum.Recipients += l.Recipients; !there || !l.Since.IsZero() && l.Since.Before(sum.Since) {
+			sum.Since = l.Since
+		}
+		out[key] = sum
+	}
+	return out
+}
+
 // Read returns the backlog of users, of mail that was accepted since first. look returns what a batch waits for, and
 // false if it does not wait.
 func Read(

@@ -1,0 +1,274 @@
+// Package condition says what is wrong with an installation, and what to do about it.
+//
+// Processes report what they see: the health of providers, webhooks that they refuse, disks that are full. Read makes
+// conditions of these reports. Pages, commands, notices, metrics and the check of readiness all show the same ones.
+package condition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// Kind is what is wrong. Kinds are stable.
+type Kind string
+
+// The kinds.
+const (
+	NoWorker        Kind = "no_worker"        // no process sends mail
+	NoProvider      Kind = "no_provider"      // no provider accepts mail
+	WebhooksRefused Kind = "webhooks_refused" // the posts of a provider cannot be verified
+	DiskReserve     Kind = "disk_reserve"     // a disk is full, so nothing is accepted
+)
+
+// Kinds lists the kinds, the gravest first.
+var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, WebhooksRefused}
+
+// Condition is something that is wrong.
+type Condition struct {
+	Kind     Kind            `json:"kind"`
+	Provider string          `json:"provider,omitempty"`
+	Process  string          `json:"process,omitempty"`
+	Since    time.Time       `json:"since,omitzero"`
+	Until    time.Time       `json:"until,omitzero"` // of NoProvider: the next attempt at the earliest; zero: with the next mail
+	Code     string          `json:"code,omitempty"` // of WebhooksRefused: see telemetry.Refused
+	Posts    int64           `json:"posts,omitempty"`
+	Disk     *telemetry.Disk `json:"disk,omitempty"`
+	Offline  bool            `json:"offline,omitempty"` // of NoProvider: an operator took all of them offline
+}
+
+// Key names a condition among those of an installation.
+func (c *Condition) Key() string {
+	return strings.Trim(string(c.Kind)+" "+cmp.Or(c.Provider, c.Process), " ")
+}
+
+// Title says what is wrong, for people.
+func (c *Condition) Title() string {
+	switch c.Kind {
+	case NoWorker:
+		return "No worker is running"
+	case NoProvider:
+		return "No provider accepts mail"
+	case WebhooksRefused:
+		return "Webhooks of " + c.Provider + " are refused: " + c.cause()
+	case DiskReserve:
+		return "Batches are refused: the disk is nearly full"
+	}
+	return string(c.Kind)
+}
+
+// cause says why webhooks are refused, in words.
+func (c *Condition) cause() string {
+	switch c.Code {
+	case "bad_signature":
+		return "wrong key"
+	case "stale":
+		return "their time is wrong"
+	}
+	return "they cannot be verified"
+}
+
+// Text gives the numbers of a condition, for people.
+func (c *Condition) Text() string {
+	switch c.Kind {
+	case NoWorker:
+		return "Mail is accepted and waits."
+	case NoProvider:
+		if c.Offline {
+			return "An operator took all providers offline. Mail is accepted and waits."
+		}
+		return "Mail is accepted and waits."
+	case WebhooksRefused:
+		return fmt.Sprintf("%d posts since %s. Messages stay sent until their reports are accepted.", c.Posts, clock(c.Since))
+	case DiskReserve:
+		return fmt.Sprintf("%s has %s free, and the reserve is %s.", c.Disk.Folder, size(c.Disk.Free), size(c.Disk.Reserve))
+	}
+	return ""
+}
+
+// Do says what to do about a condition, for people.
+func (c *Condition) Do() string {
+	switch c.Kind {
+	case NoWorker:
+		return "Start a process with the role worker."
+	case NoProvider:
+		if c.Offline {
+			return "Bring one online."
+		}
+		return "Look at the page Providers for the reason of each."
+	case WebhooksRefused:
+		if c.Code == "stale" {
+			return "Compare the clock of this machine with the true time."
+		}
+		return "Copy the webhook key from the provider into SAFEDELIVR_PROVIDERS_" + strings.ToUpper(c.Provider) +
+			"_WEBHOOK_KEY, and restart."
+	case DiskReserve:
+		return "Free space on that disk, or lower SAFEDELIVR_LIMITS_DISK_RESERVE."
+	}
+	return ""
+}
+
+func clock(t time.Time) string { return t.UTC().Format("15:04 UTC on 2 January") }
+
+// size writes a number of bytes for people.
+func size(n int64) string {
+	for _, unit := range []struct {
+		bytes int64
+		name  string
+	}{{1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
+		if n >= unit.bytes {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.bytes), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// Word says in a few words what is wrong, for strangers who ask whether the service is ready. It names no folder.
+func (c *Condition) Word() string {
+	switch c.Kind {
+	case NoWorker:
+		return "no worker is running; mail waits"
+	case NoProvider:
+		return "no provider accepts mail; mail waits"
+	case WebhooksRefused:
+		return fmt.Sprintf("webhooks of %s are refused: %s (%d posts since %s)", c.Provider, c.cause(), c.Posts, clock(c.Since))
+	case DiskReserve:
+		return fmt.Sprintf("%s free, the reserve is %s; batches are refused", size(c.Disk.Free), size(c.Disk.Reserve))
+	}
+	return ""
+}
+
+// Store is the part of models.Store that has the reports.
+type Store interface {
+	Transients(ctx context.Context, kind string) (map[string][]byte, error)
+}
+
+// Read returns the conditions of an installation with some providers, the gravest first.
+func Read(ctx context.Context, store Store, providers []string, now time.Time) ([]Condition, error) {
+	workers, err := reports[telemetry.WorkerState](ctx, store, telemetry.WorkerReport)
+	if err != nil {
+		return nil, err
+	}
+	refused, err := reports[telemetry.Refused](ctx, store, telemetry.RefusedReport)
+	if err != nil {
+		return nil, err
+	}
+	received, err := reports[time.Time](ctx, store, telemetry.LastReceived)
+	if err != nil {
+		return nil, err
+	}
+	disks, err := reports[telemetry.Disk](ctx, store, telemetry.DiskReport)
+	if err != nil {
+		return nil, err
+	}
+	out := ofWorkers(workers, providers)
+	for process, d := range disks {
+		if !d.Since.IsZero() {
+			out = append(out, Condition{Kind: DiskReserve, Process: process, Since: d.Since, Disk: &d})
+		}
+	}
+	out = append(out, ofReceivers(refused, received, now)...)
+	slices.SortFunc(out, func(a, b Condition) int {
+		return cmp.Or(slices.Index(Kinds, a.Kind)-slices.Index(Kinds, b.Kind), strings.Compare(a.Key(), b.Key()))
+	})
+	return out, nil
+}
+
+// ofWorkers returns what is wrong by the reports of workers. A provider accepts mail if it does so for any worker.
+func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []Condition {
+	if len(workers) == 0 {
+		return []Condition{{Kind: NoWorker}}
+	}
+	best := map[string]telemetry.Health{}
+	for _, w := range workers {
+		for i := range w.Providers {
+			h, name := w.Providers[i].Health, w.Providers[i].Name
+			if old, ok := best[name]; !ok || severity(&h) < severity(&old) {
+				best[name] = h
+			}
+		}
+	}
+	c := Condition{Kind: NoProvider, Offline: true}
+	known := 0
+	for _, name := range providers {
+		h, ok := best[name]
+		if !ok {
+			continue
+		}
+		if known++; !refuses(h.State) {
+			return nil
+		}
+		c.Since = models.LaterOf(c.Since, h.Since)
+		if h.State == telemetry.Offline {
+			continue
+		}
+		if c.Offline || h.Until.Before(c.Until) {
+			c.Until = h.Until
+		}
+		c.Offline = false
+	}
+	if known == 0 {
+		return nil
+	}
+	return []Condition{c}
+}
+
+// refuses reports whether the newest calls to a provider in a state failed, or none are made.
+func refuses(state string) bool {
+	switch state {
+	case telemetry.Failing, telemetry.Probing, telemetry.Suspended, telemetry.Offline:
+		return true
+	}
+	return false
+}
+
+func severity(h *telemetry.Health) int { return slices.Index(telemetry.HealthStates, h.State) }
+
+// recently is how long a receiver's refusals count although another receiver accepts posts of the same provider: one of
+// them may have an old key.
+const recently = 10 * time.Minute
+
+// ofReceivers returns the providers whose webhooks are refused, each once for all receivers. received has the time of the
+// last post of each provider that was verified.
+func ofReceivers(
+	refused map[string]telemetry.Refused, received map[string]time.Time, now time.Time,
+) (out []Condition) {
+	for _, r := range refused {
+		if r.Posts == 0 || received[r.Provider].After(r.Last) && now.Sub(r.Last) > recently {
+			continue
+		}
+		i := slices.IndexFunc(out, func(c Condition) bool { return c.Provider == r.Provider })
+		if i < 0 {
+			i = len(out)
+			out = append(out, Condition{Kind: WebhooksRefused, Provider: r.Provider, Since: r.Since, Code: r.Code})
+		}
+		out[i].Posts += r.Posts
+		if r.Since.Before(out[i].Since) {
+			out[i].Since, out[i].Code = r.Since, r.Code
+		}
+	}
+	return out
+}
+
+// reports decodes the reports of a kind, by name. It leaves out what it cannot decode: a newer process wrote it.
+func reports[T any](ctx context.Context, store Store, kind string) (map[string]T, error) {
+	all, err := store.Transients(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]T, len(all))
+	for name, raw := range all {
+		var v T
+		if json.Unmarshal(raw, &v) == nil {
+			out[name] = v
+		}
+	}
+	return out, nil
+}

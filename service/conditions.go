@@ -1,0 +1,63 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
+)
+
+// Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
+// everyone's mail; what is for operators only is in Text and Do of a condition.
+func Conditions(ctx context.Context, s *Service) ([]condition.Condition, error) {
+	cs, err := s.conditions.get(reportsAge, func() ([]condition.Condition, error) {
+		return condition.Read(context.WithoutCancel(ctx), s.store, s.providerNames(), time.Now()) // others wait for it, too
+	})
+	if err != nil {
+		return nil, storeError("read what processes report", err)
+	}
+	return cs, nil
+}
+
+// NoticesReachOperators reports whether the installation has an endpoint that notices are posted to.
+func NoticesReachOperators(ctx context.Context, s *Service) (bool, error) {
+	list, err := endpoint.List(ctx, s.store, feed.Installation, "", maxPage)
+	if err != nil {
+		return false, storeError("list endpoints", err)
+	}
+	for i := range list {
+		if list[i].Disabled == nil && !list[i].Everyone {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// LatestNotices returns the newest notices of the installation, newest first, for operators.
+func LatestNotices(ctx context.Context, s *Service, who Caller, n int) ([]feed.Update, error) {
+	if err := who.operates(); err != nil {
+		return nil, err
+	}
+	head, err := s.store.FeedHead(ctx, feed.Installation)
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return nil, storeError("read notices", err)
+	}
+	var out []feed.Update
+	const entries = 200 // of the feed, newest first, that are looked at
+	for before := head.Number; before > 0 && before > head.Number-entries && len(out) < n; before -= 50 {
+		list, err := s.store.Feed(ctx, feed.Installation, max(before-50, 0), 50)
+		if err != nil {
+			return nil, storeError("read notices", err)
+		}
+		for i := len(list) - 1; i >= 0; i-- {
+			for k := len(list[i].Notices) - 1; k >= 0; k-- {
+				out = append(out, feed.Update{At: list[i].At, Notice: &list[i].Notices[k]})
+			}
+		}
+	}
+	return out[:min(n, len(out))], nil
+}
