@@ -15,6 +15,12 @@ const (
 	OutcomeUnknown    = "outcome.unknown"
 	QuotaNear         = "quota.near"
 	ComplaintsHigh    = "complaints.high"
+	WebhooksRefused   = "webhooks.refused"
+	WebhooksAccepted  = "webhooks.accepted"
+	AcceptanceStopped = "acceptance.stopped"
+	AcceptanceResumed = "acceptance.resumed"
+	SendingStopped    = "sending.stopped"
+	SendingResumed    = "sending.resumed"
 )
 
 // Notice is what operators may want to hear of.

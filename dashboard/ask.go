@@ -31,6 +31,9 @@ type askView struct {
 // page of its own.
 func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
 	q.Once, q.To = newSecret(), r.URL.EscapedPath()
+	if list := r.URL.Query().Get("list"); list != "" { // of suppressions
+		q.To += "?list=" + url.QueryEscape(list)
+	}
 	if r.Header.Get("Hx-Request") == "" {
 		status := http.StatusOK
 		if q.Times != nil && len(q.Times.Wrong) > 0 {

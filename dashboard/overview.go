@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -28,21 +26,15 @@ type overviewView struct {
 	Chart     chart
 	Providers []providerNow
 	Attention []attention
+	Notices   []noticeRow
+	Operator  bool
 	Batches   []*batchRow
-}
-
-// attention is a notice about a problem, with a link to its page.
-type attention struct {
-	Grave bool
-	Title string
-	Text  string
-	To    string
-	Do    string
 }
 
 const (
 	overviewDays    = 30
 	overviewBatches = 6
+	overviewNotices = 10
 	watchedBatches  = 30 // number of newest batches that are checked for problems
 )
 
@@ -64,7 +56,7 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
 			render: func(now any) (parts, error) {
-				return d.pages.parts("overview", now, "attention", "today", "days", "providers", "recent")
+				return d.pages.parts("overview", now, "attention", "today", "days", "providers", "recent", "notices")
 			},
 		}
 	})
@@ -83,21 +75,14 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	notices := attend(providers, batches.Batches)
-	if who.Operator {
-		if notices, err = d.attendOperator(ctx, who, notices); err != nil {
-			return nil, err
-		}
+	attention, err := d.attend(ctx, who, providers, batches.Batches, &stats.Totals)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortStableFunc(notices, func(a, b attention) int {
-		switch {
-		case a.Grave == b.Grave:
-			return 0
-		case a.Grave:
-			return -1
-		}
-		return 1
-	})
+	notices, err := d.noticesOf(ctx, who)
+	if err != nil {
+		return nil, err
+	}
 	v := &overviewView{
 		Base:      d.public.String(),
 		Empty:     len(batches.Batches) == 0,
@@ -108,7 +93,9 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Days:      stats.Days,
 		Chart:     daysChart(stats.Days, "/logs"),
 		Providers: providers,
-		Attention: notices,
+		Attention: attention,
+		Notices:   notices,
+		Operator:  who.Operator,
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
@@ -135,109 +122,6 @@ func daysChart(days []service.DayCounts, list string) chart {
 		}
 	}
 	return c
-}
-
-// attend lists what needs attention: providers that do not accept mail or do not
-// report on it, and batches with unknown outcomes or many failures.
-func attend(providers []providerNow, batches []service.BatchView) []attention {
-	var out []attention
-	for i := range providers {
-		out = append(out, attendProvider(&providers[i])...)
-	}
-	for i := range batches {
-		out = append(out, attendBatch(&batches[i])...)
-	}
-	return out
-}
-
-// attendOperator adds what needs an operator's attention.
-func (d *Dashboard) attendOperator(ctx context.Context, who service.Caller, out []attention) ([]attention, error) {
-	check, err := d.service.LastCheck(ctx, who)
-	var e *service.Error
-	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
-		return nil, err
-	}
-	if n := int64(check.Differences); n > 0 {
-		out = append(out, attention{
-			Grave: true,
-			Title: fmt.Sprintf("%s %s wrong", num(n), plural(n, "sum is", "sums are")),
-			Text:  "The newest consistency check found that. Run safedelivr check --repair.",
-			To:    "/operations",
-			Do:    "View check",
-		})
-	}
-	holds, err := d.service.Holds(ctx, who)
-	if len(holds) > 0 {
-		out = append(out, attention{
-			Title: "Mail is on hold",
-			Text:  "It was accepted before a backup that was restored.",
-			To:    "/operations/parked",
-			Do:    "Review",
-		})
-	}
-	return out, err
-}
-
-func attendProvider(a *providerNow) []attention {
-	var out []attention
-	name := a.Info.Title + " (" + a.Name + ")"
-	if a.LacksWebhook {
-		out = append(out, attention{
-			Grave: true,
-			Title: "No webhook received from " + name,
-			Text:  "It accepted mail but has not reported on it.",
-			To:    "/settings#webhooks",
-			Do:    "Check the webhook address and key",
-		})
-	}
-	switch {
-	case a.Health == nil:
-		out = append(out, attention{
-			Title: "No report about " + name,
-			Text:  "No worker has reported on it lately.",
-			To:    "/providers#" + a.Name,
-			Do:    "View provider",
-		})
-	case a.Health.State != telemetry.Healthy:
-		text := sentence(a.Health.Why)
-		if n := a.Health.Failures; n > 0 {
-			text = fmt.Sprintf("%s %s failed since the last one succeeded. Last error: %s",
-				num(n), plural(int64(n), "call", "calls"), sentence(a.Health.LastError))
-		}
-		out = append(out, attention{
-			Grave: true,
-			Title: name + " " + healthWords(a.Health),
-			Text:  text,
-			To:    "/providers#" + a.Name,
-			Do:    "View provider",
-		})
-	}
-	return out
-}
-
-func attendBatch(b *service.BatchView) []attention {
-	var out []attention
-	to := "/batches/" + b.ID.String() + "?state=failed"
-	if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {
-		out = append(out, attention{
-			Title: fmt.Sprintf("%s of “%s” with unknown outcome", messages(n), b.Subject),
-			Text:  "The provider may or may not have accepted them, so they were not sent again.",
-			To:    "/batches/" + b.ID.String() + "?reason=" + string(models.OutcomeUnknown) + "#logs",
-			Do:    "Review",
-		})
-	}
-	done := b.Counts.Success + b.Counts.Failed
-	if b.Counts.Failed >= 10 && b.Counts.Failed*5 >= done {
-		reason, n := mostOf(b.Counts.Reasons)
-		out = append(out, attention{
-			Grave: true,
-			Title: fmt.Sprintf("%s of “%s” failed", localShare(b.Counts.Failed, done), b.Subject),
-			Text:  fmt.Sprintf("Most common reason (%s): %s.", num(n), reason.Words()),
-			To:    to,
-			Do:    "View failures",
-		})
-	}
-	return out
 }
 
 // mostOf returns the most frequent reason and its count.

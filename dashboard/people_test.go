@@ -191,8 +191,8 @@ func TestEndedSessionDoesNotComeBack(t *testing.T) {
 func TestUserPageRevokesKeys(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
+	b := f.byLink(LocalUser())
 	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop key", models.KeyOptions{})
 	require.NoError(t, err)
 	require.Contains(t, b.get("/operations/users").text, `href="/operations/users/ann"`)

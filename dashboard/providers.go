@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -191,6 +192,8 @@ type tracker struct {
 	providers []service.Provider
 	err       error
 	history   map[string][]sample
+
+	conditions []condition.Condition
 }
 
 // run samples until ctx ends.
@@ -204,6 +207,11 @@ func (t *tracker) run(ctx context.Context) {
 func (t *tracker) sample(ctx context.Context, now time.Time) {
 	n := t.begun.Add(1)
 	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	if conditions, err := service.Conditions(ctx, t.service); err == nil { // otherwise the next sample has them
+		t.mu.Lock()
+		t.conditions = conditions
+		t.mu.Unlock()
+	}
 	t.take(n, now, providers, err)
 }
 
@@ -254,6 +262,7 @@ type providerNow struct {
 	// provider accepted mail a while ago and has not sent a verified webhook.
 	Hook         string
 	LacksWebhook bool
+	Refused      *condition.Condition // its webhooks are refused; nil: they are not
 }
 
 // Reachable reports whether a provider can reach the webhook URL: it is not one of this machine.
@@ -345,6 +354,11 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 			Hook:     d.public.String() + "/webhooks/" + a.Name,
 		}
 		out[i].LacksWebhook = lacksWebhook(&a, &out[i].Info, h)
+		for k := range t.conditions {
+			if c := &t.conditions[k]; c.Kind == condition.WebhooksRefused && c.Provider == a.Name {
+				out[i].Refused = c
+			}
+		}
 	}
 	return out, nil
 }

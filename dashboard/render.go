@@ -113,20 +113,20 @@ func theme(r *http.Request) string {
 
 const everyoneCookie = "sd_everyone"
 
-// wantsEveryone reports whether the visitor switched to the mail of all users, or followed a link to a list of it.
+// wantsEveryone reports whether an operator sees the mail of all users: until a switch to the own mail, or by a link.
 func wantsEveryone(r *http.Request) bool {
 	if r.URL.Query().Get("everyone") == "yes" {
 		return true
 	}
 	c, err := r.Cookie(everyoneCookie)
-	return err == nil && c.Value == "yes"
+	return err != nil || c.Value != "no"
 }
 
 // setEveryone is POST /everyone: it switches between the visitor's mail and everybody's.
 func (d *Dashboard) setEveryone(w http.ResponseWriter, r *http.Request, _ *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	chosen, life := r.PostFormValue("everyone"), 400*24*time.Hour // the longest that browsers allow
-	if chosen != "yes" {
+	chosen, life := "no", 400*24*time.Hour // the longest that browsers allow
+	if r.PostFormValue("everyone") == "yes" {
 		chosen, life = "", 0
 	}
 	d.setCookie(w, r, everyoneCookie, chosen, life)

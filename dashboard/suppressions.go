@@ -24,6 +24,27 @@ type suppressionsView struct {
 	Left          []string // rows of a file that were left out, with their mistakes
 }
 
+// everyonesList names the list for the mail of all users in addresses of the page. It is no list of mail, so that the
+// switch between the own mail and everyone's does not choose it.
+const everyonesList = "everyone"
+
+// suppressionListOf returns the caller and the parameters of the suppression list that a request is about.
+func suppressionListOf(r *http.Request, v *visitor) (who service.Caller, list url.Values) {
+	who, list = v.caller(), url.Values{}
+	if who.Everyone = v.Operator && r.URL.Query().Get("list") == everyonesList; who.Everyone {
+		list.Set("list", everyonesList)
+	}
+	return who, list
+}
+
+// suppressionsAt returns the address of the page of a list, after something was done.
+func suppressionsAt(list url.Values, did string) string {
+	if did != "" {
+		list.Set("did", did)
+	}
+	return address("/suppressions", list)
+}
+
 // suppressions is GET /suppressions.
 func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	view := &suppressionsView{New: service.NewSuppression{Reason: models.Manual}}
@@ -40,20 +61,22 @@ func (d *Dashboard) showSuppressions(
 	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *suppressionsView,
 ) error {
 	query := r.URL.Query()
-	view.Everyone, view.Reasons = v.Everyone, models.SuppressionReasons
+	who, of := suppressionListOf(r, v)
+	view.Everyone, view.Reasons = who.Everyone, models.SuppressionReasons
 	view.Filter = service.SuppressionFilter{
 		Text:   strings.TrimSpace(query.Get("q")),
 		Reason: models.SuppressionReason(query.Get("reason")),
 	}
-	list, err := d.service.Suppressions(r.Context(), v.caller(), view.Filter, service.Page{Cursor: query.Get("cursor")})
+	list, err := d.service.Suppressions(r.Context(), who, view.Filter, service.Page{Cursor: query.Get("cursor")})
 	if err != nil {
 		return err
 	}
 	view.List = list.Suppressions
 	if list.Next != "" {
-		view.Next = "/suppressions?" + url.Values{
-			"q": {view.Filter.Text}, "reason": {string(view.Filter.Reason)}, "cursor": {list.Next},
-		}.Encode()
+		of.Set("q", view.Filter.Text)
+		of.Set("reason", string(view.Filter.Reason))
+		of.Set("cursor", list.Next)
+		view.Next = address("/suppressions", of)
 	}
 	d.render(w, r, v, status, "suppressions", page{Title: "Suppressions", Active: "suppressions", Data: view})
 	return nil
@@ -63,9 +86,10 @@ func (d *Dashboard) showSuppressions(
 func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
 	view := &suppressionsView{Wrong: map[string]string{}}
+	who, of := suppressionListOf(r, v)
 	if file, _, err := r.FormFile("file"); err == nil {
 		defer func() { _ = file.Close() }()
-		done, err := d.service.ImportSuppressions(r.Context(), v.caller(), file, models.FromImport)
+		done, err := d.service.ImportSuppressions(r.Context(), who, file, models.FromImport)
 		if err != nil {
 			return d.refusedSuppression(w, r, v, view, err)
 		}
@@ -82,10 +106,10 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *vi
 		Category: strings.TrimSpace(r.PostFormValue("category")),
 		Why:      strings.TrimSpace(r.PostFormValue("why")),
 	}
-	if _, _, err := d.service.Suppress(r.Context(), v.caller(), view.New, models.FromPage, service.Repeat{}); err != nil {
+	if _, _, err := d.service.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
 		return d.refusedSuppression(w, r, v, view, err)
 	}
-	seeOther(w, r, "/suppressions?did=added")
+	seeOther(w, r, suppressionsAt(of, "added"))
 	return nil
 }
 
@@ -107,7 +131,8 @@ func (d *Dashboard) refusedSuppression(
 // askSuppression is GET /suppressions/{email}/remove.
 func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	email := r.PathValue("email")
-	q := &askView{Title: "Send mail to " + email + " again?", Do: "Remove", Back: "/suppressions", Text: []string{
+	_, of := suppressionListOf(r, v)
+	q := &askView{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
 		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
 		"After a complaint or a bounce that was final, say why.",
 	}}
@@ -117,11 +142,12 @@ func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *vi
 // removeSuppression is POST /suppressions/{email}/remove.
 func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, _ := answered(w, r) // a repeat changes nothing
-	_, err := d.service.Unsuppress(r.Context(), v.caller(), r.PathValue("email"), service.SuppressionFilter{}, why)
+	who, of := suppressionListOf(r, v)
+	_, err := d.service.Unsuppress(r.Context(), who, r.PathValue("email"), service.SuppressionFilter{}, why)
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/suppressions?did=removed")
+	seeOther(w, r, suppressionsAt(of, "removed"))
 	return nil
 }
 
@@ -145,7 +171,7 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 	}
 	whose := "yours"
 	if v.Everyone {
-		whose = "any user"
+		whose = "the same senders"
 	}
 	n := int64(len(ids))
 	return d.ask(w, r, v, "logs", &askView{

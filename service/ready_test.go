@@ -18,6 +18,8 @@ type pingedStore struct {
 	pings atomic.Int64
 }
 
+func (s *pingedStore) Transients(context.Context, string) (map[string][]byte, error) { return nil, nil }
+
 func (s *pingedStore) Ping(context.Context) error { s.pings.Add(1); return nil }
 
 type pingedBroker struct{ models.Broker }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -115,8 +116,8 @@ func (s *Service) Suppress(
 	})
 }
 
-// SuppressSelected adds the recipients of logs that the caller may read to the caller's suppression list, or to
-// everyone's, as Suppress does. Recipients who were erased are left out.
+// SuppressSelected adds the recipients of logs that the caller may read to the suppression lists of the users who sent
+// the mail, as Suppress does. Recipients who were erased are left out.
 func (s *Service) SuppressSelected(
 	ctx context.Context, who Caller, ids []models.ID, origin models.SuppressionOrigin, why string,
 ) error {
@@ -126,11 +127,7 @@ func (s *Service) SuppressSelected(
 	if len(ids) > maxSelected {
 		return Fail(Invalid, "invalid_request", "Select at most %d at a time.", maxSelected)
 	}
-	list, err := suppressionList(who)
-	if err != nil {
-		return err
-	}
-	var es []models.Suppression
+	lists := map[string][]models.Suppression{}
 	for _, id := range ids {
 		l, err := s.Log(ctx, who, id.String())
 		if err != nil {
@@ -141,15 +138,17 @@ func (s *Service) SuppressSelected(
 		}
 		e := models.NewSuppression(l.Email, models.Manual, origin, time.Now())
 		e.Log, e.By, e.Why = id, who.by(), why
-		es = append(es, e)
+		of := cmp.Or(l.User, who.User)
+		lists[of] = append(lists[of], e)
 	}
-	if len(es) == 0 {
-		return nil
+	for of, es := range lists {
+		if _, err := s.addSuppressions(ctx, of, es); err != nil {
+			return err
+		}
 	}
-	if _, err := s.addSuppressions(ctx, list, es); err != nil {
-		return err
+	if len(lists) > 0 {
+		s.awaitPropagation(ctx)
 	}
-	s.awaitPropagation(ctx)
 	return ctx.Err()
 }
 

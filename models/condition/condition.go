@@ -196,13 +196,9 @@ func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []C
 		}
 	}
 	c := Condition{Kind: NoProvider, Offline: true}
-	known := 0
 	for _, name := range providers {
 		h, ok := best[name]
-		if !ok {
-			continue
-		}
-		if known++; !refuses(h.State) {
+		if !ok || !refuses(h.State) {
 			return nil
 		}
 		c.Since = models.LaterOf(c.Since, h.Since)
@@ -214,7 +210,7 @@ func ofWorkers(workers map[string]telemetry.WorkerState, providers []string) []C
 		}
 		c.Offline = false
 	}
-	if known == 0 {
+	if len(providers) == 0 {
 		return nil
 	}
 	return []Condition{c}

@@ -2048,6 +2048,108 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "webhooks.refused": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The webhooks of a provider are refused */
+        post: operations["postWebhooksRefused"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "webhooks.accepted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The webhooks of a provider are accepted again */
+        post: operations["postWebhooksAccepted"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "acceptance.stopped": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Batches are refused, because a disk is nearly full */
+        post: operations["postAcceptanceStopped"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "acceptance.resumed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Batches are accepted again */
+        post: operations["postAcceptanceResumed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sending.stopped": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** No provider accepts mail */
+        post: operations["postSendingStopped"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "sending.resumed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A provider accepts mail again */
+        post: operations["postSendingResumed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "failover.started": {
         parameters: {
             query?: never;
@@ -2527,7 +2629,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled" | "webhooks.refused" | "webhooks.accepted" | "acceptance.stopped" | "acceptance.resumed" | "sending.stopped" | "sending.resumed";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -8563,6 +8665,264 @@ export interface operations {
         };
     };
     postProviderRecovered: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postWebhooksRefused: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postWebhooksAccepted: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postAcceptanceStopped: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postAcceptanceResumed: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postSendingStopped: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postSendingResumed: {
         parameters: {
             query?: never;
             header: {
