@@ -30,6 +30,7 @@ type AgendaEntry struct {
 	Round  int        `json:"n,omitempty"` // number of reconciliations before
 	Lane   Lane       `json:"l,omitempty"` // lane of the batch; empty: unknown
 	Missed bool       `json:"m,omitempty"` // the last reconciliation could not publish its messages
+	Unsent bool       `json:"s,omitempty"` // the last reconciliation found mail to hand over to a provider
 }
 
 // Announcements returns messages that wake a consumer for the entry's chunk, or for

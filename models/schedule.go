@@ -183,6 +183,23 @@ func (b *Batch) NextDue(now time.Time) (next time.Time) {
 	return next
 }
 
+// NextChange returns the earliest time after now at which a time of the batch matters: mail may leave, because its time
+// has come or its window opens, or it expires. It is rounded up to a millisecond, as the agenda keeps it. Zero: there is
+// none.
+func (b *Batch) NextChange(now time.Time) (next time.Time) {
+	for _, s := range b.Schedules() {
+		for _, at := range [...]time.Time{s.MayLeave(now, false), s.ExpiresAt} {
+			if at.After(now) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	if whole := next.Truncate(time.Millisecond); whole.Before(next) {
+		next = whole.Add(time.Millisecond)
+	}
+	return next
+}
+
 // A Due says that mail of a batch is due at a time, as far as is known: the batch may not exist, or its times may have
 // been changed.
 type Due struct {

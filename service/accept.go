@@ -285,7 +285,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
 	defer cancel()
 	entry := models.AgendaEntry{
-		Due:    b.Created().Add(s.cfg.Recheck),
+		Due:    models.LaterOf(firstDue(b, s.cfg.Recheck), time.Now()),
 		Kind:   models.LookAtBatch,
 		ID:     b.ID,
 		User:   b.User,
@@ -320,6 +320,16 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	s.endSuppressed(context.WithoutCancel(ctx), endings)
 	s.onAccept(b, first)
 	return nil
+}
+
+// firstDue returns when a new batch is reconciled for the first time: after a recheck, or earlier if a time of the batch
+// comes sooner.
+func firstDue(b *models.Batch, recheck time.Duration) time.Time {
+	due := b.Created().Add(recheck)
+	if next := b.NextChange(b.Created()); !next.IsZero() {
+		due = models.EarlierOf(due, next)
+	}
+	return due
 }
 
 // putRejected stores which recipients were left out, four pieces at a time.

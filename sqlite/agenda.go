@@ -17,20 +17,23 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		return nil
 	}
 	now := s.now().UnixMilli()
-	rows := make([][9]any, len(es))
+	rows := make([][10]any, len(es))
 	for i, e := range es {
 		due := e.Due.UnixMilli()
 		if due < now-time.Minute.Milliseconds() {
 			due = now
 		}
-		rows[i] = [9]any{e.ID.Shard(shards), due, string(e.Kind), e.ID, e.User, e.Chunks, e.Round, string(e.Lane), e.Missed}
+		rows[i] = [10]any{
+			e.ID.Shard(shards), due, string(e.Kind), e.ID, e.User, e.Chunks, e.Round, string(e.Lane), e.Missed, e.Unsent,
+		}
 	}
 	err := s.write(ctx, 100*len(es), func(c *conn) error {
 		for i := range rows {
-			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed)
-				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+			_, err := c.exec(`INSERT INTO agenda (shard, due, kind, id, user, chunks, round, lane, missed, unsent)
+				VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 				ON CONFLICT DO UPDATE SET user = excluded.user,
-				chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed`, rows[i][:]...)
+				chunks = excluded.chunks, round = excluded.round, lane = excluded.lane, missed = excluded.missed,
+				unsent = excluded.unsent`, rows[i][:]...)
 			if err != nil {
 				return err
 			}
@@ -50,7 +53,7 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 		if last != nil {
 			due, kind, id = last.Due.UnixMilli(), string(last.Kind), last.ID[:]
 		}
-		err = c.query(`SELECT due, kind, id, user, chunks, round, lane, missed FROM agenda
+		err = c.query(`SELECT due, kind, id, user, chunks, round, lane, missed, unsent FROM agenda
 			WHERE shard = ? AND (due, kind, id) > (?, ?, ?) AND due < ? ORDER BY due, kind, id LIMIT ?`,
 			func(row []driver.Value) error {
 				page = append(page, models.AgendaEntry{
@@ -62,6 +65,7 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 					Round:  int(row[5].(int64)),
 					Lane:   models.Lane(row[6].(string)),
 					Missed: row[7].(int64) != 0,
+					Unsent: row[8].(int64) != 0,
 				})
 				return nil
 			}, shard, due, kind, id, ceilMilli(to), pageRows)

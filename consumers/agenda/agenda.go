@@ -24,6 +24,7 @@ const (
 	firstRead        = 24 * time.Hour
 	firstBacklog     = time.Hour // how much of that is announced without a reconcile
 	maxRecheckFactor = 10        // in rechecks: the longest pause between two reconciles of a waiting entry
+	pollParts        = 20        // the shortest pause between two reads is this part of a poll
 )
 
 // shard is this process's state of one shard of the agenda.
@@ -36,6 +37,7 @@ type shard struct {
 
 	marked    time.Time    // when the mark was last saved
 	upTo      time.Time    // entries due before it were handled
+	next      time.Time    // when the first entry after upTo is due; zero: not within a poll
 	reread    [2]time.Time // entries due before it were read again, each with a lag of its own
 	handled   handled
 	inboxFrom time.Time // posts before it are processed
@@ -49,23 +51,31 @@ type shard struct {
 
 // Run works on the shards that this worker holds, up to its share of all, until ctx ends.
 func (a *Agenda) Run(ctx context.Context) {
-	t := time.NewTicker(a.cfg.Poll)
-	defer t.Stop()
+	var read time.Time // when all shards were last read
 	for {
 		changed := a.follower.Changed()
-		a.acquireShards(ctx)
+		now := time.Now()
+		all := now.Sub(read) >= a.cfg.Poll
+		if all {
+			read = now
+			a.acquireShards(ctx)
+		}
 		for _, s := range a.shards {
 			a.releaseSurplus(ctx) // the work on each shard may take long
 			if ctx.Err() != nil {
 				break
+			}
+			if !all && (s.next.IsZero() || s.next.After(now)) {
+				continue
 			}
 			if err := a.workShard(ctx, s); err != nil && ctx.Err() == nil {
 				a.log.Warn("agenda not read completely; will retry", "shard", s.n, "err", err)
 			}
 		}
 		select {
-		case <-t.C:
+		case <-time.After(a.pause(read)):
 		case <-changed:
+			read = time.Time{}
 		case <-ctx.Done():
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 			defer cancel()
@@ -75,6 +85,18 @@ func (a *Agenda) Run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// pause returns how long to wait after all shards were read at a time: until the next poll, or until an entry is due
+// before that.
+func (a *Agenda) pause(read time.Time) time.Duration {
+	next := read.Add(a.cfg.Poll)
+	for _, s := range a.shards {
+		if s.held.Load() && !s.next.IsZero() {
+			next = models.EarlierOf(next, s.next)
+		}
+	}
+	return max(time.Until(next), a.cfg.Poll/pollParts)
 }
 
 // workShard reads a shard once: entries that are due, entries that slow clocks wrote
@@ -91,6 +113,8 @@ func (a *Agenda) workShard(ctx context.Context, s *shard) error {
 		s.marked = now
 	}
 	err := a.reconcileDue(ctx, s, s.upTo.Add(-overlap), now)
+	next := s.next
+	defer func() { s.next = next }() // a second reading looks at the past
 	switch {
 	case err == nil:
 		s.upTo = now
@@ -243,7 +267,7 @@ func (a *Agenda) Idle(ctx context.Context) bool {
 
 // reconcileEntries reconciles the entries that are due in [from, to). With early it reconciles
 // those it reports true for before they are due, and does not mark them as handled: they are
-// reconciled again when they are.
+// reconciled again when they are. Without early it also notes when the next entry is due, if that is within a poll.
 func (a *Agenda) reconcileEntries(
 	ctx context.Context, s *shard, from, to time.Time, early func(*models.AgendaEntry) bool,
 ) error {
@@ -252,12 +276,20 @@ func (a *Agenda) reconcileEntries(
 	g.SetLimit(reconcileAtOnce)
 	var failed tally
 	once := map[models.ID]bool{}
-	for entry, err := range a.store.Agenda(ctx, s.n, from, to) {
+	upTo := to
+	if due {
+		s.next, upTo = time.Time{}, to.Add(a.cfg.Poll)
+	}
+	for entry, err := range a.store.Agenda(ctx, s.n, from, upTo) {
 		if err != nil {
 			_ = g.Wait()
 			return err
 		}
 		if ctx.Err() != nil || !s.held.Load() || failed.all() {
+			break
+		}
+		if due && !entry.Due.Before(to) {
+			s.next = entry.Due
 			break
 		}
 		if s.handled.has(&entry) {

@@ -159,7 +159,7 @@ func TestReconcileWaitsForUrgentBacklog(t *testing.T) {
 		f.shards[0].held.Store(true)
 		reconcile := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
-			go func() { done <- f.reconcileDue(ctx, f.shards[0], time.Time{}, time.Now()) }()
+			go func() { done <- f.reconcileDue(ctx, f.shards[0], time.Time{}, time.Now().Add(time.Second)) }()
 			synctest.Wait()
 			return done
 		}

@@ -203,7 +203,7 @@ func (a *Agenda) republishLane(
 		if err != nil {
 			return announced, upTo, fmt.Errorf("agenda of shard %d: %w", s.n, err)
 		}
-		if entry.Lane != lane || !c.missed(&entry, a.cfg.Recheck) {
+		if entry.Lane != lane || !c.missed(&entry) {
 			continue
 		}
 		if full := announced+len(group) >= room; full || len(group) >= backlogGroup {
@@ -219,11 +219,11 @@ func (a *Agenda) republishLane(
 
 // missed reports whether an entry may be about a message that was not published: the
 // entry says so, or it was never reconciled and its batch was stored during the outage.
-func (c *backlog) missed(entry *models.AgendaEntry, recheck time.Duration) bool {
+func (c *backlog) missed(entry *models.AgendaEntry) bool {
 	switch {
 	case entry.Missed, c.all:
 		return true
 	}
-	stored := entry.Due.Add(-recheck)
+	stored := entry.ID.Batch().Time()
 	return entry.Round == 0 && entry.Kind == models.LookAtBatch && !stored.Before(c.since) && stored.Before(c.begun)
 }

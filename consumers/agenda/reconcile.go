@@ -48,7 +48,10 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	if a.longQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
 		rounds = min(entry.Round+1, maxRecheckFactor)
 	}
-	due := found.ScheduledAt // it is the same whenever it is computed
+	if often := now.Add(maxRecheckFactor * a.cfg.Recheck); found.Unsent && !found.Announced && often.Before(found.RequeueAt) {
+		found.RequeueAt = often // a provider may take it sooner than it was asked to: see RunRecovered
+	}
+	due := wholeMilli(found.ScheduledAt) // it is the same whenever it is computed
 	if next := found.RequeueAfter(a.recheckAt(&entry, rounds, now)); !next.IsZero() {
 		next = a.align(entry.ID.Batch().Time(), next)
 		if due.IsZero() || next.Before(due) {
@@ -59,8 +62,17 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 		return nil
 	}
 	entry.Round++
-	entry.Due, entry.Missed = due, found.PublishFailed
+	entry.Due, entry.Missed, entry.Unsent = due, found.PublishFailed, found.Unsent
 	return a.store.Schedule(ctx, entry)
+}
+
+// wholeMilli rounds a time up to the precision of the agenda, so that an entry is never handled before its time.
+func wholeMilli(t time.Time) time.Time {
+	whole := t.Truncate(time.Millisecond)
+	if whole.Before(t) {
+		whole = whole.Add(time.Millisecond)
+	}
+	return whole
 }
 
 // recheckAt returns when to check whether the messages published for an entry led to
@@ -106,12 +118,20 @@ func (a *Agenda) align(created, t time.Time) time.Time {
 	return created.Add(steps * a.cfg.Recheck)
 }
 
+// intakePoll is how often a batch is looked for that is being stored and whose time comes sooner than a recheck.
+const intakePoll = time.Second
+
 // reconcileIntake handles a batch that does not exist: it is being stored, or its client
 // or this process stopped in the middle.
 func (a *Agenda) reconcileIntake(ctx context.Context, entry models.AgendaEntry) error {
 	created := entry.ID.Batch().Time()
 	if time.Since(created) < a.cfg.IntakeGrace {
-		entry.Due = a.align(created, time.Now().Add(a.cfg.Recheck))
+		now := time.Now()
+		next := a.align(created, now.Add(a.cfg.Recheck))
+		if age := now.Sub(created); age >= 0 && age < a.cfg.Recheck { // a time of the batch comes sooner than a recheck
+			next = models.EarlierOf(next, created.Add(age.Truncate(intakePoll)+intakePoll))
+		}
+		entry.Due = next
 		return a.store.Schedule(ctx, entry)
 	}
 	gone, err := a.store.AbandonBatch(ctx, entry.ID.Batch(), entry.Chunks)
@@ -159,9 +179,9 @@ func (a *Agenda) reconcileChunks(
 			continue
 		}
 		finished[n] = s.Summary.Open() == 0
-		if held && !finished[n] && soon.Before(b.ScheduleOf(n).ExpiresAt) {
+		if end := b.ScheduleOf(n).ExpiresAt; held && !finished[n] && soon.Before(end) {
 			finished[n] = s.Summary.Open() == s.Summary.Untried && !a.recentCrash()
-			all.RequeueAt = soon
+			all = all.Or(dispatch.Result{RequeueAt: soon, ScheduledAt: end})
 		}
 	}
 	switch {

@@ -28,13 +28,15 @@ func (d *Dispatcher) SkipCorrupt(id models.ID, err error) (Result, error) {
 type Result struct {
 	Announced     bool      // there is mail to send, and messages about it were published
 	PublishFailed bool      // a message was not published
+	Unsent        bool      // there is mail to send, now or after a delay
 	RequeueAt     time.Time // when the first other wait ends; zero: none
-	ScheduledAt   time.Time // when the first wait for a time of the batch ends; zero: none
+	ScheduledAt   time.Time // when the first wait for a time of the batch ends, or mail expires; zero: none
 }
 
 // Or returns a result that covers both o and p.
 func (o Result) Or(p Result) Result {
 	o.Announced, o.PublishFailed = o.Announced || p.Announced, o.PublishFailed || p.PublishFailed
+	o.Unsent = o.Unsent || p.Unsent
 	o.RequeueAt, o.ScheduledAt = firstOf(o.RequeueAt, p.RequeueAt), firstOf(o.ScheduledAt, p.ScheduledAt)
 	return o
 }
@@ -88,6 +90,7 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 	var outgoing messages
 	for i := range steps {
 		st := &steps[i]
+		out = out.Or(Result{ScheduledAt: d.expiry(c, st, now), Unsent: st.Do == policy.Call})
 		switch st.Do {
 		case policy.Wait:
 			wait := Result{RequeueAt: st.Until, Announced: d.evidence.MayEndSoon(c, st, now)}
@@ -96,9 +99,6 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 			}
 			out = out.Or(wait)
 		case policy.Call:
-			if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; end.After(now) {
-				out = out.Or(Result{RequeueAt: end})
-			}
 			if at := st.Earliest(); at.After(now.Add(d.cfg.Recheck)) {
 				out = out.Or(Result{RequeueAt: at})
 				continue
@@ -117,4 +117,13 @@ func (d *Dispatcher) announceSteps(c *Chunk, steps []policy.Step, now time.Time)
 	d.announce(d.hard, c, outgoing...)
 	out.PublishFailed = c.publishFailed
 	return out
+}
+
+// expiry returns when the mail of a step expires; zero: it waits for a provider that has it, or it was released.
+func (d *Dispatcher) expiry(c *Chunk, st *policy.Step, now time.Time) time.Time {
+	unsent := st.Do == policy.Call && !st.Released || st.Do == policy.Wait && st.Unsent()
+	if end := d.follower.Rules().Scheduled(c.Batch).ExpiresAt; unsent && end.After(now) {
+		return end
+	}
+	return time.Time{}
 }

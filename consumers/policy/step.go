@@ -67,6 +67,11 @@ func (s *Step) Scheduled() bool {
 	return s.Do == Wait && s.Waits != nil && s.Waits.Code == models.WaitSchedule
 }
 
+// Unsent reports whether a step waits with mail that no provider has: for a time or for a command.
+func (s *Step) Unsent() bool {
+	return s.Do == Wait && s.Waits != nil && (s.Waits.Code == models.WaitSchedule || s.Waits.ByCommand())
+}
+
 // InDoubt reports whether a step ends mail that some provider may have, or sends it again.
 func (s Step) InDoubt() bool {
 	switch s.Do {

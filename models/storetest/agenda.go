@@ -67,7 +67,7 @@ func entries(n int, from time.Time, step time.Duration) ([]models.AgendaEntry, m
 func testAgenda(t *testing.T, s models.Store) {
 	es, own := entries(3, now().Add(10*time.Minute), time.Second)
 	es[0].Kind, es[0].Chunks, es[0].ID, es[0].Lane = models.LookAtBatch, 17, es[0].ID.Batch(), models.Urgent
-	es[1].Lane, es[1].Missed = models.Bulk, true
+	es[1].Lane, es[1].Missed, es[1].Unsent = models.Bulk, true, true
 	own[es[0].ID] = true
 	fine := es[2]
 	fine.Due = fine.Due.Add(123456 * time.Nanosecond) // stores keep milliseconds

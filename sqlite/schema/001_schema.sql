@@ -91,6 +91,7 @@ CREATE TABLE agenda (
 	round  INTEGER NOT NULL,
 	lane   TEXT NOT NULL,
 	missed INTEGER NOT NULL,
+	unsent INTEGER NOT NULL,
 	PRIMARY KEY (shard, due, kind, id)
 ) WITHOUT ROWID;
 
