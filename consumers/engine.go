@@ -210,6 +210,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 	return []loop{
 		e.agenda,
 		loopFunc(e.agenda.RunResumed),
+		loopFunc(e.agenda.RunRecovered),
 		loopFunc(e.agenda.RunLeases),
 		loopFunc(func(ctx context.Context) { e.agenda.RunBacklog(ctx, empty) }),
 		inLowPriority(e.evidence.Run),

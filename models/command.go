@@ -18,6 +18,8 @@ const (
 	RetryBatch   CommandKind = "batch.retry"   // sends failed mail again if that is safe
 	ReleaseBatch CommandKind = "batch.release" // sends mail with an unknown outcome again; it may double
 
+	TryBatch CommandKind = "batch.try" // mail that waits for a retry is due at once
+
 	RescheduleBatch CommandKind = "batch.reschedule" // changes the times of a batch that has not begun
 
 	PauseUser  CommandKind = "user.pause" // no new call for any batch of the user
@@ -68,7 +70,7 @@ const (
 // command that it does not know.
 func (a CommandKind) Known() bool {
 	switch a {
-	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch, RescheduleBatch,
+	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch, RescheduleBatch, TryBatch,
 		PauseUser, ResumeUser, SetSenders, SetDefaults, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,

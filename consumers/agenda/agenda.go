@@ -45,6 +45,8 @@ type shard struct {
 	ahead     time.Time // when the broker last reported whether messages wait
 	idle      bool      // whether none did
 
+	recovered [2]atomic.Int64 // by lane, unix ns: the newest recovery of a provider after which unsent mail was requeued
+
 	oldestPost, readTo atomic.Int64 // unix ms, for the metrics; 0: none, or not held
 	mark               atomic.Int64 // unix ms: up to where it was read when it was acquired
 }

@@ -106,6 +106,8 @@ func (a *Agenda) acquireShard(ctx context.Context, s *shard) error {
 	late := models.LaterOf(from, now.Add(-models.LateWriters)) // no entry is written later than that
 	s.upTo, s.reread, s.inboxFrom, s.swept = from, [2]time.Time{late, late}, from, time.Time{}
 	s.handled.forget(now.Add(time.Hour))
+	s.recovered[0].Store(0)
+	s.recovered[1].Store(0)
 	s.readTo.Store(behind.UnixMilli())
 	s.oldestPost.Store(0)
 	s.renewed, s.marked = now, now

@@ -64,6 +64,8 @@ type heartbeat struct {
 	Size     int                         `json:"size,omitempty"` // of the cluster, as far as it knew
 	Running  map[string]int              `json:"running,omitempty"`
 
+	Recovered map[string]provider.SharedRecovery `json:"recovered,omitempty"`
+
 	// By provider and bucket; only in every flowBeats-th heartbeat.
 	Flow map[string]map[int64]provider.Flow `json:"flow,omitempty"`
 }
@@ -184,6 +186,8 @@ func (c *Cluster) round(ctx context.Context) error {
 		Findings: c.providers.Findings(),
 		Size:     c.size,
 		Running:  c.providers.Running(),
+
+		Recovered: c.providers.Recovered(),
 	}
 	c.mu.Unlock()
 	if mine.Beat%flowBeats == 0 {
@@ -237,6 +241,7 @@ func (c *Cluster) see(all map[string][]byte) {
 			}
 			c.others[name] = &member{b, now}
 			c.providers.Merge(name, b.Findings)
+			c.providers.MergeRecovered(name, b.Recovered)
 			if b.Flow != nil {
 				c.flows.Merge(name, b.Flow)
 			}

@@ -30,7 +30,22 @@ func (d *Dispatcher) commandsFor(ctx context.Context, c *Chunk) (policy.Commands
 		c.Recipients = rs
 	}
 	o.Recipients = c.Recipients
+	o.Recovered = d.recovered
 	return o, nil
+}
+
+// recovered returns the newest recoveries of a provider that this worker knows.
+func (d *Dispatcher) recovered(name string) []policy.Recovery {
+	a := d.providers.Get(name)
+	if a == nil {
+		return nil
+	}
+	found := a.Health.Recoveries()
+	out := make([]policy.Recovery, len(found))
+	for i, r := range found {
+		out[i] = policy.Recovery(r)
+	}
+	return out
 }
 
 // planned records the commands by which the steps of a chunk were decided. It holds

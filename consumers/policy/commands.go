@@ -14,6 +14,8 @@ type Commands struct {
 	Rules      *control.Rules
 	Blocks     []models.Block     // blocks that match the batch's sender and user
 	Recipients []models.Recipient // set only if a block matches recipients
+
+	Recovered func(provider string) []Recovery // the newest recoveries of a provider; nil: none are known
 }
 
 // BlocksMeeting returns the blocks that match the sender and the user of a batch.

@@ -73,6 +73,7 @@ func (p *Policy) Plan(v *models.View, b *models.Batch, cmds *Commands, now time.
 			byHistory[h] = k
 			st := p.next(v, b, s, v.Tries(r), &cmds.Rule, now)
 			p.awaitOthers(v, b, r, &st, now)
+			cmds.hasten(p, b, &st, v.Tries(r))
 			keepTime(b, &st, now)
 			st.SenderDomain = models.DomainOf(b.Content.From.Email)
 			cmds.apply(p, &st, blocks, now)
@@ -250,6 +251,9 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 		return ending(st.Doubt, Step{Reason: models.NoProviderLeft, Detail: describe(last)})
 	case s.Called && s.Retries >= p.cfg.MaxRetries && (mayDouble || !p.allUnavailable(b, s, tries, options)):
 		return ending(st.Doubt, Step{Reason: models.RetriesUsedUp, Detail: describe(last)})
+	}
+	if !mayDouble {
+		p.soonIfUrgent(b, s, tries, options)
 	}
 	st.Options, st.Fixed = options, len(b.Providers) > 0
 	return st

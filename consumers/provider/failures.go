@@ -122,6 +122,9 @@ func (h *Health) countCall(says callSays, began time.Time, why string) (recovere
 	f := &h.machine.failures
 	before := f.Calls
 	ended, log := f.count(says, began, why, now)
+	if says == answered {
+		h.recoveries.answered(began, &ended, now)
+	}
 	since := f.FailedCalls
 	h.mu.Unlock()
 	if ended.Calls > 0 || before == 0 && since.Calls > 0 {

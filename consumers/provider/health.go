@@ -21,6 +21,7 @@ type Health struct {
 
 	mu                   sync.Mutex
 	machine              machine
+	recoveries           recoveries
 	senders, peerSenders refusedSenders // domains it refuses, as this worker found out, and as peers report
 }
 
@@ -127,7 +128,7 @@ func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, too
 		}
 		ended = true
 		says, why := h.judge(parts, domain)
-		recovered := h.countCall(says, now, why)
+		recovered := h.countCall(says, now, why) // now: when the call began
 		slow := says == answered && h.isSlow(took)
 		if slow {
 			says, why = failedWhole, "answers take "+took.Round(100*time.Millisecond).String()
@@ -304,4 +305,5 @@ func (h *Health) Forget(peer string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.machine.forget(peer, time.Now())
+	h.recoveries.forget(peer)
 }

@@ -26,6 +26,7 @@ type BatchRule struct {
 	Releases []models.Command // retries and releases, in order
 
 	Reschedule *models.Command // the command that set its times; nil: they are those of its request
+	Try        *models.Command // the newest command to try its mail now; nil: there is none
 }
 
 // Scheduled returns a batch with the times that are in effect.
@@ -45,7 +46,7 @@ type Rules struct {
 	users     map[string]*userCommands
 	limits    map[string]models.Limits // by ID of the user or key
 	providers map[string]ProviderMode
-	probes    map[string]int
+	probes    map[string]probed
 	blocks    []models.Block
 	holds     []models.Command
 	resumed   int // last command that resumed mail of all users
@@ -55,8 +56,14 @@ type Rules struct {
 }
 
 type batchCommands struct {
-	stop, cancel, reschedule *models.Command
-	releases                 []models.Command
+	stop, cancel, reschedule, try *models.Command
+	releases                      []models.Command
+}
+
+// probed is the newest command to probe a provider.
+type probed struct {
+	Number int       `json:"n"`
+	At     time.Time `json:"at"`
 }
 
 type userCommands struct {
@@ -75,7 +82,7 @@ func NewRules() *Rules {
 		users:     map[string]*userCommands{},
 		limits:    map[string]models.Limits{},
 		providers: map[string]ProviderMode{},
-		probes:    map[string]int{},
+		probes:    map[string]probed{},
 	}
 }
 
@@ -137,7 +144,7 @@ func (r *Rules) Apply(c models.Command) bool {
 	}
 	switch c.Kind {
 	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch,
-		models.RescheduleBatch:
+		models.RescheduleBatch, models.TryBatch:
 		r.applyBatch(c)
 	case models.PauseUser:
 		r.user(c.User).pause = &c
@@ -161,7 +168,7 @@ func (r *Rules) Apply(c models.Command) bool {
 	case models.ProviderOffline, models.ProviderDrain, models.ProviderOnline:
 		r.providers[c.Provider] = ProviderMode{Mode: c.Kind, Since: c.At, By: c.By, Why: c.Why}
 	case models.ProviderProbe:
-		r.probes[c.Provider] = c.Number
+		r.probes[c.Provider] = probed{c.Number, c.At}
 	case models.AddBlock:
 		if c.Block != nil {
 			b := *c.Block
@@ -202,6 +209,8 @@ func (r *Rules) applyBatch(c models.Command) {
 		}
 	case models.RescheduleBatch:
 		o.reschedule = &c
+	case models.TryBatch:
+		o.try = &c
 	default:
 		o.releases = append(slices.Clone(o.releases), c)
 	}
@@ -212,7 +221,7 @@ func (r *Rules) applyBatch(c models.Command) {
 
 // empty reports whether there is no command any more.
 func (o *batchCommands) empty() bool {
-	return o.stop == nil && o.cancel == nil && o.reschedule == nil && len(o.releases) == 0
+	return o.stop == nil && o.cancel == nil && o.reschedule == nil && o.try == nil && len(o.releases) == 0
 }
 
 func (r *Rules) user(id string) *userCommands {
@@ -234,7 +243,7 @@ func (r *Rules) Batch(b *models.Batch) BatchRule {
 	defer r.mu.RUnlock()
 	var out BatchRule
 	if o := r.batches[b.ID]; o != nil {
-		out.Cancel, out.Releases, out.Reschedule = o.cancel, o.releases, o.reschedule
+		out.Cancel, out.Releases, out.Reschedule, out.Try = o.cancel, o.releases, o.reschedule, o.try
 		if o.stop != nil {
 			out.Waits = waitFor(models.WaitBatchStopped, "stopped by "+o.stop.By, o.stop)
 		}
@@ -361,7 +370,18 @@ func (r *Rules) Provider(name string) ProviderMode {
 func (r *Rules) Probe(provider string) int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.probes[provider]
+	return r.probes[provider].Number
+}
+
+// Asked returns when an operator last asked to use a provider again, by a probe or by bringing it online; zero: never.
+func (r *Rules) Asked(provider string) time.Time {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	at := r.probes[provider].At
+	if m := r.providers[provider]; m.Mode == models.ProviderOnline {
+		at = models.LaterOf(at, m.Since)
+	}
+	return at
 }
 
 // Blocks lists the block rules, oldest first.
@@ -389,6 +409,9 @@ func (r *Rules) Forget(before time.Time, purged models.ID) {
 	for id, o := range r.batches {
 		if !less(id, limit) && !less(id, purged) {
 			continue
+		}
+		if o.try != nil && o.try.At.Before(before) {
+			o.try = nil
 		}
 		o.releases = slices.DeleteFunc(slices.Clone(o.releases), func(c models.Command) bool { return c.At.Before(before) })
 		if o.empty() || less(id, purged) {

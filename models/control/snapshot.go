@@ -19,7 +19,7 @@ type snapshot struct {
 	Users     map[string]savedUser     `json:"u,omitempty"`
 	Limits    map[string]models.Limits `json:"l,omitempty"`
 	Providers map[string]ProviderMode  `json:"p,omitempty"`
-	Probes    map[string]int           `json:"pr,omitempty"`
+	Probes    map[string]probed        `json:"pr,omitempty"`
 	Blocks    []models.Block           `json:"bl,omitempty"`
 	Holds     []models.Command         `json:"h,omitempty"`
 	Resumed   int                      `json:"r,omitempty"`
@@ -32,6 +32,7 @@ type savedBatch struct {
 	Releases []models.Command `json:"r,omitempty"`
 
 	Reschedule *models.Command `json:"t,omitempty"`
+	Try        *models.Command `json:"n,omitempty"`
 }
 
 type savedUser struct {
@@ -65,7 +66,9 @@ func (r *Rules) Snapshot(purged models.ID) (number int, raw []byte, err error) {
 	}
 	for id, b := range r.batches {
 		if !less(id, purged) {
-			s.Batches[id] = savedBatch{Stop: b.stop, Cancel: b.cancel, Releases: b.releases, Reschedule: b.reschedule}
+			s.Batches[id] = savedBatch{
+				Stop: b.stop, Cancel: b.cancel, Releases: b.releases, Reschedule: b.reschedule, Try: b.try,
+			}
 		}
 	}
 	for id, u := range r.users {
@@ -104,6 +107,7 @@ func (r *Rules) restore(raw []byte) error {
 			stop:       b.Stop,
 			cancel:     b.Cancel,
 			reschedule: b.Reschedule,
+			try:        b.Try,
 			releases:   b.Releases,
 		}
 	}
