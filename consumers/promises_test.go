@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,12 +21,7 @@ import (
 // have accepted and delivered.
 func TestPromises(t *testing.T) {
 	t.Parallel()
-	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue { // each takes almost a second
-		if err := flag.Set("rapid.checks", "8"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	fewChecks()
 	rapid.Check(t, func(t *rapid.T) {
 		m := newPromises(t)
 		t.Repeat(map[string]func(*rapid.T){
@@ -46,6 +42,13 @@ func TestPromises(t *testing.T) {
 		m.finish(t)
 	})
 }
+
+// fewChecks makes rapid check less often than it does by default: a check of an engine takes up to a second.
+var fewChecks = sync.OnceFunc(func() {
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue {
+		_ = flag.Set("rapid.checks", "8") // never an error
+	}
+})
 
 // modelEvent is an event that a provider has not reported yet.
 type modelEvent struct {

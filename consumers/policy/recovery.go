@@ -16,7 +16,7 @@ const (
 	// recoveredPart bounds how much sooner mail is tried because its provider answered other mail. From the beginning of
 	// the failures it waits for this part of its delay. Otherwise mail that a provider never takes would be tried as often
 	// as the provider answers other mail.
-	recoveredPart = 10
+	recoveredPart = 60
 
 	// urgentDelay is the longest delay of urgent mail while no provider takes it. Such mail finds out when a provider
 	// takes mail again, also if there is no other mail.
@@ -45,7 +45,7 @@ func (c *Commands) hasten(p *Policy, b *models.Batch, st *Step, tries []models.T
 		if c.Recovered == nil || t.Reason == models.SenderNotVerified { // other senders' mail proves nothing
 			continue
 		}
-		part := p.again(b, t, st.Retry).Sub(t.At) / recoveredPart
+		part := models.EarlierOf(o.NotBefore, p.again(b, t, st.Retry)).Sub(t.At) / recoveredPart
 		for _, r := range c.Recovered(o.Provider) {
 			if r.At.After(t.At) {
 				at := models.LaterOf(r.At, models.EarlierOf(r.From, t.At).Add(part))

@@ -262,6 +262,7 @@ func (h *Health) Probe(command int) {
 	}
 	h.senders.forget()
 	h.peerSenders.forget()
+	h.recoveries.noticed = time.Now() // mail that waits for it is handed over, and probes it
 	changed := h.machine.probeNow(command, time.Now())
 	h.mu.Unlock()
 	h.onChange()

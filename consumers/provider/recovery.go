@@ -25,7 +25,7 @@ type SharedRecovery struct {
 type recoveries struct {
 	own     Recovery
 	peers   map[string]peerRecovery
-	noticed time.Time // when this worker last learned of a recovery; zero: never
+	noticed time.Time // when this worker last learned of a recovery, or of a command to probe; zero: never
 }
 
 type peerRecovery struct {
@@ -140,7 +140,8 @@ func (ps *Set) MergeRecovered(peer string, seen map[string]SharedRecovery) {
 	}
 }
 
-// RecoveryNoticed returns when this worker last learned that a provider takes mail again; zero: never.
+// RecoveryNoticed returns when this worker last learned that a provider takes mail again, or may do so because an
+// operator has it probed; zero: never.
 func (ps *Set) RecoveryNoticed() (last time.Time) {
 	for _, p := range ps.list {
 		p.Health.mu.Lock()
