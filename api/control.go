@@ -51,7 +51,7 @@ func giveCommand[T any](
 	answer(s, c, v, err)
 }
 
-// controlBatch is POST /v1/batches/{id}/stop, resume, cancel, retry and release.
+// controlBatch is POST /v1/batches/{id}/stop, resume, cancel, try, retry and release.
 func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {

@@ -48,6 +48,7 @@ var parameters = map[string][]string{
 	"POST /v1/batches/:id/stop":    {"dry_run"},
 	"POST /v1/batches/:id/resume":  {"dry_run"},
 	"POST /v1/batches/:id/cancel":  {"dry_run"},
+	"POST /v1/batches/:id/try":     {"dry_run"},
 	"POST /v1/batches/:id/retry":   {"dry_run"},
 	"POST /v1/batches/:id/release": {"dry_run"},
 	"POST /v1/logs/:id/release":    {"dry_run"},

@@ -114,6 +114,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
 	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))
 	v1.POST("/batches/:id/cancel", s.controlBatch(models.CancelBatch))
+	v1.POST("/batches/:id/try", s.controlBatch(models.TryBatch))
 	v1.POST("/batches/:id/retry", s.controlBatch(models.RetryBatch))
 	v1.POST("/batches/:id/release", s.controlBatch(models.ReleaseBatch))
 	v1.POST("/logs/:id/release", s.releaseLog)

@@ -84,6 +84,12 @@ func (c *Client) RescheduleBatch(
 	return out, c.send(ctx, http.MethodPatch, route("batches", id), r, &out, options)
 }
 
+// TryBatch has mail tried at once that waits for another attempt. Limits, suspensions of providers and the times of the
+// batch still count. It changes nothing if there is no such mail.
+func (c *Client) TryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
+	return c.controlBatch(ctx, id, "try", why, options)
+}
+
 // RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
 // about the recipient. It changes nothing if there is no such mail.
 func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {

@@ -67,6 +67,7 @@ var batchActions = map[string]models.CommandKind{
 	"stop":    models.StopBatch,
 	"resume":  models.ResumeBatch,
 	"cancel":  models.CancelBatch,
+	"try":     models.TryBatch,
 	"retry":   models.RetryBatch,
 	"release": models.ReleaseBatch,
 }
@@ -93,6 +94,11 @@ func movable(b *service.BatchView) bool {
 	return b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients)
 }
 
+// triable reports whether mail of a batch waits for another attempt.
+func triable(b *service.BatchView) bool {
+	return b.Waits != nil && (b.Waits.Code == models.WaitRetry || b.Waits.Code == models.WaitProviderSuspend)
+}
+
 // actionsOf returns the commands that have an effect on the batch now and that the
 // caller may give.
 func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
@@ -106,6 +112,9 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Stopped: // by an operator
 	case b.Counts.Open() > 0:
 		out = append(out, actionLink{"stop", "Stop"})
+	}
+	if triable(b) {
+		out = append(out, actionLink{"try", "Try now"})
 	}
 	if movable(b) {
 		out = append(out, actionLink{"reschedule", "Change time"})
@@ -135,7 +144,7 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 		return errNoPage
 	case do == "resume" && !v.caller().MayResume(&b):
 		return service.StoppedByOperator()
-	case do == "retry" || do == "release":
+	case do == "try" || do == "retry" || do == "release":
 		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
@@ -254,6 +263,11 @@ func questionOf(do string, b *service.BatchView) *askView {
 				are(b.Counts.Open()),
 			),
 			fmt.Sprintf("%s already delivered.", are(b.Counts.Success))}}
+	case "try":
+		return &askView{Title: "Try this batch now?", Do: "Try now", Text: []string{
+			"Messages that wait for another attempt are tried at once, through any provider that takes mail.",
+			"The limits of the providers still count, and a suspended provider waits until its suspension ends. " +
+				"Nothing is sent twice."}}
 	case "retry":
 		title := fmt.Sprintf("Retry %s of %s failed messages?", num(free), num(b.Counts.Failed))
 		return &askView{Title: title, Do: "Retry " + messages(free), Text: []string{
@@ -358,6 +372,7 @@ func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visit
 		"probe": {Title: "Test " + provider + " now?", Do: "Test now", Text: []string{
 			"This clears its failures, for example after you renewed its key. One message tests it. If that " +
 				"message fails, the provider is suspended again.",
+			"Mail that waits for it is tried at once, urgent mail first.",
 			"If the outcome of the test message is unknown, that message may be held for review."}},
 	}
 	q := questions[r.PathValue("do")]

@@ -98,6 +98,7 @@ var commandWords = map[models.CommandKind]string{
 	models.ResumeBatch:     "resumed a batch",
 	models.CancelBatch:     "cancelled a batch",
 	models.RescheduleBatch: "changed the times of a batch",
+	models.TryBatch:        "had a batch tried at once",
 	models.RetryBatch:      "retried the failed messages of a batch",
 	models.ReleaseBatch:    "released messages of a batch",
 	models.PauseUser:       "paused a user",

@@ -107,7 +107,7 @@ const uncounted = "unknown"
 // sent, if anything.
 func didWords(did, flying, reached, kept string) string {
 	n, err := strconv.ParseInt(reached, 10, 32)
-	if err == nil && n == 0 && (did == "retry" || did == "release") {
+	if err == nil && n == 0 && (did == "try" || did == "retry" || did == "release") {
 		return "Nothing changed: there is no message to send again."
 	}
 	if err == nil && n == 0 && did == "reschedule" {
@@ -115,6 +115,7 @@ func didWords(did, flying, reached, kept string) string {
 	}
 	done := map[string]string{
 		"resume":  "Resumed.",
+		"try":     "Messages that wait are tried now.",
 		"retry":   "Failed messages that can be retried are queued again.",
 		"release": "Held messages are queued again.",
 		"stop":    "Stopped: no new provider call starts.",
@@ -124,6 +125,8 @@ func didWords(did, flying, reached, kept string) string {
 	}[did]
 	switch {
 	case n < 1:
+	case did == "try":
+		done = messages(n) + plural(n, " is", " are") + " tried now."
 	case did == "retry":
 		done = num(n) + plural(n, " failed message is", " failed messages are") + " queued again."
 	case did == "release":

@@ -149,6 +149,8 @@ func (d *Dashboard) readProviders(
 			p.Actions, p.Checks = switchesOf(p.Switch.Mode), d.inspect != nil
 			if suspended(p.Health) {
 				p.Actions = append([]actionLink{{"probe", "Test now"}}, p.Actions...)
+			} else if p.Health != nil && p.Health.State == telemetry.Failing {
+				p.Actions = append([]actionLink{{"probe", "Try now"}}, p.Actions...)
 			}
 		}
 		v.Providers = append(v.Providers, p)

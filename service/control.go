@@ -36,7 +36,7 @@ type BatchControlResult struct {
 // warn adds a warning.
 func (o *BatchControlResult) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + " " + text) }
 
-// ControlBatch stops, resumes, cancels, retries or releases a batch. Only an operator
+// ControlBatch stops, resumes, cancels, tries, retries or releases a batch. Only an operator
 // resumes a batch that an operator stopped.
 func (s *Service) ControlBatch(
 	ctx context.Context,
@@ -230,7 +230,7 @@ func (s *Service) dryRunBatch(
 		Changed:  verdict.wanted,
 		Schedule: c.Schedule,
 	}
-	if sendsAgain(c.Kind) {
+	if counted(c.Kind) {
 		reached, err := s.releaseReach(ctx, rules, b, c)
 		if err != nil {
 			return BatchControlResult{}, storeError("count recipients", err)
@@ -255,6 +255,11 @@ func (s *Service) complete(ctx context.Context, rules *control.Rules, b *models.
 		if out.InFlight != nil && *out.InFlight > 0 {
 			out.warn(inFlightWarning)
 		}
+	case models.TryBatch:
+		if !out.Changed {
+			out.warn(noneToTry)
+		}
+		warnOfSuspended(ctx, s, b, out)
 	case models.RetryBatch:
 		if !out.Changed {
 			out.warn(noneFailed)
@@ -304,6 +309,9 @@ func judge(rules *control.Rules, who Caller, b *models.Batch, c *models.Command)
 		v.wanted = !cancelled
 	case c.Kind == models.RescheduleBatch:
 		v.wanted, v.refused = judgeReschedule(rules, b, c)
+	case c.Kind == models.TryBatch:
+		newest := rules.Batch(b).Try
+		v.wanted = newest == nil || newest.Request != c.Request || c.Request.IsZero()
 	default:
 		// A repeat of a request must not release the mail a second time.
 		releases := rules.Batch(b).Releases
@@ -358,7 +366,7 @@ func (s *Service) appendBatchCommand(
 			return appended{}, nil
 		}
 		var reached reach
-		if sendsAgain(c.Kind) {
+		if counted(c.Kind) {
 			var err error
 			if reached, err = s.releaseReach(ctx, rules, b, c); err != nil {
 				return appended{}, storeError("count recipients", err)
@@ -366,7 +374,7 @@ func (s *Service) appendBatchCommand(
 			if reached.recipients == 0 {
 				return appended{recipients: new(int), idle: !reached.pending}, nil
 			}
-			if c.Chunks = nil; c.Log.IsZero() && len(reached.chunks) <= maxChunksNamed {
+			if c.Chunks = nil; sendsAgain(c.Kind) && c.Log.IsZero() && len(reached.chunks) <= maxChunksNamed {
 				c.Chunks = reached.chunks
 			}
 		}
@@ -389,9 +397,9 @@ func (s *Service) appendBatchCommand(
 			return appended{}, err
 		case verdict.refused != nil && !changed:
 			return appended{}, verdict.refused
-		case !sendsAgain(c.Kind):
+		case !counted(c.Kind):
 			return appended{changed: changed}, nil
-		case changed:
+		case changed || c.Kind == models.TryBatch:
 			return appended{changed: true, recipients: &reached.recipients}, nil
 		}
 		// Another retry or release came first. It may leave nothing to do.

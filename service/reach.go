@@ -33,7 +33,7 @@ func newestRelease(rule *control.BatchRule) int {
 	return 0
 }
 
-// releaseReach counts the recipients that a retry or release would send again. It leaves
+// releaseReach counts the recipients that a try, retry or release would send. It leaves
 // out those of earlier commands that workers have not applied yet.
 func (s *Service) releaseReach(
 	ctx context.Context,
@@ -41,6 +41,10 @@ func (s *Service) releaseReach(
 	b *models.Batch,
 	c *models.Command,
 ) (reach, error) {
+	if c.Kind == models.TryBatch {
+		n, err := toTry(ctx, s, b)
+		return reach{recipients: n}, err
+	}
 	rule := rules.Batch(b)
 	out := reach{newest: newestRelease(&rule)}
 	counts, pending := make([]int, b.Chunks), make([]bool, b.Chunks)
@@ -189,7 +193,7 @@ type unfinished struct {
 func (s *Service) countUnfinished(
 	ctx context.Context, b *models.Batch, done *BatchControlResult,
 ) (unfinished, error) {
-	unsent := done.Changed && !sendsAgain(done.Command)
+	unsent := done.Changed && !counted(done.Command)
 	flying, waiting := make([]int, b.Chunks), make([]int, b.Chunks)
 	err := s.eachChunk(ctx, b, done.LogID, func(ctx context.Context, n int) error {
 		if done.Command == models.RescheduleBatch && n >= b.OwnFrom() {

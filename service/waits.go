@@ -318,7 +318,7 @@ func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
 // for the first time, it also sets the number of those. If they cannot be counted, it adds
 // a warning.
 func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
-	byState := !sendsAgain(out.Command)
+	byState := !counted(out.Command)
 	n, err := s.countUnfinished(ctx, b, out)
 	if err != nil {
 		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)

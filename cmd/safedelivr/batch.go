@@ -21,7 +21,7 @@ import (
 func (c *cli) batchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
-		Short: "List and show batches; stop, resume, cancel, retry, release or reschedule them",
+		Short: "List and show batches; stop, resume, cancel, try, retry, release or reschedule them",
 		Long: `List batches, show one, or give a command about it, by its id. Each command prints its result, how many
 recipients it reaches, and how many are in flight: in calls to a provider that have begun and have no answer.
 Commands are idempotent.`,
@@ -50,6 +50,13 @@ cannot resume it.`,
 			long: `Cancel permanently what was not handed over to a provider yet. Safedelivr still follows what a provider has
 accepted.`,
 			kind: models.CancelBatch,
+		},
+		{
+			verb:  "try",
+			short: "Try mail now that waits for another attempt",
+			long: `Try mail at once that waits for another attempt, for example after an outage of the providers. Limits, suspensions
+and the times of the batch still count. To have a suspended provider tried, use "safedelivr provider probe".`,
+			kind: models.TryBatch,
 		},
 		{
 			verb:  "retry",
