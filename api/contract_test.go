@@ -108,7 +108,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	batch := batchPath(b.ID)
 	c.checkTimes()
 	c.check("PATCH", batch, js, `{"expires_at": "2099-01-01T00:00:00Z"}`, 422)
-	for _, verb := range []string{"stop", "resume", "retry", "release", "cancel"} {
+	for _, verb := range []string{"stop", "resume", "try", "retry", "release", "cancel"} {
 		c.check("POST", batch+"/"+verb, js, `{"why": "a test"}`, 200, "Idempotency-Key", "k")
 	}
 	c.check("POST", batch+"/resume", js, `{}`, 409)

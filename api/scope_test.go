@@ -57,6 +57,7 @@ func TestScopes(t *testing.T) {
 		"POST /v1/batches/%s/stop",
 		"POST /v1/batches/%s/resume",
 		"POST /v1/batches/%s/cancel",
+		"POST /v1/batches/%s/try",
 		"POST /v1/batches/%s/retry",
 		"POST /v1/batches/%s/release",
 		"POST /v1/logs/%l/release",
@@ -197,7 +198,7 @@ func TestControlOfOthersMail(t *testing.T) {
 	g := *f
 	g.secret = f.foreign
 	b := g.four()
-	for _, verb := range []string{"stop", "resume", "cancel", "retry", "release"} {
+	for _, verb := range []string{"stop", "resume", "cancel", "try", "retry", "release"} {
 		require.Equal(t, http.StatusNotFound, f.do(http.MethodPost, batchPath(b.ID)+"/"+verb, "", nil).Status)
 	}
 	logPath := "/v1/logs/" + b.ID.Log(1).String()

@@ -326,7 +326,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	type aboutBatch = func(context.Context, string, string, ...client.CallOption) (client.BatchControlResult, error)
 	for _, command := range []aboutBatch{
-		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
+		c.StopBatch, c.ResumeBatch, c.CancelBatch, c.TryBatch, c.RetryBatch, c.ReleaseBatch, c.ReleaseLog,
 	} {
 		require.NoError(t, err(command(ctx, "id", "why", client.IdempotencyKey("k"))))
 		require.NoError(t, err(command(ctx, "id", "why", client.DryRun())))

@@ -45,6 +45,7 @@ type outage struct {
 	lose    bool // messages with a delay are lost
 	restart bool // the workers end before the recovery
 	probe   bool // an operator probes the providers, and there is no other mail
+	try     bool // instead, each batch is tried
 }
 
 // outageRun is an outage that is played.
@@ -135,11 +136,18 @@ func (o *outageRun) play() error {
 	o.mu.Lock()
 	o.up, o.healed = true, time.Now()
 	o.mu.Unlock()
-	if o.probe {
+	switch {
+	case o.try:
+		time.Sleep(16 * time.Second) // the suspensions end, which count
+		for _, b := range waiting {
+			o.rig.order(models.Command{Kind: models.TryBatch, Batch: b.ID})
+			o.rig.announce(b)
+		}
+	case o.probe:
 		for _, name := range []string{"sg", "mg"} {
 			o.rig.order(models.Command{Kind: models.ProviderProbe, Provider: name})
 		}
-	} else {
+	default:
 		time.Sleep(16 * time.Second) // the suspensions end, which are probed only then
 		other := o.put(2, models.Urgent)
 		time.Sleep(2 * time.Second)
@@ -187,6 +195,7 @@ func TestMailLeavesAtOnceAfterOutage(t *testing.T) {
 			restart: rapid.Bool().Draw(t, "restart"),
 			probe:   rapid.Bool().Draw(t, "probe"),
 		}
+		o.try = o.class == models.Unavailable && rapid.Bool().Draw(t, "try")
 		o.probe = o.probe || o.class != models.Unavailable // otherwise the providers are asked again only later
 		if err := run(o); err != nil {
 			t.Fatalf("%+v: %s", o, err)

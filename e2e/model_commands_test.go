@@ -44,6 +44,7 @@ func (m *model) commandBatch(verb string, id models.ID) request {
 		"stop":    m.client.StopBatch,
 		"resume":  m.client.ResumeBatch,
 		"cancel":  m.client.CancelBatch,
+		"try":     m.client.TryBatch,
 		"retry":   m.client.RetryBatch,
 		"release": m.client.ReleaseBatch,
 	}[verb]
@@ -55,7 +56,7 @@ func (m *model) commandBatch(verb string, id models.ID) request {
 
 // retry sends again what failed or is held.
 func (m *model) retry(t *rapid.T) {
-	b, verb := m.any(t), rapid.SampledFrom([]string{"retry", "release"}).Draw(t, "how")
+	b, verb := m.any(t), rapid.SampledFrom([]string{"try", "retry", "release"}).Draw(t, "how")
 	status := m.must(t, "", m.commandBatch(verb, b.id),
 		http.StatusOK, http.StatusConflict, http.StatusTooManyRequests).Status
 	b.released = b.released || verb == "release" && status == http.StatusOK

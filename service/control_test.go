@@ -55,6 +55,7 @@ func TestCommandReachesWorkers(t *testing.T) {
 func TestRequeueAfterPropagation(t *testing.T) {
 	t.Parallel()
 	for _, do := range []models.CommandKind{
+		models.TryBatch,
 		models.RetryBatch,
 		models.ReleaseBatch,
 		models.ResumeBatch,
@@ -65,6 +66,8 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			f := newCommandRig(t)
 			id := f.batch()
 			switch do { //nolint:exhaustive // the others need nothing
+			case models.TryBatch:
+				f.refused(id)
 			case models.RetryBatch:
 				f.end(id, models.RetriesUsedUp)
 			case models.ReleaseBatch:
@@ -225,4 +228,43 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 		require.Empty(t, f.early)
 		require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
 	}
+}
+
+// TestTryReachesWhatWaits: a batch is tried if a part of it waits for another attempt, and the result says how much does.
+// Suspended providers are named, because they are not tried.
+func TestTryReachesWhatWaits(t *testing.T) {
+	t.Parallel()
+	f := newWaitRig(t)
+	f.put()
+	try := func() (BatchControlResult, BatchControlResult) {
+		t.Helper()
+		dry, err := f.DryRunBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "")
+		require.NoError(t, err)
+		done, _, err := f.ControlBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "", Repeat{})
+		require.NoError(t, err)
+		return dry, done
+	}
+	until := f.now.Add(time.Hour)
+	f.report(suspended(until), suspended(until.Add(time.Minute)))
+	for _, out := range []func() BatchControlResult{
+		func() BatchControlResult { dry, _ := try(); return dry },
+		func() BatchControlResult { _, done := try(); return done },
+	} {
+		got := out()
+		require.False(t, got.Changed)
+		require.Equal(t, new(0), got.Recipients)
+		require.Equal(t, noneToTry, got.Warning)
+	}
+	require.Zero(t, f.commandLog.Rules().UpTo(), "nothing was commanded")
+
+	f.attempt(f.now, models.Unavailable)
+	dry, done := try()
+	require.True(t, dry.DryRun && dry.Changed && done.Changed)
+	require.Equal(t, new(1), dry.Recipients)
+	require.Equal(t, new(1), done.Recipients)
+	require.Contains(t, done.Warning, "mg until "+until.Add(time.Minute).Format(time.RFC3339)+", sg until "+
+		until.Format(time.RFC3339))
+	require.Equal(t, models.TryBatch, f.commandLog.Rules().Batch(&f.batch).Try.Kind)
+	_, err := f.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
+	require.Error(t, err, "another user")
 }

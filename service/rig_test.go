@@ -151,6 +151,17 @@ func (f *commandRig) end(batch models.ID, reason models.Reason) {
 	}))
 }
 
+// refused has a provider refuse the only log of a batch for a temporary reason.
+func (f *commandRig) refused(batch models.ID) {
+	f.Helper()
+	who := models.SetOf(1)
+	require.NoError(f, f.store.Append(f.Context(), batch, models.Entry{Number: 1, Token: models.NewToken(),
+		Kind: models.Attempt, At: time.Now(), Recipients: who, Provider: "sg", CallEnds: time.Now()}))
+	o := &models.Outcome{Attempt: 1, At: time.Now(), Parts: []models.Part{{Class: models.Unavailable, Recipients: who}}}
+	fact := models.Fact{Key: models.OutcomeKey(1), Outcome: o}
+	require.NoError(f, f.store.PutFacts(f.Context(), models.ChunkFact{Chunk: batch, Fact: fact}))
+}
+
 // putHeld ends the only log of a batch for an unknown outcome, and stores the summary.
 func (f *commandRig) putHeld(batch models.ID) {
 	f.Helper()

@@ -15,7 +15,7 @@ import (
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	kinds := []models.CommandKind{models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch,
-		models.ReleaseBatch, models.RescheduleBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits,
+		models.ReleaseBatch, models.RescheduleBatch, models.TryBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits,
 		models.SetDefaults,
 		models.DisableUser, models.EnableUser, models.EndSessions, models.ProviderOffline, models.ProviderDrain,
 		models.ProviderOnline, models.ProviderProbe, models.AddBlock, models.RemoveBlock, models.HoldOld,
