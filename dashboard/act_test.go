@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -368,4 +369,29 @@ func TestPageFollowsWebhookKey(t *testing.T) {
 	f.board.SetVerified("sg", true)
 	f.board.SetVerified("mg", true)
 	require.Zero(t, refused())
+}
+
+// TestTryNow: a batch and a message that wait for another attempt can be tried now, with a confirmation. If no provider
+// has refused anything there is nothing to try.
+func TestTryNow(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Failing} })
+	f.board.tracker.sample(t.Context(), time.Now())
+	one := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+	two := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
+	for _, id := range []models.ID{one, two} {
+		require.NotContains(t, b.get("/batches/"+id.String()).text, "/try")
+		f.called(id, 1, time.Now(), time.Second, "sg", models.Part{Class: models.Unavailable, Recipients: models.SetTo(2)})
+		f.called(id, 2, time.Now(), time.Second, "mg", models.Part{Class: models.Unavailable, Recipients: models.SetTo(2)})
+	}
+	for id, want := range map[models.ID]string{one: "1 message is tried now.", two: "2 messages are tried now."} {
+		path := "/batches/" + id.String()
+		require.Contains(t, b.get(path).text, `href="`+path+`/try"`)
+		require.Contains(t, b.get(path+"/try").text, "Try this batch now?")
+		require.Contains(t, textOf(b.post(path+"/try", url.Values{"why": {"the providers are back"}}).text), want)
+	}
+	require.Contains(t, b.get("/operations/audit").text, "had a batch tried at once")
+	require.Contains(t, b.get("/providers").text, "/providers/sg/probe", "a failing provider can be tried")
 }
