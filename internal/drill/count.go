@@ -22,6 +22,7 @@ func (d *drill) count(ctx context.Context) error {
 		}
 	})
 	d.firstMail(copies)
+	defer d.judgeLateness()
 	var total client.Counts
 	for _, b := range d.all() {
 		d.res.Accepted += b.n
@@ -98,6 +99,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 		if b.attached {
 			d.checkAttachment(l.ID)
 		}
+		d.noteLateness(l.ID, d.times[l.ID])
 		b.of.logged = append(b.of.logged, told{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)

@@ -49,8 +49,10 @@ type drill struct {
 	other   account // another user, who sends a little mail
 	hostile account // another user, who attacks
 	res     Result
-	killed  int         // processes, while they worked
-	woken   []time.Time // when a frozen worker was woken
+	times   map[string]time.Time // of scheduled mail, by log
+	late    []time.Duration      // how long after its time each scheduled mail left
+	killed  int                  // processes, while they worked
+	woken   []time.Time          // when a frozen worker was woken
 
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted

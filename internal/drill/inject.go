@@ -246,6 +246,10 @@ func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Tim
 // checkLeft notes the mail of logs that left before a time.
 func (d *drill) checkLeft(logs []string, at time.Time) {
 	for _, log := range logs {
+		if d.times == nil {
+			d.times = map[string]time.Time{}
+		}
+		d.times[log] = at
 		for _, c := range d.copiesOf(log) {
 			if c.At.Before(at) {
 				d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))

@@ -146,6 +146,7 @@ func (d *drill) countMessages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		d.noteLateness(m.Log.ID, m.Log.DeliverAt)
 		sent := 0
 		for _, v := range m.History {
 			sent += len(d.copiesOf(v.Log))

@@ -31,6 +31,7 @@ type Result struct {
 	Unwanted  int      `json:"suppressed_sent"` // mails that were sent although their address was suppressed
 	FirstMail float64  `json:"first_mail_s,omitempty"`
 	Normal    float64  `json:"normal_s,omitempty"`
+	Late      float64  `json:"scheduled_late_p99_s,omitempty"` // 99 % of the scheduled mail left within it, after its time
 	Seconds   float64  `json:"seconds"`
 	Mistakes  []string `json:"mistakes,omitempty"` // sums that do not add up, states that were not reached
 }
@@ -63,6 +64,7 @@ func (r *Result) wrong(format string, args ...any) {
 const notes = `
 first mail: from the fault to the first mail through another provider, or to the first mail if no provider failed
 normal: from the end of the fault until every provider accepts mail and new mail is delivered
+late: 99 % of the scheduled mail left within that after its time
 held: the outcome is unknown or was never reported; the log says so, and nothing is sent again automatically
 `
 
@@ -70,19 +72,19 @@ held: the outcome is unknown or was never reported; the log says so, and nothing
 func (r *Report) Print(to io.Writer) error {
 	fmt.Fprintln(to)
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "scenario\taccepted\tdelivered\tfailed\theld\tlost\tdoubled\tfirst mail\tnormal\t\t")
+	fmt.Fprintln(w, "scenario\taccepted\tdelivered\tfailed\theld\tlost\tdoubled\tfirst mail\tnormal\tlate\t\t")
 	for i := range r.Results {
 		x := &r.Results[i]
 		if x.NA != "" {
-			fmt.Fprintf(w, "%s%s\tn/a\t\n", x.Name, strings.Repeat("\t", 8))
+			fmt.Fprintf(w, "%s%s\tn/a\t\n", x.Name, strings.Repeat("\t", 9))
 			continue
 		}
 		verdict := "ok"
 		if !x.Good() {
 			verdict = "WRONG"
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t\n", x.Name, x.Accepted, x.Delivered, x.Failed, x.Held,
-			x.Lost, x.Doubled, seconds(x.FirstMail), seconds(x.Normal), verdict)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\t\n", x.Name, x.Accepted, x.Delivered, x.Failed, x.Held,
+			x.Lost, x.Doubled, seconds(x.FirstMail), seconds(x.Normal), seconds(x.Late), verdict)
 	}
 	if err := w.Flush(); err != nil {
 		return err

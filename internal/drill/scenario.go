@@ -30,6 +30,9 @@ type scenario struct {
 	// fail.
 	mayFail func(d *drill, l *client.Log, story []client.Moment, o *outcome) bool
 
+	// punctual says that scheduled mail must leave within punctualAim: nothing else keeps the workers busy.
+	punctual bool
+
 	// clocksOff says that ledgers and providers have different times.
 	clocksOff bool
 
@@ -164,6 +167,12 @@ var scenarios = []scenario{
 		story:  "the application answers updates with 503, redirects, nothing at all and closed connections; then it takes them",
 		events: true,
 		inject: endpointDown,
+	},
+	{
+		name:     "scheduled-in-time",
+		story:    "nothing breaks, and mail is due a few seconds after it was accepted, also at times of recipients",
+		punctual: true,
+		inject:   scheduledInTime,
 	},
 	{
 		name: "scheduled-through-outage",
