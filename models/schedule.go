@@ -10,7 +10,7 @@ import (
 
 // SendWindow is when the mail of a batch is handed over: while a clock in Zone shows a time
 // between From and To, on some days of the week. Near its expiry the mail of a window that is
-// not strict may leave outside of it: see Margins.
+// not strict may leave outside of it: see margins.
 type SendWindow struct {
 	From   TimeOfDay `json:"from"`
 	To     TimeOfDay `json:"to"`                 // not later than From: on the day after
@@ -60,16 +60,16 @@ func (d *Weekday) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: %q is not a day of the week", ErrInvalid, text)
 }
 
-// A Margin is how much earlier and later than its window mail leaves that expires within Left.
-type Margin struct {
+// A margin is how much earlier and later than its window mail leaves that expires within Left.
+type margin struct {
 	Left, Widened time.Duration
 }
 
-// Margins are the margins of a window that is not strict, from the first to the last.
-var Margins = [...]Margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.Hour}}
+// margins are the margins of a window that is not strict, from the first to the last.
+var margins = [...]margin{{24 * time.Hour, time.Hour}, {6 * time.Hour, 3 * time.Hour}}
 
-// AnyTime is how long before its expiry mail leaves at any time, unless its window is strict.
-const AnyTime = time.Hour
+// anyTime is how long before its expiry mail leaves at any time, unless its window is strict.
+const anyTime = time.Hour
 
 // SendDefaults are what a batch of a user has if its request names nothing else.
 type SendDefaults struct {
@@ -283,14 +283,14 @@ func (s Schedule) MayLeave(now time.Time, released bool) time.Time {
 		return w.next(t, zone, 0)
 	}
 	widened := time.Duration(0)
-	for _, m := range Margins {
+	for _, m := range margins {
 		closer := s.ExpiresAt.Add(-m.Left)
 		if at := w.next(t, zone, widened); at.Before(closer) {
 			return at
 		}
 		t, widened = LaterOf(t, closer), m.Widened
 	}
-	return EarlierOf(w.next(t, zone, widened), LaterOf(t, s.ExpiresAt.Add(-AnyTime)))
+	return EarlierOf(w.next(t, zone, widened), LaterOf(t, s.ExpiresAt.Add(-anyTime)))
 }
 
 // next returns when the window, widened at both ends, is open for the first time from t on. Between
