@@ -186,7 +186,7 @@ func TestMailLeavesAtOnceAfterOutage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := outage{
 			class:   rapid.SampledFrom([]models.Class{models.Unavailable, models.AccountClass, models.Throttled}).Draw(t, "class"),
-			lasts:   time.Duration(rapid.IntRange(1, 120).Draw(t, "seconds")) * time.Second,
+			lasts:   time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second,
 			urgent:  rapid.IntRange(0, 3).Draw(t, "urgent"),
 			bulk:    rapid.IntRange(0, 15).Draw(t, "bulk"),
 			pinned:  rapid.Bool().Draw(t, "pinned"),
