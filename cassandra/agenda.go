@@ -77,6 +77,9 @@ func encodeEntry(e *models.AgendaEntry) []byte {
 	if e.Missed {
 		flags |= flagMissed
 	}
+	if e.Unsent {
+		flags |= flagUnsent
+	}
 	switch e.Lane {
 	case models.Urgent:
 		flags |= flagUrgent
@@ -90,6 +93,7 @@ const (
 	flagMissed = 1 << iota
 	flagUrgent
 	flagBulk
+	flagUnsent
 )
 
 // decodeEntry reverses encodeEntry.
@@ -103,11 +107,11 @@ func decodeEntry(b []byte, e *models.AgendaEntry) error {
 		return damaged(errors.New("an agenda entry is cut off"))
 	}
 	flags, user := b[n+m], b[n+m+1:]
-	if flags&^(flagMissed|flagUrgent|flagBulk) != 0 {
+	if flags&^(flagMissed|flagUrgent|flagBulk|flagUnsent) != 0 {
 		return fmt.Errorf("%w: agenda entry", models.ErrNewer)
 	}
 	e.Chunks, e.Round, e.User = int(chunks), int(round), string(user)
-	e.Missed = flags&flagMissed != 0
+	e.Missed, e.Unsent = flags&flagMissed != 0, flags&flagUnsent != 0
 	switch {
 	case flags&flagUrgent != 0:
 		e.Lane = models.Urgent
