@@ -253,7 +253,7 @@ func (p *Policy) retry(b *models.Batch, s *models.Status, tries []models.Try, ma
 		return ending(st.Doubt, Step{Reason: models.RetriesUsedUp, Detail: describe(last)})
 	}
 	if !mayDouble {
-		p.soonIfUrgent(b, s, tries, options)
+		p.soonIfNoneTakes(b, s, tries, options)
 	}
 	st.Options, st.Fixed = options, len(b.Providers) > 0
 	return st

@@ -18,9 +18,10 @@ const (
 	// as the provider answers other mail.
 	recoveredPart = 60
 
-	// urgentDelay is the longest delay of urgent mail while no provider takes it. Such mail finds out when a provider
-	// takes mail again, also if there is no other mail.
+	// urgentDelay and bulkDelay are the longest delays of mail while no provider takes it. Such mail finds out when a
+	// provider takes mail again, also if there is no other mail.
 	urgentDelay = time.Minute
+	bulkDelay   = 10 * time.Minute
 )
 
 // hasten lets a call be made sooner than after the delay of its retry. A delay ends when the provider has recovered, or
@@ -55,14 +56,18 @@ func (c *Commands) hasten(p *Policy, b *models.Batch, st *Step, tries []models.T
 	}
 }
 
-// soonIfUrgent shortens the delays of urgent mail that no provider takes. A time that a provider named stays.
-func (p *Policy) soonIfUrgent(b *models.Batch, s *models.Status, tries []models.Try, options []Option) {
-	if b.Lane != models.Urgent || !p.allUnavailable(b, s, tries, options) {
+// soonIfNoneTakes shortens the delays of mail that no provider takes. A time that a provider named stays.
+func (p *Policy) soonIfNoneTakes(b *models.Batch, s *models.Status, tries []models.Try, options []Option) {
+	if !p.allUnavailable(b, s, tries, options) {
 		return
+	}
+	delay := bulkDelay
+	if b.Lane == models.Urgent {
+		delay = urgentDelay
 	}
 	for i := range options {
 		t := newestAt(tries, options[i].Provider)
-		at := models.LaterOf(t.At.Add(urgentDelay), t.RetryAt)
+		at := models.LaterOf(t.At.Add(delay), t.RetryAt)
 		options[i].NotBefore = models.EarlierOf(options[i].NotBefore, at)
 	}
 }

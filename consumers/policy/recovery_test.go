@@ -71,13 +71,13 @@ func TestRecoveryEndsDelay(t *testing.T) {
 		want time.Duration // of provider a; b keeps the delay
 		b    time.Duration
 	}{
-		"none":                       {down, nil, time.Hour, time.Hour},
-		"after a long outage":        {down, []Recovery{at(-time.Hour, 5*time.Second)}, 5 * time.Second, time.Hour},
-		"after a moment":             {down, []Recovery{at(-time.Second, 5*time.Second)}, 59 * time.Second, time.Hour},
-		"begun after the attempt":    {down, []Recovery{at(time.Second, 5*time.Second)}, time.Minute, time.Hour},
-		"before the attempt":         {down, []Recovery{at(-time.Hour, -time.Second)}, time.Hour, time.Hour},
-		"by two workers":             {down, []Recovery{at(0, 20*time.Second), at(-time.Hour, 9*time.Second)}, 9 * time.Second, time.Hour},
-		"after the delay":            {down, []Recovery{at(-time.Hour, 2*time.Hour)}, time.Hour, time.Hour},
+		"none":                       {down, nil, bulkDelay, bulkDelay},
+		"after a long outage":        {down, []Recovery{at(-time.Hour, 5*time.Second)}, 5 * time.Second, bulkDelay},
+		"after a moment":             {down, []Recovery{at(-time.Second, 5*time.Second)}, 9 * time.Second, bulkDelay},
+		"begun after the attempt":    {down, []Recovery{at(time.Second, 5*time.Second)}, bulkDelay / 60, bulkDelay},
+		"before the attempt":         {down, []Recovery{at(-time.Hour, -time.Second)}, bulkDelay, bulkDelay},
+		"by two workers":             {down, []Recovery{at(0, 20*time.Second), at(-time.Hour, 9*time.Second)}, 9 * time.Second, bulkDelay},
+		"after the delay":            {down, []Recovery{at(-time.Hour, 2*time.Hour)}, bulkDelay, bulkDelay},
 		"urgent while none takes it": {waiting{class: models.Unavailable, retries: 3, lane: models.Urgent}, nil, time.Minute, time.Minute},
 		"urgent, a time was named": {
 			waiting{class: models.Throttled, retries: 3, lane: models.Urgent, retryAt: 30 * time.Minute}, nil,
@@ -106,10 +106,10 @@ func TestCommandEndsDelay(t *testing.T) {
 		command models.Command
 		a, b    time.Duration
 	}{
-		"probe":  {models.Command{Kind: models.ProviderProbe, Provider: "a"}, 5 * time.Second, time.Hour},
-		"online": {models.Command{Kind: models.ProviderOnline, Provider: "b"}, time.Hour, 5 * time.Second},
+		"probe":  {models.Command{Kind: models.ProviderProbe, Provider: "a"}, 5 * time.Second, bulkDelay},
+		"online": {models.Command{Kind: models.ProviderOnline, Provider: "b"}, bulkDelay, 5 * time.Second},
 		"try":    {models.Command{Kind: models.TryBatch, Batch: down.batch}, 5 * time.Second, 5 * time.Second},
-		"other":  {models.Command{Kind: models.TryBatch, Batch: models.NewBatchID(noon.Add(time.Hour))}, time.Hour, time.Hour},
+		"other":  {models.Command{Kind: models.TryBatch, Batch: models.NewBatchID(noon.Add(time.Hour))}, bulkDelay, bulkDelay},
 	} {
 		rules := control.NewRules()
 		c.command.Number, c.command.At = 1, noon.Add(5*time.Second)
