@@ -37,6 +37,7 @@ var funcs = template.FuncMap{
 	"day":        dayWords,
 	"days":       daysWords,
 	"timed":      timed,
+	"waitWords":  waitWords,
 	"amountOf":   amountOf,
 	"took":       took,
 	"ms":         ms,

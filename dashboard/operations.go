@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/backlog"
 )
 
 // operationsView has what one of the pages of Operations shows.
@@ -18,6 +19,7 @@ type operationsView struct {
 	Page    string // one of operationsPages
 	Title   string
 	Tabs    []tab
+	Waiting backlog.Backlog    // the mail that waits here
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
 	// UnknownList is the address of the list of the messages that Unknown counts.
@@ -68,7 +70,7 @@ var operationsPages = []struct {
 	name, title string
 	parts       []string
 }{
-	{"", "Queues and workers", []string{"sums", "queues", "workers"}},
+	{"", "Waiting mail and workers", []string{"waiting", "sums", "queues", "workers"}},
 	{"parked", "Held and parked", []string{"holds", "parked"}},
 	{"events", "Unmatched events", []string{"events"}},
 	{"blocks", "Rules", []string{"blocks"}},
@@ -164,6 +166,9 @@ func (d *Dashboard) readOperations(
 		}
 		if err == nil {
 			v.Workers, err = d.service.Workers(ctx, who)
+		}
+		if err == nil {
+			v.Waiting, err = service.Backlog(ctx, d.service, who)
 		}
 	case "parked":
 		if err = d.readBroker(ctx, who, v); err == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models/condition"
 )
 
 // healthTime is how long a server may take to answer.
@@ -25,7 +26,8 @@ func (c *cli) healthCommand() *cobra.Command {
 		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
 		Args:  cobra.MaximumNArgs(1),
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
-Exit with 0 if it does and with 1 if it does not. With --live ask only whether the process answers: it does while
+Exit with 0 if it does and with 1 if it does not. What else is wrong is printed: refused webhooks, a full disk, no
+provider that accepts mail. With --live ask only whether the process answers: it does while
 store and broker are away, and a restart would not help it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			base, caller, err := c.healthServer(args)
@@ -45,6 +47,11 @@ store and broker are away, and a restart would not help it.`,
 				return fmt.Errorf("not ready: %s", missing(&r))
 			}
 			fmt.Fprintln(c.out, "ready")
+			for _, kind := range condition.Kinds { // it accepts batches all the same, or says in each answer why not
+				if word := r.Checks[string(kind)]; word != "" {
+					fmt.Fprintln(c.out, word)
+				}
+			}
 			return nil
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -61,6 +62,10 @@ func (c *cli) providerListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		conditions, err := service.Conditions(ctx, svc)
+		if err != nil {
+			return err
+		}
 		modes, err := svc.ProviderModes(ctx)
 		for i := range list {
 			p := &list[i]
@@ -74,10 +79,21 @@ func (c *cli) providerListCommand() *cobra.Command {
 			case models.ProviderDrain:
 				state, why = "draining", m.Why
 			}
-			row(p.Name, p.Kind, state, until, p.Concurrency, fmt.Sprintf("%.1f", p.RateUsed), timeOrDash(p.LastWebhook), why)
+			row(p.Name, p.Kind, state, until, p.Concurrency, fmt.Sprintf("%.1f", p.RateUsed),
+				lastWebhook(p, conditions), why)
 		}
 		return err
 	})
+}
+
+// lastWebhook says when the last webhook of a provider was verified, or that its webhooks are refused.
+func lastWebhook(p *service.Provider, cs []condition.Condition) string {
+	for i := range cs {
+		if cs[i].Kind == condition.WebhooksRefused && cs[i].Provider == p.Name {
+			return fmt.Sprintf("refused since %s (%d)", timeOrDash(cs[i].Since), cs[i].Posts)
+		}
+	}
+	return timeOrDash(p.LastWebhook)
 }
 
 func (c *cli) providerCheckCommand() *cobra.Command {

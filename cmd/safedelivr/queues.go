@@ -36,6 +36,22 @@ func oldest(q *service.QueueView) string {
 	return q.Age().Round(time.Second).String()
 }
 
+// waitingCommand returns the command that lists the mail that waits here.
+func waitingCommand(c *cli) *cobra.Command {
+	return c.listCommand(listing{
+		use:   "waiting",
+		short: "Show what mail waits for, how much of it, and since when, urgent mail first",
+		head:  "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
+		none:  "no mail waits here",
+	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+		b, err := service.Backlog(ctx, svc, c.operator())
+		for _, l := range b.Lines {
+			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, timeOrDash(l.Since), timeOrDash(l.Until), l.Oldest, l.Text)
+		}
+		return err
+	})
+}
+
 func (c *cli) workersCommand() *cobra.Command {
 	return c.listCommand(listing{
 		use:   "workers",

@@ -95,7 +95,8 @@ func (c *cli) addCommands(root *cobra.Command) {
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
 		c.webhookCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
-		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), c.queuesCommand(), c.workersCommand(), c.auditCommand())
+		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), waitingCommand(c), c.queuesCommand(),
+		c.workersCommand(), c.auditCommand())
 	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
 	root.SetHelpCommandGroupID(runGroup)
