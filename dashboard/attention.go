@@ -77,6 +77,21 @@ func (d *Dashboard) attend(
 	return a.list, nil
 }
 
+// troubles lists what is wrong with the installation, for operators.
+func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attention, error) {
+	conditions, err := service.Conditions(ctx, d.service)
+	if err != nil {
+		return nil, err
+	}
+	a := attentions{d: d, who: who, totals: &service.Counts{}}
+	for i := range conditions {
+		if err := a.condition(ctx, &conditions[i]); err != nil {
+			return nil, err
+		}
+	}
+	return a.list, nil
+}
+
 // condition adds what is wrong with the installation.
 func (a *attentions) condition(ctx context.Context, c *condition.Condition) error {
 	since := c.Since.UTC().Format(time.RFC3339)

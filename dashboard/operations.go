@@ -20,6 +20,7 @@ type operationsView struct {
 	Title   string
 	Tabs    []tab
 	Waiting backlog.Backlog    // the mail that waits here
+	Wrong   []attention        // with the installation
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
 	Unknown service.Unknown
 	// UnknownList is the address of the list of the messages that Unknown counts.
@@ -70,7 +71,7 @@ var operationsPages = []struct {
 	name, title string
 	parts       []string
 }{
-	{"", "Waiting mail and workers", []string{"waiting", "sums", "queues", "workers"}},
+	{"", "Waiting mail and workers", []string{"wrong", "waiting", "sums", "queues", "workers"}},
 	{"parked", "Held and parked", []string{"holds", "parked"}},
 	{"events", "Unmatched events", []string{"events"}},
 	{"blocks", "Rules", []string{"blocks"}},
@@ -169,6 +170,9 @@ func (d *Dashboard) readOperations(
 		}
 		if err == nil {
 			v.Waiting, err = service.Backlog(ctx, d.service, who)
+		}
+		if err == nil {
+			v.Wrong, err = d.troubles(ctx, who)
 		}
 	case "parked":
 		if err = d.readBroker(ctx, who, v); err == nil {

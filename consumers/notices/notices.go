@@ -103,11 +103,13 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
+	var troubles []models.Notice
 	err = feed.Announce(ctx, w.store, func(s *feed.Standing) (news []models.Notice) {
 		for _, name := range slices.Sorted(maps.Keys(found)) {
 			news = append(news, w.healthNews(s, name, found[name], now)...)
 		}
-		news = append(news, w.conditionNotices(s, now)...)
+		troubles = w.conditionNotices(s, now)
+		news = append(news, troubles...)
 		if checked != nil {
 			news = append(news, differenceNews(s, checked)...)
 		}
@@ -118,6 +120,9 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 	})
 	if err != nil {
 		return err
+	}
+	for i := range troubles {
+		w.log.Warn("notice to operators", "type", string(troubles[i].Kind), "text", troubles[i].Text())
 	}
 	if due {
 		w.counted = now

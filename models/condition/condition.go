@@ -31,6 +31,34 @@ const (
 // Kinds lists the kinds, the gravest first.
 var Kinds = []Kind{NoWorker, NoProvider, DiskReserve, WebhooksRefused}
 
+// Place is where a condition is shown.
+type Place string
+
+// The places.
+const (
+	Overview     Place = "Overview"
+	Providers    Place = "Providers"
+	Settings     Place = "Settings"
+	Operations   Place = "Operations"
+	ProviderList Place = "`provider list`"
+	Health       Place = "`health`, `/readyz`"
+	Notice       Place = "notice"
+	Log          Place = "log"
+	Metric       Place = "metric"
+	Alert        Place = "alert"
+)
+
+// Places lists the places in the order of documents.
+var Places = []Place{Overview, Providers, Settings, Operations, ProviderList, Health, Notice, Log, Metric, Alert}
+
+// Shown says where conditions of each kind are shown. A notice and a line of the log need a worker that writes them.
+var Shown = map[Kind][]Place{
+	NoWorker:        {Overview, Providers, Operations, ProviderList, Health, Metric, Alert},
+	NoProvider:      {Overview, Providers, Operations, ProviderList, Health, Notice, Log, Metric, Alert},
+	DiskReserve:     {Overview, Operations, Health, Notice, Log, Metric, Alert},
+	WebhooksRefused: {Overview, Providers, Settings, Operations, ProviderList, Health, Notice, Log, Metric, Alert},
+}
+
 // Condition is something that is wrong.
 type Condition struct {
 	Kind     Kind            `json:"kind"`
