@@ -157,4 +157,3 @@ func TestConditions(t *testing.T) {
 		})
 	}
 }
-
