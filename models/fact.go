@@ -21,7 +21,7 @@ const (
 	RejectedRecipient Class = "rejected_recipient" // the address is rejected everywhere
 	RejectedRequest   Class = "rejected_request"   // the message is rejected everywhere
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
-	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender
+	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender; RetryAt as for throttled
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
 	Unavailable       Class = "unavailable"        // certainly not accepted; RetryAt as for throttled
 	Unknown           Class = "unknown"            // may have been accepted
@@ -67,8 +67,11 @@ type Part struct {
 	Status     int       `json:"s,omitempty"`  // HTTP or SMTP status, 0 if there was no answer
 	Text       string    `json:"tx,omitempty"` // the provider's words, at most 500 bytes, without addresses
 	MessageID  string    `json:"m,omitempty"`
-	RetryAt    time.Time `json:"ra,omitzero"` // of throttled and unavailable
-	Final      bool      `json:"f,omitempty"` // accepted through a provider without events: counts as delivered, unconfirmed
+	RetryAt    time.Time `json:"ra,omitzero"` // of throttled, unavailable and account: when it may be asked again
+	// Fewer is how many recipients a call may have, if this one was rejected_here because it had more. An adapter
+	// that was not given a number says one fewer than the call had.
+	Fewer int  `json:"fw,omitempty"`
+	Final bool `json:"f,omitempty"` // accepted through a provider without events: counts as delivered, unconfirmed
 }
 
 // ProviderFailed reports whether the call failed for a reason that any mail of the provider

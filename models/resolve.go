@@ -152,7 +152,7 @@ func (t *Try) answered(o *Outcome, p *Part) *Try {
 	}
 	next := *t
 	t = &next
-	t.Class, t.Status, t.Text, t.RetryAt = p.Class, p.Status, p.Text, p.RetryAt
+	t.Class, t.Status, t.Text, t.RetryAt, t.Fewer = p.Class, p.Status, p.Text, p.RetryAt, p.Fewer
 	t.At, t.Reason, t.Unconfirmed = o.At, p.reason(), false
 	switch {
 	case p.Class == Accepted && p.Final:
@@ -316,6 +316,7 @@ type fold struct {
 // attempt adds an attempt.
 func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
 	f.closing, s.Released = nil, false
+	smaller := f.last != nil && f.last.wantsFewer() && f.last.Provider == t.Provider
 	f.last = t
 	s.Attempts++
 	s.MayDouble = s.MayDouble || e.MayDouble
@@ -323,6 +324,7 @@ func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
 	switch {
 	case e.Split > 0:
 		s.Splits++
+	case smaller: // the same call in parts
 	case t.Reason.Uncalled() && f.uncalled < uncalledFree:
 		f.uncalled++
 	default:

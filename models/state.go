@@ -55,7 +55,8 @@ type Try struct {
 	Text        string // the provider's words
 	Status      int
 	At          time.Time // of the answer or the deciding event
-	RetryAt     time.Time // of an answer that is throttled or unavailable
+	RetryAt     time.Time // when the provider may be asked again, if its answer said so
+	Fewer       int       // how many recipients a call may have, if it was refused because it had more
 	Unconfirmed bool
 	Implied     bool // delivered, because the recipient reacted to it
 	OptedOut    bool // the recipient complained or unsubscribed
@@ -159,6 +160,9 @@ func (v *View) Where(ok func(r int, s *Status) bool) Set {
 	}
 	return out
 }
+
+// wantsFewer reports whether the provider refused the number of recipients of the call.
+func (t *Try) wantsFewer() bool { return t.Verdict == VerdictRefused && t.Fewer > 0 }
 
 // taken reports whether a try shows that its provider has accepted the mail.
 func (t *Try) taken() bool {

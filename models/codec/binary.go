@@ -318,9 +318,12 @@ func encodePartFields(p *models.Part, w *binaryWriter) {
 	w.int(int64(p.Status))
 	w.word(p.Text)
 	w.text(p.MessageID)
-	w.flags(p.Final, !p.RetryAt.IsZero())
+	w.flags(p.Final, !p.RetryAt.IsZero(), p.Fewer != 0)
 	if !p.RetryAt.IsZero() {
 		w.time(p.RetryAt)
+	}
+	if p.Fewer != 0 {
+		w.int(int64(p.Fewer))
 	}
 }
 
@@ -335,6 +338,9 @@ func decodePartFields(p *models.Part, r *binaryReader) {
 	p.Final = marks&1 != 0
 	if marks&2 != 0 {
 		p.RetryAt = r.time()
+	}
+	if marks&4 != 0 {
+		p.Fewer = r.int()
 	}
 }
 

@@ -58,6 +58,7 @@ func TestNounsRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, e, gotE)
 	f := answer(4, models.Throttled, 1, 2)
+	f.Outcome.Parts[0].Fewer = 500
 	f.Events = event(1, "sg", models.Bounced, models.MailboxInvalid, 1).Events
 	gotF, err := DecodeFact(f.Key, EncodeFact(&f))
 	require.NoError(t, err)

@@ -313,6 +313,9 @@ func testAnswers(t *testing.T, s Suite) {
 					if a.Reason != "" && (i == 2 || n == 1) && part.Reason != a.Reason {
 						t.Errorf("recipient %d of %d: reason %q, want %q", i, n, part.Reason, a.Reason)
 					}
+					if fewer := a.Fewer; n == 3 && part.Fewer != fewer || n == 1 && part.Fewer != 0 {
+						t.Errorf("a call of %d may have %d recipients, want %d", n, part.Fewer, fewer)
+					}
 					if a.RetryIn > 0 || !a.RetryAt.IsZero() {
 						// Sent after now, answered before Send returned; given in whole seconds.
 						from, to := a.RetryAt, a.RetryAt

@@ -88,8 +88,9 @@ type Answer struct {
 	Three, One models.Class  // Three: of the second recipient; see Others
 	Others     models.Class  // of the first and the third, if it differs
 	Reason     models.Reason // of the second, if it matters
-	RetryIn    time.Duration // of throttled and unavailable: how long after the answer the provider wants to be called
+	RetryIn    time.Duration // how long after the answer the provider wants to be called
 	RetryAt    time.Time     // the same as a time, in whole seconds; neither is set: the part has no RetryAt
+	Fewer      int           // how many recipients the call of three may have; 0: the number is not the reason
 }
 
 // Run runs the suite.
@@ -187,8 +188,12 @@ func check(t testing.TB, c *models.Call, parts []models.Part) {
 		if p.Reason != "" && !p.Reason.Known() {
 			t.Errorf("reason %q does not exist", p.Reason)
 		}
-		if !p.RetryAt.IsZero() && p.Class != models.Throttled && p.Class != models.Unavailable {
+		if !p.RetryAt.IsZero() && p.Class != models.Throttled && p.Class != models.Unavailable &&
+			p.Class != models.AccountClass {
 			t.Errorf("class %s has a RetryAt", p.Class)
+		}
+		if p.Fewer != 0 && (p.Class != models.RejectedHereClass || p.Fewer < 1 || p.Fewer >= len(c.Recipients)) {
+			t.Errorf("class %s asks for %d recipients of %d", p.Class, p.Fewer, len(c.Recipients))
 		}
 	}
 	if all := c.Numbers(); seen != all {

@@ -246,6 +246,7 @@ func outcome(n int) models.Fact {
 				Status:     429,
 				Text:       "too fast",
 				RetryAt:    now().Add(time.Second),
+				Fewer:      500,
 			},
 		},
 	}}

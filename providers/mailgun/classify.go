@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,10 @@ import (
 // classes maps statuses whose body does not matter. For the others see classify. 404 and
 // redirects mean a wrong domain, region or URL. Mail was delivered after 5xx answers, except
 // 503.
+//
+// 420 is not in Mailgun's table of statuses. Its text is "Domain X is not allowed to send:
+// recipient limit exceeded, try again after <date>" (mailgun-java issue 50 of 2025, Ghost
+// issues 15725 and 24494): the account has used up what it may send until then.
 var classes = map[int]models.Class{
 	http.StatusUnauthorized:          models.AccountClass,
 	http.StatusPaymentRequired:       models.AccountClass,
@@ -28,7 +33,11 @@ var classes = map[int]models.Class{
 	http.StatusRequestEntityTooLarge: models.RejectedHereClass,
 	http.StatusTooManyRequests:       models.Throttled, // before the text is read, which says "not allowed to send", too
 	http.StatusServiceUnavailable:    models.Unavailable,
+	limitExceeded:                    models.AccountClass,
 }
+
+// limitExceeded is a status that net/http has no name for.
+const limitExceeded = 420
 
 // badAddress matches the refusal of an address, which names only the parameter that it is in.
 var badAddress = regexp.MustCompile(`(?i)(?:^|[^a-z-])(to|cc|bcc)['"]? parameter is not a valid address`)
@@ -40,12 +49,32 @@ var refusals = []struct {
 	text   *regexp.Regexp
 	class  models.Class
 }{
-	{403, regexp.MustCompile(`(?i)large batches`), models.RejectedHereClass},
+	{403, tooMany, models.RejectedHereClass},
 	{403, regexp.MustCompile(``), models.AccountClass},
+	{400, tooMany, models.RejectedHereClass},
 	{400, regexp.MustCompile(`(?i)is not allowed to send`), models.AccountClass},
 	{400, badAddress, models.Split},
-	{400, regexp.MustCompile(`(?i)send options|limited to|too many recipients|header name|too large|exceeds`),
-		models.RejectedHereClass},
+	{400, regexp.MustCompile(`(?i)send options|limited to|header name|too large|exceeds`), models.RejectedHereClass},
+}
+
+// tooMany matches the refusal of a call because of the number of its recipients, of which cc and bcc count, too:
+// "Domain X is not allowed to send large batches yet" (Mailgun's table of errors), "Too many recipients, max is 1000"
+// (the same) and "Only 10 recipients per request is allowed on probation" (mailgun-php issue 787). If it names a
+// number, that is how many a call may have.
+var tooMany = regexp.MustCompile(`(?i)large batches|` +
+	`too many recipients(?:[,;]? max is (\d{1,4}))?|only (\d{1,4}) recipients per request`)
+
+// fewer returns how many recipients a call may have that was refused with a text because it had too many.
+func fewer(c *models.Call, text string) int {
+	most := len(c.Recipients) - 1
+	m := tooMany.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	if n, err := strconv.Atoi(cmp.Or(m[1], m[2])); err == nil && n > 0 {
+		return min(n, most)
+	}
+	return most
 }
 
 // magnificent is the answer of Mailgun's root, with status 200, to a URL outside of its API
@@ -55,15 +84,27 @@ const magnificent = "Mailgun Magnificent API"
 // classify returns what an answer means for the recipients of the call.
 func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []models.Part {
 	said, structured := answerText(a)
-	text := cmp.Or(p.words(said), http.StatusText(a.Status))
+	text := cmp.Or(p.words(said), http.StatusText(a.Status), "an answer without words")
+	at := tryAgain(said, now)
+	if at.IsZero() {
+		at = parse.RetryAt(a.Header, now)
+	}
+	parts := meaning(c, a, said, text, structured, !at.IsZero())
+	switch parts[0].Class { //nolint:exhaustive // no time changes what the others mean
+	case models.Throttled, models.Unavailable, models.AccountClass:
+		for i := range parts {
+			parts[i].RetryAt = at
+		}
+	}
+	return parts
+}
+
+// meaning returns the parts of an answer without the time at which Mailgun may be asked again. timed says that the
+// answer has one.
+func meaning(c *models.Call, a transport.Answer, said, text string, structured, timed bool) []models.Part {
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
-		switch {
-		case class == models.Throttled || class == models.Unavailable:
-			if parts[0].RetryAt = tryAgain(said, now); parts[0].RetryAt.IsZero() {
-				parts[0].RetryAt = parse.RetryAt(a.Header, now)
-			}
-		case a.Status == http.StatusRequestEntityTooLarge:
+		if a.Status == http.StatusRequestEntityTooLarge {
 			parts[0].Reason = models.TooLarge
 		}
 		return parts
@@ -75,6 +116,8 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 		return whole(c, models.AccountClass, "", a.Status, text)
 	case a.Status == 400 || a.Status == 403:
 		return refused(c, a.Status, said, text, structured)
+	case a.Status > 400 && a.Status < 500 && timed:
+		return whole(c, models.Throttled, "", a.Status, text) // whatever the status is called
 	case a.Status > 400 && a.Status < 500:
 		// Mailgun does not document this status, so another provider may take the mail.
 		return whole(c, models.RejectedHereClass, "", a.Status, text)
@@ -121,6 +164,10 @@ func refused(c *models.Call, status int, said, text string, structured bool) []m
 			continue
 		}
 		switch {
+		case r.text == tooMany:
+			parts := whole(c, r.class, "", status, text)
+			parts[0].Fewer = fewer(c, said)
+			return parts
 		case r.class != models.Split:
 			return whole(c, r.class, "", status, text)
 		case len(c.Recipients) == 1:
@@ -175,7 +222,8 @@ func answerText(a transport.Answer) (text string, structured bool) {
 	return text, false
 }
 
-// tryAgain reads "… try again after Mon, 02 Jan 2006 15:04:05 UTC".
+// tryAgain reads "… try again after Mon, 02 Jan 2006 15:04:05 UTC". Of a date far ahead, as that of a monthly limit, it
+// returns the longest time that is believed.
 func tryAgain(text string, now time.Time) time.Time {
 	_, date, ok := strings.Cut(text, "try again after ")
 	if len(date) > len(time.RFC1123) {
@@ -185,7 +233,7 @@ func tryAgain(text string, now time.Time) time.Time {
 	if !ok || err != nil {
 		return time.Time{}
 	}
-	return parse.Believable(t, now)
+	return parse.Believable(models.EarlierOf(t, now.Add(parse.Longest)), now)
 }
 
 // whole returns one part with all recipients of the call.

@@ -299,7 +299,11 @@ func answers() []providertest.Answer {
 	}
 	add("options", 400, says("Send options (parameters starting with o:, h:, or v:) are limited to 16 kB total"),
 		models.RejectedHereClass, "")
-	add("too many", 400, says("Too many recipients, max is 1000"), models.RejectedHereClass, "")
+	add("too many", 400, says("Too many recipients, max is 1000"), models.RejectedHereClass, "").Fewer = 2
+	add("on probation", 400, says("Rejected: Only 1 recipients per request is allowed on probation."),
+		models.RejectedHereClass, "").Fewer = 1
+	add("on probation, more", 403, says("Rejected: Only 10 recipients per request is allowed on probation."),
+		models.RejectedHereClass, "").Fewer = 2
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
 	add("not allowed", 400, says("Domain mg.sender.test is not allowed to send: Please activate your Mailgun account."),
 		models.AccountClass, "")
@@ -308,7 +312,7 @@ func answers() []providertest.Answer {
 	add("key", 401, "Forbidden", models.AccountClass, "")
 	add("payment", 402, says("Request failed"), models.AccountClass, "")
 	add("large batch", 403, says("Domain mg.sender.test is not allowed to send large batches yet"),
-		models.RejectedHereClass, "")
+		models.RejectedHereClass, "").Fewer = 2
 	add("IP", 403, says("Rejected: IP 192.0.2.1 can't be used to send the message"), models.AccountClass, "")
 	add("forbidden", 403, "", models.AccountClass, "")
 	add("domain", 404, says("Domain not found: mg.sender.test"), models.AccountClass, "")
@@ -322,6 +326,18 @@ func answers() []providertest.Answer {
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
 	add("rate in the past", 429,
 		says("is not allowed to send: limit exceeded, try again after Mon, 02 Jan 2006 15:04:05 UTC"), models.Throttled, "")
+	full := "Domain mg.sender.test is not allowed to send: recipient limit exceeded"
+	add("full until a time", 420, says(full+", try again after "+at.Format(time.RFC1123)), models.AccountClass, "").RetryAt = at
+	add("full", 420, says(full), models.AccountClass, "")
+	add("full, without words", 420, "", models.AccountClass, "")
+	add("full for a month", 420, says(full+", try again after "+
+		time.Now().Add(30*24*time.Hour).UTC().Format(time.RFC1123)), models.AccountClass, "").RetryIn = 24 * time.Hour
+	add("not allowed until a time", 400, says(full+", try again after "+at.Format(time.RFC1123)),
+		models.AccountClass, "").RetryAt = at
+	add("payment until a time", 402, says("try again after "+at.Format(time.RFC1123)), models.AccountClass, "").RetryAt = at
+	a = add("an unknown refusal with a time", 425, "", models.Throttled, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
+	add("an unknown refusal", 425, "", models.RejectedHereClass, "")
 	add("internal", 500, says("Internal Server Error"), models.Unknown, "")
 	add("bad gateway", 502, "<html>", models.Unknown, "")
 	add("unavailable", 503, "<html>", models.Unavailable, "")

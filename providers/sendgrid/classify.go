@@ -54,12 +54,14 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 	if a.Status >= 300 {
 		errs = readErrors(a.Body)
 	}
-	text := cmp.Or(p.words(answerText(errs, a)), http.StatusText(a.Status))
+	text := cmp.Or(p.words(answerText(errs, a)), http.StatusText(a.Status), "an answer without words")
+	at := parse.RetryAt(a.Header, now)
 	if class, ok := classes[a.Status]; ok {
 		parts := whole(c, class, "", a.Status, text)
+		if class != models.RejectedHereClass {
+			parts[0].RetryAt = at
+		}
 		switch {
-		case class == models.Throttled || class == models.Unavailable:
-			parts[0].RetryAt = parse.RetryAt(a.Header, now)
 		case class == models.AccountClass && notVerified.MatchString(text):
 			parts[0].Reason = models.SenderNotVerified
 		case a.Status == http.StatusRequestEntityTooLarge:
@@ -74,6 +76,10 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 		return whole(c, models.AccountClass, "", a.Status, text)
 	case a.Status == http.StatusBadRequest:
 		return badRequest(c, errs, text)
+	case a.Status > 400 && a.Status < 500 && !at.IsZero():
+		parts := whole(c, models.Throttled, "", a.Status, text) // whatever the status is called
+		parts[0].RetryAt = at
+		return parts
 	case a.Status > 400 && a.Status < 500:
 		// SendGrid does not document this status, so another provider may take the mail.
 		return whole(c, models.RejectedHereClass, "", a.Status, text)

@@ -324,6 +324,11 @@ func answers() []providertest.Answer {
 	add("identity", 403, errorOf("The from address does not match a verified Sender Identity.", "from"),
 		models.AccountClass, models.SenderNotVerified)
 	add("forbidden", 403, errorOf("access forbidden", "null"), models.AccountClass, "")
+	a = add("forbidden for a while", 403, errorOf("too many bad requests", "null"), models.AccountClass, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
+	a = add("an unknown refusal with a time", 420, "", models.Throttled, "")
+	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
+	add("an unknown refusal", 420, "", models.RejectedHereClass, "")
 	add("not found", 404, "404 page not found", models.AccountClass, "")
 	add("method", 405, errorOf("method not allowed", "null"), models.AccountClass, "")
 	add("accept", 406, "", models.AccountClass, "")

@@ -80,9 +80,12 @@ func RetryAt(h http.Header, now time.Time) (at time.Time) {
 	return at
 }
 
+// Longest is how far ahead the time of a provider is believed.
+const Longest = 24 * time.Hour
+
 // Believable returns t, or the zero time if t is in the past or more than a day ahead.
 func Believable(t, now time.Time) time.Time {
-	if !t.After(now) || t.Sub(now) > 24*time.Hour {
+	if !t.After(now) || t.Sub(now) > Longest {
 		return time.Time{}
 	}
 	return t.UTC()
