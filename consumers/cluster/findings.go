@@ -65,6 +65,7 @@ func (c *Cluster) persist(ctx context.Context, written persisted) error {
 func changed(last *savedFinding, now *provider.Finding, at time.Time) bool {
 	longer := func(left, before time.Duration) bool { return left > max(0, before-at.Sub(last.At))+time.Second }
 	if now.State != last.State || now.Source != last.Source || now.Probe != last.Probe ||
+		now.Most != last.Most || longer(now.MostLeft, last.MostLeft) ||
 		longer(now.Left, last.Left) || len(now.Senders) != len(last.Senders) {
 		return true
 	}
@@ -88,7 +89,7 @@ func (c *Cluster) Restore(ctx context.Context) error {
 			continue
 		}
 		gone := max(0, now.Sub(s.At)) // never negative, if clocks differ
-		s.Left = max(0, s.Left-gone)
+		s.Left, s.MostLeft = max(0, s.Left-gone), max(0, s.MostLeft-gone)
 		for domain, left := range s.Senders {
 			s.Senders[domain] = left - gone
 		}

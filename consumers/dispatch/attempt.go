@@ -321,6 +321,7 @@ func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 		rest = rest.Minus(p.Recipients)
 		p.Text = models.Clip(p.Text)
 		p.Final = p.Class == models.Accepted && a.Events == models.EventsNone
+		p.Fewer = fewer(&p, who.Len())
 		out = append(out, p)
 	}
 	if !rest.Empty() {
@@ -334,6 +335,18 @@ func (d *Dispatcher) complete(a *provider.Provider, who models.Set, parts []mode
 	}
 	a.CountAnswer(out)
 	return out
+}
+
+// fewer returns how many recipients the next call may have after a part of the answer to a call with n: the number that
+// the provider named, or half of them.
+func fewer(p *models.Part, n int) int {
+	switch {
+	case p.Fewer < 1 || p.Class != models.RejectedHereClass || n < 2:
+		return 0
+	case p.Fewer >= n-1:
+		return n / 2
+	}
+	return p.Fewer
 }
 
 // saveOutcome stores the outcome as a fact. The call was made, so saveOutcome retries

@@ -94,17 +94,30 @@ func (d *Dispatcher) mayUse(s *policy.Step, a *provider.Provider, now time.Time)
 // again. That is sooner if no other provider takes it now.
 func (d *Dispatcher) usable(s *policy.Step, a *provider.Provider, now time.Time) (bool, time.Time) {
 	ok, until := a.Health.Usable(s.SenderDomain, now, false)
-	if ok || slices.ContainsFunc(s.Options, func(o policy.Option) bool {
+	tooMany := tooManyUntil(s, a, now)
+	if ok && tooMany.IsZero() {
+		return true, until
+	}
+	if slices.ContainsFunc(s.Options, func(o policy.Option) bool {
 		b := d.providers.Get(o.Provider)
-		if b == nil || b == a || o.NotBefore.After(now) {
+		if b == nil || b == a || o.NotBefore.After(now) || !tooManyUntil(s, b, now).IsZero() {
 			return false
 		}
 		healthy, _ := b.Health.Usable(s.SenderDomain, now, false)
 		return healthy
 	}) {
-		return ok, until
+		return ok && tooMany.IsZero(), models.LaterOf(until, tooMany)
 	}
 	return a.Health.Usable(s.SenderDomain, now, true)
+}
+
+// tooManyUntil returns until when a provider takes no mail to as many recipients as a step has, which is not divided;
+// zero: it takes it, as far as this worker knows.
+func tooManyUntil(s *policy.Step, a *provider.Provider, now time.Time) time.Time {
+	if !s.Together {
+		return time.Time{}
+	}
+	return a.Health.TooManyUntil(s.Recipients.Len(), now)
 }
 
 // choose returns a job for a step through a provider that can take it here and now;
@@ -200,6 +213,11 @@ func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models
 	var out models.Set
 	n := 0
 	most := a.CallSize(time.Now())
+	for _, o := range st.Options {
+		if o.Provider == a.Name && o.Most > 0 {
+			most = min(most, o.Most)
+		}
+	}
 	seen := make(map[string]bool, min(who.Len(), most))
 	for r := range who.All() {
 		if n == most {

@@ -138,6 +138,9 @@ func (p *Policy) next(
 	case !reroutable(last):
 		return Step{Do: End, Reason: last.Reason}
 	}
+	if st := p.inParts(v, b, s, tries); st != nil {
+		return *st
+	}
 	return p.retry(b, s, tries, false)
 }
 
@@ -288,6 +291,34 @@ func (p *Policy) split(s *models.Status) Step {
 		Retry:   s.Retries,
 		Split:   s.Splits + 1,
 		Because: "sent in smaller calls to find the address that " + s.Last.Provider + " rejected",
+	}
+}
+
+// inParts returns the next call of a recipient whose call had more recipients than the provider takes, or nil if that is
+// not so or one mail to all cannot be divided. Smaller calls go to the same provider and do not count as retries. They
+// come to an end, because each has at most half of the recipients. Another provider gets the mail if this one cannot.
+func (p *Policy) inParts(v *models.View, b *models.Batch, s *models.Status, tries []models.Try) *Step {
+	last := &s.Last
+	if last.Fewer == 0 || last.Verdict != models.VerdictRefused || v.Entry(last.Attempt).Together {
+		return nil
+	}
+	here := slices.IndexFunc(p.allowed(b), func(o Option) bool { return o.Provider == last.Provider })
+	if here < 0 {
+		return nil
+	}
+	options := []Option{{Provider: last.Provider, Most: last.Fewer}}
+	for _, o := range p.remaining(b, tries, s.Retries+1) {
+		if o.Provider != last.Provider {
+			options = append(options, o)
+		}
+	}
+	return &Step{
+		Do:      Call,
+		Options: options,
+		Fixed:   true,
+		Retry:   s.Retries,
+		Doubt:   doubtOf(tries),
+		Because: "sent in smaller calls, because " + describe(last) + ": it takes fewer recipients in a call for now",
 	}
 }
 

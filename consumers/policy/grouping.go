@@ -28,6 +28,7 @@ func history(v *models.View, r int) uint64 {
 		case models.VerdictFailed, models.VerdictDelivered: // the next step does not depend on the time
 		case models.VerdictPending, models.VerdictUnknown, models.VerdictRefused:
 			h.number(t.At.UnixMilli())
+			h.number(int64(t.Fewer))
 		}
 	})
 	return uint64(h)

@@ -17,10 +17,11 @@ const (
 	End            // append an ending
 )
 
-// Option is a provider that may be tried from NotBefore on.
+// Option is a provider that may be tried from NotBefore on, with calls of at most Most recipients if that is not 0.
 type Option struct {
 	Provider  string
 	NotBefore time.Time
+	Most      int
 }
 
 // Step is the next step of recipients that share a history.

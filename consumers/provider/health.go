@@ -23,6 +23,7 @@ type Health struct {
 	machine              machine
 	recoveries           recoveries
 	senders, peerSenders refusedSenders // domains it refuses, as this worker found out, and as peers report
+	size, peerSize       callLimit      // how many recipients a call may have, as this worker found out, and as peers report
 }
 
 // newHealth returns the health of a provider whose calls take at most timeout. Calls are
@@ -73,7 +74,7 @@ func (h *Health) SilentUntil() time.Time {
 func (h *Health) callSize(most int, now time.Time) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.machine.callSize(most, 2*h.cfg.BreakerOpen, now)
+	return h.machine.callSize(h.peerSize.of(h.size.of(most, now), now), 2*h.cfg.BreakerOpen, now)
 }
 
 // Report returns the present health, as this worker, its peers and operators find it.
@@ -99,9 +100,10 @@ func (h *Health) Finding() *Finding {
 	defer h.mu.Unlock()
 	own := h.machine.own(now)
 	out := &Finding{State: telemetry.Healthy, Senders: h.senders.left(now), Probe: h.machine.command}
+	out.Most, out.MostLeft = h.size.left(now)
 	if own.State == telemetry.Suspended || own.State == telemetry.Probing {
 		out.State, out.Source, out.Why, out.Left = own.State, own.Source, own.Why, max(0, own.Until.Sub(now))
-	} else if len(out.Senders) == 0 {
+	} else if len(out.Senders) == 0 && out.Most == 0 {
 		return nil
 	}
 	return out
@@ -180,7 +182,11 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 				h.refuse(domain, now.Add(h.cfg.Hold), why)
 				return answered, ""
 			}
-			h.suspend(telemetry.Rejected, now.Add(h.cfg.Hold), why)
+			if p.RetryAt.After(now) { // it said until when, which holds for every worker
+				h.wait(models.EarlierOf(p.RetryAt, now.Add(mostThrottled)), why)
+			} else {
+				h.suspend(telemetry.Rejected, now.Add(h.cfg.Hold), why)
+			}
 			return failedSuspended, why
 		case models.Throttled:
 			until := p.RetryAt
@@ -200,6 +206,9 @@ func (h *Health) judge(parts []models.Part, domain string) (says callSays, why s
 				return failedUnknown, why
 			}
 			return failedWhole, why
+		case models.RejectedHereClass:
+			h.limitCalls(p)
+		case models.Accepted, models.RejectedRecipient, models.RejectedRequest, models.Split:
 		}
 	}
 	return answered, ""
@@ -263,6 +272,7 @@ func (h *Health) Probe(command int) {
 	h.senders.forget()
 	h.peerSenders.forget()
 	h.recoveries.noticed = time.Now() // mail that waits for it is handed over, and probes it
+	h.size, h.peerSize = callLimit{}, callLimit{}
 	changed := h.machine.probeNow(command, time.Now())
 	h.mu.Unlock()
 	h.onChange()
@@ -283,6 +293,7 @@ func (h *Health) Merge(peer string, f *Finding) {
 		for domain, left := range f.Senders {
 			h.peerSenders.refuse(domain, now, now.Add(left))
 		}
+		h.peerSize.learn(f.Most, now, now.Add(f.MostLeft))
 	}
 	if f == nil || f.State == telemetry.Healthy {
 		h.machine.retract(peer, now)

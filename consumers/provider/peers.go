@@ -20,6 +20,10 @@ type Finding struct {
 	// provider may be healthy otherwise.
 	Senders map[string]time.Duration `json:"senders,omitempty"`
 
+	// Most is how many recipients a call may have, and MostLeft for how much longer; 0: as many as usual.
+	Most     int           `json:"most,omitempty"`
+	MostLeft time.Duration `json:"most_left,omitempty"`
+
 	// Probe is the number of the newest probe command that the worker had carried out
 	// before.
 	Probe int `json:"probe,omitempty"`
@@ -27,7 +31,7 @@ type Finding struct {
 
 // Longest returns how long the longest suspension of the finding lasts.
 func (f *Finding) Longest() time.Duration {
-	most := f.Left
+	most := max(f.Left, f.MostLeft)
 	for _, left := range f.Senders {
 		most = max(most, left)
 	}

@@ -99,7 +99,7 @@ func newProvider(spec Spec, cfg *Config, s Shares) *Provider {
 const probeSize = 10
 
 // CallSize returns how many recipients the next call may have: fewer while the provider
-// recovers, and no more than the rate gives in half a second.
+// recovers, no more than it takes for now, and no more than the rate gives in half a second.
 func (p *Provider) CallSize(now time.Time) int {
 	n := p.Health.callSize(p.perCall, now)
 	for _, l := range p.limits {
