@@ -72,6 +72,9 @@ func TestDryRunOfBatch(t *testing.T) {
 	removed := f.do(http.MethodDelete, "/v1/suppressions/c@two.test?why=test", "", nil)
 	require.Equal(t, http.StatusNoContent, removed.Status)
 
+	v = f.plan(`{"to": ["b@one.test", {"email": "a@one.test", "name": "Smith, Ann"}]}`)
+	require.Equal(t, "commas and semicolons in names: they become spaces", v.Routes[0].Providers[0].LeftOut)
+
 	v = f.plan(`{"providers": ["mg", "sg"], ` + to + `}`)
 	require.Equal(t, "sent now: mg gets 100 %; sg gets what the ones before it do not take", v.Routes[0].Text)
 

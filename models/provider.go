@@ -61,14 +61,15 @@ type Capabilities struct {
 
 	// Of each recipient of a call:
 	Names       bool // the display name; otherwise it is left out
+	NameMarks   bool // commas and semicolons in names, also of senders; otherwise they become spaces
 	Variables   bool // values of placeholders
 	Metadata    bool // values that come back with its events: of its log and of the attempt
 	Headers     bool // values of header fields
 	HeaderNames bool // header fields that other recipients do not have
 }
 
-// LeftOut says what of a message a provider leaves out, or "".
-func (c Capabilities) LeftOut(m *Content) string {
+// LeftOut says what a provider leaves out of a message to recipients with some names, or "".
+func (c Capabilities) LeftOut(m *Content, names ...string) string {
 	var out []string
 	if n := len(m.Tags) - c.Tags; n > 0 {
 		out = append(out, fmt.Sprintf("%d of %d tags: it takes %d", n, len(m.Tags), c.Tags))
@@ -78,7 +79,14 @@ func (c Capabilities) LeftOut(m *Content) string {
 		out = append(out, "names of inline images: their content ids are used instead")
 	}
 	if !c.Names {
-		out = append(out, "the names of recipients")
+		out, names = append(out, "the names of recipients"), nil
+	}
+	names = append(names[:len(names):len(names)], m.From.Name)
+	for i := range m.ReplyTo {
+		names = append(names, m.ReplyTo[i].Name)
+	}
+	if !c.NameMarks && strings.ContainsAny(strings.Join(names, ""), ",;") {
+		out = append(out, "commas and semicolons in names: they become spaces")
 	}
 	return strings.Join(out, "; ")
 }

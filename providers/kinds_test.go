@@ -201,7 +201,11 @@ func TestCapabilitiesTable(t *testing.T) {
 		if k.Carries.Headers && !k.Carries.HeaderNames {
 			headers += ", if all have fields of the same names"
 		}
-		fields := yes[k.Carries.Names] + ", " + yes[k.Carries.Variables] + ", " + yes[k.Carries.Metadata]
+		names := yes[k.Carries.Names]
+		if k.Carries.Names && !k.Carries.NameMarks {
+			names = "yes without commas and semicolons"
+		}
+		fields := names + ", " + yes[k.Carries.Variables] + ", " + yes[k.Carries.Metadata]
 		fmt.Fprintf(
 			&b,
 			"| %s | %d | several | %s | %s | %s | %d | yes | %s | %s | %s | %d%s |\n",
@@ -220,7 +224,8 @@ func TestCapabilitiesTable(t *testing.T) {
 		p.Close()
 	}
 	b.WriteString(
-		"\nOf a message with more tags the first ones are passed on. The log of each recipient says what was left out.\n" +
+		"\nOf a message with more tags the first ones are passed on. Where names are carried without commas and semicolons,\n" +
+			"these become spaces, also in the names of senders. The log of each recipient says what was left out.\n" +
 			"A provider that cannot carry a message is not used for it, and the log says why.\n\n" +
 			"The metadata of a recipient is its log and the attempt, which come back with the provider's events. Yours stays here.\n" +
 			"The header fields of a recipient are those of the batch and its own. `POST /v1/batches?dry_run=true` tells which\n" +

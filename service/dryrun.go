@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -116,13 +117,24 @@ func (s *Service) plan(
 			out.add(Route{Recipients: e.Recipients.Len(), Providers: []RouteProvider{}, Reason: e.Reason,
 				Text: "not sent: " + e.Detail, alike: e.Detail})
 		}
+		names := namesOf(recipients)
 		for _, st := range w.plan(b.OfChunk(n), models.Resolve(len(recipients), ended, nil), recipients) {
-			out.add(s.route(w, &b, &st))
+			out.add(s.route(w, &b, &st, names))
 		}
 		return nil
 	})
 	out.Seconds, out.Cost = s.leastTime(&out), s.costOf(&out)
 	return out, err
+}
+
+// namesOf returns the names of recipients.
+func namesOf(recipients []models.Recipient) (names []string) {
+	for i := range recipients {
+		if name := recipients[i].Name; name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // add adds a route, or its recipients to a route that is alike.
@@ -139,6 +151,9 @@ func (d *DryRun) add(r Route) {
 // merge adds the recipients of a route that is alike.
 func (r *Route) merge(o *Route) {
 	r.Recipients += o.Recipients
+	for i := range min(len(r.Providers), len(o.Providers)) { // of recipients in different chunks
+		r.Providers[i].LeftOut = cmp.Or(r.Providers[i].LeftOut, o.Providers[i].LeftOut)
+	}
 	if r.Waits == nil || o.Waits.Until.Equal(r.Waits.Until) && r.LastUntil.IsZero() {
 		return
 	}
@@ -148,8 +163,8 @@ func (r *Route) merge(o *Route) {
 	}
 }
 
-// route returns the route of the recipients of a step.
-func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
+// route returns the route of the recipients of a step, in a chunk whose recipients have names.
+func (s *Service) route(w *waits, b *models.Batch, st *policy.Step, names []string) Route {
 	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
 	switch {
 	case st.Do == policy.End:
@@ -161,15 +176,15 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step) Route {
 		r.Text = waitingFor(r.Waits)
 	}
 	var ready []int
-	total, names := 0, b.Providers
-	if len(names) == 0 {
-		names = s.providerNames()
+	total, providers := 0, b.Providers
+	if len(providers) == 0 {
+		providers = s.providerNames()
 	}
-	for _, name := range names {
+	for _, name := range providers {
 		p := s.providerOf(name)
 		e := RouteProvider{Name: name, Refused: p.Refuses(b)}
 		if e.Refused == "" {
-			e.LeftOut = p.Carries.LeftOut(&b.Content)
+			e.LeftOut = p.Carries.LeftOut(&b.Content, names...)
 		}
 		at := slices.IndexFunc(st.Options, func(o policy.Option) bool { return o.Provider == name })
 		turn := &models.Wait{Code: models.WaitTurn}

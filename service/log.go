@@ -229,8 +229,8 @@ type Stories struct {
 	waits      []*models.Wait
 	releases   []models.Command
 	facts      []models.Fact
-	user       string    // the owner, if it is not the caller
-	leftOut    []LeftOut // by any provider
+	user       string // the owner, if it is not the caller
+	providers  []models.Provider
 	refused    []LeftOut // the providers that cannot carry the message
 }
 
@@ -263,11 +263,9 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if b.User != who.User {
 		out.user = b.User
 	}
+	out.providers = s.providers
 	for i := range s.providers {
 		p := &s.providers[i]
-		if text := p.Carries.LeftOut(&b.Content); text != "" {
-			out.leftOut = append(out.leftOut, LeftOut{p.Name, text})
-		}
 		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
 			out.refused = append(out.refused, LeftOut{p.Name, "the whole message, because it cannot carry it: " + why})
@@ -292,9 +290,13 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 	}
 	nameReleases(story.Timeline, c.releases)
 	story.LeftOut = slices.Clone(c.refused)
-	for _, l := range c.leftOut {
-		if _, tried := story.Providers[l.Provider]; tried {
-			story.LeftOut = append(story.LeftOut, l)
+	for i := range c.providers {
+		p := &c.providers[i]
+		if _, tried := story.Providers[p.Name]; !tried {
+			continue
+		}
+		if text := p.Carries.LeftOut(&c.batch.Content, c.recipients[log.Recipient()-1].Name); text != "" {
+			story.LeftOut = append(story.LeftOut, LeftOut{p.Name, text})
 		}
 	}
 	return story, nil

@@ -46,6 +46,7 @@ func testOptions(t *testing.T, s Suite) {
 	}
 
 	testOwnHeaders(t, s, content)
+	testNames(t, s)
 
 	// A placeholder without a value is never sent as it is.
 	p, rec := serve(t, s)
@@ -56,6 +57,29 @@ func testOptions(t *testing.T, s Suite) {
 	check(t, c, parts)
 	if part, _ := classOf(parts, 2); rec.calls != 0 || !part.Class.Refused() {
 		t.Errorf("a value is missing: %s, %d requests", show(parts), rec.calls)
+	}
+}
+
+// testNames sends to and from names with the characters that separate addresses. Every part of a name arrives, and the
+// marks, too, if the kind declares that it carries them.
+func testNames(t *testing.T, s Suite) {
+	p, rec := serve(t, s)
+	c := call(2)
+	const marked = "Smith, Ann; PhD"
+	c.Content.From.Name = marked
+	for i := range c.Recipients {
+		c.Recipients[i].Name = marked
+	}
+	only(t, c, p.Send(t.Context(), c), models.Accepted)
+	want := marked
+	if !s.Carries.NameMarks {
+		want = "Smith Ann PhD"
+	}
+	for _, m := range rec.copies {
+		from, err := mail.ParseAddress(m.From)
+		if err != nil || from.Name != want || m.Name != want && s.Carries.Names {
+			t.Errorf("name %q, sender %q (%v), want %q", m.Name, m.From, err, want)
+		}
 	}
 }
 

@@ -151,6 +151,8 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 		}
 		if list := map[string]*[]string{"to": &to, "cc": &cc, "bcc": &bcc, "o:tag": &tags}[f.name]; list != nil {
 			*list = append(*list, f.value)
+		} else if f.name == "text" && f.value == "" {
+			return nil, errors.New("the text is empty, which mail programs that prefer it would show")
 		} else if _, twice := one[f.name]; twice {
 			return nil, fmt.Errorf("field %s twice", f.name)
 		}

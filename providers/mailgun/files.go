@@ -12,7 +12,8 @@ import (
 )
 
 // fileWriter is a RoundTripper that appends the attachments of the context's call to the form of
-// a request. The SDK would write them as application/octet-stream, and copy them twice.
+// a request. The SDK would write them as application/octet-stream, and copy them twice. It also removes the text of a
+// message that has only HTML: the SDK writes an empty one, which the mail would have as its first alternative.
 type fileWriter struct{ next http.RoundTripper }
 
 type filesKey struct{}
@@ -27,9 +28,16 @@ func withFiles(ctx context.Context, c *models.Call) context.Context {
 
 // RoundTrip implements http.RoundTripper.
 func (w fileWriter) RoundTrip(req *http.Request) (*http.Response, error) {
-	c, _ := req.Context().Value(filesKey{}).(*models.Call)
 	_, params, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
-	if c == nil || err != nil || params["boundary"] == "" {
+	if err != nil || params["boundary"] == "" {
+		return w.next.RoundTrip(req)
+	}
+	req, err = withoutEmptyText(req, params["boundary"])
+	if err != nil {
+		return nil, err
+	}
+	c, _ := req.Context().Value(filesKey{}).(*models.Call)
+	if c == nil {
 		return w.next.RoundTrip(req)
 	}
 	end := "\r\n--" + params["boundary"] + "--\r\n"
@@ -46,6 +54,24 @@ func (w fileWriter) RoundTrip(req *http.Request) (*http.Response, error) {
 	r.Body = body{io.MultiReader(parts...), req.Body}
 	r.ContentLength, r.GetBody = size, nil
 	return w.next.RoundTrip(r)
+}
+
+// maxBeforeText is more than the fields of a form have before its text: sender and subject.
+const maxBeforeText = 64 << 10
+
+// withoutEmptyText returns a request without the field text, if that is empty.
+func withoutEmptyText(req *http.Request, boundary string) (*http.Request, error) {
+	start := make([]byte, min(maxBeforeText, req.ContentLength))
+	if _, err := io.ReadFull(req.Body, start); err != nil {
+		return nil, err
+	}
+	// The boundary is random, so that nothing else in the form reads like this.
+	empty := "--" + boundary + "\r\nContent-Disposition: form-data; name=\"text\"\r\n\r\n\r\n"
+	shorter := bytes.Replace(start, []byte(empty), nil, 1)
+	r := req.Clone(req.Context())
+	r.Body = body{io.MultiReader(bytes.NewReader(shorter), req.Body), req.Body}
+	r.ContentLength, r.GetBody = req.ContentLength-int64(len(start)-len(shorter)), nil
+	return r, nil
 }
 
 // body reads from one reader and closes another.

@@ -151,6 +151,7 @@ func Carries() models.Capabilities {
 		Size:        maxMessage,
 		Copies:      true,
 		Names:       true,
+		NameMarks:   true,
 		Variables:   true,
 		Metadata:    true,
 		Headers:     true,

@@ -74,6 +74,14 @@ func TestReplies(t *testing.T) {
 		{"554", "", "virus found", Reply{Code: 554}, models.Virus},
 		{"554", "5.7.1", "see virustotal", Reply{554, "5.7.1", ""}, models.PolicyReputation},
 		{"550", "", "The email account that you tried to reach does not exist", Reply{Code: 550}, models.MailboxInvalid},
+		{"550", "5.4.1", "Recipient address rejected: Access denied. AS(201806281) [DB5EUR01FT012.eop-EUR01.prod.outlook.com]",
+			Reply{550, "5.4.1", ""}, models.MailboxInvalid},
+		{"", "", "550 5.4.1 [ann (at) rcpt.test]: Recipient address rejected: Access denied",
+			Reply{550, "5.4.1", ""}, models.MailboxInvalid},
+		{"550", "5.4.1", "Relay access denied", Reply{550, "5.4.1", ""}, models.DNSOrConnect},
+		{"550", "5.4.1", "no answer from host", Reply{550, "5.4.1", ""}, models.DNSOrConnect},
+		{"450", "4.4.1", "Recipient address rejected: Access denied", Reply{450, "4.4.1", ""}, models.DNSOrConnect},
+		{"550", "5.7.1", "Recipient address rejected: Access denied", Reply{550, "5.7.1", ""}, models.PolicyReputation},
 		{"250", "2.0.0", "OK", Reply{250, "2.0.0", ""}, ""},
 	} {
 		got := NewReply(test.code, test.enhanced, test.text)

@@ -62,6 +62,13 @@ var enhancedReasons = map[string]models.Reason{
 	"7": models.PolicyReputation,
 }
 
+// edgeBlocked matches the text with which Microsoft 365 refuses an address that no mailbox of the domain has, "550 5.4.1
+// Recipient address rejected: Access denied". RFC 3463 gives 5.4.1 another meaning, no answer from the host. That it
+// means the address is how we read Microsoft's page about it ("Fix NDR error code 550 5.4.1 in Exchange Online":
+// directory-based edge blocking blocks the message because the recipient's address is not valid). A new mailbox can have
+// this answer until it is known everywhere.
+var edgeBlocked = regexp.MustCompile(`recipient address rejected: access denied`)
+
 // textReasons maps texts of servers. The first entry that matches counts. Hard ones count
 // only in permanent replies.
 var textReasons = []struct {
@@ -95,6 +102,9 @@ func (r Reply) Reason() models.Reason {
 		text = text[:1024]
 	}
 	class, detail, _ := strings.Cut(r.Enhanced, ".")
+	if class == "5" && detail == "4.1" && edgeBlocked.MatchString(text) {
+		return models.MailboxInvalid
+	}
 	if class == "5" || class == "4" {
 		subject, _, _ := strings.Cut(detail, ".")
 		reason, ok := enhancedReasons[detail]
