@@ -228,6 +228,7 @@ func TestSimulatedFaults(t *testing.T) {
 			simulator.ModeCredits:  models.AccountClass, simulator.ModeUnverified: models.AccountClass,
 			simulator.ModeBlocked: models.AccountClass,
 			simulator.ModeRate:    models.Throttled, simulator.ModeNotAllowed: models.AccountClass,
+			simulator.ModeFull:     models.AccountClass,
 			simulator.ModeTooLarge: models.RejectedHereClass,
 			"status:500":           models.Unknown, "status:502": models.Unknown, "status:503": models.Unavailable,
 			"status:504": models.Unknown,

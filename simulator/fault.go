@@ -34,8 +34,8 @@ type Fault struct {
 	// Delay is the time for the modes delay and events-delay. For all others it is
 	// the time before the answer. It is real time.
 	Delay time.Duration `json:"delay,omitempty"`
-	// RetryAfter is the time that the mode rate names. It is real time. At Mailgun 0
-	// means one minute of simulated time.
+	// RetryAfter is the time that the modes rate and full name. It is real time. With rate, 0
+	// means one minute of simulated time at Mailgun; with full, that no time is named.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	// After is how many requests pass before the first that the fault applies to.
 	After int `json:"after,omitempty"`
@@ -47,6 +47,8 @@ type Fault struct {
 	// Pattern selects recipients: a glob, or a regular expression if it begins with ^
 	// or is between slashes. Empty means all.
 	Pattern string `json:"pattern,omitempty"`
+	// Above restricts the fault to calls with more recipients. 0 means all.
+	Above int `json:"above,omitempty"`
 	// Events names the events that suspend and events-off apply to, separated by
 	// commas. Empty means all.
 	Events string `json:"events,omitempty"`
@@ -151,6 +153,15 @@ func (fs *faults) judge(account string, recipients iter.Seq[[]byte], classes ...
 
 // concerns reports whether f applies to a call with the recipients.
 func (f *fault) concerns(recipients iter.Seq[[]byte]) bool {
+	if f.Above > 0 {
+		n := 0
+		for range recipients {
+			n++
+		}
+		if n <= f.Above {
+			return false
+		}
+	}
 	if f.pattern == nil {
 		return true
 	}

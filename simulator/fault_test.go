@@ -37,6 +37,11 @@ func TestFaultReplacesAnswer(t *testing.T) {
 			"can't be used to send the message", false},
 		{simulator.Fault{Mode: simulator.ModeNotAllowed}, "401", "400", "not authorized to send mail",
 			"is not allowed to send: ", false},
+		{simulator.Fault{Mode: simulator.ModeFull}, "401", "420", "Maximum credits exceeded",
+			`is not allowed to send: recipient limit exceeded"}`, false},
+		{simulator.Fault{Mode: simulator.ModeFull, RetryAfter: time.Hour}, "401", "420", "Maximum credits exceeded",
+			"recipient limit exceeded, try again after ", false},
+		{simulator.Fault{Mode: simulator.ModeLargeBatch, Above: 1}, "202", "200", "", "", true},
 		{simulator.Fault{Mode: simulator.ModeLargeBatch}, "403", "403", "", "is not allowed to send large batches yet",
 			false},
 		{simulator.Fault{Mode: simulator.ModeTooLarge}, "413", "413", "30 MB", "request size exceeds 52.4MiB limit", false},
@@ -76,6 +81,7 @@ func TestFaultReplacesAnswer(t *testing.T) {
 				if stored != c.stored {
 					t.Errorf("%s: stored %v", account, stored)
 				}
+				r.ClearAll(account)
 				// The fault was for one call only.
 				if result, _, _ := r.Attempt(t, account, "again", "a@example.com"); result != "202" && result != "200" {
 					t.Errorf("%s: second call: %s", account, result)

@@ -27,7 +27,8 @@ const (
 	ModeBlocked     = "blocked"           // SendGrid 403 access forbidden; Mailgun 403 IP
 	ModeRate        = "rate"              // 429; SendGrid sends X-RateLimit-Reset if there is a RetryAfter
 	ModeNotAllowed  = "not-allowed"       // SendGrid 401 not authorized to send mail; Mailgun 400 not allowed to send
-	ModeLargeBatch  = "large-batch"       // Mailgun 403 not allowed to send large batches yet
+	ModeFull        = "full"              // SendGrid 401 Maximum credits exceeded; Mailgun 420, until RetryAfter if there is one
+	ModeLargeBatch  = "large-batch"       // Mailgun 403 not allowed to send large batches yet; see Fault.Above
 	ModeTooLarge    = "too-large"         // 413
 	ModeCloseUnread = "close-before-read" // close the connection before the body is read; with a Pattern, after it
 	ModeDelay       = "delay"             // store at once, answer Fault.Delay later; other faults apply too
@@ -79,6 +80,7 @@ var modes = map[string]struct {
 	ModeBlocked:    {classAnswer, provider.Blocked},
 	ModeRate:       {classAnswer, provider.RateLimited},
 	ModeNotAllowed: {classAnswer, provider.NotAllowed},
+	ModeFull:       {classAnswer, provider.Full},
 	ModeLargeBatch: {classAnswer, provider.LargeBatch},
 	ModeTooLarge:   {classAnswer, provider.TooLarge},
 
@@ -163,6 +165,9 @@ func (f *fault) setValue(value string) (err error) {
 func (f *fault) check() error {
 	if f.Mode == ModeStatus && (f.Status < 200 || f.Status > 599) {
 		return fmt.Errorf("status %d is not within 200 to 599", f.Status)
+	}
+	if f.Above < 0 || f.Above > 0 && f.class == classWebhook {
+		return errors.New("above must not be negative, and is about the recipients of calls")
 	}
 	if f.Share < 0 || f.Share > 1 || f.After < 0 || f.Times < 0 || f.Delay < 0 || f.RetryAfter < 0 {
 		return errors.New("share must be within 0 to 1, and after, times, delay and retry_after not negative")

@@ -166,6 +166,9 @@ func providerFaults() []simulator.Fault {
 	}
 	out = append(out, simulator.Fault{Mode: simulator.ModeStatus, Status: 500, Store: true},
 		simulator.Fault{Mode: simulator.ModeRate, RetryAfter: time.Second},
+		simulator.Fault{Mode: simulator.ModeFull, RetryAfter: time.Second},
+		simulator.Fault{Mode: simulator.ModeFull},
+		simulator.Fault{Mode: simulator.ModeLargeBatch, Above: 2},
 		simulator.Fault{Mode: simulator.ModeDelay, Delay: time.Second},
 		simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 2 * time.Second},
 		simulator.Fault{Mode: simulator.ModeOutcome + ":blocked"},

@@ -70,6 +70,12 @@ func (g *Mailgun) Refused(c provider.Condition) provider.Answer {
 		return say(c.Status, "%s", http.StatusText(c.Status))
 	case provider.RateLimited:
 		return g.rateLimited(c.RetryAfter)
+	case provider.Full:
+		text := fmt.Sprintf(notAllowed+"recipient limit exceeded", g.domain)
+		if c.RetryAfter > 0 {
+			text += ", try again after " + inWholeSeconds(c.RetryAfter)
+		}
+		return say(420, "%s", text)
 	case provider.NoCredits:
 		return say(402, "Payment Required")
 	case provider.Unverified:
@@ -96,9 +102,13 @@ func (g *Mailgun) rateLimited(wait time.Duration) provider.Answer {
 	if wait == 0 {
 		wait = g.account.Scale(time.Minute)
 	}
-	at := time.Now().Add(wait + time.Second - 1).UTC().Truncate(time.Second)
 	return say(429, "Domain %s is not allowed to send: request limit exceeded, try again after %s",
-		g.domain, at.Format(time.RFC1123))
+		g.domain, inWholeSeconds(wait))
+}
+
+// inWholeSeconds returns the time after a wait as Mailgun writes it, rounded up.
+func inWholeSeconds(wait time.Duration) string {
+	return time.Now().Add(wait + time.Second - 1).UTC().Truncate(time.Second).Format(time.RFC1123)
 }
 
 // Accepted implements provider.Provider.

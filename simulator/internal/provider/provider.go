@@ -119,7 +119,7 @@ type Post struct {
 type Condition struct {
 	Kind       ConditionKind
 	Status     int           // for HasStatus
-	RetryAfter time.Duration // for RateLimited, real time; 0 = not given
+	RetryAfter time.Duration // for RateLimited and Full, real time; 0 = not given
 }
 
 // A ConditionKind names a Condition.
@@ -134,6 +134,7 @@ const (
 	Blocked
 	RateLimited
 	NotAllowed
+	Full
 	LargeBatch
 	TooLarge
 )

@@ -74,6 +74,7 @@ const badIdentity = "The from address does not match a verified Sender Identity.
 // conditions are the answers under each condition.
 var conditions = map[provider.ConditionKind]provider.Answer{
 	provider.NoCredits:   text(401, "Maximum credits exceeded"),
+	provider.Full:        text(401, "Maximum credits exceeded"),
 	provider.Unverified:  errorList(403, apiError{badIdentity, "from", helpURL + "message.from"}),
 	provider.Blocked:     statuses[403],
 	provider.NotAllowed:  text(401, "Authenticated user is not authorized to send mail"),

@@ -117,6 +117,9 @@ func (c *checker) checkPerson(i int) {
 	}
 }
 
+// invitation is the only type of an attachment with a parameter (sendgrid-nodejs issues 217 and 1313).
+const invitation = "text/calendar; method=REQUEST"
+
 func (c *checker) checkAttachments() {
 	for i, a := range c.attachments {
 		report := func(field, text string) {
@@ -133,7 +136,7 @@ func (c *checker) checkAttachments() {
 		for field, value := range map[string]jsontext.Span{
 			"type": a.kind, "filename": a.filename, "content_id": a.contentID,
 		} {
-			if bytes.ContainsAny(c.Text(value), ";\r\n") {
+			if bytes.ContainsAny(c.Text(value), ";\r\n") && string(c.Text(value)) != invitation {
 				report(field, "The attachment "+field+" cannot contain ';', or CRLF characters.")
 			}
 		}
