@@ -70,6 +70,20 @@ func (f *fixture) requireStored(b models.Batch, n int, want models.Attachment, d
 	require.True(f, bytes.Equal(data, got))
 }
 
+// TestInvitation: the content type of an invitation to accept has its method, however it is written (RFC 6047, 2.4).
+func TestInvitation(t *testing.T) {
+	t.Parallel()
+	f := newAttachmentFixture(t)
+	for _, kind := range []string{
+		"text/calendar; method=REQUEST", "text/calendar;method=REQUEST", `Text/Calendar; METHOD="request"`,
+		"text/calendar; charset=UTF-8; method=REQUEST",
+	} {
+		file := attachmentOf("invite.ics", kind, "", []byte("BEGIN:VCALENDAR"))
+		_, b, _ := f.accepted(f.post(batchOf(t, `{"attachments": [`+file+`]}`)))
+		require.Equal(t, "text/calendar; method=REQUEST", b.Content.Attachments[0].Type, kind)
+	}
+}
+
 // TestAttachments: attachments in JSON and in a multipart form are stored as they are, equal ones once, and a
 // repeat with the same key gets the same batch.
 func TestAttachments(t *testing.T) {
@@ -152,14 +166,18 @@ func TestAttachmentMistakes(t *testing.T) {
 		`[{"filename": "..", "content": "eA=="}]`:                               {"/attachments/0/filename invalid_name"},
 		`[{"filename": "` + strings.Repeat("x", 256) + `", "content": "eA=="}]`: {"/attachments/0/filename too_long"},
 		`[{"filename": "\ud83d", "content": "eA=="}]`:                           {"/attachments invalid_text"},
-		one(`"size": 1`):                                      {"/attachments/0/size unknown_field"},
-		one(`"content_type": "text"`):                         {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "text/plain; charset=utf-8"`):    {"/attachments/0/content_type invalid_value"},
-		one(`"content_type": "multipart/mixed"`):              {"/attachments/0/content_type invalid_value"},
-		one(`"disposition": "hidden"`):                        {"/attachments/0/disposition invalid_value"},
-		one(`"disposition": "inline"`):                        {"/attachments/0/content_id required"},
-		one(`"content_id": "a", "disposition": "attachment"`): {"/attachments/0/disposition conflict"},
-		one(`"content_id": "<a>"`):                            {"/attachments/0/content_id invalid_name"},
+		one(`"size": 1`):                                                     {"/attachments/0/size unknown_field"},
+		one(`"content_type": "text"`):                                        {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "text/plain; charset=utf-8"`):                   {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "text/calendar; method=CANCEL"`):                {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "text/calendar; method=REQUEST; name=a.ics"`):   {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "text/calendar; method=REQUEST; charset=big5"`): {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "application/ics; method=REQUEST"`):             {"/attachments/0/content_type invalid_value"},
+		one(`"content_type": "multipart/mixed"`):                             {"/attachments/0/content_type invalid_value"},
+		one(`"disposition": "hidden"`):                                       {"/attachments/0/disposition invalid_value"},
+		one(`"disposition": "inline"`):                                       {"/attachments/0/content_id required"},
+		one(`"content_id": "a", "disposition": "attachment"`):                {"/attachments/0/disposition conflict"},
+		one(`"content_id": "<a>"`):                                           {"/attachments/0/content_id invalid_name"},
 		`[` + attachmentOf("a", "image/png", "x", []byte("1")) + `,` + attachmentOf("b", "image/png", "x", []byte("2")) + `]`: {
 			"/attachments/1/content_id repeated"},
 		`[` + strings.Repeat(valid+",", intake.MaxAttachments+5) + valid + `]`: {"/attachments too_many"},

@@ -230,7 +230,10 @@ func TestCapabilitiesTable(t *testing.T) {
 			"The metadata of a recipient is its log and the attempt, which come back with the provider's events. Yours stays here.\n" +
 			"The header fields of a recipient are those of the batch and its own. `POST /v1/batches?dry_run=true` tells which\n" +
 			"provider cannot carry them. Addresses beyond ASCII are those with such characters before the @ (RFC 6531). No kind\n" +
-			"takes them, so they are refused when a batch is accepted. International domains are converted to punycode.\n",
+			"takes them, so they are refused when a batch is accepted. International domains are converted to punycode.\n\n" +
+			"An attachment of type `text/calendar; method=REQUEST` is passed on with its parameter, so that mail programs offer\n" +
+			"to accept it. SendGrid takes exactly this one (sendgrid-nodejs issues 217 and 1313). Mailgun takes the type from the\n" +
+			"header of the file's part, and documents nothing about parameters. Both send a file, no alternative of the text.\n",
 	)
 	providertest.Golden(t, "../../docs/capabilities.md", []byte(b.String()))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,6 +110,10 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 		// This is not an answer of SendGrid's API. It says nothing about the message,
 		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", 400, text)
+	}
+	if !slices.ContainsFunc(errs, func(e apiError) bool { return !strings.HasPrefix(string(e.Field), "attachments.") }) {
+		// SendGrid has rules of its own for the names and types of files.
+		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
 	}
 	if c.Together() {
 		return badMail(c, errs, text)

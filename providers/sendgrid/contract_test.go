@@ -69,7 +69,10 @@ func TestContract(t *testing.T) {
 	providertest.Run(t, providertest.Suite{
 		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries: Carries(),
-		Read:    read,
+
+		ManyBytes: 9_000,
+
+		Read: read,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("X-Message-Id", "kGpFbi5dSnGdFMPIuSVEsA")
 			w.WriteHeader(202)
@@ -178,7 +181,8 @@ func read(r *http.Request, body []byte) ([]providertest.Copy, error) {
 	}
 	var files []providertest.File
 	for _, a := range m.Attachments {
-		if a.Filename == "" || strings.ContainsAny(a.Type+a.Filename+a.ContentID, ";\r\n") || len(a.Content) == 0 ||
+		kind := strings.TrimSuffix(a.Type, "; method=REQUEST") // the only parameter that it takes
+		if a.Filename == "" || strings.ContainsAny(kind+a.Filename+a.ContentID, ";\r\n") || len(a.Content) == 0 ||
 			(a.ContentID != "") != (a.Disposition == "inline") {
 			return nil, fmt.Errorf("attachment %q of type %q", a.Filename, a.Type)
 		}
@@ -315,6 +319,8 @@ func answers() []providertest.Answer {
 		models.InvalidRequest)
 	add("content", 400, errorOf("The content value must be a string", "content.0.value"), models.RejectedRequest,
 		models.InvalidRequest)
+	add("type of an attachment", 400, errorOf("The attachment type cannot contain ';', or CRLF characters.",
+		"attachments.0.type"), models.RejectedHereClass, models.RejectedHere)
 	add("400 of a proxy", 400, "<html>Bad Request</html>", models.RejectedHereClass, "")
 	add("key", 401, errorOf("The provided authorization grant is invalid, expired, or revoked", "null"),
 		models.AccountClass, "")

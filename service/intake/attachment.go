@@ -85,10 +85,13 @@ func (b *Builder) checkAttachment(at string, a *Attachment) {
 	case HasControls(a.Filename) || strings.ContainsAny(a.Filename, `/\;`) || strings.Trim(a.Filename, ".") == "":
 		b.Wrong(at+"/filename", "invalid_name", `A file name is one line without /, \ and ;, and not only dots.`)
 	}
-	if kind, params, err := mime.ParseMediaType(a.Type); err != nil || len(params) > 0 || kind != a.Type ||
+	if kind, params, err := mime.ParseMediaType(a.Type); err == nil && invites(kind, params) {
+		a.Type = invitation
+	} else if err != nil || len(params) > 0 || kind != a.Type ||
 		!strings.Contains(kind, "/") || strings.HasPrefix(kind, "multipart/") {
 		b.Wrong(at+"/content_type", "invalid_value",
-			"A content type is a media type in lower case without parameters, like application/pdf, and not multipart.")
+			"A content type is a media type in lower case without parameters, like application/pdf, and not multipart. "+
+				"Only %s has a parameter.", invitation)
 	}
 	switch a.Disposition {
 	case "", "attachment", "inline":
@@ -107,6 +110,20 @@ func (b *Builder) checkAttachment(at string, a *Attachment) {
 		b.Wrong(at+"/content_id", "repeated", "Another attachment has this content id.")
 	}
 	b.contentIDs[a.ContentID] = true
+}
+
+// invitation is the content type of an invitation that mail programs offer to accept (RFC 6047, 2.4). SendGrid refuses
+// all other parameters, and this one if it is written otherwise (sendgrid-nodejs issues 217 and 1313).
+const invitation = "text/calendar; method=REQUEST"
+
+// invites reports whether a content type is that of an invitation. UTF-8 is what the other types mean, too.
+func invites(kind string, params map[string]string) bool {
+	for name, value := range params {
+		if name != "method" && !(name == "charset" && strings.EqualFold(value, "utf-8")) {
+			return false
+		}
+	}
+	return kind == "text/calendar" && strings.EqualFold(params["method"], "REQUEST")
 }
 
 func validContentID(s string) bool {

@@ -2441,7 +2441,7 @@ export interface components {
         NewAttachment: {
             /** @description One line of at most 255 bytes without `/`, `\` and `;`. */
             filename: string;
-            /** @description Media type in lower case without parameters. SendGrid takes none with parameters. Default: application/octet-stream. */
+            /** @description Media type in lower case without parameters. Only `text/calendar; method=REQUEST` has one: mail programs offer to accept such an invitation, whose file says METHOD:REQUEST, too. Default: application/octet-stream. */
             content_type?: string | null;
             /** @description The bytes as base64 (RFC 4648, section 4) with padding. */
             content: string;
