@@ -318,7 +318,7 @@ func (p *Policy) inParts(v *models.View, b *models.Batch, s *models.Status, trie
 		Fixed:   true,
 		Retry:   s.Retries,
 		Doubt:   doubtOf(tries),
-		Because: "sent in smaller calls, because " + describe(last) + ": it takes fewer recipients in a call for now",
+		Because: "sent in smaller calls, because " + describe(last),
 	}
 }
 

@@ -34,6 +34,10 @@ type Suite struct {
 	// answer has no body, the header must say everything.
 	Accept func(w http.ResponseWriter)
 
+	// ManyBytes is the size of a value that the provider takes of each recipient, and with which the largest number of
+	// recipients and 24 MB of content are more than it takes.
+	ManyBytes int
+
 	// Answers lists answers of the provider and their meaning.
 	Answers []Answer
 
@@ -110,6 +114,7 @@ func Run(t *testing.T, s Suite) {
 		{"Together", testTogether},
 		{"HeaderInjection", testHeaderInjection},
 		{"Refusals", testRefusals},
+		{"ManyBytes", testManyBytes},
 		{"Answers", testAnswers},
 		{"GarbageAnswers", testGarbage},
 		{"Redirect", testRedirect},

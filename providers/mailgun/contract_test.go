@@ -56,6 +56,8 @@ func TestContract(t *testing.T) {
 		New:     func(t testing.TB, base string) models.Adapter { return adapter(t, base) },
 		Carries: Carries(),
 		Read:    read,
+
+		ManyBytes: 30_000,
 		Accept: func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, acceptance)

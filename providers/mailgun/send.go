@@ -200,7 +200,7 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 	case content > maxMessage:
 		return message.Refuse(all, models.TooLarge, "the message is larger than the 25 MB that Mailgun takes")
 	case request > maxRequest:
-		return message.Refuse(all, models.TooLarge, "the request would be larger than the 52.4 MB that Mailgun takes")
+		return message.RefuseMany(c, "the request would be larger than the 52.4 MB that Mailgun takes")
 	case !tooLong.Empty():
 		return message.Without(all, models.Part{
 			Class:      models.RejectedHereClass,

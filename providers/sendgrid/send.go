@@ -87,10 +87,14 @@ func compose(c *models.Call) ([]byte, []models.Part) {
 	if refused != nil {
 		return nil, refused
 	}
-	if len(body) > maxBody {
-		return nil, message.Refuse(all, models.TooLarge, "the request would be larger than the 30 MB that SendGrid takes")
+	const tooLarge = "the request would be larger than the 30 MB that SendGrid takes"
+	switch shared := len(head) + base64.StdEncoding.EncodedLen(int(c.Content.AttachmentSize())); {
+	case len(body) <= maxBody:
+		return body, nil
+	case shared > maxBody:
+		return nil, message.Refuse(all, models.TooLarge, tooLarge)
 	}
-	return body, nil
+	return nil, message.RefuseMany(c, tooLarge)
 }
 
 // setOptions sets what is in the content besides sender, subject and bodies. Header fields

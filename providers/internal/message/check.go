@@ -103,6 +103,15 @@ func Refuse(all models.Set, reason models.Reason, text string) []models.Part {
 	}}
 }
 
+// RefuseMany is Refuse for a call that is too large together, although its content is not. Smaller calls are not.
+func RefuseMany(c *models.Call, text string) []models.Part {
+	parts := Refuse(c.Numbers(), models.TooLarge, text)
+	if !c.Together() {
+		parts[0].Fewer = len(c.Recipients) - 1
+	}
+	return parts
+}
+
 // request returns the parts of a call that no provider can take.
 func request(all models.Set, text string) []models.Part {
 	return []models.Part{{
