@@ -81,6 +81,27 @@ func TestReplication(t *testing.T) {
 			require.ErrorIs(t, err, models.ErrInvalid, "%v %s %s", c.on, c.level, c.is)
 		}
 	}
+	everywhere := map[string]string{"class": simple, "replication_factor": "3"}
+	for _, c := range []struct {
+		centres []string // of the nodes
+		serial  string
+		fine    bool
+	}{
+		{[]string{"dc1"}, "LOCAL_SERIAL", true},
+		{[]string{"dc1", "dc2"}, "LOCAL_SERIAL", false}, // SimpleStrategy asks no node where it is
+		{[]string{"dc1", "dc2"}, "SERIAL", true},
+	} {
+		rep, err := parseReplication(everywhere)
+		require.NoError(t, err)
+		rep.centres = c.centres
+		if err := rep.serves("QUORUM", c.serial); c.fine {
+			require.NoError(t, err, "%v", c)
+		} else {
+			require.ErrorIs(t, err, models.ErrInvalid, "%v", c)
+			require.ErrorContains(t, err, "SERIAL")
+			require.ErrorContains(t, err, "dc1, dc2")
+		}
+	}
 	rep, err := parseReplication(three)
 	require.NoError(t, err)
 	require.NoError(t, rep.overlaps("ONE", "ALL"))

@@ -95,6 +95,9 @@ func (s *Store) PutDocuments(
 func (s *Store) casDocuments(
 	ctx context.Context, ds []models.Document, statement func(d *models.Document) (cql string, args []any),
 ) (applied bool, err error) {
+	if err := s.guard.err(); err != nil {
+		return false, err
+	}
 	err = s.try(ctx, deciding, func() error {
 		b := s.session.NewBatch(gocql.UnloggedBatch).WithContext(ctx)
 		for i := range ds {

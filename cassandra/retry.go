@@ -27,6 +27,7 @@ type runner struct {
 	timeout time.Duration   // how long a call tries
 	closing <-chan struct{} // closed to end tries that have no other end
 	limit   *semaphore      // nil: no limit
+	guard   *guard          // nil: compare-and-sets are always made
 }
 
 // effort says how an operation is tried.
@@ -156,6 +157,9 @@ func (r *runner) exec(ctx context.Context, e effort, cql string, args ...any) er
 func (r *runner) cas(
 	ctx context.Context, e effort, cql string, args ...any,
 ) (applied bool, row map[string]any, err error) {
+	if err := r.guard.err(); err != nil {
+		return false, nil, err
+	}
 	err = r.try(ctx, e, func() (err error) {
 		row = map[string]any{} // the driver fills what it finds in it
 		applied, err = r.session.Query(cql, args...).WithContext(ctx).MapScanCAS(row)

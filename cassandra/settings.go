@@ -83,6 +83,7 @@ func (m *migrator) recorded(ctx context.Context) (map[string]string, error) {
 type replication struct {
 	factors map[string]int // by data centre; "" where all nodes count alike
 	total   int
+	centres []string // of the nodes, sorted; read only where factors names none
 }
 
 // readReplication returns how a keyspace is replicated. Errors: models.ErrNotFound.
@@ -92,7 +93,27 @@ func readReplication(ctx context.Context, r *runner, keyspace string) (replicati
 	if err != nil {
 		return replication{}, err
 	}
-	return parseReplication(m)
+	rep, err := parseReplication(m)
+	if err != nil || rep.factors[""] == 0 {
+		return rep, err
+	}
+	rep.centres, err = readCentres(ctx, r)
+	return rep, err
+}
+
+// readCentres returns the data centres of all nodes that the connected one knows, sorted.
+func readCentres(ctx context.Context, r *runner) ([]string, error) {
+	var out []string
+	for _, table := range []string{"local", "peers"} {
+		found, err := query(ctx, r, column[string], `SELECT data_center FROM system.`+table)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(out, func(name string) bool { return name == "" }), nil
 }
 
 func parseReplication(m map[string]string) (replication, error) {
@@ -122,10 +143,14 @@ func parseReplication(m map[string]string) (replication, error) {
 
 // serves returns an error for levels that cannot keep the contract on this replication.
 func (rep replication) serves(consistency, serial string) error {
-	if serial == "LOCAL_SERIAL" && len(rep.factors) > 1 {
-		return fmt.Errorf("%w: LOCAL_SERIAL with %d data centres (%s): each would decide for itself "+
-			"and mail would go out twice; "+
-			"use SERIAL, or replicate in one data centre", models.ErrInvalid, len(rep.factors), rep.names())
+	centres := rep.centres
+	if rep.factors[""] == 0 {
+		centres = slices.Sorted(maps.Keys(rep.factors))
+	}
+	if serial == "LOCAL_SERIAL" && len(centres) > 1 {
+		return fmt.Errorf("%w: LOCAL_SERIAL with %d data centres (%s): each would decide for itself and mail would go out "+
+			"twice; set SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=SERIAL before the keyspace is made, or replicate it in one "+
+			"data centre with NetworkTopologyStrategy", models.ErrInvalid, len(centres), strings.Join(centres, ", "))
 	}
 	return rep.overlaps(consistency, consistency)
 }

@@ -81,6 +81,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		session.Close()
 		return nil, fmt.Errorf("cassandra: time of the servers: %w", err)
 	}
+	s.running.Go(func() { s.guard.watch(s.ending) })
 	return s, nil
 }
 
@@ -94,6 +95,8 @@ func newStore(c *Config, session *gocql.Session) *Store {
 			timeout: c.Timeout,
 			closing: ending,
 			limit:   &semaphore{},
+			guard: &guard{consistency: c.Consistency, serial: c.Serial, log: c.Logger,
+				read: func(ctx context.Context) (replication, error) { return readReplication(ctx, &clocked, c.Keyspace) }},
 		},
 		log:          c.Logger,
 		ending:       ending,

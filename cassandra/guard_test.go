@@ -1,0 +1,63 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestAlteredReplication: a process makes no compare-and-set after the keyspace was replicated to a second data centre,
+// in which another process could decide otherwise. It goes on when that has ended. What cannot be read changes nothing.
+func TestAlteredReplication(t *testing.T) {
+	t.Parallel()
+	const network = "org.apache.cassandra.locator.NetworkTopologyStrategy"
+	var now map[string]string
+	var down error
+	g := &guard{consistency: "LOCAL_QUORUM", serial: "LOCAL_SERIAL", log: slog.New(slog.DiscardHandler),
+		read: func(context.Context) (replication, error) {
+			if down != nil {
+				return replication{}, down
+			}
+			return parseReplication(now)
+		}}
+	r := &runner{guard: g} // without a session: a statement would panic
+	refused := func() error {
+		_, _, err := r.cas(t.Context(), deciding, "UPDATE x IF y")
+		return err
+	}
+	now = map[string]string{"class": network, "dc1": "3", "dc2": "3"}
+	g.look(t.Context())
+	err := refused()
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	require.NotErrorIs(t, err, models.ErrOutcomeUnknown, "nothing was done")
+	require.ErrorContains(t, err, "SERIAL")
+	require.ErrorContains(t, err, "dc1, dc2")
+	down = errors.New("no node answers")
+	g.look(t.Context())
+	require.Error(t, refused())
+	down, now = nil, map[string]string{"class": network, "dc1": "3"}
+	g.look(t.Context())
+	require.NoError(t, g.err())
+	down = errors.New("no node answers")
+	g.look(t.Context())
+	require.NoError(t, g.err())
+}
+
+// TestStoreLooksAtReplication: the guard of an open store reads the keyspace as it is.
+func TestStoreLooksAtReplication(t *testing.T) {
+	c := newConfig(t)
+	s := open(t, c)
+	s.guard.look(t.Context())
+	require.NoError(t, s.guard.err())
+	rep, err := s.guard.read(t.Context())
+	require.NoError(t, err)
+	require.Len(t, rep.centres, 1)
+	s.guard.serial, s.guard.consistency = "LOCAL_SERIAL", "TWO" // as if the keyspace had been altered
+	s.guard.look(t.Context())
+	require.ErrorContains(t, s.guard.err(), "TWO")
+}
