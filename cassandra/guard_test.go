@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,7 +58,16 @@ func TestStoreLooksAtReplication(t *testing.T) {
 	rep, err := s.guard.read(t.Context())
 	require.NoError(t, err)
 	require.Len(t, rep.centres, 1)
-	s.guard.serial, s.guard.consistency = "LOCAL_SERIAL", "TWO" // as if the keyspace had been altered
-	s.guard.look(t.Context())
-	require.ErrorContains(t, s.guard.err(), "TWO")
+	is := s.guard
+	g := &guard{consistency: is.consistency, serial: "LOCAL_SERIAL", log: slog.New(slog.DiscardHandler),
+		read: func(ctx context.Context) (replication, error) { // as if a node of another data centre had joined
+			rep, err := is.read(ctx)
+			rep.centres = append(rep.centres, "elsewhere")
+			return rep, err
+		}}
+	s.runner.guard = g
+	g.look(t.Context())
+	_, err = s.Lease(t.Context(), "x", "w", time.Second)
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	require.ErrorContains(t, err, "elsewhere")
 }

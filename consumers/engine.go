@@ -321,7 +321,7 @@ func (e *Engine) subscribe(ctx context.Context, all *sync.WaitGroup) (failed <-c
 	fail := make(chan error, 1)
 	to := func(q models.Queue, n int, h models.Handler) {
 		all.Go(func() {
-			if err := e.broker.Subscribe(ctx, q, n, e.ages.Watch(q, h)); err != nil && ctx.Err() == nil {
+			if err := e.ages.Subscribe(ctx, q, n, h); err != nil && ctx.Err() == nil {
 				select {
 				case fail <- err:
 				default:

@@ -27,6 +27,7 @@ type QueueAges struct {
 	worker string
 
 	mu      sync.Mutex
+	served  map[models.Queue]*served
 	own     telemetry.QueueTimes
 	all     telemetry.QueueTimes // of all workers, as last read
 	written telemetry.QueueTimes // as last written
@@ -34,7 +35,10 @@ type QueueAges struct {
 
 // NewQueueAges returns ages that are all unknown.
 func NewQueueAges(store transients, broker models.Broker, worker string) *QueueAges {
-	return &QueueAges{store: store, broker: broker, worker: worker, own: telemetry.QueueTimes{}}
+	return &QueueAges{
+		store: store, broker: broker, worker: worker,
+		served: map[models.Queue]*served{}, own: telemetry.QueueTimes{},
+	}
 }
 
 // Watch returns a handler that notes what h takes from its queue.
@@ -54,9 +58,9 @@ func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 	}
 }
 
-// poll asks the broker which queues are empty, writes what this worker knows, and reads
-// what its peers know.
-func (a *QueueAges) poll(ctx context.Context) error {
+// poll asks the broker which queues are empty, writes what this worker knows, reads what its peers know, and finds
+// queues that deliver to nobody.
+func (a *QueueAges) poll(ctx context.Context, log *slog.Logger) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
 	if err != nil {
@@ -94,7 +98,7 @@ func (a *QueueAges) poll(ctx context.Context) error {
 	a.mu.Lock()
 	a.written, a.all = mine, all
 	a.mu.Unlock()
-	return nil
+	return a.report(ctx, a.stalled(depths, time.Now()), log)
 }
 
 // Oldest returns the longest time that the oldest message of a queue can have waited;
@@ -118,7 +122,7 @@ func (a *QueueAges) waits(q models.Queue, now time.Time) (time.Duration, bool) {
 // Run polls until ctx ends, and once more then.
 func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logger) {
 	poll := func() {
-		if err := a.poll(ctx); err != nil && ctx.Err() == nil {
+		if err := a.poll(ctx, log); err != nil && ctx.Err() == nil {
 			log.Warn("age of the queues is unknown", "err", err)
 		}
 	}
@@ -128,5 +132,5 @@ func (a *QueueAges) Run(ctx context.Context, every time.Duration, log *slog.Logg
 	}
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = a.poll(last) // otherwise peers know less
+	_ = a.poll(last, log) // otherwise peers know less
 }

@@ -2,6 +2,7 @@ package agenda
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestQueueAges(t *testing.T) {
 	first, second := NewQueueAges(store, broker, "first"), NewQueueAges(store, broker, "second")
 
 	require.NoError(t, broker.Publish(ctx, message(2*time.Hour), message(time.Hour), message(30*time.Minute)))
-	require.NoError(t, first.poll(ctx))
+	require.NoError(t, first.poll(ctx, slog.New(slog.DiscardHandler)))
 	_, known := first.Oldest(depth(), time.Now())
 	require.False(t, known, "no worker has seen this queue move or empty")
 
@@ -61,8 +62,8 @@ func TestQueueAges(t *testing.T) {
 		)
 	}
 	take(1)
-	require.NoError(t, first.poll(ctx))
-	require.NoError(t, second.poll(ctx))
+	require.NoError(t, first.poll(ctx, slog.New(slog.DiscardHandler)))
+	require.NoError(t, second.poll(ctx, slog.New(slog.DiscardHandler)))
 	for _, a := range []*QueueAges{first, second} { // second knows it from first
 		now := time.Now()
 		age, known := a.Oldest(depth(), now)
@@ -80,9 +81,9 @@ func TestQueueAges(t *testing.T) {
 	require.Zero(t, age, "the queue is empty")
 
 	emptied := time.Now()
-	require.NoError(t, second.poll(ctx))
+	require.NoError(t, second.poll(ctx, slog.New(slog.DiscardHandler)))
 	require.NoError(t, broker.Publish(ctx, message(-time.Hour))) // by a fast clock
-	require.NoError(t, first.poll(ctx))
+	require.NoError(t, first.poll(ctx, slog.New(slog.DiscardHandler)))
 	age, known = first.Oldest(depth(), time.Now())
 	require.True(t, known)
 	require.LessOrEqual(t, age, time.Since(emptied), "the other worker has seen it empty")

@@ -1,0 +1,117 @@
+package agenda
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+)
+
+// A broker may keep a consumer and deliver nothing to it: RabbitMQ 4.3 does so after a consumer time-out, and so does a
+// quorum queue without a leader. Nothing breaks then, so that nothing subscribes again. The agenda finds the mail by its
+// due times meanwhile, minutes late. This file finds such queues by what every worker knows: messages wait, a handler of
+// the queue is free here, and no worker has taken a message.
+
+// stallAfter is how long that lasts until a queue is subscribed anew. With the pause between two looks it is less than a
+// minute.
+const stallAfter = 30 * time.Second
+
+// served is a queue that this worker has subscribed to.
+type served struct {
+	slots, running int
+	taken          int           // messages that handlers of this worker have got
+	renew          chan struct{} // asks for another subscription
+
+	stuck time.Time // since when the condition lasts; zero: it does not
+	at    progress  // when it began
+}
+
+// progress changes when any worker takes a message of a queue.
+type progress struct {
+	taken  int
+	newest time.Time // when the newest message was queued that a peer has taken
+}
+
+// Subscribe subscribes to a queue until ctx ends, with a handler that Watch returns. If the queue delivers to nobody, it
+// is subscribed anew. Handlers of the former subscription end as if this worker stopped.
+func (a *QueueAges) Subscribe(ctx context.Context, q models.Queue, slots int, h models.Handler) error {
+	s := &served{slots: slots, renew: make(chan struct{}, 1)}
+	a.mu.Lock()
+	a.served[q] = s
+	a.mu.Unlock()
+	handler := a.Watch(q, func(ctx context.Context, m models.Message) models.Disposition {
+		a.count(s, 1)
+		defer a.count(s, -1)
+		return h(ctx, m)
+	})
+	var former sync.WaitGroup
+	defer former.Wait()
+	for {
+		within, cancel := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		former.Go(func() { ended <- a.broker.Subscribe(within, q, slots, handler) })
+		select {
+		case err := <-ended:
+			cancel()
+			return err
+		case <-s.renew:
+			cancel()
+		}
+	}
+}
+
+// count notes that a handler begins (1) or ends (-1).
+func (a *QueueAges) count(s *served, change int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s.running += change
+	s.taken += max(0, change)
+}
+
+// stalled returns the queues whose messages have reached no handler for stallAfter, although one is free, and has them
+// subscribed anew.
+func (a *QueueAges) stalled(depths []models.Depth, now time.Time) (out []telemetry.StalledQueue) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range depths {
+		s := a.served[d.Queue]
+		if s == nil {
+			continue
+		}
+		at := progress{s.taken, a.all[d.Queue.Name()]}
+		switch {
+		case d.Ready == 0 || s.running >= s.slots:
+			s.stuck = time.Time{}
+		case s.stuck.IsZero() || at != s.at:
+			s.stuck, s.at = now, at
+		case now.Sub(s.stuck) >= stallAfter:
+			out = append(out, telemetry.StalledQueue{Queue: d.Queue.Name(), Since: s.stuck.UTC(), Waiting: d.Ready})
+			s.stuck = time.Time{}
+			select {
+			case s.renew <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return out
+}
+
+// report stores and logs which queues were subscribed anew.
+func (a *QueueAges) report(ctx context.Context, queues []telemetry.StalledQueue, log *slog.Logger) error {
+	for _, q := range queues {
+		log.Error("a queue delivered nothing although its consumer stayed; it is subscribed anew",
+			"queue", q.Queue, "since", q.Since, "waiting", q.Waiting)
+		raw, err := json.Marshal(q)
+		if err == nil {
+			err = a.store.PutTransient(ctx, telemetry.StalledQueueReport, q.Queue, raw, telemetry.StalledQueueKept)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package agenda
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// deaf is a broker whose first subscription to each queue delivers nothing, although it stays.
+type deaf struct {
+	models.Broker
+	subscribed atomic.Int32
+}
+
+func (b *deaf) Subscribe(ctx context.Context, q models.Queue, n int, h models.Handler) error {
+	if b.subscribed.Add(1) == 1 {
+		<-ctx.Done()
+		return nil
+	}
+	return b.Broker.Subscribe(ctx, q, n, h)
+}
+
+// TestQueueThatDeliversToNobody: a queue whose messages reach no handler although one is free is subscribed anew within
+// a minute, and reported. A queue is left alone while its handlers are busy, while it moves, and while it is empty.
+func TestQueueThatDeliversToNobody(t *testing.T) {
+	t.Parallel()
+	queue := models.Queue{Kind: models.BatchMessage, Lane: models.Urgent}
+	message := func() models.Message {
+		return models.Message{Kind: models.BatchMessage, Lane: models.Urgent, ID: models.NewBatchID(time.Now())}
+	}
+	// start subscribes through a broker that is deaf or not, and returns what it has reported about the queue.
+	start := func(t *testing.T, b *deaf, h models.Handler) (reported func() telemetry.StalledQueue) {
+		store := sqlitetest.Open(t)
+		ages := NewQueueAges(store, b, "w")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 2)
+		go func() { ended <- ages.Subscribe(ctx, queue, 1, h) }()
+		go func() { ages.Run(ctx, 5*time.Second, slog.New(slog.DiscardHandler)); ended <- nil }()
+		t.Cleanup(func() {
+			cancel()
+			require.NoError(t, <-ended)
+			require.NoError(t, <-ended)
+		})
+		return func() (s telemetry.StalledQueue) {
+			all, err := store.Transients(t.Context(), telemetry.StalledQueueReport)
+			require.NoError(t, err)
+			if raw := all[queue.Name()]; raw != nil {
+				require.NoError(t, json.Unmarshal(raw, &s))
+			}
+			return s
+		}
+	}
+	t.Run("deaf", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			handled := make(chan struct{}, 2)
+			b := &deaf{Broker: inproctest.New(t, "sg")}
+			reported := start(t, b, func(context.Context, models.Message) models.Disposition {
+				handled <- struct{}{}
+				return models.Done()
+			})
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			require.EqualValues(t, 1, b.subscribed.Load(), "an empty queue is left alone")
+			began := time.Now()
+			require.NoError(t, b.Publish(t.Context(), message(), message()))
+			for range 2 {
+				select {
+				case <-handled:
+				case <-time.After(2 * time.Minute):
+					require.Fail(t, "a message reached no handler")
+				}
+			}
+			require.LessOrEqual(t, time.Since(began), time.Minute)
+			require.EqualValues(t, 2, b.subscribed.Load())
+			require.Equal(t, 2, reported().Waiting)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			require.EqualValues(t, 2, b.subscribed.Load())
+		})
+	})
+	t.Run("busy", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := &deaf{Broker: inproctest.New(t, "sg")}
+			b.subscribed.Add(1)
+			reported := start(t, b, func(ctx context.Context, _ models.Message) models.Disposition {
+				models.Pause(ctx, 10*time.Minute) // as if it waited for a slot
+				return models.Done()
+			})
+			require.NoError(t, b.Publish(t.Context(), message(), message(), message()))
+			time.Sleep(25 * time.Minute)
+			synctest.Wait()
+			require.EqualValues(t, 2, b.subscribed.Load())
+			require.Zero(t, reported())
+		})
+	})
+}
