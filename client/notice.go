@@ -13,6 +13,7 @@ const (
 	FailoverEnded     = "failover.ended"
 	CheckDifference   = "check.difference"
 	OutcomeUnknown    = "outcome.unknown"
+	QueueStalled      = "queue.stalled"
 	QuotaNear         = "quota.near"
 	ComplaintsHigh    = "complaints.high"
 	WebhooksRefused   = "webhooks.refused"
@@ -35,7 +36,8 @@ type Notice struct {
 	// Since is when what is told, or has ended, began, and Until when it ends at the earliest.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
-	// Count is that of sums that differ, of recipients, of complaints, or what User has used of Limit. Most is the limit.
+	// Count is that of sums that differ, of recipients, of messages in a queue, of complaints, or what User has used of
+	// Limit. Most is the limit.
 	Count int64  `json:"count,omitempty"`
 	User  string `json:"user,omitempty"`
 	Limit string `json:"limit,omitempty"`

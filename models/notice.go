@@ -16,6 +16,7 @@ const (
 	FailoverEnded     NoticeKind = "failover.ended"     // its calls succeed again
 	CheckDifference   NoticeKind = "check.difference"   // sums differ from their recount
 	UnknownOutcomes   NoticeKind = "outcome.unknown"    // calls ended without an answer
+	QueueStalled      NoticeKind = "queue.stalled"      // a queue of the broker delivered to no worker
 	QuotaNear         NoticeKind = "quota.near"         // a user has used most of a limit
 	ComplaintsHigh    NoticeKind = "complaints.high"    // many of a user's mails of a day were reported as spam
 	WebhooksRefused   NoticeKind = "webhooks.refused"   // the posts of a provider cannot be verified
@@ -37,7 +38,7 @@ type Notice struct {
 	Why      string     `json:"why,omitempty"`    // for people
 	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
 	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
-	Count    int64      `json:"count,omitempty"`  // of differences, recipients, complaints, or what is used of a limit
+	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages, complaints, or what a limit has used up
 	User     string     `json:"user,omitempty"`   // ID
 	Limit    Limit      `json:"limit,omitempty"`
 	Most     int64      `json:"most,omitempty"` // value of the limit
@@ -88,6 +89,12 @@ func (n *Notice) Text() string {
 		s = fmt.Sprintf("No provider accepts mail since %s. All mail waits.", clock(n.Since))
 	case SendingResumed:
 		s = fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
+	case QueueStalled:
+		s = fmt.Sprintf("A queue of the broker delivers nothing to any worker since %s. The agenda sends its mail, "+
+			"minutes late. Look at the log of the broker.", clock(n.Since))
+		if n.Count > 0 {
+			s += fmt.Sprintf(" Safedelivr subscribed anew, while %d messages waited.", n.Count)
+		}
 	case SuppressionAdded:
 		return n.Why
 	case QuotaNear:

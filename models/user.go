@@ -82,8 +82,8 @@ func DecodeKeyOptions(s string) (o KeyOptions, err error) {
 	return o, DecodeStored([]byte(s), &o)
 }
 
-// SecretPrefix begins every API key, so that scanners recognise leaked keys.
-const SecretPrefix = "sd_"
+// secretPrefix begins every API key, so that scanners recognise leaked keys.
+const secretPrefix = "sd_"
 
 // NewUserID returns a new user ID.
 func NewUserID() string { return randomHex(8) }
@@ -95,7 +95,7 @@ func NewKey(user, name string, now time.Time) (key Key, secret string) {
 	if _, err := rand.Read(b[:]); err != nil {
 		panic("models: no randomness: " + err.Error())
 	}
-	secret = SecretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
+	secret = secretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
 	return Key{ID: randomHex(6), User: user, Name: name, Hash: HashSecret(secret), Created: now.UTC()}, secret
 }
 
@@ -108,7 +108,7 @@ func HashSecret(secret string) string {
 
 // LooksLikeSecret reports whether s has the form of an API key.
 func LooksLikeSecret(s string) bool {
-	return strings.HasPrefix(s, SecretPrefix) && len(s) == len(SecretPrefix)+43
+	return strings.HasPrefix(s, secretPrefix) && len(s) == len(secretPrefix)+43
 }
 
 func randomHex(n int) string {

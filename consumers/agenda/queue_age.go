@@ -3,6 +3,7 @@ package agenda
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"sync"
@@ -25,6 +26,8 @@ type QueueAges struct {
 	store  transients
 	broker models.Broker
 	worker string
+
+	blind time.Time // since when the queues cannot be read although the broker answers; zero: they can
 
 	mu      sync.Mutex
 	served  map[models.Queue]*served
@@ -59,13 +62,14 @@ func (a *QueueAges) Watch(q models.Queue, h models.Handler) models.Handler {
 }
 
 // poll asks the broker which queues are empty, writes what this worker knows, reads what its peers know, and finds
-// queues that deliver to nobody.
+// queues that deliver to no worker.
 func (a *QueueAges) poll(ctx context.Context, log *slog.Logger) error {
 	began := time.Now().UTC().Round(0)
 	depths, err := a.broker.Depths(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, a.report(ctx, a.unreadable(ctx, err, began), log))
 	}
+	a.blind = time.Time{}
 	a.mu.Lock()
 	for _, d := range depths {
 		if d.Ready == 0 {

@@ -11,14 +11,17 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// A broker may keep a consumer and deliver nothing to it: RabbitMQ 4.3 does so after a consumer time-out, and so does a
-// quorum queue without a leader. Nothing breaks then, so that nothing subscribes again. The agenda finds the mail by its
-// due times meanwhile, minutes late. This file finds such queues by what every worker knows: messages wait, a handler of
-// the queue is free here, and no worker has taken a message.
+// A broker may keep a consumer and deliver nothing to it: RabbitMQ 4.3 does so after a consumer time-out, and so does
+// a quorum queue without a leader. Nothing breaks then, so that nothing subscribes again. The agenda sends the mail
+// meanwhile, minutes late. This file finds such queues by what every worker knows: messages wait, a handler of the
+// queue is free here, and no worker has taken a message.
 
-// stallAfter is how long that lasts until a queue is subscribed anew. With the pause between two looks it is less than a
-// minute.
+// stallAfter is how long that lasts until a queue is subscribed anew. With the pause between two looks it is less than
+// a minute.
 const stallAfter = 30 * time.Second
+
+// reportKept is how long a report is kept. A queue that stalls again within that time causes no other notice.
+const reportKept = 10 * time.Minute
 
 // served is a queue that this worker has subscribed to.
 type served struct {
@@ -36,8 +39,8 @@ type progress struct {
 	newest time.Time // when the newest message was queued that a peer has taken
 }
 
-// Subscribe subscribes to a queue until ctx ends, with a handler that Watch returns. If the queue delivers to nobody, it
-// is subscribed anew. Handlers of the former subscription end as if this worker stopped.
+// Subscribe subscribes to a queue until ctx ends, with a handler that Watch returns. If the queue delivers to no
+// worker, it is subscribed anew. Handlers of the former subscription end as if this worker stopped.
 func (a *QueueAges) Subscribe(ctx context.Context, q models.Queue, slots int, h models.Handler) error {
 	s := &served{slots: slots, renew: make(chan struct{}, 1)}
 	a.mu.Lock()
@@ -100,14 +103,32 @@ func (a *QueueAges) stalled(depths []models.Depth, now time.Time) (out []telemet
 	return out
 }
 
-// report stores and logs which queues were subscribed anew.
+// unreadable returns a report if a queue could not be read for stallAfter although the broker answers: RabbitMQ refuses
+// to describe a quorum queue that has no leader. Subscribing anew would not help, and the error names the queue.
+func (a *QueueAges) unreadable(ctx context.Context, err error, now time.Time) []telemetry.StalledQueue {
+	switch {
+	case a.broker.Ping(ctx) != nil:
+		a.blind = time.Time{} // the broker is away, which is known elsewhere
+	case a.blind.IsZero():
+		a.blind = now
+	case now.Sub(a.blind) >= stallAfter:
+		return []telemetry.StalledQueue{{Queue: "unreadable", Since: a.blind, Why: models.OneLine(err.Error())}}
+	}
+	return nil
+}
+
+// report stores and logs which queues were subscribed anew, or cannot be read.
 func (a *QueueAges) report(ctx context.Context, queues []telemetry.StalledQueue, log *slog.Logger) error {
 	for _, q := range queues {
-		log.Error("a queue delivered nothing although its consumer stayed; it is subscribed anew",
-			"queue", q.Queue, "since", q.Since, "waiting", q.Waiting)
+		if q.Why != "" {
+			log.Error("a queue cannot be read although the broker answers", "since", q.Since, "err", q.Why)
+		} else {
+			log.Error("a queue delivered nothing although its consumer stayed; it is subscribed anew",
+				"queue", q.Queue, "since", q.Since, "waiting", q.Waiting)
+		}
 		raw, err := json.Marshal(q)
 		if err == nil {
-			err = a.store.PutTransient(ctx, telemetry.StalledQueueReport, q.Queue, raw, telemetry.StalledQueueKept)
+			err = a.store.PutTransient(ctx, telemetry.StalledQueueReport, q.Queue, raw, reportKept)
 		}
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package agenda
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,22 @@ import (
 // deaf is a broker whose first subscription to each queue delivers nothing, although it stays.
 type deaf struct {
 	models.Broker
-	subscribed atomic.Int32
+	subscribed     atomic.Int32
+	unread, absent atomic.Bool // whether its queues cannot be read, and whether it is away
+}
+
+func (b *deaf) Depths(ctx context.Context) ([]models.Depth, error) {
+	if b.unread.Load() {
+		return nil, fmt.Errorf("%w: queue 'sd.batch.urgent' has no leader", models.ErrUnavailable)
+	}
+	return b.Broker.Depths(ctx)
+}
+
+func (b *deaf) Ping(ctx context.Context) error {
+	if b.absent.Load() {
+		return models.ErrUnavailable
+	}
+	return b.Broker.Ping(ctx)
 }
 
 func (b *deaf) Subscribe(ctx context.Context, q models.Queue, n int, h models.Handler) error {
@@ -31,9 +47,9 @@ func (b *deaf) Subscribe(ctx context.Context, q models.Queue, n int, h models.Ha
 	return b.Broker.Subscribe(ctx, q, n, h)
 }
 
-// TestQueueThatDeliversToNobody: a queue whose messages reach no handler although one is free is subscribed anew within
-// a minute, and reported. A queue is left alone while its handlers are busy, while it moves, and while it is empty.
-func TestQueueThatDeliversToNobody(t *testing.T) {
+// TestStalledQueueIsSubscribedAnew: a queue whose messages reach no handler although one is free is subscribed anew
+// within a minute, and reported. That does not happen while its handlers are busy, and while it is empty.
+func TestStalledQueueIsSubscribedAnew(t *testing.T) {
 	t.Parallel()
 	queue := models.Queue{Kind: models.BatchMessage, Lane: models.Urgent}
 	message := func() models.Message {
@@ -55,7 +71,7 @@ func TestQueueThatDeliversToNobody(t *testing.T) {
 		return func() (s telemetry.StalledQueue) {
 			all, err := store.Transients(t.Context(), telemetry.StalledQueueReport)
 			require.NoError(t, err)
-			if raw := all[queue.Name()]; raw != nil {
+			for _, raw := range all {
 				require.NoError(t, json.Unmarshal(raw, &s))
 			}
 			return s
@@ -72,7 +88,7 @@ func TestQueueThatDeliversToNobody(t *testing.T) {
 			})
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			require.EqualValues(t, 1, b.subscribed.Load(), "an empty queue is left alone")
+			require.EqualValues(t, 1, b.subscribed.Load(), "an empty queue is not subscribed anew")
 			began := time.Now()
 			require.NoError(t, b.Publish(t.Context(), message(), message()))
 			for range 2 {
@@ -83,11 +99,29 @@ func TestQueueThatDeliversToNobody(t *testing.T) {
 				}
 			}
 			require.LessOrEqual(t, time.Since(began), time.Minute)
+			synctest.Wait()
 			require.EqualValues(t, 2, b.subscribed.Load())
 			require.Equal(t, 2, reported().Waiting)
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			require.EqualValues(t, 2, b.subscribed.Load())
+		})
+	})
+	t.Run("without a leader", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			b := &deaf{Broker: inproctest.New(t, "sg")}
+			b.unread.Store(true)
+			b.absent.Store(true)
+			reported := start(t, b, func(context.Context, models.Message) models.Disposition { return models.Done() })
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			require.Zero(t, reported(), "the broker is away")
+			b.absent.Store(false)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			require.Contains(t, reported().Why, "sd.batch.urgent")
+			require.EqualValues(t, 1, b.subscribed.Load())
 		})
 	})
 	t.Run("busy", func(t *testing.T) {

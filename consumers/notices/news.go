@@ -1,6 +1,8 @@
 package notices
 
 import (
+	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -98,6 +100,26 @@ func differenceNews(s *feed.Standing, r *telemetry.Recount) (news []models.Notic
 		news = []models.Notice{{Kind: models.CheckDifference, Since: r.At, Count: int64(r.Differences)}}
 	}
 	s.Differences = r.Differences
+	return news
+}
+
+// queueNews returns a notice for each queue that stalls and did not before. What stalls again within the time that a
+// report is kept is one thing.
+func queueNews(s *feed.Standing, reports map[string][]byte) (news []models.Notice) {
+	maps.DeleteFunc(s.Stalled, func(queue string, _ time.Time) bool { return reports[queue] == nil })
+	for _, queue := range slices.Sorted(maps.Keys(reports)) {
+		var q telemetry.StalledQueue
+		if _, known := s.Stalled[queue]; known || json.Unmarshal(reports[queue], &q) != nil {
+			continue
+		}
+		s.Stalled[queue] = q.Since
+		news = append(news, models.Notice{
+			Kind:  models.QueueStalled,
+			Since: q.Since,
+			Count: int64(q.Waiting),
+			Why:   cmp.Or(q.Why, "the queue is "+queue),
+		})
+	}
 	return news
 }
 

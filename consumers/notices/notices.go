@@ -96,6 +96,10 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 		return err
 	}
 	w.noteConditions(conditions, now)
+	queues, err := w.store.Transients(ctx, telemetry.StalledQueueReport)
+	if err != nil {
+		return err
+	}
 	due := now.Sub(w.counted) >= unknownEvery
 	var unknown map[string]int64
 	if due {
@@ -110,6 +114,7 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 		}
 		troubles = w.conditionNotices(s, now)
 		news = append(news, troubles...)
+		news = append(news, queueNews(s, queues)...)
 		if checked != nil {
 			news = append(news, differenceNews(s, checked)...)
 		}

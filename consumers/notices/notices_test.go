@@ -293,3 +293,28 @@ func checkOrder(t *testing.T, told []models.Notice, unknown int64) {
 	require.False(t, failover || suspended, "all is well")
 	require.Zero(t, unknown)
 }
+
+// TestStalledQueue: a queue that delivered to no worker causes one notice while it is reported, whatever is reported
+// again, and another one when it stalls after that.
+func TestStalledQueue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	w := f.watch(f.store)
+	stalled := telemetry.StalledQueue{Queue: "sg.bulk", Since: f.now, Waiting: 17}
+	f.put(telemetry.StalledQueueReport, "sg.bulk", stalled)
+	f.rounds(w, 3)
+	f.put(telemetry.StalledQueueReport, "sg.bulk", telemetry.StalledQueue{Queue: "sg.bulk", Since: f.now, Waiting: 20})
+	f.rounds(f.watch(f.store), 3) // another worker
+	told := f.told()
+	require.Len(t, told, 1)
+	require.Equal(t, models.QueueStalled, told[0].Kind)
+	require.EqualValues(t, 17, told[0].Count)
+	require.Contains(t, told[0].Text(), "17 messages waited")
+	require.Contains(t, told[0].Text(), "sg.bulk")
+
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.StalledQueueReport, "sg.bulk", nil, 0))
+	f.rounds(w, 1)
+	f.put(telemetry.StalledQueueReport, "sg.bulk", stalled)
+	f.rounds(w, 3)
+	require.Len(t, f.told(), 2)
+}

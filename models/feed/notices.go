@@ -22,6 +22,7 @@ type Standing struct {
 	Failover    map[string]time.Time `json:"failover,omitempty"`    // by provider: since when
 	Differences int                  `json:"differences,omitempty"` // that last
 	Unknown     map[string]int64     `json:"unknown,omitempty"`     // unknown outcomes, by hour and provider
+	Stalled     map[string]time.Time `json:"stalled,omitempty"`     // by queue: since when
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
 	Complaints  map[string]time.Time `json:"complaints,omitempty"`  // by user and day: the day
 	Conditions  map[string]time.Time `json:"conditions,omitempty"`  // by condition.Condition.Key: since when
@@ -45,6 +46,7 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 		s := Standing{
 			Suspended:  map[string]time.Time{},
 			Failover:   map[string]time.Time{},
+			Stalled:    map[string]time.Time{},
 			Unknown:    map[string]int64{},
 			Quotas:     map[string]time.Time{},
 			Complaints: map[string]time.Time{},

@@ -55,9 +55,9 @@ var Types = []Type{
 
 // NoticeTypes lists the types of updates of the installation: notices, and additions to everyone's suppression list.
 var NoticeTypes = []Type{
-	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes, QuotaNear,
-	ComplaintsHigh, SuppressionAdded, EndpointDisabled, WebhooksRefused, WebhooksAccepted, AcceptanceStopped,
-	AcceptanceResumed, SendingStopped, SendingResumed,
+	ProviderSuspended, ProviderRecovered, FailoverStarted, FailoverEnded, CheckDifference, UnknownOutcomes,
+	Type(models.QueueStalled), QuotaNear, ComplaintsHigh, SuppressionAdded, EndpointDisabled, WebhooksRefused,
+	WebhooksAccepted, AcceptanceStopped, AcceptanceResumed, SendingStopped, SendingResumed,
 }
 
 // TypesOf lists the types that a feed has: that of the installation, or of a user.
@@ -112,6 +112,8 @@ func (t Type) Words() string {
 		return "sums differ"
 	case UnknownOutcomes:
 		return "unknown outcomes"
+	case Type(models.QueueStalled):
+		return "queue stalled"
 	case QuotaNear:
 		return "limit nearly used up"
 	case ComplaintsHigh:

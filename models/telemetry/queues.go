@@ -25,12 +25,10 @@ func (q QueueTimes) Take(o QueueTimes) {
 // StalledQueueReport is the kind of a StalledQueue, by the name of the queue.
 const StalledQueueReport = "stalled queue"
 
-// StalledQueueKept is how long a StalledQueue is kept. What stalls again within that time counts as one thing.
-const StalledQueueKept = 10 * time.Minute
-
 // StalledQueue is a queue that delivered its messages to no worker, until a worker subscribed to it anew.
 type StalledQueue struct {
 	Queue   string    `json:"queue"` // its name without the prefix
 	Since   time.Time `json:"since"`
-	Waiting int       `json:"waiting"` // messages in it
+	Waiting int       `json:"waiting"`       // messages in it
+	Why     string    `json:"why,omitempty"` // for people; empty: its consumers got nothing
 }

@@ -2256,6 +2256,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "queue.stalled": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A queue of the broker delivered its messages to no worker, and was subscribed anew */
+        post: operations["postQueueStalled"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "complaints.high": {
         parameters: {
             query?: never;
@@ -2628,7 +2645,7 @@ export interface components {
              * @description When it ends at the earliest.
              */
             until?: string;
-            /** @description The number of sums that differ, of recipients whose outcome is unknown, of mails that were reported as spam, or what is used of the limit. */
+            /** @description The number of sums that differ, of recipients whose outcome is unknown, of messages that waited in a queue, of mails that were reported as spam, or what is used of the limit. */
             count?: number;
             /** @description ID of the user whose limit, mail or endpoint it is. Absent: it is an endpoint of the installation. */
             user?: string;
@@ -2650,7 +2667,7 @@ export interface components {
          * @description What happened to the installation.
          * @enum {string}
          */
-        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled" | "webhooks.refused" | "webhooks.accepted" | "acceptance.stopped" | "acceptance.resumed" | "sending.stopped" | "sending.resumed";
+        NoticeType: "provider.suspended" | "provider.recovered" | "failover.started" | "failover.ended" | "check.difference" | "outcome.unknown" | "queue.stalled" | "quota.near" | "complaints.high" | "suppression.added" | "endpoint.disabled" | "webhooks.refused" | "webhooks.accepted" | "acceptance.stopped" | "acceptance.resumed" | "sending.stopped" | "sending.resumed";
         /** @description A notice, as Standard Webhooks describes a post. In the format of Slack it is an object with `text`. */
         NoticePost: {
             type: components["schemas"]["NoticeType"];
@@ -9208,6 +9225,49 @@ export interface operations {
         };
     };
     postQuotaNear: {
+        parameters: {
+            query?: never;
+            header: {
+                /** @description ID of the post. A repeat has the same. */
+                "webhook-id": components["parameters"]["WebhookId"];
+                /** @description Unix time of the attempt in seconds. */
+                "webhook-timestamp": components["parameters"]["WebhookTimestamp"];
+                /** @description One or more signatures of `id.timestamp.body`, separated by spaces: `v1,` and a base64 HMAC-SHA256, or `v1a,` and a base64 signature of Ed25519. */
+                "webhook-signature": components["parameters"]["WebhookSignature"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NoticePost"];
+            };
+        };
+        responses: {
+            /** @description The endpoint is gone. It is disabled. */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is accepted. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The post is repeated, unless it is a test. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    postQueueStalled: {
         parameters: {
             query?: never;
             header: {

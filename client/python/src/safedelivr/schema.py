@@ -82,7 +82,7 @@ class DisabledEndpoint(TypedDict, closed=True):
     since: str
 
 
-NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed']
+NoticeType: TypeAlias = Literal['provider.suspended', 'provider.recovered', 'failover.started', 'failover.ended', 'check.difference', 'outcome.unknown', 'queue.stalled', 'quota.near', 'complaints.high', 'suppression.added', 'endpoint.disabled', 'webhooks.refused', 'webhooks.accepted', 'acceptance.stopped', 'acceptance.resumed', 'sending.stopped', 'sending.resumed']
 
 
 NewBatchForm = TypedDict(
