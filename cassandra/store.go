@@ -96,7 +96,9 @@ func newStore(c *Config, session *gocql.Session) *Store {
 			closing: ending,
 			limit:   &semaphore{},
 			guard: &guard{consistency: c.Consistency, serial: c.Serial, log: c.Logger,
-				read: func(ctx context.Context) (replication, error) { return readReplication(ctx, &clocked, c.Keyspace) }},
+				read: func(ctx context.Context) (replication, error) {
+					return readReplication(ctx, &clocked, c.Keyspace)
+				}},
 		},
 		log:          c.Logger,
 		ending:       ending,

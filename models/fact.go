@@ -21,7 +21,7 @@ const (
 	RejectedRecipient Class = "rejected_recipient" // the address is rejected everywhere
 	RejectedRequest   Class = "rejected_request"   // the message is rejected everywhere
 	RejectedHereClass Class = "rejected_here"      // a limit of this provider
-	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender; RetryAt as for throttled
+	AccountClass      Class = "account"            // key, quota, suspension, or one unverified sender; RetryAt, too
 	Throttled         Class = "throttled"          // too fast; RetryAt says when, if known
 	Unavailable       Class = "unavailable"        // certainly not accepted; RetryAt as for throttled
 	Unknown           Class = "unknown"            // may have been accepted

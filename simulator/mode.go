@@ -27,7 +27,7 @@ const (
 	ModeBlocked     = "blocked"           // SendGrid 403 access forbidden; Mailgun 403 IP
 	ModeRate        = "rate"              // 429; SendGrid sends X-RateLimit-Reset if there is a RetryAfter
 	ModeNotAllowed  = "not-allowed"       // SendGrid 401 not authorized to send mail; Mailgun 400 not allowed to send
-	ModeFull        = "full"              // SendGrid 401 Maximum credits exceeded; Mailgun 420, until RetryAfter if there is one
+	ModeFull        = "full"              // SendGrid 401 Maximum credits exceeded; Mailgun 420; see Fault.RetryAfter
 	ModeLargeBatch  = "large-batch"       // Mailgun 403 not allowed to send large batches yet; see Fault.Above
 	ModeTooLarge    = "too-large"         // 413
 	ModeCloseUnread = "close-before-read" // close the connection before the body is read; with a Pattern, after it

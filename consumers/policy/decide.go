@@ -294,9 +294,9 @@ func (p *Policy) split(s *models.Status) Step {
 	}
 }
 
-// inParts returns the next call of a recipient whose call had more recipients than the provider takes, or nil if that is
-// not so or one mail to all cannot be divided. Smaller calls go to the same provider and do not count as retries. They
-// come to an end, because each has at most half of the recipients. Another provider gets the mail if this one cannot.
+// inParts returns the next call of a recipient whose call had more recipients than the provider takes. It returns nil
+// if that is not so, or if one mail to all cannot be divided. Smaller calls go to the same provider and are no retries.
+// They come to an end, because each has fewer recipients. Another provider gets the mail if this one cannot.
 func (p *Policy) inParts(v *models.View, b *models.Batch, s *models.Status, tries []models.Try) *Step {
 	last := &s.Last
 	if last.Fewer == 0 || last.Verdict != models.VerdictRefused || v.Entry(last.Attempt).Together {

@@ -34,14 +34,15 @@ func TestTooManyRecipients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := New(Config{MaxRetries: 1, Delays: []time.Duration{time.Minute}}, []models.Provider{
-				{Name: "a", Carries: models.Capabilities{Copies: true}}, {Name: "b", Carries: models.Capabilities{Copies: true}},
+				{Name: "a", Carries: models.Capabilities{Copies: true}},
+				{Name: "b", Carries: models.Capabilities{Copies: true}},
 			})
 			var entries []models.Entry
 			var facts []models.Fact
 			for i, part := range c.parts {
 				part.Recipients = models.SetTo(1000)
-				entries = append(entries, models.Entry{Number: i + 1, Kind: models.Attempt, At: at, Recipients: part.Recipients,
-					Provider: "a", CallEnds: at, Together: c.together})
+				entries = append(entries, models.Entry{Number: i + 1, Kind: models.Attempt, Provider: "a", At: at, CallEnds: at,
+					Recipients: part.Recipients, Together: c.together})
 				facts = append(facts, models.Fact{Key: models.OutcomeKey(i + 1), Outcome: &models.Outcome{
 					Attempt: i + 1, At: at, Parts: []models.Part{part}}})
 			}

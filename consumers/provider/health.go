@@ -23,7 +23,7 @@ type Health struct {
 	machine              machine
 	recoveries           recoveries
 	senders, peerSenders refusedSenders // domains it refuses, as this worker found out, and as peers report
-	size, peerSize       callLimit      // how many recipients a call may have, as this worker found out, and as peers report
+	size, peerSize       callLimit      // of the recipients of a call, as found out here, and as peers report
 }
 
 // newHealth returns the health of a provider whose calls take at most timeout. Calls are

@@ -94,7 +94,9 @@ func Mails() []Mail {
 			m.attach("logo.png", "again.png", "image/png", "second_image+1")
 			m.attach("invoice.pdf", "invoice.pdf", "application/pdf", "")
 		}},
-		{"invitation", func(m *Mail) { m.attach("invitation.ics", "invitation.ics", "text/calendar; method=REQUEST", "") }},
+		{"invitation", func(m *Mail) {
+			m.attach("invitation.ics", "invitation.ics", "text/calendar; method=REQUEST", "")
+		}},
 		{"UTF-8 name", func(m *Mail) { m.attach("invoice.pdf", "Rechnung für März – Größe.pdf", "application/pdf", "") }},
 		{"emoji name", func(m *Mail) { m.attach("logo.png", "🎉 photo 👍🏽.png", "image/png", "") }},
 		{"quotes in names", func(m *Mail) {

@@ -7,8 +7,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// testManyBytes makes a call that is too large because of the values of its recipients together. No request is made, and
-// smaller calls are asked for. A call with too much content is not helped by them.
+// testManyBytes makes a call that is too large because of the values of its recipients together. No request is made,
+// and smaller calls are asked for. A call with too much content is not helped by them.
 func testManyBytes(t *testing.T, s Suite) {
 	p, rec := serve(t, s)
 	n := p.MaxRecipients()

@@ -331,14 +331,14 @@ func answers() []providertest.Answer {
 	add("rate in the past", 429,
 		says("is not allowed to send: limit exceeded, try again after Mon, 02 Jan 2006 15:04:05 UTC"), models.Throttled, "")
 	full := "Domain mg.sender.test is not allowed to send: recipient limit exceeded"
-	add("full until a time", 420, says(full+", try again after "+at.Format(time.RFC1123)), models.AccountClass, "").RetryAt = at
+	until := ", try again after " + at.Format(time.RFC1123)
+	add("full until a time", 420, says(full+until), models.AccountClass, "").RetryAt = at
 	add("full", 420, says(full), models.AccountClass, "")
 	add("full, without words", 420, "", models.AccountClass, "")
 	add("full for a month", 420, says(full+", try again after "+
 		time.Now().Add(30*24*time.Hour).UTC().Format(time.RFC1123)), models.AccountClass, "").RetryIn = 24 * time.Hour
-	add("not allowed until a time", 400, says(full+", try again after "+at.Format(time.RFC1123)),
-		models.AccountClass, "").RetryAt = at
-	add("payment until a time", 402, says("try again after "+at.Format(time.RFC1123)), models.AccountClass, "").RetryAt = at
+	add("not allowed until a time", 400, says(full+until), models.AccountClass, "").RetryAt = at
+	add("payment until a time", 402, says("Request failed"+until), models.AccountClass, "").RetryAt = at
 	a = add("an unknown refusal with a time", 425, "", models.Throttled, "")
 	a.Header, a.RetryIn = map[string]string{"Retry-After": "300"}, 5*time.Minute
 	add("an unknown refusal", 425, "", models.RejectedHereClass, "")

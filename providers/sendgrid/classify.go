@@ -111,7 +111,8 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", 400, text)
 	}
-	if !slices.ContainsFunc(errs, func(e apiError) bool { return !strings.HasPrefix(string(e.Field), "attachments.") }) {
+	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
+	if !slices.ContainsFunc(errs, func(e apiError) bool { return !aboutFile(e) }) {
 		// SendGrid has rules of its own for the names and types of files.
 		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
 	}

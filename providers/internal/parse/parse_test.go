@@ -74,7 +74,7 @@ func TestReplies(t *testing.T) {
 		{"554", "", "virus found", Reply{Code: 554}, models.Virus},
 		{"554", "5.7.1", "see virustotal", Reply{554, "5.7.1", ""}, models.PolicyReputation},
 		{"550", "", "The email account that you tried to reach does not exist", Reply{Code: 550}, models.MailboxInvalid},
-		{"550", "5.4.1", "Recipient address rejected: Access denied. AS(201806281) [DB5EUR01FT012.eop-EUR01.prod.outlook.com]",
+		{"550", "5.4.1", "Recipient address rejected: Access denied. AS(201806281) [DB5EUR01FT012]",
 			Reply{550, "5.4.1", ""}, models.MailboxInvalid},
 		{"", "", "550 5.4.1 [ann (at) rcpt.test]: Recipient address rejected: Access denied",
 			Reply{550, "5.4.1", ""}, models.MailboxInvalid},

@@ -62,11 +62,11 @@ var enhancedReasons = map[string]models.Reason{
 	"7": models.PolicyReputation,
 }
 
-// edgeBlocked matches the text with which Microsoft 365 refuses an address that no mailbox of the domain has, "550 5.4.1
-// Recipient address rejected: Access denied". RFC 3463 gives 5.4.1 another meaning, no answer from the host. That it
-// means the address is how we read Microsoft's page about it ("Fix NDR error code 550 5.4.1 in Exchange Online":
-// directory-based edge blocking blocks the message because the recipient's address is not valid). A new mailbox can have
-// this answer until it is known everywhere.
+// edgeBlocked matches the text with which Microsoft 365 refuses an address that its domain does not have, "550 5.4.1
+// Recipient address rejected: Access denied". RFC 3463 gives 5.4.1 another meaning, no answer from the host. So this
+// is a reading, by Microsoft's page "Fix NDR error code 550 5.4.1 in Exchange Online": directory-based edge blocking
+// blocks the message because the recipient's address is not valid. A new mailbox can have this answer until it is known
+// everywhere.
 var edgeBlocked = regexp.MustCompile(`recipient address rejected: access denied`)
 
 // textReasons maps texts of servers. The first entry that matches counts. Hard ones count
