@@ -90,11 +90,7 @@ func (n *Notice) Text() string {
 	case SendingResumed:
 		s = fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
 	case QueueStalled:
-		s = fmt.Sprintf("A queue of the broker delivers nothing to any worker since %s. The agenda sends its mail, "+
-			"minutes late. Look at the log of the broker.", clock(n.Since))
-		if n.Count > 0 {
-			s += fmt.Sprintf(" Safedelivr subscribed anew, while %d messages waited.", n.Count)
-		}
+		s = n.stalledText()
 	case SuppressionAdded:
 		return n.Why
 	case QuotaNear:
@@ -119,6 +115,16 @@ func (n *Notice) Text() string {
 	}
 	if n.Why != "" {
 		s += " Reason: " + OneLine(n.Why)
+	}
+	return s
+}
+
+// stalledText says what happened to a queue, for people.
+func (n *Notice) stalledText() string {
+	s := fmt.Sprintf("A queue of the broker delivers nothing to any worker since %s. The agenda sends its mail, "+
+		"minutes late. Look at the log of the broker.", clock(n.Since))
+	if n.Count > 0 {
+		s += fmt.Sprintf(" Safedelivr subscribed anew, while %d messages waited.", n.Count)
 	}
 	return s
 }

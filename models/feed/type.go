@@ -73,67 +73,43 @@ func (t Type) Event() bool {
 	return t != EndpointDisabled && slices.Index(Types, t) > slices.Index(Types, Queued)
 }
 
+// typeWords says what happened, for people.
+var typeWords = map[Type]string{
+	Delivered:                 "delivered",
+	Failed:                    "failed",
+	Cancelled:                 "cancelled",
+	Queued:                    "sent again",
+	Deferred:                  "deferred",
+	Bounced:                   "bounced",
+	Complained:                "complaint",
+	Unsubscribed:              "unsubscribed",
+	Opened:                    "opened",
+	Clicked:                   "clicked",
+	BatchDone:                 "batch done",
+	SuppressionAdded:          "address suppressed",
+	ProviderSuspended:         "provider suspended",
+	ProviderRecovered:         "provider recovered",
+	FailoverStarted:           "failover started",
+	FailoverEnded:             "failover ended",
+	CheckDifference:           "sums differ",
+	UnknownOutcomes:           "unknown outcomes",
+	Type(models.QueueStalled): "queue stalled",
+	QuotaNear:                 "limit nearly used up",
+	ComplaintsHigh:            "many complaints",
+	EndpointDisabled:          "endpoint disabled",
+	WebhooksRefused:           "webhooks refused",
+	WebhooksAccepted:          "webhooks accepted again",
+	AcceptanceStopped:         "batches refused",
+	AcceptanceResumed:         "batches accepted again",
+	SendingStopped:            "no provider accepts mail",
+	SendingResumed:            "a provider accepts mail again",
+	All:                       "everything",
+}
+
 // Words says what happened, for people.
 func (t Type) Words() string {
-	switch t {
-	case Delivered:
-		return "delivered"
-	case Failed:
-		return "failed"
-	case Cancelled:
-		return "cancelled"
-	case Queued:
-		return "sent again"
-	case Deferred:
-		return "deferred"
-	case Bounced:
-		return "bounced"
-	case Complained:
-		return "complaint"
-	case Unsubscribed:
-		return "unsubscribed"
-	case Opened:
-		return "opened"
-	case Clicked:
-		return "clicked"
-	case BatchDone:
-		return "batch done"
-	case SuppressionAdded:
-		return "address suppressed"
-	case ProviderSuspended:
-		return "provider suspended"
-	case ProviderRecovered:
-		return "provider recovered"
-	case FailoverStarted:
-		return "failover started"
-	case FailoverEnded:
-		return "failover ended"
-	case CheckDifference:
-		return "sums differ"
-	case UnknownOutcomes:
-		return "unknown outcomes"
-	case Type(models.QueueStalled):
-		return "queue stalled"
-	case QuotaNear:
-		return "limit nearly used up"
-	case ComplaintsHigh:
-		return "many complaints"
-	case EndpointDisabled:
-		return "endpoint disabled"
-	case WebhooksRefused:
-		return "webhooks refused"
-	case WebhooksAccepted:
-		return "webhooks accepted again"
-	case AcceptanceStopped:
-		return "batches refused"
-	case AcceptanceResumed:
-		return "batches accepted again"
-	case SendingStopped:
-		return "no provider accepts mail"
-	case SendingResumed:
-		return "a provider accepts mail again"
-	case All:
-		return "everything"
+	if words, ok := typeWords[t]; ok {
+		return words
 	}
 	return string(t)
 }

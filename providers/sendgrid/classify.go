@@ -111,8 +111,7 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 		// only that it was refused here.
 		return whole(c, models.RejectedHereClass, "", 400, text)
 	}
-	aboutFile := func(e apiError) bool { return strings.HasPrefix(string(e.Field), "attachments.") }
-	if !slices.ContainsFunc(errs, func(e apiError) bool { return !aboutFile(e) }) {
+	if !slices.ContainsFunc(errs, apiError.notAboutFile) {
 		// SendGrid has rules of its own for the names and types of files.
 		return whole(c, models.RejectedHereClass, models.RejectedHere, 400, text)
 	}
@@ -168,6 +167,9 @@ func badRequest(c *models.Call, errs []apiError, text string) []models.Part {
 	}
 	return whole(c, models.RejectedRequest, models.InvalidRequest, 400, text)
 }
+
+// notAboutFile reports whether an error is about something else than an attachment.
+func (e apiError) notAboutFile() bool { return !strings.HasPrefix(string(e.Field), "attachments.") }
 
 // badMail reads a 400 to one mail to several recipients. Errors that name addresses are about
 // these, and the others are tried again. A mail is not divided to find an address that is not named.
