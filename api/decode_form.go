@@ -193,7 +193,7 @@ func (d *decoder) formTable(value io.Reader) error {
 	var mistake *table.Error
 	if errors.As(err, &mistake) {
 		d.Unreadable("to")
-		d.Wrong("/to", "invalid_csv", "%s", mistake)
+		d.Wrong("/to", mistake.Code, "%s", mistake)
 		_, err = io.Copy(io.Discard, value)
 	}
 	return formError(err)
@@ -233,7 +233,7 @@ func (d *decoder) formColumns(value io.Reader) error {
 
 // formLines adds the recipients of a file that has one in each line, as JSON.
 func (d *decoder) formLines(value io.Reader) error {
-	lines := bufio.NewScanner(value)
+	lines := bufio.NewScanner(withoutMark(value))
 	lines.Buffer(nil, maxRecipientJSON)
 	d.SetColumns(nil)
 	defer d.SetRow(0)
@@ -260,6 +260,18 @@ func (d *decoder) formLines(value io.Reader) error {
 	}
 	return formError(lines.Err())
 }
+
+// withoutMark returns a reader without the byte order mark at the beginning, which some editors write and RFC 8259,
+// section 8.1, lets us ignore.
+func withoutMark(r io.Reader) io.Reader {
+	b := bufio.NewReaderSize(r, 16)
+	if start, _ := b.Peek(len(byteOrderMark)); string(start) == byteOrderMark { // Read returns the error
+		_, _ = b.Discard(len(byteOrderMark)) // it is buffered
+	}
+	return b
+}
+
+const byteOrderMark = "\ufeff"
 
 // formError is badForm for errors; nil stays nil.
 func formError(err error) error {

@@ -54,7 +54,7 @@ func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
 // readJSON decodes a request member by member. Memory does not grow with the number of
 // recipients, wherever in the request they are.
 func (d *decoder) readJSON(body io.Reader) error {
-	d.contents = newContentFilter(body, d.NewFile)
+	d.contents = newContentFilter(withoutMark(body), d.NewFile)
 	j := &jsonReader{body: d.contents, position: d.contents.original}
 	j.Decoder = json.NewDecoder(j)
 	if err := d.readObject(j); err != nil {

@@ -211,7 +211,7 @@ func PutMessages(
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
 func readRecords(b *intake.Builder, rs *intake.Records, in Records) error {
 	defer b.Pause()
-	j := &jsonReader{body: b.Body(io.NopCloser(in.Body)), position: func(at int64) int64 { return at }}
+	j := &jsonReader{body: withoutMark(b.Body(io.NopCloser(in.Body))), position: func(at int64) int64 { return at }}
 	j.Decoder = json.NewDecoder(j)
 	if !in.Lines {
 		j.allow(maxBetween, valueTooLarge(""))

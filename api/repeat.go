@@ -117,6 +117,7 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	}
 	sum := sha256.Sum256(append([]byte(about), raw...))
 	repeat.Hash = hex.EncodeToString(sum[:])
+	raw = bytes.TrimPrefix(raw, []byte(byteOrderMark))
 	raw = bytes.Trim(raw, " \t\r\n") // the white space of JSON; bytes.TrimSpace trims more
 	if err == nil && len(raw) == 0 {
 		return repeat, nil

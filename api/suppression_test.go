@@ -150,9 +150,35 @@ func TestSuppressionsAsCSV(t *testing.T) {
 		require.Equal(t, "news", e.Category)
 		require.Equal(t, 2100, e.ExpiresAt.Year())
 	}
-	long := "email\n\"" + strings.Repeat("x", 70<<10)
-	r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(long))
-	require.Equal(t, "invalid_csv", r.problem(t).Code)
+	for _, file := range []string{
+		"email\n\"" + strings.Repeat("x", 70<<10), "email\r", "email\n,\n\u00a0\n", "email,Email\na@example.com,b@example.com\n",
+	} {
+		r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(file))
+		require.Equal(t, "invalid_csv", r.problem(t).Code, file)
+	}
+}
+
+// TestImportedRows: each row of a file of suppressions is imported or counted as rejected.
+func TestImportedRows(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		file                  string
+		rows, added, rejected int
+	}{
+		{"email\ra@example.com\rb@example.com\r", 2, 2, 0},
+		{"email,reason\na@example.com,\"complaint\nb@example.com,complaint\n", 2, 1, 1},
+		{"email,why\na@example.com,asked, twice\nb@example.com,asked,,\n", 2, 1, 1},
+		{"email\na@example.com\n\xff@example.com\n,,\n\u00a0\n", 2, 1, 1},
+		{"email;A, B, C\na@example.com;x\n", 1, 1, 0},
+	} {
+		f := newFixture(t)
+		r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(c.file))
+		require.Equal(t, 200, r.Status, "%s: %s", c.file, r.Body)
+		var v service.SuppressionImport
+		require.NoError(t, json.Unmarshal(r.Body, &v))
+		require.Equal(t, []int{c.rows, c.added, c.rejected}, []int{v.Rows, v.Added, v.Rejected}, c.file)
+		require.Len(t, v.Errors, c.rejected, c.file)
+	}
 }
 
 // TestExportedSuppressionsAreNoFormulas: a cell of an export begins no formula, and is imported as it was.

@@ -250,7 +250,10 @@ func (d *Dashboard) fill(
 	}
 	for i := range list.Rows {
 		row := &list.Rows[i]
-		to := service.Recipient{Email: row.Email, Name: row.Name, Times: row.Times}
+		to := service.Recipient{Email: row.Email, Name: row.Name, Times: row.Times, Flawed: row.Mistake != nil}
+		if row.Mistake != nil {
+			in.Wrong("/to/"+strconv.Itoa(i), row.Mistake.Code, "%s", row.Mistake)
+		}
 		to.Vars, to.JSON = withShared(row.Vars, shared, isJSON)
 		if err := in.Add(&to); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 func TestCompose(t *testing.T) {
@@ -302,8 +304,8 @@ func TestFilesOfSpreadsheets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, guessed := decodeText([]byte(c.in))
-			require.Equal(t, c.guessed, guessed)
+			text, encoding := table.Decode([]byte(c.in))
+			require.Equal(t, c.guessed, encoding == table.Windows1252)
 			require.Equal(t, c.want, parseList(lines(text)).Rows)
 		})
 	}
@@ -430,4 +432,28 @@ func TestComposeAsksAboutSuppressed(t *testing.T) {
 		"the address was added to the list manually. "+
 		"11 messages are sent now: mg gets 50 %; sg gets 50 %.")
 	require.Empty(t, f.composed(), "it was sent without a question")
+}
+
+// TestListedRows: a row with a mistake is a mistake of its line, and the rows after it are recipients.
+func TestListedRows(t *testing.T) {
+	t.Parallel()
+	list := parseList("email;A, B, C\na@x.example;\"1\nb@x.example;2\n;\n\u00a0\nc@x.example;3;4\nd@x.example;5;\n")
+	require.Empty(t, list.Problem)
+	var got []string
+	for _, row := range list.Rows {
+		text := strconv.Itoa(row.Line) + " " + row.Email
+		if row.Mistake != nil {
+			text += "wrong"
+		}
+		got = append(got, text)
+	}
+	require.Equal(t, []string{"2 wrong", "3 b@x.example", "6 wrong", "7 d@x.example"}, got)
+	f := newRig(t, nil)
+	a := f.byLink(LocalUser()).post("/compose", url.Values{
+		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"},
+		"to": {"email,note\nann@example.com,\"hello\nbob@example.com,x\n"},
+	})
+	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
+	require.Contains(t, a.text, "Line 2 of the table has a quote that is not closed")
+	require.Empty(t, f.composed())
 }

@@ -15,11 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	"golang.org/x/text/encoding/charmap"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -51,9 +46,9 @@ func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Builder) (*c
 		c.Once = newSecret()
 	}
 	if len(c.uploaded) > 0 {
-		text, guessed := decodeText(c.uploaded)
+		text, encoding := table.Decode(c.uploaded)
 		c.To = lines(text)
-		if guessed {
+		if encoding == table.Windows1252 {
 			c.Note = "The file is not UTF-8 and was read as Windows-1252. Look whether letters like é and ü are right."
 		}
 	}
@@ -190,25 +185,6 @@ func (c *composeView) setFields(value func(name string) string) {
 	}
 }
 
-// decodeText returns the text of a file in UTF-8 or, with a byte order mark, in UTF-16. It takes all others to be in
-// Windows-1252, as spreadsheets save them, and reports that this is a guess.
-func decodeText(b []byte) (text string, guessed bool) {
-	decoder := unicode.BOMOverride(unicode.UTF8.NewDecoder())
-	if guessed = !utf8.Valid(b) && !marked(b); guessed {
-		decoder = charmap.Windows1252.NewDecoder()
-	}
-	out, _, err := transform.Bytes(decoder, b)
-	if err != nil { // no decoder has one: what cannot be read becomes U+FFFD
-		return string(b), guessed
-	}
-	return string(out), guessed
-}
-
-// marked reports whether a text begins with the byte order mark of UTF-16.
-func marked(b []byte) bool {
-	return bytes.HasPrefix(b, []byte{0xff, 0xfe}) || bytes.HasPrefix(b, []byte{0xfe, 0xff})
-}
-
 // lines normalises line ends to \n, and replaces NUL and invalid UTF-8. It is
 // idempotent.
 func lines(s string) string {
@@ -229,6 +205,7 @@ type listed struct {
 	Email, Name string
 	Vars        map[string]string
 	Times       *intake.Times // nil: the message is sent when those of all others are
+	Mistake     *table.Error  // of its row; nil: there is none
 }
 
 // at returns the n-th recipient, from 1, or the last one if there are fewer. It
@@ -262,11 +239,7 @@ const tooManyRows = "The list has more than 500,000 recipients. Send larger batc
 // parseList parses a list. If it cannot read all of it, it returns the part before
 // the error and sets Problem.
 func parseList(s string) *addressList {
-	first, rest, _ := strings.Cut(strings.TrimLeft(s, "\n \t"), "\n")
-	if strings.HasPrefix(first, "sep=") { // for Excel alone
-		first, _, _ = strings.Cut(rest, "\n")
-	}
-	if table.IsHead(first) {
+	if table.IsHead(s) {
 		return parseTable(s)
 	}
 	l := &addressList{}
@@ -328,8 +301,15 @@ func parseTable(s string) *addressList {
 			return l
 		}
 		var row table.Row
-		if row, err = t.Next(); err == nil {
-			l.Rows = append(l.Rows, listed{row.Line, row.Email, row.Name, row.Vars, intake.TimesOf(row.Vars)})
+		row, err = t.Next()
+		var mistake *table.Error
+		if errors.As(err, &mistake) && mistake.Line > 0 {
+			err = nil
+		} else {
+			mistake = nil
+		}
+		if err == nil {
+			l.Rows = append(l.Rows, listed{row.Line, row.Email, row.Name, row.Vars, intake.TimesOf(row.Vars), mistake})
 		}
 	}
 	if !errors.Is(err, io.EOF) {

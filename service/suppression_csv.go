@@ -71,11 +71,17 @@ func (s *Service) ImportSuppressions(
 				more = false
 				break
 			}
-			if err != nil {
-				return out, err
+			var mistake *table.Error
+			if err != nil && (!errors.As(err, &mistake) || mistake.Line == 0) {
+				return out, tableError(err)
 			}
 			out.Rows++
 			var f Form
+			if mistake != nil {
+				f.Wrong("", mistake.Code, "%s", mistake)
+				out.reject(f.Err())
+				continue
+			}
 			if !n.wrongTime {
 				es = append(es, n.check(&f, who, origin, time.Now()))
 			} else {
@@ -93,6 +99,9 @@ func (s *Service) ImportSuppressions(
 			return out, err
 		}
 		out.Added += added
+	}
+	if out.Rows == 0 {
+		return out, Fail(Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
 	}
 	s.awaitPropagation(ctx)
 	return out, ctx.Err()
@@ -122,12 +131,16 @@ type suppressionRows struct{ *table.Rows }
 
 // newSuppressionRows returns a reader behind the names of the columns.
 func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
-	rows, err := table.NewRows(r, maxImportRow, false)
+	rows, err := table.NewRows(r, maxImportRow)
 	if err != nil {
 		return nil, tableError(err)
 	}
 	for i, name := range rows.Head {
-		rows.Head[i] = strings.ToLower(strings.TrimSpace(name))
+		name = strings.ToLower(strings.TrimSpace(name))
+		if slices.Contains(rows.Head[:i], name) && slices.Contains(suppressionColumns, name) {
+			return nil, Fail(Invalid, "invalid_csv", "More than one column is %q. Rename the others, or leave them out.", name)
+		}
+		rows.Head[i] = name
 	}
 	if !slices.Contains(rows.Head, "email") {
 		return nil, Fail(Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
@@ -144,16 +157,13 @@ func tableError(err error) error {
 	return err
 }
 
-// next returns the next row. Errors: io.EOF.
+// next returns the next row. The errors are those of table.Rows.
 func (s *suppressionRows) next() (n suppressionRow, err error) {
 	record, _, err := s.Next()
 	if err != nil {
-		return n, tableError(err)
+		return n, err
 	}
 	for i, value := range record {
-		if i == len(s.Head) {
-			break
-		}
 		value = strings.Clone(strings.TrimSpace(table.Original(value)))
 		switch s.Head[i] {
 		case "email":

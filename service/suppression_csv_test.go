@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // FuzzSuppressionRows: any file is read to its end or to an error for its sender, and no row is
@@ -22,9 +24,15 @@ func FuzzSuppressionRows(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		rows, err := newSuppressionRows(strings.NewReader(text))
 		for n := 0; err == nil; n++ {
-			require.LessOrEqual(t, n, strings.Count(text, "\n")+1)
+			require.LessOrEqual(t, n, len(text))
 			var row suppressionRow
 			row, err = rows.next()
+			var mistake *table.Error
+			if errors.As(err, &mistake) {
+				if err = tableError(err); mistake.Line > 0 {
+					err = nil
+				}
+			}
 			require.LessOrEqual(t, len(row.Email)+len(row.Reason)+len(row.Category)+len(row.Why), maxImportRow)
 		}
 		var e *Error

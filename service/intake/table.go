@@ -73,7 +73,7 @@ func (b *Builder) AddTable(in io.Reader) error {
 		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
 		var mistake *table.Error
 		if errors.As(err, &mistake) && mistake.Line > 0 {
-			b.Wrong("/to/"+strconv.Itoa(b.index), "invalid_text", "%s", mistake.Text)
+			b.Wrong("/to/"+strconv.Itoa(b.index), mistake.Code, "%s", mistake.Text)
 			r.Flawed, err = true, nil
 		}
 		if err == nil {
