@@ -25,7 +25,7 @@ const (
 	MaxSource = 1 << 20 // bytes of a part
 	MaxNames  = 100     // placeholders and slots of a part
 	maxDepth  = 20      // blocks in blocks
-	stepEvery = 64      // tokens after which the bounds are checked
+	tickEvery = 16      // tokens after which the time is checked; filters check it, too
 )
 
 // Error is a mistake in a template. Line counts from 1.
@@ -197,8 +197,8 @@ var plainName = regexp.MustCompile(`^[\pL_][\pL\pN\pM_-]*$`)
 // braces adds a tag or an output.
 func (c *compiler) braces(t *token) error {
 	c.trim = false
-	if c.count++; c.count%stepEvery == 0 {
-		c.program.WriteString("{% " + stepTag + " %}")
+	if c.count++; c.count%tickEvery == 0 {
+		c.program.WriteString("{% " + tickTag + " %}")
 	}
 	if t.kind == tag {
 		return c.tag(t)
@@ -247,6 +247,7 @@ func appendNew(names []string, name string) []string {
 
 // escaped returns an output whose value is escaped as its place needs it.
 func (c *compiler) escaped(parts []string) (string, error) {
+	parts = slices.Clone(parts)
 	last := ""
 	if n := len(parts); n > 1 {
 		last = strings.TrimSpace(parts[n-1])
@@ -255,15 +256,21 @@ func (c *compiler) escaped(parts []string) (string, error) {
 	case last == "raw" && !c.allowRaw && c.part.place == HTML:
 		return "", fmt.Errorf("the filter raw is not allowed: set allow_raw in the template if you trust all values")
 	case last == "raw":
-		return strings.Join(parts[:len(parts)-1], "|"), nil
+		return paid(parts[:len(parts)-1]), nil
 	case c.part.place != HTML:
-		return strings.Join(parts, "|"), nil
+		return paid(parts), nil
 	case last == "newline_to_br":
-		return strings.Join(parts[:len(parts)-1], "|") + " | " + escapeFilter + " | newline_to_br", nil
+		return paid(parts[:len(parts)-1]) + " | " + escapeFilter + " | newline_to_br", nil
 	case last == "escape":
 		parts = parts[:len(parts)-1] // all values are
 	}
-	return strings.Join(parts, "|") + " | " + escapeFilter, nil
+	return paid(parts) + " | " + escapeFilter, nil
+}
+
+// paid returns a pipeline in which the value and the result of each filter are counted.
+func paid(parts []string) string {
+	pay := "| " + payFilter + ": " + payKey + " "
+	return strings.Join(parts, pay+"|") + pay
 }
 
 // begin begins a slot, unless the token before belongs to one.
@@ -341,8 +348,12 @@ func (c *compiler) tag(t *token) error {
 		if m == nil {
 			return fmt.Errorf("write {%% assign name = value %%}")
 		}
+		parts, err := pipeline(m[2])
+		if err != nil {
+			return err
+		}
 		c.set[m[1]] = true
-		c.emit(t, "{%", inner, "%}") // it has no output, so it needs no slot
+		c.emit(t, "{%", "assign "+m[1]+" = "+paid(parts), "%}") // it has no output, so it needs no slot
 	case t.name == "break" || t.name == "continue":
 		if !slices.ContainsFunc(c.blocks, func(b token) bool { return b.name == "for" }) {
 			return fmt.Errorf("{%% %s %%} is allowed only in for", t.name)
@@ -397,6 +408,6 @@ func (c *compiler) block(t *token, inner string) error {
 func plainError(cause, err error) string {
 	s := cmp.Or(cause, err).Error()
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "Liquid error"), " in {")
-	s = strings.NewReplacer(" | "+escapeFilter, "", " | "+listFilter, "").Replace(s)
+	s = strings.NewReplacer(" | "+escapeFilter, "", " | "+listFilter, "", "| "+payFilter+": "+payKey+" ", "").Replace(s)
 	return strings.TrimPrefix(strings.TrimSpace(s), ": ")
 }

@@ -80,7 +80,7 @@ func TestRender(t *testing.T) {
 		{"{% raw %}{{ name }} {% if %}{% endraw %} {{{{ {{n}}", "{{ name }} {% if %} {{ 3", "", 0},
 		{"{% if vip %}{% raw %}{{ x }}{% endraw %} {{{{ { }}{% endif %}", "{{ x }} {{ { }}", "", 1},
 		{"{{ name | raw }}", "Ann & Bob", "", 1},
-		{"{{ s | newline_to_br }}", "a<br>\nb", "", 1},
+		{"{{ s | newline_to_br }}", "a<br />\nb", "", 1},
 		{"{{ name | escape }}", "Ann &amp; Bob", "", 1},
 		{"{{ '<i>' }}{{ \"'\" }}", "&lt;i&gt;&#39;", "<i>'", 1},
 		{"{{ name | truncate: 5 }} {{ name | truncatewords: 1 }} {{ name | slice: 4, 9 }}", "An... Ann... &amp; Bob", "An... Ann... & Bob", 3},
@@ -294,5 +294,106 @@ func BenchmarkThousand(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestNumbers: numbers are as in the reference implementation: no exponent, decimals without binary noise, and integers
+// of any length.
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	vars := map[string]any{"big": "9007199254740993", "price": 1234567.5, "pi": 3.14159, "n": 7, "none": nil,
+		"list": []any{1, 2.5, "3"}, "rows": []any{map[string]any{"n": 1}, map[string]any{"n": 2}}}
+	for source, want := range map[string]string{
+		`{{ 1500000 | times: 1 }}`:                                                "1500000",
+		`{{ 19.99 | times: 100 }}`:                                                "1999.0",
+		`{{ 0.1 | plus: 0.2 }}`:                                                   "0.3",
+		`{{ 1234567.5 | plus: 0 }}`:                                               "1234567.5",
+		`{{ price | default: 1 }}{{ price | append: "!" }}`:                       "1234567.51234567.5!",
+		`{{ price | round }}`:                                                     "1234568",
+		`{{ 183.357 | round: 2 }}`:                                                "183.36",
+		`{{ 1.5 | round }}{{ 2.5 | round }}`:                                      "23",
+		`{{ 4.6 | ceil }}{{ 4.6 | floor }}`:                                       "54",
+		`{{ "3.5" | ceil }}`:                                                      "4",
+		`{{ -17 | abs }}{{ "-19.86" | abs }}`:                                     "1719.86",
+		`{{ big | plus: 1 }}`:                                                     "9007199254740994",
+		`{{ 9007199254740993 | times: 1 }}`:                                       "9007199254740993",
+		`{{ 9223372036854775807 | plus: 1 }}`:                                     "9223372036854775808",
+		`{{ 20 | divided_by: 7 }}`:                                                "2",
+		`{{ 20 | divided_by: 7.0 }}`:                                              "2.857142857142857",
+		`{{ -7 | divided_by: 2 }}`:                                                "-4",
+		`{{ 3 | modulo: 2 }}{{ -7 | modulo: 3 }}{{ 183.357 | modulo: 12 }}`:       "123.357",
+		`{{ "12 cups" | plus: 1 }}{{ none | plus: 1 }}{{ "x" | plus: 1 }}`:        "1311",
+		`{{ "1e999999999" | plus: 1 }}`:                                           "2",
+		`{{ 4 | at_least: 5 }}{{ 4 | at_most: 3 }}`:                               "53",
+		`{{ list | sum }} {{ rows | sum: "n" }}`:                                  "6.5 3",
+		`{% assign x = price | plus: 0.5 %}{% if x == 1234568.0 %}yes{% endif %}`: "yes",
+		`{{ list | join: " " }}`:                                                  "1 2.5 3",
+	} {
+		require.Equal(t, want, full(t, source, Text, vars), source)
+		require.Equal(t, want, full(t, source, HTML, vars), source)
+	}
+	for _, source := range []string{`{{ 1 | modulo: 0 }}`, `{{ 1 | divided_by: 0 }}`, `{{ 1.5 | modulo: 0.0 }}`} {
+		p, err := Compile("\n"+source, Text, false)
+		require.NoError(t, err)
+		_, err = p.Render(t.Context(), nil)
+		require.ErrorContains(t, err, "line 2: ")
+		require.ErrorContains(t, err, "divided by 0")
+	}
+}
+
+// TestDates: what is no time stays as it is, and a whole number is a Unix time.
+func TestDates(t *testing.T) {
+	t.Parallel()
+	vars := map[string]any{"none": nil, "empty": "", "unix": 1152098955, "digits": "1152098955", "word": "soon"}
+	for source, want := range map[string]string{
+		`{{ none | date: "%d.%m.%Y" }}`:         "",
+		`{{ missing | date: "%d.%m.%Y" }}`:      "",
+		`{{ empty | date: "%d.%m.%Y" }}`:        "",
+		`{{ unix | date: "%m/%d/%Y" }}`:         "07/05/2006",
+		`{{ digits | date: "%m/%d/%Y" }}`:       "07/05/2006",
+		`{{ word | date: "%Y" }}`:               "soon",
+		`{{ "2026-01-31" | date: "%d.%m.%Y" }}`: "31.01.2026",
+	} {
+		require.Equal(t, want, full(t, source, Text, vars), source)
+	}
+}
+
+// TestTextFilters: filters of text are as in the reference implementation.
+func TestTextFilters(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		`{{ "MY GREAT title" | capitalize }}`:                                        "My great title",
+		`{{ "1 < 2 &amp; 3" | escape_once }}`:                                        "1 &lt; 2 &amp; 3",
+		`{{ "<p>a</p><!-- b --><STYLE>c</style><script>d</script>e" | strip_html }}`: "ae",
+		`{{ "a < b" | strip_html }}`:                                                 "a < b",
+		`{{ "a.b.a" | replace_last: "a", "c" }}{{ "aba" | remove_last: "a" }}`:       "a.b.cab",
+		`{{ s | strip_newlines }}|{{ s | newline_to_br }}`:                           "ab|a<br />\nb",
+		`{{ "a,b,a" | split: "," | uniq | join: "" }}`:                               "ab",
+		`{% assign r = rows | where: "ok" %}{{ r | size }}`:                          "1",
+		`{% assign r = rows | where: "n", 2 %}{{ r[0].n }}`:                          "2",
+	} {
+		require.Equal(t, want, full(t, source, Text, map[string]any{"s": "a\r\nb", "rows": []any{
+			map[string]any{"n": 1, "ok": true}, map[string]any{"n": 2},
+		}}), source)
+	}
+}
+
+// TestFiltersPay: the work of filters is bounded, whatever it consists of, also where nothing is put out.
+func TestFiltersPay(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("<", 60_000)
+	for name, source := range map[string]string{
+		"assigned values": strings.Repeat(`{% assign a = s | append: "x" %}`, 25_000) + "{{ a | size }}",
+		"outputs":         strings.Repeat("{{ s "+strings.Repeat("| strip_html ", 140)+"}}", 60),
+		"a list":          strings.Repeat(`{% assign a = s | split: "" | sort | uniq | reverse %}`, 2_000) + "{{ a | size }}",
+	} {
+		p, err := Compile(source, Text, false)
+		require.NoError(t, err, name)
+		vars := map[string]any{"s": long}
+		if name == "a list" {
+			vars["s"] = long[:9_000]
+		}
+		_, err = p.Render(t.Context(), vars)
+		require.ErrorContains(t, err, "the filters handle more than", name)
 	}
 }

@@ -21,13 +21,18 @@ const (
 	maxOutput = 256 << 10       // bytes of all slots of a part
 	maxSlot   = 64 << 10        // bytes of a slot
 	maxTime   = 5 * time.Second // for all of it
+	maxWork   = 32 << 20        // bytes of values that filters read and write, and that assign keeps
+	element   = 64              // bytes that an element of a list counts
 )
 
 const (
 	stepTag      = "_step"
 	escapeFilter = "_escape"
+	tickTag      = "_tick"
+	payFilter    = "_pay"
 	listFilter   = "_list"   // makes an empty list of nil, so that the else of a loop is rendered
 	budgetKey    = " budget" // no template can name it
+	payKey       = "_safedelivr_pay"
 )
 
 // budget is what is left of the bounds while a part is rendered.
@@ -35,20 +40,61 @@ type budget struct {
 	ctx    context.Context //nolint:containedctx // it lives as long as one call of Render
 	until  time.Time
 	passes int
+	work   int
 	out    strings.Builder
 }
 
 func (b *budget) step() error {
 	b.passes++
-	switch {
-	case b.passes > maxPasses:
+	if b.passes > maxPasses {
 		return fmt.Errorf("loops have more than %d passes", maxPasses)
+	}
+	return b.tick()
+}
+
+// tick returns an error if the time is over.
+func (b *budget) tick() error {
+	switch {
 	case b.ctx.Err() != nil:
 		return b.ctx.Err()
 	case time.Now().After(b.until):
 		return fmt.Errorf("rendering takes longer than %s", maxTime)
 	}
 	return nil
+}
+
+// payer has the budget that a filter takes from. It is a map, because the library copies and calls other values.
+type payer map[string]*budget
+
+// pay counts a value that a filter reads or returns, and asks for the time.
+func (b *budget) pay(v any) error {
+	if b.work += sizeOf(v, 0); b.work > maxWork {
+		return fmt.Errorf("the filters handle more than %d MiB of values", maxWork>>20)
+	}
+	return b.tick()
+}
+
+// sizeOf returns about how many bytes a value has.
+func sizeOf(v any, depth int) int {
+	switch v := v.(type) {
+	case string:
+		return element + len(v)
+	case []string:
+		n := element
+		for _, s := range v {
+			n += element + len(s)
+		}
+		return n
+	case []any:
+		n := element * (1 + len(v))
+		for i := 0; i < len(v) && depth < maxDepth; i++ {
+			n += sizeOf(v[i], depth+1)
+		}
+		return n
+	case map[string]any:
+		return element * (1 + len(v))
+	}
+	return element
 }
 
 // Write implements io.Writer.
@@ -70,6 +116,13 @@ var engine = sync.OnceValue(func() *upstream.Engine {
 		}
 		return "", b.step()
 	})
+	e.RegisterTag(tickTag, func(ctx render.Context) (string, error) {
+		b, ok := ctx.Get(budgetKey).(*budget)
+		if !ok {
+			return "", errors.New("rendering has no bounds")
+		}
+		return "", b.tick()
+	})
 	return e
 })
 
@@ -84,7 +137,7 @@ func (p *Part) Render(ctx context.Context, vars map[string]any) (values []string
 	if bindings == nil {
 		bindings = map[string]any{}
 	}
-	bindings[budgetKey] = b
+	bindings[budgetKey], bindings[payKey] = b, payer{"": b}
 	if err := p.run(b, bindings); err != nil {
 		return nil, err
 	}

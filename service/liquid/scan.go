@@ -151,10 +151,11 @@ const space = " \t\r\n\v\f"
 
 // filters that a template may use.
 var filters = []string{
-	"abs", "append", "capitalize", "ceil", "compact", "concat", "date", "default", "divided_by", "downcase", "escape",
-	"first", "floor", "join", "last", "lstrip", "map", "minus", "modulo", "newline_to_br", "plus", "prepend", "raw",
-	"remove", "remove_first", "replace", "replace_first", "reverse", "round", "rstrip", "size", "slice", "sort", "split",
-	"strip", "strip_html", "strip_newlines", "times", "truncate", "truncatewords", "upcase", "url_decode", "url_encode",
+	"abs", "append", "at_least", "at_most", "capitalize", "ceil", "compact", "concat", "date", "default", "divided_by",
+	"downcase", "escape", "escape_once", "first", "floor", "join", "last", "lstrip", "map", "minus", "modulo",
+	"newline_to_br", "plus", "prepend", "raw", "remove", "remove_first", "remove_last", "replace", "replace_first",
+	"replace_last", "reverse", "round", "rstrip", "size", "slice", "sort", "sort_natural", "split", "strip", "strip_html",
+	"strip_newlines", "sum", "times", "truncate", "truncatewords", "uniq", "upcase", "url_decode", "url_encode", "where",
 }
 
 var filterName = regexp.MustCompile(`^\s*(\w+)\s*(:|$)`)

@@ -1,11 +1,14 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +32,7 @@ type Filler struct {
 	parts    parts
 	defaults map[string]any
 	schema   *jsonschema.Schema
+	bytes    int // of the source
 }
 
 // Use returns the filler for a reference: a name for the published version, or name@number.
@@ -92,7 +96,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 		return nil, err
 	}
 	f.Use.Name, f.Use.Version = name, number
-	l.cache.Add(key, f)
+	l.keep(key, f)
 	return f, nil
 }
 
@@ -125,6 +129,7 @@ func (s *Source) filler(lang string) (*Filler, error) {
 		Use:      models.TemplateUse{Language: found},
 		Sender:   s.Sender,
 		Category: s.Category,
+		bytes:    s.size(),
 		parts:    compile(&f, "", c, s.AllowRaw),
 	}
 	out.defaults, _ = number(s.Defaults).(map[string]any)
@@ -237,6 +242,19 @@ func textOf(v any) string {
 	return string(raw)
 }
 
+// keep adds a compiled version to the cache, which is bounded by their number and by their bytes.
+func (l *Library) keep(key string, f *Filler) {
+	if there, _ := l.cache.ContainsOrAdd(key, f); there {
+		return
+	}
+	l.cached.Add(int64(f.bytes))
+	for l.cached.Load() > maxCached {
+		if _, _, ok := l.cache.RemoveOldest(); !ok {
+			return
+		}
+	}
+}
+
 // vars returns the variables of a recipient as values, with the defaults.
 func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []problem.FieldError) {
 	vars := make(map[string]any, len(r.Vars)+len(f.defaults)+2)
@@ -251,7 +269,9 @@ func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []p
 			continue
 		}
 		var v any
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := cmp.Or(d.Decode(&v), trailing(d)); err != nil {
 			wrong = append(
 				wrong,
 				problem.FieldError{
@@ -266,14 +286,36 @@ func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []p
 	return vars, wrong
 }
 
+var errTrailing = errors.New("something follows the value")
+
+// trailing returns an error if a decoder has more than the value that was read.
+func trailing(d *json.Decoder) error {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errTrailing
+	}
+	return nil
+}
+
 func withoutNUL(s string) string { return strings.ReplaceAll(s, "\x00", "") }
 
 // number returns a decoded value with whole numbers as int, which Liquid needs to count, and
 // without NUL characters.
 func number(v any) any {
 	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
+			return int(n)
+		}
+		f, err := v.Float64()
+		switch {
+		case err != nil || math.Abs(f) >= 1<<53 && !strings.ContainsAny(v.String(), ".eE"):
+			return v // an integer that is longer
+		case f == math.Trunc(f) && math.Abs(f) < 1<<53:
+			return int(f)
+		}
+		return f
 	case float64:
-		if v == float64(int(v)) && v > -1<<53 && v < 1<<53 {
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
 			return int(v)
 		}
 	case string:

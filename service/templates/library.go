@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -122,15 +123,26 @@ type Library struct {
 	store models.DocumentStore
 	room  func() error // an error while nothing may be stored
 	cache *lru.Cache[string, *Filler]
+
+	cached   atomic.Int64  // bytes of the sources of the compiled versions in the cache
+	previews chan struct{} // a place for each preview that is made now
 }
+
+// A compiled version takes many times the memory of its source, and so does a preview.
+const (
+	maxCached = 32 << 20 // bytes of sources
+	atOnce    = 2        // previews
+)
 
 // New returns the templates in a store. It stores a version only if room returns no error.
 func New(store models.DocumentStore, room func() error) *Library {
-	cache, err := lru.New[string, *Filler](compiled)
+	l := &Library{store: store, room: room, previews: make(chan struct{}, atOnce)}
+	cache, err := lru.NewWithEvict(compiled, func(_ string, f *Filler) { l.cached.Add(-int64(f.bytes)) })
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &Library{store: store, room: room, cache: cache}
+	l.cache = cache
+	return l
 }
 
 // Create stores a new template with its first version. If the user has one with this name,

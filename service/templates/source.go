@@ -242,6 +242,9 @@ func compileSchema(raw json.RawMessage) (*jsonschema.Schema, error) {
 	if _, ok := doc.(map[string]any); !ok {
 		return nil, errors.New("a schema is a JSON object")
 	}
+	if err := new(schemaCost).check(doc, false); err != nil {
+		return nil, err
+	}
 	if name := reference(doc); name != "" {
 		return nil, fmt.Errorf("%s is not supported: write what it refers to in its place", name)
 	}

@@ -1,0 +1,50 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// TestNoWorkerIsShown: without a worker mail is accepted and waits, and the pages of operators say so.
+func TestNoWorkerIsShown(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	gone := []byte("null!") // the rig's report; what cannot be read says nothing
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", gone, time.Hour))
+	b := f.byLink(LocalUser())
+	for _, path := range []string{"/", "/operations"} {
+		require.Contains(t, textOf(b.get(path).text), "No worker is running", path)
+	}
+	require.NotContains(t, b.get("/").text, "Nothing needs your attention")
+}
+
+// TestOutageOfAllProviders: one banner says that no provider accepts mail, how much waits and when the next attempt is.
+func TestOutageOfAllProviders(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	var state telemetry.WorkerState
+	since := time.Now().UTC().Add(-time.Minute)
+	for _, name := range []string{"sg", "mg"} {
+		state.Providers = append(state.Providers, telemetry.ProviderState{Name: name, Health: telemetry.Health{
+			State: telemetry.Suspended, Since: since, Until: since.Add(2 * time.Minute), Failures: 7, LastError: "503",
+		}})
+	}
+	raw, err := json.Marshal(state)
+	require.NoError(t, err)
+	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
+	f.mixed("local", 12)
+	b := f.byLink(LocalUser())
+	banner, err := f.board.attend(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
+		nil, nil, &service.Counts{})
+	require.NoError(t, err)
+	require.Equal(t, "No provider accepts mail", banner[0].Title)
+	require.Equal(t, since.Add(2*time.Minute), banner[0].Next)
+	require.Regexp(t, `\d+ messages? waits? \(\d+ urgent, the oldest for`, banner[0].Text)
+	require.Contains(t, textOf(b.get("/operations").text), "No provider accepts mail")
+}
