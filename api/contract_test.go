@@ -401,7 +401,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 	uses := map[string]*regexp.Regexp{
 		"problem": regexp.MustCompile(`(?:Fail|New)\(\s*(?:service\.|problem\.)?([A-Z]\w+),\s*"([a-z_]+)"`),
-		"field":   regexp.MustCompile(`\.Wrong\(\s*[^\n]*?,\s*"([a-z_]+)",\s*"|Code:\s+"([a-z_]+)"`),
+		"field":   regexp.MustCompile(`(?m)\.Wrong\(\s*[^\n]*?,\s*"([a-z_]+)",\s*"|Code:\s+"([a-z_]+)"|^\tinvalidTable\s+= "([a-z_]+)"`),
 	}
 	used := map[string]map[string]bool{"problem": {}, "field": {}}
 	for _, file := range files {

@@ -102,7 +102,12 @@ var (
 // IsHead reports whether a text begins with the head of a table.
 func IsHead(text string) bool {
 	rows, err := NewRows(strings.NewReader(text), maxRow)
-	return err == nil && slices.ContainsFunc(rows.Head, isEmail)
+	if err == nil {
+		return slices.ContainsFunc(rows.Head, isEmail)
+	}
+	first, _, _ := strings.Cut(text, "\n") // a head with a mistake is no list of addresses
+	fields, _ := cells(nil, first, separatorOf(first, isEmail))
+	return slices.ContainsFunc(fields, isEmail)
 }
 
 func isEmail(heading string) bool { return slices.Contains(emails, bare(heading)) }
