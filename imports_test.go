@@ -103,7 +103,7 @@ var allowed = map[string][]string{
 	"consumers/notices":   {"models", "models/condition", "models/feed", "models/telemetry"},
 	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"models", "models/...", "service/..."},
-	"unsubscribe":         {"service"},
+	"unsubscribe":         {"models", "service"},
 	"dashboard/...":       {"models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},

@@ -11,23 +11,30 @@ import (
 	"errors"
 	"html/template"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 // Path is the path of the page. The token is appended to it.
 const Path = "/unsubscribe/"
 
-// All strangers together may make this many requests. Each costs two reads of the store.
+// A link that is well formed costs two reads of the store. So an address may make some requests, and all strangers
+// together may open this many links, and send as many requests with one click.
 const (
-	perSecond = 200
-	burst     = 1000
-	maxForm   = 4 << 10 // bytes
+	perSecond    = 200
+	burst        = 1000
+	perAddress   = 50
+	addressBurst = 500
+	addresses    = 10_000  // that are remembered
+	maxForm      = 4 << 10 // bytes
 )
 
 //go:embed page.html
@@ -42,17 +49,25 @@ var page = template.Must(template.New("page").Parse(pageText))
 type Handler struct {
 	service *service.Service
 	log     *slog.Logger
-	limit   *rate.Limiter
+	opens   *rate.Limiter // GET
+	clicks  *rate.Limiter // POST
+	byAddr  *lru.Cache[string, *rate.Limiter]
 	policy  string
 }
 
 // New returns the handler for Path.
 func New(svc *service.Service, log *slog.Logger) *Handler {
 	sum := sha256.Sum256([]byte(style))
+	byAddr, err := lru.New[string, *rate.Limiter](addresses)
+	if err != nil {
+		panic(err) // the size is positive
+	}
 	return &Handler{
 		service: svc,
 		log:     log,
-		limit:   rate.NewLimiter(perSecond, burst),
+		opens:   rate.NewLimiter(perSecond, burst),
+		clicks:  rate.NewLimiter(perSecond, burst),
+		byAddr:  byAddr,
 		policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 			"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 	}
@@ -80,7 +95,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.show(w, http.StatusMethodNotAllowed, view{Problem: "Open this page with a browser."})
 		return
 	}
-	if !h.limit.Allow() {
+	if _, err := models.ParseUnsubscribeToken(strings.TrimPrefix(r.URL.Path, Path)); err != nil {
+		h.show(w, http.StatusNotFound, view{Problem: "This link is not valid. Open it again from the mail, as a whole."})
+		return
+	}
+	if !h.allow(r) {
 		head.Set("Retry-After", "10")
 		h.show(w, http.StatusTooManyRequests, view{Problem: "Too many people are here. Try again in a few seconds."})
 		return
@@ -99,6 +118,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.show(w, http.StatusServiceUnavailable, view{Problem: "That did not work. Try again in a minute."})
 	}
+}
+
+// allow reports whether a request with a well-formed link may cost something: first of its address, then of all.
+func (h *Handler) allow(r *http.Request) bool {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	own, ok := h.byAddr.Get(host)
+	if !ok {
+		own = rate.NewLimiter(perAddress, addressBurst)
+		h.byAddr.Add(host, own)
+	}
+	if !own.Allow() {
+		return false
+	}
+	if r.Method == http.MethodPost {
+		return h.clicks.Allow()
+	}
+	return h.opens.Allow()
 }
 
 // do carries the request out.

@@ -178,11 +178,48 @@ func TestStrangersAreLimited(t *testing.T) {
 	r := newRig(t)
 	h, ok := r.server.Config.Handler.(*Handler)
 	require.True(t, ok)
-	h.limit.SetBurst(1)
-	h.limit.SetLimit(0)
-	h.limit.Allow()
+	h.clicks.SetBurst(1)
+	h.clicks.SetLimit(0)
+	h.clicks.Allow()
 	status, page := r.do(r.link(1, "ann@example.com"), url.Values{})
 	require.Equal(t, 429, status)
 	require.Contains(t, page, "Try again in a few seconds")
 	require.Empty(t, r.entries("ann@example.com"))
+}
+
+// TestMadeUpLinks: links that are made up do not keep out genuine requests with one click, whether they are well formed
+// and of one address, or not.
+func TestMadeUpLinks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h, ok := r.server.Config.Handler.(*Handler)
+	require.True(t, ok)
+	get := func(path, from string) int {
+		rec := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		req.RemoteAddr = from + ":1"
+		h.ServeHTTP(rec, req)
+		return rec.Code
+	}
+	h.opens.SetLimit(0)
+	for range 2 * burst {
+		require.Equal(t, http.StatusNotFound, get(Path+"made-up", "192.0.2.1"))
+	}
+	genuine, err := url.Parse(r.link(1, "ann@example.com"))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, get(genuine.Path, "192.0.2.1"), "they cost nothing")
+	foreign := Path + strings.Repeat("A", len(strings.TrimPrefix(genuine.Path, Path)))
+	refused := 0
+	for range 2 * addressBurst {
+		if get(foreign, "192.0.2.2") == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	require.Positive(t, refused, "one address is limited")
+	require.Equal(t, http.StatusOK, get(genuine.Path, "192.0.2.3"), "and keeps out no other")
+	for range 2 * burst {
+		h.opens.Allow()
+	}
+	status, _ := r.do(r.link(1, "ann@example.com"), url.Values{})
+	require.Equal(t, http.StatusOK, status, "clicks have a limit of their own")
 }

@@ -239,7 +239,8 @@ func (a *App) listen(ctx context.Context) error {
 		return err
 	}
 	limits := &a.cfg.Limits
-	a.listener = limitConnections(l, limits.Connections, limits.AddressConnections, a.cfg.ProxyNetworks())
+	a.listener = limitConnections(l, limits.Connections, quarter(limits.Connections, limits.AddressConnections),
+		a.cfg.ProxyNetworks())
 	return nil
 }
 
@@ -261,7 +262,9 @@ func (a *App) route(context.Context) error {
 		mux.Handle("/", a.dashboard)
 	}
 	a.http = &http.Server{
-		Handler:           trustProxies(a.cfg.ProxyNetworks(), a.cfg.Limits.AddressConnections, all),
+		Handler: limitAnswers(trustProxies(a.cfg.ProxyNetworks(),
+			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), all)),
+		HTTP2:             http2(),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

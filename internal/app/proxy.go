@@ -21,22 +21,15 @@ type hop struct {
 }
 
 // trustProxies sets RemoteAddr to the client's address, and TLS according to the client's connection, in requests that
-// come from trusted proxies. A client may have perAddress requests at a time there, because its connections are the
-// proxy's and are not limited. It ignores what others say of the origin of a request.
+// come from trusted proxies. It ignores what others say of the origin of a request. A client may have perAddress
+// requests at a time: through a proxy or HTTP/2 it has many on one connection.
 func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) http.Handler {
-	if len(trusted) == 0 {
-		return next
-	}
 	open := newByAddress(perAddress)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		peer, err := netip.ParseAddrPort(r.RemoteAddr)
-		if err != nil || !listed(trusted, peer.Addr()) {
-			next.ServeHTTP(w, r)
-			return
+		if listed(trusted, addressOf(r)) {
+			believe(r, trusted)
 		}
-		believe(r, trusted)
-		client, _ := netip.ParseAddrPort(r.RemoteAddr) // the zero address is that of all clients that are not known
-		if address := client.Addr().Unmap(); !listed(trusted, address) {
+		if address := addressOf(r); !listed(trusted, address) { // the zero address is that of all that are not known
 			if !open.add(address) {
 				api.RefuseConnection(w)
 				return
