@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -15,33 +17,74 @@ import (
 )
 
 // A post is verified only after all of it was read. So the posts that are not answered yet have
-// two budgets of bytes, whoever sends them: one for the first bytes of each, and one for all
-// others. Strangers who send large posts therefore do not keep out small ones.
+// two budgets of bytes: one for the first bytes of each, and one for all others. Strangers who send large posts
+// therefore do not keep out small ones. Each address has a quarter of both, and takes bytes as they arrive.
 const (
-	firstBytes  = 16 << 10 // of a post
-	firstBudget = 16 << 20
-	otherBudget = 48 << 20
+	firstBytes    = 16 << 10 // of a post
+	firstBudget   = 16 << 20
+	otherBudget   = 48 << 20
+	addressBudget = (firstBudget + otherBudget) / 4
+	addressPosts  = 256             // that one address may have open
+	startBytes    = 512             // that a post has before any of it arrived
+	firstTime     = 5 * time.Second // for the first bytes of a post
 )
 
-// budget holds what is left of both budgets.
-type budget struct{ first, other *semaphore.Weighted }
+// budget holds what is left of both budgets, and what each address holds.
+type budget struct {
+	first, other *semaphore.Weighted
+	mu           *sync.Mutex
+	held         map[string]holding
+}
+
+// holding is what the open posts of an address hold.
+type holding struct {
+	bytes int64
+	posts int
+}
 
 func newBudget() budget {
-	return budget{semaphore.NewWeighted(firstBudget), semaphore.NewWeighted(otherBudget)}
+	return budget{semaphore.NewWeighted(firstBudget), semaphore.NewWeighted(otherBudget), &sync.Mutex{},
+		map[string]holding{}}
 }
 
-// grow takes the bytes that a post needs to grow from one size to another, if they are left.
-func (b budget) grow(from, to int64) bool {
+// grow takes the bytes that a post of an address needs to grow from one size to another, if they are left.
+func (b budget) grow(address string, from, to int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.held[address]
 	if from == 0 {
-		return b.first.TryAcquire(to) // to is at most firstBytes
+		h.posts++
 	}
-	return b.other.TryAcquire(to - from)
+	if h.bytes += to - from; h.bytes > addressBudget || h.posts > addressPosts {
+		return false
+	}
+	first := min(to, firstBytes) - min(from, firstBytes)
+	if !b.first.TryAcquire(first) {
+		return false
+	}
+	if !b.other.TryAcquire(to - from - first) {
+		b.first.Release(first)
+		return false
+	}
+	b.held[address] = h
+	return true
 }
 
-// release gives back the bytes of a post.
-func (b budget) release(size int64) {
+// release gives back the bytes of a post of an address.
+func (b budget) release(address string, size int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if size == 0 {
+		return
+	}
 	b.first.Release(min(size, firstBytes))
 	b.other.Release(max(size-firstBytes, 0))
+	h := b.held[address]
+	if h.bytes, h.posts = h.bytes-size, h.posts-1; h.posts == 0 {
+		delete(b.held, address)
+		return
+	}
+	b.held[address] = h
 }
 
 var (
@@ -53,12 +96,13 @@ var (
 // until release is called, which may be called again. Errors: errTooLarge, errBusy, others if the post ended too early.
 func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(), err error) {
 	held := int64(0)
+	address, _, _ := net.SplitHostPort(c.Request.RemoteAddr)
 	release = func() {
-		s.budget.release(held)
+		s.budget.release(address, held)
 		held = 0
 	}
 	deadline := time.Now().Add(readTime)
-	setReadDeadline(c, deadline)
+	setReadDeadline(c, time.Now().Add(firstTime))
 	length := c.Request.ContentLength
 	if length > limit {
 		return nil, release, errTooLarge
@@ -69,14 +113,17 @@ func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(),
 	}
 	for {
 		if int64(len(body)) == held {
-			size := min(max(2*held, firstBytes), most)
-			if !s.budget.grow(held, size) {
+			size := min(max(2*held, startBytes), most)
+			if !s.budget.grow(address, held, size) {
 				return nil, release, errBusy
 			}
 			held = size
 			body = append(make([]byte, 0, size), body...)
 		}
 		n, err := c.Request.Body.Read(body[len(body):cap(body)])
+		if n > 0 && len(body) == 0 {
+			setReadDeadline(c, deadline)
+		}
 		body = body[:len(body)+n]
 		switch {
 		case int64(len(body)) > limit:

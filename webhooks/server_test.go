@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -299,9 +301,13 @@ func TestTrailingSlash(t *testing.T) {
 func TestUnansweredPostsShareABudget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Provider{"sg", accepting("")})
+	var clients atomic.Int64 // each post is of an address of its own
 	post := func(body io.Reader) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
-		f.server.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", body))
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", body)
+		n := clients.Add(1)
+		r.RemoteAddr = fmt.Sprintf("198.51.%d.%d:1", n/256, n%256)
+		f.server.ServeHTTP(rec, r)
 		return rec
 	}
 	var all sync.WaitGroup
@@ -333,7 +339,7 @@ func TestUnansweredPostsShareABudget(t *testing.T) {
 	refused(bytes.NewReader(large))
 	require.False(t, f.server.providers["sg"].lost.begin().IsZero(), "its events will be looked up")
 	require.Equal(t, http.StatusOK, post(strings.NewReader("[]")).Code)
-	hold(firstBudget/firstBytes-otherBudget/(testLimit-firstBytes), []byte("["))
+	hold(firstBudget/firstBytes-otherBudget/(testLimit-firstBytes), []byte("["+strings.Repeat(" ", firstBytes-2)))
 	refused(strings.NewReader(strings.Repeat(" ", firstBytes)))
 	close(end)
 	all.Wait()
@@ -361,4 +367,37 @@ func TestSlowPost(t *testing.T) {
 		require.Equal(t, http.StatusBadRequest, rec.Code)
 		require.LessOrEqual(t, time.Since(began), readTime+time.Second)
 	})
+}
+
+// TestOneAddressHoldsAQuarter: whatever one address sends and does not end, posts of others are read.
+func TestOneAddressHoldsAQuarter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Provider{"sg", accepting("")})
+	post := func(from string, body io.Reader) int {
+		rec := httptest.NewRecorder()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/webhooks/sg", body)
+		r.RemoteAddr = from + ":1"
+		f.server.ServeHTTP(rec, r)
+		return rec.Code
+	}
+	var all sync.WaitGroup
+	end := make(chan struct{})
+	var arrived sync.WaitGroup
+	for range addressPosts {
+		arrived.Add(1)
+		all.Go(func() {
+			post("192.0.2.1", io.MultiReader(strings.NewReader("["), readerFunc(func([]byte) (int, error) {
+				arrived.Done()
+				<-end
+				return 0, io.EOF
+			})))
+		})
+	}
+	arrived.Wait()
+	require.Equal(t, http.StatusServiceUnavailable, post("192.0.2.1", strings.NewReader("[]")))
+	require.Equal(t, http.StatusOK, post("192.0.2.2", strings.NewReader("[]")))
+	close(end)
+	all.Wait()
+	require.Equal(t, http.StatusOK, post("192.0.2.1", strings.NewReader("[]")))
+	require.Empty(t, f.server.budget.held, "answered posts hold nothing")
 }
