@@ -10,10 +10,10 @@ import (
 
 func TestModesAreValidAndKeepTheirTimes(t *testing.T) {
 	t.Parallel()
-	for mode := range modes {
-		f := Fault{Mode: mode, Status: 500}
-		if mode == ModeOutcome {
-			f.Mode += ":blocked"
+	for _, m := range modes {
+		f := Fault{Mode: m.name, Status: 500}
+		if m.name == ModeOutcome {
+			f.Mode += m.value
 		}
 		if err := f.Validate(); err != nil {
 			t.Error(err)

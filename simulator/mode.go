@@ -3,6 +3,7 @@ package simulator
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,40 +19,40 @@ const (
 	// The answer instead of an acceptance. Nothing is stored, unless Fault.Store is
 	// set.
 
-	ModeStatus      = "status"            // answer Fault.Status with Fault.Body, or the body the provider has for it
-	ModeGarbage     = "garbage-200"       // answer 200 with a body that is not the provider's
-	ModeHang        = "hang"              // read the request and never answer
-	ModeRefuse      = "refuse"            // refuse the call as if the matching addresses were not valid
-	ModeCredits     = "credits"           // SendGrid 401 Maximum credits exceeded; Mailgun 402
-	ModeUnverified  = "unverified"        // SendGrid 403 sender identity; Mailgun 400 not allowed to send: unverified
-	ModeBlocked     = "blocked"           // SendGrid 403 access forbidden; Mailgun 403 IP
-	ModeRate        = "rate"              // 429; SendGrid sends X-RateLimit-Reset if there is a RetryAfter
-	ModeNotAllowed  = "not-allowed"       // SendGrid 401 not authorized to send mail; Mailgun 400 not allowed to send
-	ModeFull        = "full"              // SendGrid 401 Maximum credits exceeded; Mailgun 420; see Fault.RetryAfter
-	ModeLargeBatch  = "large-batch"       // Mailgun 403 not allowed to send large batches yet; see Fault.Above
-	ModeTooLarge    = "too-large"         // 413
-	ModeCloseUnread = "close-before-read" // close the connection before the body is read; with a Pattern, after it
-	ModeDelay       = "delay"             // store at once, answer Fault.Delay later; other faults apply too
+	ModeStatus      = "status"
+	ModeGarbage     = "garbage-200"
+	ModeHang        = "hang"
+	ModeRefuse      = "refuse"
+	ModeCredits     = "credits"
+	ModeUnverified  = "unverified"
+	ModeBlocked     = "blocked"
+	ModeRate        = "rate"
+	ModeNotAllowed  = "not-allowed"
+	ModeFull        = "full"
+	ModeLargeBatch  = "large-batch"
+	ModeTooLarge    = "too-large"
+	ModeCloseUnread = "close-before-read"
+	ModeDelay       = "delay"
 
 	// Faults of the answer to stored mail.
 
-	ModeHangAfterBody   = "hang-after-body"   // store, never answer
-	ModeAcceptThenClose = "accept-then-close" // store, close the connection
-	ModeTruncate        = "truncate"          // store, send the header and half the body, close
+	ModeHangAfterBody   = "hang-after-body"
+	ModeAcceptThenClose = "accept-then-close"
+	ModeTruncate        = "truncate"
 
 	// What happens to mail that is accepted while the fault is in force.
 
-	ModeSuspend     = "suspend"      // it is parked: no events, but see Fault.Release
-	ModeEventsOff   = "events-off"   // its events happen, and look-ups show them, but no webhook is sent
-	ModeEventsDelay = "events-delay" // its events happen Fault.Delay later (real time)
-	ModeAsyncBounce = "async-bounce" // it is delivered and bounces afterwards
-	ModeOutcome     = "outcome"      // it has the outcome that is named after the colon
+	ModeSuspend     = "suspend"
+	ModeEventsOff   = "events-off"
+	ModeEventsDelay = "events-delay"
+	ModeAsyncBounce = "async-bounce"
+	ModeOutcome     = "outcome"
 
 	// How webhooks go wrong. Times counts webhook requests.
 
-	ModeEventsDuplicate = "events-duplicate" // each event is sent twice
-	ModeEventsShuffle   = "events-shuffle"   // events are sent out of order
-	ModeBadSignature    = "bad-signature"    // the signature does not fit
+	ModeEventsDuplicate = "events-duplicate"
+	ModeEventsShuffle   = "events-shuffle"
+	ModeBadSignature    = "bad-signature"
 )
 
 // A modeClass says at which point a mode takes effect.
@@ -66,40 +67,59 @@ const (
 	classWebhook
 )
 
-// modes holds the class of each mode, and the condition that it puts an account in.
-var modes = map[string]struct {
-	class     modeClass
-	condition provider.ConditionKind
-}{
-	ModeStatus:     {classAnswer, provider.HasStatus},
-	ModeGarbage:    {classAnswer, provider.Garbage},
-	ModeHang:       {class: classAnswer},
-	ModeRefuse:     {class: classAnswer},
-	ModeCredits:    {classAnswer, provider.NoCredits},
-	ModeUnverified: {classAnswer, provider.Unverified},
-	ModeBlocked:    {classAnswer, provider.Blocked},
-	ModeRate:       {classAnswer, provider.RateLimited},
-	ModeNotAllowed: {classAnswer, provider.NotAllowed},
-	ModeFull:       {classAnswer, provider.Full},
-	ModeLargeBatch: {classAnswer, provider.LargeBatch},
-	ModeTooLarge:   {classAnswer, provider.TooLarge},
+// A Mode is a way in which an account misbehaves.
+type Mode struct {
+	Example string // of a Fault's Mode, with a value if it takes one
+	Effect  string // what the account does, in Markdown
+}
 
-	ModeCloseUnread: {class: classUnread},
-	ModeDelay:       {class: classDelay},
+// Modes returns the modes in the order of documents.
+func Modes() []Mode {
+	out := make([]Mode, len(modes))
+	for i, m := range modes {
+		out[i] = Mode{m.name + m.value, m.effect}
+	}
+	return out
+}
 
-	ModeHangAfterBody:   {class: classSpoil},
-	ModeAcceptThenClose: {class: classSpoil},
-	ModeTruncate:        {class: classSpoil},
+// A modeRow is a mode with an example of the value that follows it, what the account does, and the condition that it
+// puts an account in.
+type modeRow struct {
+	name, value, effect string
+	class               modeClass
+	condition           provider.ConditionKind
+}
 
-	ModeSuspend:     {class: classMail},
-	ModeEventsOff:   {class: classMail},
-	ModeEventsDelay: {class: classMail},
-	ModeAsyncBounce: {class: classMail},
-	ModeOutcome:     {class: classMail},
+// modes has each mode once.
+var modes = []modeRow{
+	{ModeStatus, ":503", "answers with this status, `body` and `header`", classAnswer, provider.HasStatus},
+	{ModeGarbage, "", "answers 200 with a body that is not the provider's", classAnswer, provider.Garbage},
+	{ModeHang, "", "reads the request and never answers", classAnswer, 0},
+	{ModeRefuse, "", "refuses the call as if the matching addresses were not valid", classAnswer, 0},
+	{ModeCredits, "", "the account has no credits: SendGrid 401, Mailgun 402", classAnswer, provider.NoCredits},
+	{ModeUnverified, "", "the sender is not verified: SendGrid 403, Mailgun 400", classAnswer, provider.Unverified},
+	{ModeBlocked, "", "the address of the caller is blocked: 403", classAnswer, provider.Blocked},
+	{ModeRate, "", "too many requests: 429, with the time of `retry_after`", classAnswer, provider.RateLimited},
+	{ModeNotAllowed, "", "the account may not send: SendGrid 401, Mailgun 400", classAnswer, provider.NotAllowed},
+	{ModeFull, "", "the account is full until `retry_after`: SendGrid 401, Mailgun 420", classAnswer, provider.Full},
+	{ModeLargeBatch, "", "large calls are not allowed yet (see `above`): Mailgun 403", classAnswer, provider.LargeBatch},
+	{ModeTooLarge, "", "the message is too large: 413", classAnswer, provider.TooLarge},
 
-	ModeEventsDuplicate: {class: classWebhook},
-	ModeEventsShuffle:   {class: classWebhook},
-	ModeBadSignature:    {class: classWebhook},
+	{ModeCloseUnread, "", "closes the connection before it reads the body; with a `pattern`, after it", classUnread, 0},
+	{ModeDelay, ":2s", "stores the mail at once and answers later; other faults apply, too", classDelay, 0},
+	{ModeHangAfterBody, "", "stores the mail and never answers", classSpoil, 0},
+	{ModeAcceptThenClose, "", "stores the mail and closes the connection", classSpoil, 0},
+	{ModeTruncate, "", "stores the mail, and closes after half of the answer", classSpoil, 0},
+
+	{ModeSuspend, "", "accepts the mail and delivers none until the fault is cleared", classMail, 0},
+	{ModeEventsOff, "", "delivers, and sends no webhook; look-ups show the events", classMail, 0},
+	{ModeEventsDelay, ":1m", "delivers later", classMail, 0},
+	{ModeAsyncBounce, "", "delivers, and reports a bounce afterwards", classMail, 0},
+	{ModeOutcome, ":blocked", "the mail has the outcome after the colon", classMail, 0},
+
+	{ModeEventsDuplicate, "", "sends each event twice", classWebhook, 0},
+	{ModeEventsShuffle, "", "sends events out of order", classWebhook, 0},
+	{ModeBadSignature, "", "signs webhooks with a wrong key", classWebhook, 0},
 }
 
 // Outcomes returns the local parts that choose the outcome of a copy, at any
@@ -117,7 +137,9 @@ func (f Fault) compile() (*fault, error) {
 	mode, value, valued := strings.Cut(f.Mode, ":")
 	c := &fault{Fault: f, left: f.Times, events: match.ParseNames(f.Events)}
 	c.Mode = mode
-	c.class, c.condition = modes[mode].class, modes[mode].condition
+	if i := slices.IndexFunc(modes, func(m modeRow) bool { return m.name == mode }); i >= 0 {
+		c.class, c.condition = modes[i].class, modes[i].condition
+	}
 	if c.class == 0 {
 		return nil, fmt.Errorf("unknown fault mode %q", f.Mode)
 	}

@@ -27,7 +27,16 @@ func (c *cli) simulatorCommand() *cobra.Command {
 http://HOST/<provider>. The control API is under /control/.
 
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg
-  --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg`,
+  --provider name=mg,kind=mailgun,key=K,domain=mail.example.com,signing=S,webhook=http://127.0.0.1:8080/webhooks/mg
+
+Make a provider misbehave, and end that again:
+
+  curl http://127.0.0.1:8025/control/faults -d '{"account": "sg", "mode": "status:503"}'
+  curl -X DELETE 'http://127.0.0.1:8025/control/faults?account=sg'
+
+The modes (docs/simulator.md has the other members of a fault):
+
+` + modesHelp(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.RecipientKey, o.Latency, o.EventDelay = simulated.RecipientKey, latency, delay
 			return c.simulate(cmd.Context(), listen, specs, o)
@@ -43,6 +52,15 @@ http://HOST/<provider>. The control API is under /control/.
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of everything random; 0: a new one")
 	f.BoolVar(&o.KeepContent, "keep-content", false, "keep subject and bodies of all mail in memory")
 	return cmd
+}
+
+// modesHelp returns a line for each mode of a fault.
+func modesHelp() string {
+	var b strings.Builder
+	for _, m := range simulator.Modes() {
+		fmt.Fprintf(&b, "  %-18s %s\n", m.Example, strings.ReplaceAll(m.Effect, "`", ""))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func (c *cli) simulate(ctx context.Context, listen string, specs []string, o simulator.Options) error {

@@ -18,7 +18,7 @@ type block struct {
 
 // The texts before a block that change what is done with it.
 const (
-	notRun      = "*Not run by `scripts/test`"
+	notRun      = "<!-- Not run by scripts/test"
 	ownTerminal = "in a terminal of its own"
 )
 
@@ -41,7 +41,7 @@ func blocks(source string) ([]block, error) {
 				text := strings.Join(before, " ")
 				now = &block{Line: i + 1, Part: part, Serves: strings.Contains(strings.ToLower(text), ownTerminal)}
 				if _, why, ok := strings.Cut(text, notRun); ok {
-					now.NotRun, _, _ = strings.Cut(strings.TrimLeft(why, ":, "), ".*")
+					now.NotRun, _, _ = strings.Cut(strings.TrimLeft(why, ":, "), "-->")
 				}
 			}
 		case isFence:

@@ -199,20 +199,23 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o700))
 	}
 	product := filepath.Join(bin, "product")
-	write("bin/safedelivr", "#!/bin/sh\n"+
+	simPort := freePort(t)
+	write("bin/safedelivr", "#!/bin/sh\n"+ports(port, simPort)+
 		"if [ \"$1\" = init ]; then shift; set -- init --base-url "+api.URL+"/sg \"$@\"; fi\n"+
 		"exec "+product+" \"$@\"\n")
 	goTool, err := exec.LookPath("go")
 	require.NoError(t, err)
 	write("bin/go", "#!/bin/sh\ncase \"$1 $2\" in 'install github.com/'*@latest) exit 0 ;; esac\nexec "+goTool+" \"$@\"\n")
-	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nfail\n", port))
+	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nconnect-to = 127.0.0.1:8025:127.0.0.1:%s\nfail\n",
+		port, simPort))
 	env := []string{
 		"PATH=" + path + ":" + os.Getenv("PATH"), "HOME=" + home, "CURL_HOME=" + home, "TMPDIR=" + home,
 		"SAFEDELIVR_LISTEN=127.0.0.1:" + port, "SAFEDELIVR_METRICS_LISTEN=off",
 	}
 	var text strings.Builder
 	text.WriteString("set -e\ncd " + home + "\n" +
-		"stop() { [ -z \"$SERVER\" ] || { kill $SERVER; wait $SERVER || true; }; }\nSERVER=\ntrap stop EXIT\n")
+		"stop() { [ -z \"$SERVER\" ] || { kill $SERVER; wait $SERVER || true; }; }\nSERVER=\nSIM=\n" +
+		"trap 'stop; [ -z \"$SIM\" ] || kill $SIM' EXIT\n")
 	trace, untrace := "", ""
 	if timed {
 		text.WriteString("exec 9>trace\nBASH_XTRACEFD=9\nPS4='+$EPOCHREALTIME '\n")
@@ -223,13 +226,18 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 		case b.NotRun != "":
 		case b.Serves:
 			name := fmt.Sprintf("terminal-%d", i)
-			write(name, b.Text[:strings.LastIndex(strings.TrimSpace(b.Text), "\n")+1]+
-				"exec "+strings.TrimSpace(lastLine(b.Text))+"\n")
-			if timed {
-				fmt.Fprintf(&text, "printf '+%%s %%s\\n' \"$EPOCHREALTIME\" %s >&9\n", quoted([]string{strings.TrimSpace(b.Text)}))
+			program := b.Text[:strings.LastIndex(strings.TrimSpace(b.Text), "\n")+1] +
+				"exec " + strings.TrimSpace(lastLine(b.Text)) + "\n"
+			before, variable, awaited := "stop\n", "SERVER", port
+			if strings.HasPrefix(b.Text, "safedelivr simulator") {
+				before, variable, awaited, program = "", "SIM", simPort, "exec "+b.Text
 			}
-			fmt.Fprintf(&text, "stop\nenv -i %s %s %s/%s >>%[3]s/server.log 2>&1 &\nSERVER=$!\n%[5]s\n",
-				quoted(env), shell, home, name, awaitServer(port))
+			write(name, program)
+			if timed {
+				fmt.Fprintf(&text, "printf '+%%s %%s\n' \"$EPOCHREALTIME\" %s >&9\n", quoted([]string{strings.TrimSpace(b.Text)}))
+			}
+			fmt.Fprintf(&text, "%senv -i %s %s %s/%s >>%[4]s/server.log 2>&1 &\n%[6]s=$!\n%[7]s\n",
+				before, quoted(env), shell, home, name, variable, awaitServer(awaited))
 		default:
 			fmt.Fprintf(&text, "printf '== line %d\\n' >&2\n%s%s%s", b.Line, trace, b.Text, untrace)
 		}
@@ -287,6 +295,14 @@ func TestQuickStart(t *testing.T) {
 	}
 	t.Logf("%8.3f s  in all", total)
 	require.Less(t, total, 180.0, "README says three minutes")
+}
+
+// ports returns commands that replace the ports of the documents by free ones, in arguments and in the configuration.
+func ports(server, simulator string) string {
+	replace := "sed 's/127.0.0.1:8080/127.0.0.1:" + server + "/g; s/127.0.0.1:8025/127.0.0.1:" + simulator + "/g'"
+	return "if [ -f safedelivr.yaml ]; then " + replace + " safedelivr.yaml >.yaml && cat .yaml >safedelivr.yaml; fi\n" +
+		"if [ \"$1\" = simulator ]; then set -- \"$@\" --listen 127.0.0.1:" + simulator + "; fi\n" +
+		"for word; do shift; set -- \"$@\" \"$(printf %s \"$word\" | " + replace + ")\"; done\n"
 }
 
 // lastLine returns the last line of a block, which is the program that the terminal runs.
