@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"hash"
@@ -127,7 +128,12 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 	case "application/json":
 		return d.readJSON(d.hashed(body))
 	case "application/x-www-form-urlencoded":
-		return d.readForm(d.hashed(body))
+		peeked := bufio.NewReader(d.hashed(body))
+		if start, _ := peeked.Peek(1); len(start) > 0 && (start[0] == '{' || start[0] == '[') { // a reader that fails says so later
+			return service.Fail(service.Unsupported, "wrong_type",
+				"The body looks like JSON. Set the header Content-Type: application/json.")
+		}
+		return d.readForm(peeked)
 	case "multipart/form-data":
 		return d.readMultipart(c.Request)
 	}

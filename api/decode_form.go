@@ -19,6 +19,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/table"
@@ -316,7 +317,8 @@ func badForm(err error) error {
 // formField decodes one field. An empty field counts as absent.
 func (d *decoder) formField(name string, value io.Reader) error {
 	if !d.IsField(name) {
-		d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.")
+		d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.%s",
+			nearest.Meant(name, intake.FieldNames))
 		return nil
 	}
 	if name == "to" {

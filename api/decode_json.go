@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -147,7 +148,7 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 		}
 		d.SetFlag(name, on)
 	default:
-		d.Wrong(here, "unknown_field", "There is no field with this name.")
+		d.Wrong(here, "unknown_field", "There is no field with this name.%s", nearest.Meant(name, intake.FieldNames))
 	}
 	return nil
 }

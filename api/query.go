@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -105,7 +106,8 @@ func (s *Server) checkQuery(c *gin.Context) {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch at := service.Pointer(name); {
 		case !slices.Contains(known, name):
-			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.", service.Quote(name))
+			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.%s", service.Quote(name),
+				nearest.Meant(name, known))
 		case len(query[name]) > 1:
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
 		case slices.Contains(flags, name) && query[name][0] != "true" && query[name][0] != "false":

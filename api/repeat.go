@@ -7,13 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -138,7 +141,8 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 		at, field := service.Pointer(name), fields[name]
 		switch {
 		case field == nil:
-			form.Wrong(at, "unknown_field", "There is no field with this name.")
+			form.Wrong(at, "unknown_field", "There is no field with this name.%s",
+				nearest.Meant(name, slices.Sorted(maps.Keys(fields))))
 		case seen[name]:
 			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case !validText(value):

@@ -3,10 +3,13 @@ package api
 import (
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -45,7 +48,8 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.UseRawPath = true // ids of messages may have slashes, which are escaped
 	g.Use(s.identify, s.recovered)
 	g.NoRoute(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path. See /v1/openapi.yaml."))
+		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path.%s See /v1/openapi.yaml.",
+			s.meantPath(c.Request.URL.Path)))
 	})
 	g.NoMethod(func(c *gin.Context) {
 		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed",
@@ -58,6 +62,21 @@ func New(svc *service.Service, cfg Config) *Server {
 	s.routes(v1)
 	s.engine = g
 	return s
+}
+
+// meantPath says which path a client may have meant.
+func (s *Server) meantPath(path string) string {
+	path = strings.TrimRight(path, "/")
+	var paths []string
+	for _, r := range s.engine.Routes() {
+		if r.Path == path || r.Path == "/v1"+path { // with a slash at the end, or without the version
+			return " Did you mean " + r.Path + "?"
+		}
+		if !slices.Contains(paths, r.Path) {
+			paths = append(paths, r.Path)
+		}
+	}
+	return nearest.Meant(path, paths)
 }
 
 // routes registers the routes that need a key, by the scope that they need.

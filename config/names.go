@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/safedelivr/safedelivr/models/nearest"
 )
 
 // A Mistake is a wrong setting.
@@ -162,37 +164,14 @@ func candidates(name, sep string) []string {
 	return out
 }
 
-// Nearest returns the candidate that differs least from name, or "" if all differ by much.
+// Nearest returns the candidate that differs least from name, or "" if all differ by much. The prefix of variables does
+// not count.
 func Nearest(name string, candidates []string) string {
-	typed := strings.TrimPrefix(name, Prefix)
-	best, least := "", min(max(2, len(typed)/5), (len(typed)-1)/2)+1
+	plain := map[string]string{} // by the name without the prefix
+	var names []string
 	for _, c := range candidates {
-		if d := distance(typed, strings.TrimPrefix(c, Prefix)); d < least {
-			best, least = c, d
-		}
+		short := strings.TrimPrefix(c, Prefix)
+		plain[short], names = c, append(names, short)
 	}
-	return best
-}
-
-// distance returns how many letters must be added, removed, replaced or swapped with the next one to make b of a.
-func distance(a, b string) int {
-	d := make([][]int, len(a)+1)
-	for i := range d {
-		d[i] = make([]int, len(b)+1)
-		for j := range d[i] {
-			switch {
-			case i == 0 || j == 0:
-				d[i][j] = i + j
-				continue
-			case a[i-1] == b[j-1]:
-				d[i][j] = d[i-1][j-1]
-			default:
-				d[i][j] = 1 + min(d[i-1][j], d[i][j-1], d[i-1][j-1])
-			}
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				d[i][j] = min(d[i][j], 1+d[i-2][j-2])
-			}
-		}
-	}
-	return d[len(a)][len(b)]
+	return plain[nearest.Of(strings.TrimPrefix(name, Prefix), names)]
 }

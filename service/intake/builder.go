@@ -10,9 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
@@ -164,6 +166,15 @@ func (b *Builder) SetText(name, value string) {
 // Text returns the value of a field that holds one string, as SetText got it.
 func (b *Builder) Text(name string) string { return b.texts[name] }
 
+// meantProvider says which provider a name may have meant, or which there are.
+func meantProvider(name string, known map[string]bool) string {
+	names := slices.Sorted(maps.Keys(known))
+	if meant := nearest.Meant(name, names); meant != "" || len(names) == 0 || len(names) > 10 {
+		return meant
+	}
+	return " There are " + strings.Join(names, ", ") + "."
+}
+
 // setProviders sets the providers that the batch may use. It keeps each configured provider
 // once.
 func (b *Builder) setProviders(names iter.Seq2[int, string]) {
@@ -174,7 +185,8 @@ func (b *Builder) setProviders(names iter.Seq2[int, string]) {
 		at := "/providers/" + strconv.Itoa(i)
 		switch {
 		case !b.cfg.Providers[name]:
-			b.Wrong(at, "unknown_provider", "No provider is called %s.", problem.Quote(name))
+			b.Wrong(at, "unknown_provider", "No provider is called %s.%s", problem.Quote(name),
+				meantProvider(name, b.cfg.Providers))
 		case b.chosen[name]:
 			b.Wrong(at, "repeated", "%s is listed twice.", problem.Quote(name))
 		default:

@@ -56,6 +56,13 @@ func (b *Builder) IsFlag(name string) bool {
 	return name == AllowDuplicates || name == TrackOpens || name == TrackClicks || name == Unsubscribe
 }
 
+// FieldNames lists the fields of a batch, for suggestions.
+var FieldNames = []string{
+	"from", "to", "cc", "bcc", "reply_to", "subject", "text", "html", "template", "language", "category", "tags",
+	"headers", "metadata", "attachments", "providers", "lane", "on_unknown", DeliverAt, ExpiresAt, TimeZone, SendWindow,
+	AllowDuplicates, TrackOpens, TrackClicks, Unsubscribe, "messages",
+}
+
 // IsList reports whether a batch has a field with this name that is a list of strings.
 func (b *Builder) IsList(name string) bool {
 	return name == "providers" || name == "tags" || name == "reply_to" || IsMailboxes(name)
