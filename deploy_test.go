@@ -102,3 +102,23 @@ func TestBoardShowsAllMetricsOfDocs(t *testing.T) {
 	}
 	require.Equal(t, sorted(families), sorted(shown), "the board shows each metric of the product")
 }
+
+// TestRunbook: each alert leads to its section of the runbook, which says what it means, where to look and what to do.
+func TestRunbook(t *testing.T) {
+	t.Parallel()
+	alerts, err := os.ReadFile("deploy/prometheus/alerts.yaml")
+	require.NoError(t, err)
+	runbook, err := os.ReadFile("docs/runbook.md")
+	require.NoError(t, err)
+	names := regexp.MustCompile(`(?m)^      - alert: (\w+)$`).FindAllStringSubmatch(string(alerts), -1)
+	require.Greater(t, len(names), 15)
+	sections := strings.Split(string(runbook), "\n## ")[1:]
+	require.Len(t, sections, len(names))
+	for i, name := range names {
+		require.True(t, strings.HasPrefix(sections[i], name[1]+"\n"), name[1])
+		for _, part := range []string{"**Means.** ", "**Look.** ", "**Do.** "} {
+			require.Contains(t, sections[i], part, name[1])
+		}
+		require.Contains(t, string(alerts), "docs/runbook.md#"+strings.ToLower(name[1])+"\n", name[1])
+	}
+}
