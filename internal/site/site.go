@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
@@ -24,12 +26,37 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// first are the pages that the navigation begins with, in this order.
-var first = []string{
-	"README.md", "docs/configuration.md", "docs/operating.md", "docs/proxy.md", "docs/webhooks.md", "docs/api.md",
-	"docs/templates.md", "docs/updates.md", "docs/endpoints.md",
-	"docs/errors.md", "docs/commands.md", "docs/metrics.md", "docs/reliability.md", "docs/benchmarks.md",
-	"docs/comparison.md",
+//go:embed search.js
+var searchJS []byte
+
+// groups are the parts of the navigation, after https://diataxis.fr, with their pages in order. What is in no group is in
+// the last one.
+var groups = []struct {
+	title string
+	pages []string
+}{
+	{"Start", []string{"README.md", "docs/simulator.md"}},
+	{"How to", []string{
+		"docs/operating.md", "docs/runbook.md", "docs/troubleshooting.md", "docs/sizing.md", "docs/continuity.md", "docs/proxy.md",
+		"docs/webhooks.md", "docs/recipes/curl.md", "docs/recipes/django.md", "docs/recipes/laravel.md", "docs/recipes/rails.md",
+		"docs/recipes/supabase.md",
+	}},
+	{"Reference", []string{
+		"docs/api.md", "docs/errors.md", "docs/templates.md", "docs/updates.md", "docs/endpoints.md", "docs/configuration.md",
+		"docs/commands.md", "docs/metrics.md", "docs/capabilities.md", "client/typescript/README.md", "client/python/README.md",
+	}},
+	{"Explanation", []string{"ARCHITECTURE.md", "docs/reliability.md", "docs/benchmarks.md", "docs/comparison.md"}},
+	{"For those who change it", nil},
+}
+
+// groupOf returns the group of a document, and its place there.
+func groupOf(source string) (group, place int) {
+	for i, g := range groups {
+		if place = slices.Index(g.pages, source); place >= 0 {
+			return i, place
+		}
+	}
+	return len(groups) - 1, 0
 }
 
 // A page is a document.
@@ -39,9 +66,15 @@ type page struct {
 	Title  string
 	Body   template.HTML
 
+	Contents []heading // of the page
+
+	text  string          // for the search
 	ids   map[string]bool // anchors of headings
 	links []string        // as written
 }
+
+// A heading of the second level.
+type heading struct{ ID, Title string }
 
 // A site has all documents.
 type site struct {
@@ -53,7 +86,7 @@ type site struct {
 func build(root string) (*site, error) {
 	s := &site{root: root}
 	var sources []string
-	for _, folder := range []string{".", "docs", "docs/adr", "docs/recipes"} {
+	for _, folder := range []string{".", "docs", "docs/adr", "docs/recipes", "client/typescript", "client/python"} {
 		entries, err := os.ReadDir(filepath.Join(root, folder))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -67,7 +100,11 @@ func build(root string) (*site, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(sources, func(a, b string) int { return order(a) - order(b) })
+	slices.SortStableFunc(sources, func(a, b string) int {
+		g, at := groupOf(a)
+		h, other := groupOf(b)
+		return cmp.Or(g-h, at-other)
+	})
 	for _, source := range sources {
 		p, err := s.read(source)
 		if err != nil {
@@ -76,13 +113,6 @@ func build(root string) (*site, error) {
 		s.pages = append(s.pages, p)
 	}
 	return s, nil
-}
-
-func order(source string) int {
-	if i := slices.Index(first, source); i >= 0 {
-		return i
-	}
-	return len(first)
 }
 
 // pathOf returns where the page of a document is.
@@ -103,7 +133,7 @@ func (s *site) read(source string) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &page{Source: source, Path: pathOf(source), Title: source, ids: map[string]bool{}}
+	p := &page{text: strings.ToLower(string(raw)), Source: source, Path: pathOf(source), Title: source, ids: map[string]bool{}}
 	doc := markdown.Parser().Parse(text.NewReader(raw))
 	err = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {
@@ -112,11 +142,14 @@ func (s *site) read(source string) (*page, error) {
 		switch n := n.(type) {
 		case *ast.Heading:
 			title := string(n.Lines().Value(raw))
-			if id, ok := n.AttributeString("id"); ok {
-				p.ids[string(id.([]byte))] = true //nolint:forcetypeassert // goldmark sets bytes
-			}
-			if n.Level == 1 {
-				p.Title = strings.ReplaceAll(title, "`", "")
+			id, _ := n.AttributeString("id")
+			anchor, _ := id.([]byte) // goldmark sets bytes
+			p.ids[string(anchor)] = true
+			switch plain := strings.ReplaceAll(title, "`", ""); n.Level {
+			case 1:
+				p.Title = plain
+			case 2:
+				p.Contents = append(p.Contents, heading{string(anchor), plain})
 			}
 		case *ast.Link:
 			p.links = append(p.links, string(n.Destination))
@@ -194,37 +227,83 @@ func (s *site) broken() []error {
 	return out
 }
 
-// write writes the pages, and the pictures that they show.
+// A link of the navigation.
+type link struct {
+	Href, Title string
+	Current     bool
+}
+
+// A part of the navigation.
+type part struct {
+	Title string
+	Open  bool // the page is in it
+	Links []link
+}
+
+// nav returns the navigation as a page shows it.
+func (s *site) nav(p *page) ([]part, error) {
+	parts := make([]part, len(groups))
+	for i := range groups {
+		parts[i].Title = groups[i].title
+		parts[i].Open = i < len(groups)-1
+	}
+	for _, other := range s.pages {
+		href, err := filepath.Rel(path.Dir(p.Path), other.Path)
+		if err != nil {
+			return nil, err
+		}
+		g, _ := groupOf(other.Source)
+		parts[g].Open = parts[g].Open || other == p
+		parts[g].Links = append(parts[g].Links, link{filepath.ToSlash(href), other.Title, other == p})
+	}
+	return parts, nil
+}
+
+// index returns the script that has the words of all pages.
+func (s *site) index() ([]byte, error) {
+	type entry struct {
+		Path  string `json:"path"`
+		Title string `json:"title"`
+		Text  string `json:"text"`
+	}
+	var all []entry
+	for _, p := range s.pages {
+		all = append(all, entry{p.Path, p.Title, p.text})
+	}
+	raw, err := json.Marshal(all)
+	return append(append([]byte("const pages = "), raw...), ";\n"...), err
+}
+
+// write writes the pages, the index of the search, and the pictures that the pages show.
 func (s *site) write(folder string) error {
 	tmpl, err := template.New("page").Parse(pageHTML)
 	if err != nil {
 		return err
 	}
 	for _, p := range s.pages {
+		nav, err := s.nav(p)
+		if err != nil {
+			return err
+		}
+		root := strings.Repeat("../", strings.Count(p.Path, "/"))
 		var out bytes.Buffer
-		type link struct {
-			Href, Title string
-			Current     bool
-		}
-		var nav []link
-		for _, other := range s.pages {
-			href, err := filepath.Rel(path.Dir(p.Path), other.Path)
-			if err != nil {
-				return err
-			}
-			nav = append(nav, link{filepath.ToSlash(href), other.Title, other == p})
-		}
 		if err := tmpl.Execute(&out, struct {
 			*page
-			Nav []link
-		}{p, nav}); err != nil {
+			Nav  []part
+			Root string
+		}{p, nav, root}); err != nil {
 			return err
 		}
-		to := filepath.Join(folder, p.Path)
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // pages are public
+		if err := writeFile(filepath.Join(folder, p.Path), out.Bytes()); err != nil {
 			return err
 		}
-		if err := os.WriteFile(to, out.Bytes(), 0o644); err != nil { //nolint:gosec // pages are public
+	}
+	index, err := s.index()
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"index.js": index, "search.js": searchJS} {
+		if err := writeFile(filepath.Join(folder, name), content); err != nil {
 			return err
 		}
 	}
@@ -233,4 +312,12 @@ func (s *site) write(folder string) error {
 		return err
 	}
 	return os.CopyFS(pictures, os.DirFS(filepath.Join(s.root, "docs", "screenshots")))
+}
+
+// writeFile writes a file of the site, which is public.
+func writeFile(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // see above
+		return err
+	}
+	return os.WriteFile(path, content, 0o644) //nolint:gosec // see above
 }

@@ -64,8 +64,17 @@ func TestSite(t *testing.T) {
 	index, err := os.ReadFile(filepath.Join(out, "index.html"))
 	require.NoError(t, err)
 	require.Contains(t, string(index), `href="docs/configuration.html"`)
-	require.NotContains(t, string(index), "<script")
 	require.NotContains(t, string(index), `src="http`, "the pages need no network")
+	words, err := os.ReadFile(filepath.Join(out, "index.js"))
+	require.NoError(t, err)
+	for _, p := range s.pages {
+		require.Contains(t, string(words), `"path":"`+p.Path+`"`, "the search finds all pages")
+	}
+	for _, g := range groups {
+		for _, source := range g.pages {
+			require.True(t, slices.ContainsFunc(s.pages, func(p *page) bool { return p.Source == source }), source)
+		}
+	}
 }
 
 // TestBrokenLinks: links to files, pages and headings that do not exist are found.
