@@ -191,7 +191,7 @@ func syntax(t *testing.T, shell, source string, all []block) {
 // If timed is set, the shell is bash, and the file trace has when each command began.
 //
 // There are stand-ins for what cannot be reached: the simulator for SendGrid, with its key and one domain; the program
-// that was built here for the one that go install gets; free ports for 8080.
+// that was built here for the one that go install builds, with the key that a person types; free ports for 8080.
 func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim *simulator.Simulator, home string) {
 	t.Helper()
 	sim = simulator.New(simulator.Options{KeepContent: true})
@@ -210,11 +210,13 @@ func runBlocks(t *testing.T, shell, bin string, script []block, timed bool) (sim
 	product := filepath.Join(bin, "product")
 	simPort := freePort(t)
 	write("bin/safedelivr", "#!/bin/sh\n"+ports(port, simPort)+
-		"if [ \"$1\" = init ]; then shift; set -- init --base-url "+api.URL+"/sg \"$@\"; fi\n"+
+		"if [ \"$1\" = init ]; then shift; set -- init --base-url "+api.URL+"/sg \"$@\"\n"+
+		"case $* in *--key-file*) ;; *) exec "+product+" \"$@\" <"+home+"/typed ;; esac; fi\n"+
 		"exec "+product+" \"$@\"\n")
+	write("typed", account.Key+"\n")
 	goTool, err := exec.LookPath("go")
 	require.NoError(t, err)
-	write("bin/go", "#!/bin/sh\ncase \"$1 $2\" in 'install github.com/'*@latest) exit 0 ;; esac\nexec "+goTool+" \"$@\"\n")
+	write("bin/go", "#!/bin/sh\ncase \"$1 $2\" in 'install ./cmd/safedelivr') exit 0 ;; esac\nexec "+goTool+" \"$@\"\n")
 	write(".curlrc", fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nconnect-to = 127.0.0.1:8025:127.0.0.1:%s\nfail\n",
 		port, simPort))
 	env := []string{
