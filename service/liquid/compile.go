@@ -256,9 +256,9 @@ func (c *compiler) escaped(parts []string) (string, error) {
 	case last == "raw" && !c.allowRaw && c.part.place == HTML:
 		return "", fmt.Errorf("the filter raw is not allowed: set allow_raw in the template if you trust all values")
 	case last == "raw":
-		return paid(parts[:len(parts)-1]), nil
+		return paid(parts[:len(parts)-1]) + " | " + showFilter, nil
 	case c.part.place != HTML:
-		return paid(parts), nil
+		return paid(parts) + " | " + showFilter, nil
 	case last == "newline_to_br":
 		return paid(parts[:len(parts)-1]) + " | " + escapeFilter + " | newline_to_br", nil
 	case last == "escape":
@@ -395,7 +395,7 @@ func (c *compiler) block(t *token, inner string) error {
 		}
 		c.set[m[1]] = true
 		if m[2][0] != '(' {
-			inner = "for " + m[1] + " in " + m[2] + " | " + listFilter + m[3]
+			inner = "for " + m[1] + " in " + m[2] + " | " + listFilter + ": " + payKey + " " + m[3]
 		}
 		c.emit(t, "{%", inner, "%}")
 		c.program.WriteString("{% " + stepTag + " %}")
@@ -408,6 +408,6 @@ func (c *compiler) block(t *token, inner string) error {
 func plainError(cause, err error) string {
 	s := cmp.Or(cause, err).Error()
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "Liquid error"), " in {")
-	s = strings.NewReplacer(" | "+escapeFilter, "", " | "+listFilter, "", "| "+payFilter+": "+payKey+" ", "").Replace(s)
+	s = strings.NewReplacer(" | "+escapeFilter, "", " | "+showFilter, "", " | "+listFilter+": "+payKey+" ", "", "| "+payFilter+": "+payKey+" ", "").Replace(s)
 	return strings.TrimPrefix(strings.TrimSpace(s), ": ")
 }

@@ -1,19 +1,14 @@
 package liquid
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"html"
-	"net/url"
-	"regexp"
+	"maps"
+	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	upstream "github.com/osteele/liquid"
-	"github.com/osteele/liquid/values"
-	"github.com/shopspring/decimal"
 )
 
 // maxValue is the size in bytes of the largest result of a filter, and maxList the number of
@@ -26,277 +21,206 @@ const (
 var (
 	errLongValue = fmt.Errorf("the result of a filter has more than %d bytes", maxValue)
 	errLongList  = fmt.Errorf("a list has more than %d elements", maxList)
-	errDate      = errors.New("a date format has at most 100 characters and no number with more than two digits")
+	errArguments = errors.New("wrong number of arguments")
+	errInteger   = errors.New("invalid integer")
 )
 
-var (
-	lineEnd   = regexp.MustCompile(`\r?\n`)
-	entity    = regexp.MustCompile(`&(?:[A-Za-z][A-Za-z0-9]*|#\d+|#[xX][0-9A-Fa-f]+);`)
-	longWidth = regexp.MustCompile(`%[^A-Za-z%]*\d{3}`)
-)
+// filter is a filter of the reference implementation (Shopify/liquid, standardfilters.rb).
+type filter struct {
+	least, most int // number of arguments
+	do          func(v any, args []any) (any, error)
+}
 
-// addFilters replaces the filters whose results can grow, and those that panic on some
-// values.
-func addFilters(e *upstream.Engine) {
-	e.RegisterFilter(escapeFilter, func(v any) string { return html.EscapeString(textOf(v)) })
-	e.RegisterFilter(payFilter, func(v any, p payer) (any, error) { return plain(v), p[""].pay(v) })
-	e.RegisterFilter(listFilter, func(v any) any {
-		if v == nil {
-			return []any{}
+// call calls the filter.
+func (f filter) call(v any, args ...any) (any, error) {
+	if len(args) < f.least || len(args) > f.most {
+		return nil, errArguments
+	}
+	out, err := f.do(v, args)
+	switch out := out.(type) {
+	case string:
+		if len(out) > maxValue {
+			return nil, errLongValue
 		}
-		return v
-	})
-	addNumbers(e)
-	addTexts(e)
-	e.RegisterFilter("uniq", uniq)
-	e.RegisterFilter("join", join)
-	e.RegisterFilter("concat", func(a, b []any) ([]any, error) {
-		if len(a)+len(b) > maxList {
+	case []any:
+		if len(out) > maxList && err == nil {
 			return nil, errLongList
 		}
-		return append(append(make([]any, 0, len(a)+len(b)), a...), b...), nil
-	})
-	e.RegisterFilter("split", func(s, sep string) ([]string, error) {
-		parts := strings.Split(s, sep)
-		if sep == " " {
-			parts = strings.Fields(s)
-		}
-		for len(parts) > 0 && parts[len(parts)-1] == "" {
-			parts = parts[:len(parts)-1]
-		}
-		if len(parts) > maxList {
-			return nil, errLongList
-		}
-		return parts, nil
-	})
-	e.RegisterFilter("slice", slice)
-	e.RegisterFilter("truncate", truncate)
-	e.RegisterFilter("truncatewords", truncateWords)
-	e.RegisterFilter("date", date)
-	e.RegisterFilter("sum", sum)
-	e.RegisterFilter("where", where)
-}
-
-// addNumbers adds the filters of numbers.
-func addNumbers(e *upstream.Engine) {
-	for name, c := range map[string]calculation{
-		"plus":       exact(decimal.Decimal.Add),
-		"minus":      exact(decimal.Decimal.Sub),
-		"times":      exact(decimal.Decimal.Mul),
-		"divided_by": divide,
-		"modulo":     modulo,
-		"at_least":   pick(decimal.Decimal.GreaterThanOrEqual),
-		"at_most":    pick(decimal.Decimal.LessThanOrEqual),
-	} {
-		e.RegisterFilter(name, c.filter)
 	}
-	e.RegisterFilter("ceil", rounded(decimal.Decimal.Ceil))
-	e.RegisterFilter("floor", rounded(decimal.Decimal.Floor))
-	e.RegisterFilter("round", round)
-	e.RegisterFilter("abs", absolute)
+	return out, err
 }
 
-// addTexts adds the filters of text.
-func addTexts(e *upstream.Engine) {
-	e.RegisterFilter("append", func(s, suffix any) (string, error) { return short(textOf(s), textOf(suffix)) })
-	e.RegisterFilter("prepend", func(s, prefix any) (string, error) { return short(textOf(prefix), textOf(s)) })
-	e.RegisterFilter("replace", func(s, old, with any) (string, error) {
-		return replace(textOf(s), textOf(old), textOf(with), -1)
-	})
-	e.RegisterFilter("replace_first", func(s, old, with any) (string, error) {
-		return replace(textOf(s), textOf(old), textOf(with), 1)
-	})
-	e.RegisterFilter("replace_last", func(s, old, with any) (string, error) {
-		return replaceLast(textOf(s), textOf(old), textOf(with))
-	})
-	e.RegisterFilter("remove", func(s, old any) (string, error) { return replace(textOf(s), textOf(old), "", -1) })
-	e.RegisterFilter("remove_first", func(s, old any) (string, error) { return replace(textOf(s), textOf(old), "", 1) })
-	e.RegisterFilter("remove_last", func(s, old any) (string, error) { return replaceLast(textOf(s), textOf(old), "") })
-	e.RegisterFilter("strip_newlines", func(s string) string { return lineEnd.ReplaceAllString(s, "") })
-	e.RegisterFilter("newline_to_br", func(s string) (string, error) {
-		return short(lineEnd.ReplaceAllString(s, "<br />\n"))
-	})
-	e.RegisterFilter("url_encode", func(s string) (string, error) { return short(url.QueryEscape(s)) })
-	e.RegisterFilter("escape", func(v any) (string, error) { return short(html.EscapeString(textOf(v))) })
-	e.RegisterFilter("escape_once", func(v any) (string, error) { return escapeOnce(textOf(v)) })
-	e.RegisterFilter("strip_html", stripHTML)
-	e.RegisterFilter("capitalize", func(s string) string {
-		r, n := utf8.DecodeRuneInString(s)
-		if n == 0 || r == utf8.RuneError {
-			return s
-		}
-		return string(unicode.ToUpper(r)) + strings.ToLower(s[n:])
-	})
-}
-
-// escapeOnce escapes a text, but not the entities that it has.
-func escapeOnce(s string) (string, error) {
-	var b strings.Builder
-	for s != "" {
-		at := entity.FindStringIndex(s)
-		if at == nil {
-			b.WriteString(html.EscapeString(s))
-			break
-		}
-		b.WriteString(html.EscapeString(s[:at[0]]) + s[at[0]:at[1]])
-		s = s[at[1]:]
+// filters are those that a template may use, besides raw, by their names.
+var filters = func() map[string]filter {
+	all := map[string]filter{
+		"default": {0, 1, func(v any, args []any) (any, error) {
+			if !isEmpty(v) {
+				return v, nil
+			}
+			return optional(args, 0, ""), nil
+		}},
+		"size": {0, 0, func(v any, _ []any) (any, error) { return length(v), nil }},
+		"date": {0, 1, date},
 	}
-	return short(b.String())
-}
+	maps.Copy(all, textFilters)
+	maps.Copy(all, listFilters)
+	maps.Copy(all, numberFilters)
+	return all
+}()
 
-// stripHTML removes tags, comments, and the content of scripts and styles. It takes linear time: an end that was not
-// found is not looked for again.
-func stripHTML(s string) string {
-	var b strings.Builder
-	none := map[string]bool{} // ends that do not follow
-	lower := strings.Map(func(r rune) rune {
-		if 'A' <= r && r <= 'Z' {
-			return r + 'a' - 'A'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-	s = strings.ToValidUTF8(s, "?") // of the same length
-	cut := func(from int, end string) int {
-		if none[end] {
-			return -1
-		}
-		i := strings.Index(lower[from:], end)
-		if i < 0 {
-			none[end] = true
-			return -1
-		}
-		return from + i + len(end)
-	}
-	for at := 0; at < len(s); {
-		i := strings.IndexByte(s[at:], '<')
-		if i < 0 {
-			b.WriteString(s[at:])
-			break
-		}
-		b.WriteString(s[at : at+i])
-		at += i
-		next := -1
-		for _, block := range [...][2]string{{"<script", "</script>"}, {"<style", "</style>"}, {"<!--", "-->"}} {
-			if strings.HasPrefix(lower[at:], block[0]) {
-				next = cut(at, block[1])
+// filterNames returns the names of all filters, in order.
+func filterNames() []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for name := range filters {
+			if !yield(name) {
+				return
 			}
 		}
-		if next < 0 {
-			next = cut(at, ">")
-		}
-		if next < 0 { // no tag ends any more
-			b.WriteString(s[at:])
-			break
-		}
-		at = next
-	}
-	return b.String()
+		yield("raw")
+	})
 }
 
-// replaceLast replaces the last occurrence of a text.
-func replaceLast(s, old, with string) (string, error) {
-	i := strings.LastIndex(s, old)
-	if i < 0 || old == "" {
-		return s, nil
+// addFilters adds all filters to an engine, and those that Compile writes.
+func addFilters(e *upstream.Engine) {
+	for name, f := range filters {
+		e.RegisterFilter(name, f.call)
 	}
-	return short(s[:i], with, s[i+len(old):])
-}
-
-// where returns the elements of a list whose property is a value, or without a value those that have it.
-func where(list []any, property string, value func(any) any) (out []any) {
-	want := value(nil)
-	for _, v := range list {
-		m, ok := v.(map[string]any)
-		if !ok {
-			continue
+	e.RegisterFilter(escapeFilter, func(v any) (string, error) {
+		s, err := shownOf(v)
+		return html.EscapeString(s), err
+	})
+	e.RegisterFilter(showFilter, shownOf)
+	e.RegisterFilter(payFilter, func(v any, p payer) (any, error) { return plain(v), p[""].pay(v) })
+	e.RegisterFilter(listFilter, func(v any, p payer) (any, error) {
+		switch v := v.(type) {
+		case nil:
+			return []any{}, nil
+		case map[string]any:
+			if err := p[""].spend(element * len(v)); err != nil {
+				return nil, err
+			}
+			pairs := make([]any, 0, len(v)) // in order, so that each rendering is the same
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				pairs = append(pairs, []any{key, v[key]})
+			}
+			return pairs, nil
 		}
-		switch got := m[property]; {
-		case want == nil && got != nil && got != false, want != nil && values.Equal(got, want):
-			out = append(out, v)
-		}
-	}
-	return out
+		return v, nil
+	})
 }
 
-// uniq returns a list without repeated elements, in linear time.
-func uniq(list []any) (out []any, err error) {
-	seen := map[string]bool{}
-	for _, v := range list {
-		key, err := json.Marshal(v)
-		if err != nil {
-			return nil, err
-		}
-		if !seen[string(key)] {
-			seen[string(key)] = true
-			out = append(out, v)
-		}
+// optional returns an argument, or a value if it is not given or nil.
+func optional(args []any, n int, otherwise any) any {
+	if n < len(args) && args[n] != nil {
+		return args[n]
 	}
-	return out, nil
+	return otherwise
 }
 
-// short joins parts unless the result is too long.
-func short(parts ...string) (string, error) {
-	n := 0
-	for _, p := range parts {
-		n += len(p)
+// isEmpty reports whether a value is one that the filter default replaces.
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
 	}
-	if n > maxValue {
-		return "", errLongValue
-	}
-	return strings.Join(parts, ""), nil
+	return false
 }
 
-func replace(s, old, with string, n int) (string, error) {
-	count := strings.Count(s, old)
-	if n >= 0 {
-		count = min(count, n)
+// length returns the number of characters, elements or members of a value.
+func length(v any) int {
+	switch v := v.(type) {
+	case string:
+		return len([]rune(v))
+	case []any:
+		return len(v)
+	case map[string]any:
+		return len(v)
 	}
-	if len(s)+count*(len(with)-len(old)) > maxValue {
-		return "", errLongValue
-	}
-	return strings.Replace(s, old, with, n), nil
+	return 0
 }
 
-func join(list []any, sep func(string) string) (string, error) {
-	s := sep(" ")
+// shownOf returns what an output shows of a value: of a list, its elements without anything between them.
+func shownOf(v any) (string, error) {
+	list, ok := v.([]any)
+	if !ok {
+		return textOf(v)
+	}
 	var b strings.Builder
-	for i, v := range list {
-		if i > 0 {
-			b.WriteString(s)
+	for _, e := range flat(list) {
+		s, err := textOf(e)
+		if err != nil {
+			return "", err
 		}
-		if v != nil {
-			b.WriteString(textOf(v))
-		}
-		if b.Len() > maxValue {
+		if b.WriteString(s); b.Len() > maxValue {
 			return "", errLongValue
 		}
 	}
 	return b.String(), nil
 }
 
-func slice(s string, start int, length func(int) int) string {
-	r, n := []rune(s), length(1)
-	if start < 0 {
-		start += len(r)
+// textOf returns the text of a value. The error is that it is too long.
+func textOf(v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", nil
+	case string:
+		return v, nil
+	case []any, map[string]any:
+		var b strings.Builder
+		inspect(&b, v)
+		if b.Len() > maxValue {
+			return "", errLongValue
+		}
+		return b.String(), nil
 	}
-	if start < 0 || start >= len(r) || n <= 0 {
-		return ""
-	}
-	return string(r[start : start+min(n, len(r)-start)])
+	return fmt.Sprint(plain(v)), nil
 }
 
-func truncate(s string, length func(int) int, ellipsis func(string) string) string {
-	r, n, end := []rune(s), length(50), []rune(ellipsis("..."))
-	if len(r) <= n {
-		return s
+// inspect writes a list or an object as Ruby does, until it is longer than a value may be.
+func inspect(b *strings.Builder, v any) {
+	if b.Len() > maxValue {
+		return
 	}
-	return string(r[:max(n-len(end), 0)]) + string(end)
-}
-
-func truncateWords(s string, length func(int) int, ellipsis func(string) string) string {
-	words, n := strings.Fields(s), max(length(15), 1)
-	if len(words) <= n {
-		return s
+	switch v := v.(type) {
+	case nil:
+		b.WriteString("nil")
+	case string:
+		b.WriteString(`"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(v) + `"`)
+	case []any:
+		b.WriteByte('[')
+		for i, e := range v {
+			if b.Len() > maxValue {
+				return
+			}
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			inspect(b, e)
+		}
+		b.WriteByte(']')
+	case map[string]any:
+		b.WriteByte('{')
+		for i, key := range slices.Sorted(maps.Keys(v)) {
+			if b.Len() > maxValue {
+				return
+			}
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			inspect(b, key)
+			b.WriteString("=>")
+			inspect(b, v[key])
+		}
+		b.WriteByte('}')
+	default:
+		_, _ = fmt.Fprint(b, plain(v)) // a Builder never fails
 	}
-	return strings.Join(words[:n], " ") + ellipsis("...")
 }

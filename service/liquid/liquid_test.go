@@ -49,6 +49,8 @@ var sample = func() (vars map[string]any) {
 	if err != nil {
 		panic(err)
 	}
+	vars["n"] = 3
+	vars["items"].([]any)[1].(map[string]any)["price"] = 12 //nolint:forcetypeassert // as the caller decodes integers
 	return vars
 }()
 

@@ -1,6 +1,7 @@
 package liquid
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -95,27 +96,43 @@ func (n numeral) value() (any, error) {
 	case i.BitLen() > maxDigits*10/3:
 		return nil, errLongNumber
 	}
-	return i.String(), nil
+	return json.Number(i.String()), nil
 }
 
 // calculation is a filter of two numbers.
 type calculation func(a, b numeral) (numeral, error)
 
 // filter returns the calculation as a filter.
-func (c calculation) filter(a, b any) (any, error) {
-	x, err := numberOf(a)
-	if err != nil {
-		return nil, err
-	}
-	y, err := numberOf(b)
-	if err != nil {
-		return nil, err
-	}
-	n, err := c(x, y)
-	if err != nil {
-		return nil, err
-	}
-	return n.value()
+func (c calculation) filter() filter {
+	return filter{1, 1, func(v any, args []any) (any, error) {
+		x, err := numberOf(v)
+		if err != nil {
+			return nil, err
+		}
+		y, err := numberOf(args[0])
+		if err != nil {
+			return nil, err
+		}
+		n, err := c(x, y)
+		if err != nil {
+			return nil, err
+		}
+		return n.value()
+	}}
+}
+
+var numberFilters = map[string]filter{
+	"plus":       exact(decimal.Decimal.Add).filter(),
+	"minus":      exact(decimal.Decimal.Sub).filter(),
+	"times":      exact(decimal.Decimal.Mul).filter(),
+	"divided_by": calculation(divide).filter(),
+	"modulo":     calculation(modulo).filter(),
+	"at_least":   pick(decimal.Decimal.GreaterThanOrEqual).filter(),
+	"at_most":    pick(decimal.Decimal.LessThanOrEqual).filter(),
+	"ceil":       rounded(decimal.Decimal.Ceil),
+	"floor":      rounded(decimal.Decimal.Floor),
+	"round":      {0, 1, round},
+	"abs":        {0, 0, absolute},
 }
 
 // exact returns a calculation that is whole if both numbers are.
@@ -161,29 +178,33 @@ func floorDiv(a, b *big.Int) (q, r *big.Int) {
 	return q, r
 }
 
-// rounded returns a filter that makes a number whole.
-func rounded(do func(decimal.Decimal) decimal.Decimal) func(any) (any, error) {
-	return func(v any) (any, error) {
+// rounded is a filter that makes a number whole.
+func rounded(do func(decimal.Decimal) decimal.Decimal) filter {
+	return filter{0, 0, func(v any, _ []any) (any, error) {
 		n, err := numberOf(v)
 		if err != nil {
 			return nil, err
 		}
 		return numeral{do(n.d), true}.value()
-	}
+	}}
 }
 
 // round rounds to a number of places after the point; half away from zero.
-func round(v any, places func(int) int) (any, error) {
+func round(v any, args []any) (any, error) {
 	n, err := numberOf(v)
 	if err != nil {
 		return nil, err
 	}
-	p := min(max(places(0), -maxDigits), 30)
-	return numeral{n.d.Round(int32(p)), p <= 0 || n.whole}.value() //nolint:gosec // bounded
+	places, err := integer(optional(args, 0, 0))
+	if err != nil {
+		return nil, err
+	}
+	p := min(max(places, -maxDigits), maxDigits)
+	return numeral{n.d.Round(int32(p)), p == 0 || n.whole}.value() //nolint:gosec // bounded
 }
 
 // absolute returns a number without its sign.
-func absolute(v any) (any, error) {
+func absolute(v any, _ []any) (any, error) {
 	n, err := numberOf(v)
 	if err != nil {
 		return nil, err
@@ -201,45 +222,19 @@ func pick(first func(a, b decimal.Decimal) bool) calculation {
 	}
 }
 
-// sum adds up the numbers of a list, or those that a property of its elements has.
-func sum(list []any, property func(string) string) (any, error) {
-	total, name := numeral{whole: true}, property("")
-	for _, v := range list {
-		if m, ok := v.(map[string]any); ok && name != "" {
-			v = m[name]
-		}
-		n, err := numberOf(v)
-		if err != nil {
-			return nil, err
-		}
-		total = numeral{total.d.Add(n.d), total.whole && n.whole}
-	}
-	return total.value()
-}
-
 // plain returns a value as it is written: no number has an exponent.
 func plain(v any) any {
-	f, ok := v.(float64)
-	if !ok {
-		return v
+	if f, ok := v.(float64); ok {
+		return float(f)
 	}
-	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-		return int(f) // of a variable: 12.0 in JSON is 12 in a mail
-	}
-	return float(f)
+	return v
 }
 
-// textOf returns the text of a value.
-func textOf(v any) string {
-	if v == nil {
-		return ""
+// isNumber reports whether a value is a number. Text is none, also if it has one.
+func isNumber(v any) bool {
+	switch v.(type) {
+	case int, float64, float, json.Number:
+		return true
 	}
-	if list, ok := v.([]any); ok {
-		var b strings.Builder
-		for _, e := range list {
-			b.WriteString(textOf(e))
-		}
-		return b.String()
-	}
-	return fmt.Sprint(plain(v))
+	return false
 }

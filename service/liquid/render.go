@@ -30,7 +30,8 @@ const (
 	escapeFilter = "_escape"
 	tickTag      = "_tick"
 	payFilter    = "_pay"
-	listFilter   = "_list"   // makes an empty list of nil, so that the else of a loop is rendered
+	listFilter   = "_list" // makes a list of nil and of an object
+	showFilter   = "_show"
 	budgetKey    = " budget" // no template can name it
 	payKey       = "_safedelivr_pay"
 )
@@ -67,8 +68,11 @@ func (b *budget) tick() error {
 type payer map[string]*budget
 
 // pay counts a value that a filter reads or returns, and asks for the time.
-func (b *budget) pay(v any) error {
-	if b.work += sizeOf(v, 0); b.work > maxWork {
+func (b *budget) pay(v any) error { return b.spend(sizeOf(v, 0)) }
+
+// spend counts bytes of values, and asks for the time.
+func (b *budget) spend(bytes int) error {
+	if b.work += bytes; b.work > maxWork {
 		return fmt.Errorf("the filters handle more than %d MiB of values", maxWork>>20)
 	}
 	return b.tick()
@@ -79,12 +83,6 @@ func sizeOf(v any, depth int) int {
 	switch v := v.(type) {
 	case string:
 		return element + len(v)
-	case []string:
-		n := element
-		for _, s := range v {
-			n += element + len(s)
-		}
-		return n
 	case []any:
 		n := element * (1 + len(v))
 		for i := 0; i < len(v) && depth < maxDepth; i++ {

@@ -3,7 +3,6 @@ package liquid
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -149,15 +148,6 @@ func (s *scanner) verbatim(t token, n int) error {
 
 const space = " \t\r\n\v\f"
 
-// filters that a template may use.
-var filters = []string{
-	"abs", "append", "at_least", "at_most", "capitalize", "ceil", "compact", "concat", "date", "default", "divided_by",
-	"downcase", "escape", "escape_once", "first", "floor", "join", "last", "lstrip", "map", "minus", "modulo",
-	"newline_to_br", "plus", "prepend", "raw", "remove", "remove_first", "remove_last", "replace", "replace_first",
-	"replace_last", "reverse", "round", "rstrip", "size", "slice", "sort", "sort_natural", "split", "strip", "strip_html",
-	"strip_newlines", "sum", "times", "truncate", "truncatewords", "uniq", "upcase", "url_decode", "url_encode", "where",
-}
-
 var filterName = regexp.MustCompile(`^\s*(\w+)\s*(:|$)`)
 
 // pipeline splits an expression into its value and its filters, and checks their names.
@@ -184,8 +174,8 @@ func pipeline(expr string) (parts []string, err error) {
 		if m == nil {
 			return nil, fmt.Errorf("%q is not a filter", strings.TrimSpace(p))
 		}
-		if !slices.Contains(filters, m[1]) {
-			return nil, fmt.Errorf("there is no filter %s; there are %s", m[1], strings.Join(filters, ", "))
+		if _, ok := filters[m[1]]; !ok && m[1] != "raw" {
+			return nil, fmt.Errorf("there is no filter %s; there are %s", m[1], strings.Join(filterNames(), ", "))
 		}
 		if m[1] == "raw" && i < len(parts)-2 {
 			return nil, fmt.Errorf("raw must be the last filter")
