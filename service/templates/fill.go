@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +30,7 @@ type Filler struct {
 
 	parts    parts
 	defaults map[string]any
-	schema   *jsonschema.Schema
+	schema   *schema
 	bytes    int // of the source
 }
 
@@ -132,9 +131,11 @@ func (s *Source) filler(lang string) (*Filler, error) {
 		bytes:    s.size(),
 		parts:    compile(&f, "", c, s.AllowRaw),
 	}
-	out.defaults, _ = number(s.Defaults).(map[string]any)
+	var err error
+	if out.defaults, err = s.Defaults.numbers(); err != nil {
+		f.Wrong("/defaults", "invalid_value", "%s", err)
+	}
 	if len(s.Schema) > 0 {
-		var err error
 		if out.schema, err = compileSchema(s.Schema); err != nil {
 			f.Wrong("/schema", "invalid_schema", "%s", err)
 		}
@@ -271,17 +272,15 @@ func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []p
 		var v any
 		d := json.NewDecoder(strings.NewReader(text))
 		d.UseNumber()
+		at, detail := problem.Pointer("vars", name), "The value is not valid JSON."
 		if err := cmp.Or(d.Decode(&v), trailing(d)); err != nil {
-			wrong = append(
-				wrong,
-				problem.FieldError{
-					Pointer: problem.Pointer("vars", name),
-					Code:    "wrong_type",
-					Detail:  "The value is not valid JSON.",
-				},
-			)
+			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: detail})
+			continue
 		}
-		vars[name] = number(v)
+		var err error
+		if vars[name], err = number(v); err != nil {
+			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: err.Error() + "."})
+		}
 	}
 	return vars, wrong
 }
@@ -298,38 +297,48 @@ func trailing(d *json.Decoder) error {
 
 func withoutNUL(s string) string { return strings.ReplaceAll(s, "\x00", "") }
 
-// number returns a decoded value with whole numbers as int, which Liquid needs to count, and
-// without NUL characters.
-func number(v any) any {
+// maxDigits is how many characters a number may have.
+const maxDigits = 400
+
+var errHuge = fmt.Errorf("A number has at most %d characters, and is at most 1.7e308", maxDigits) //nolint:staticcheck,revive // it is shown
+
+// number returns a decoded value with whole numbers as int, which Liquid needs to count, and without NUL characters. A
+// whole number with more than 18 digits stays a json.Number.
+func number(v any) (any, error) {
+	var err error
 	switch v := v.(type) {
 	case json.Number:
-		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil {
-			return int(n)
-		}
-		f, err := v.Float64()
+		text := v.String()
+		n, wrong := strconv.Atoi(text)
 		switch {
-		case err != nil || math.Abs(f) >= 1<<53 && !strings.ContainsAny(v.String(), ".eE"):
-			return v // an integer that is longer
-		case f == math.Trunc(f) && math.Abs(f) < 1<<53:
-			return int(f)
+		case wrong == nil:
+			return n, nil
+		case len(text) > maxDigits:
+			return nil, errHuge
+		case !strings.ContainsAny(text, ".eE"):
+			return v, nil
 		}
-		return f
-	case float64:
-		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
-			return int(v)
+		f, wrong := v.Float64()
+		if wrong != nil {
+			return nil, errHuge
 		}
+		return f, nil
 	case string:
-		return withoutNUL(v)
+		return withoutNUL(v), nil
 	case []any:
 		for i := range v {
-			v[i] = number(v[i])
+			if v[i], err = number(v[i]); err != nil {
+				return nil, err
+			}
 		}
 	case map[string]any:
 		for k := range v {
-			v[k] = number(v[k])
+			if v[k], err = number(v[k]); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return v
+	return v, nil
 }
 
 // maxMismatches is how many mismatches of a recipient are listed.
@@ -339,6 +348,11 @@ var english = message.NewPrinter(language.English)
 
 // validate checks variables by the schema.
 func (f *Filler) validate(vars map[string]any) (wrong []problem.FieldError) {
+	if !f.schema.fits(vars) {
+		return []problem.FieldError{{
+			Pointer: "/vars", Code: "schema_mismatch", Detail: "The variables are too large for the schema of the template.",
+		}}
+	}
 	err := f.schema.Validate(vars)
 	var invalid *jsonschema.ValidationError
 	switch {

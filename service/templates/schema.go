@@ -1,9 +1,13 @@
 package templates
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // Bounds of a JSON Schema, besides its size. They are checked before it is compiled: a number like 1e999999 would be
@@ -11,8 +15,9 @@ import (
 const (
 	maxKeywords = 5_000 // members of its objects and elements of its lists
 	maxPatterns = 100
-	maxPattern  = 500 // bytes
-	maxNumber   = 64  // characters
+	maxPattern  = 500       // bytes
+	maxNumber   = 64        // characters
+	maxChecks   = 4_000_000 // keywords times values of a recipient: with more, a check can take seconds
 )
 
 // schemaCost counts what a schema has.
@@ -86,3 +91,95 @@ func isZero(n string) bool {
 	}
 	return true
 }
+
+// noLoader refuses everything that a schema refers to outside of itself.
+type noLoader struct{}
+
+var errRemote = errors.New("a schema cannot refer to other documents")
+
+func (noLoader) Load(string) (any, error) { return nil, errRemote }
+
+// schema is a compiled JSON Schema.
+type schema struct {
+	*jsonschema.Schema
+	keywords int
+}
+
+// compileSchema compiles a JSON Schema. References are refused, also those inside of it:
+// with them a small schema can describe a check that takes exponential time.
+func compileSchema(raw json.RawMessage) (*schema, error) {
+	if len(raw) > maxSchema {
+		return nil, fmt.Errorf("a schema has at most %d bytes", maxSchema)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, fmt.Errorf("the schema is not JSON: %w", err)
+	}
+	if _, ok := doc.(map[string]any); !ok {
+		return nil, errors.New("a schema is a JSON object")
+	}
+	var cost schemaCost
+	if err := cost.check(doc, false); err != nil {
+		return nil, err
+	}
+	if name := reference(doc); name != "" {
+		return nil, fmt.Errorf("%s is not supported: write what it refers to in its place", name)
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(noLoader{})
+	c.AssertFormat()
+	const url = "template.json"
+	if err := c.AddResource(url, doc); err != nil {
+		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+	}
+	compiled, err := c.Compile(url)
+	if err != nil {
+		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+	}
+	return &schema{compiled, cost.keywords}, nil
+}
+
+// reference returns a member of a schema that refers to another one, or "".
+func reference(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, name := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
+			if _, ok := v[name]; ok {
+				return name
+			}
+		}
+		for _, member := range v {
+			if name := reference(member); name != "" {
+				return name
+			}
+		}
+	case []any:
+		for _, element := range v {
+			if name := reference(element); name != "" {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// sizeOf returns how many values a value has; long text counts as many.
+func sizeOf(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case string:
+		n += len(v) / 16
+	case []any:
+		for _, e := range v {
+			n += sizeOf(e)
+		}
+	case map[string]any:
+		for name, e := range v {
+			n += len(name)/16 + sizeOf(e)
+		}
+	}
+	return n
+}
+
+// fits reports whether the variables of a recipient can be checked in a short time.
+func (s *schema) fits(vars map[string]any) bool { return s.keywords*sizeOf(vars) <= maxChecks }

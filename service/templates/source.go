@@ -5,13 +5,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/mail"
 	"regexp"
 	"slices"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
 	"golang.org/x/text/language"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -37,12 +35,50 @@ type Content struct {
 	inlined string // HTML with its CSS in style attributes; empty if that is not wanted
 }
 
+// Values are values of variables by their names. Numbers from JSON are json.Number, so that they stay as they are.
+type Values map[string]any
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *Values) UnmarshalJSON(raw []byte) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return d.Decode((*map[string]any)(v))
+}
+
+// numbers returns the values as Liquid knows them. It does not change v.
+func (v Values) numbers() (map[string]any, error) {
+	out, err := number(cloned(map[string]any(v)))
+	if err != nil {
+		return nil, err
+	}
+	return out.(map[string]any), nil //nolint:forcetypeassert // number keeps the type
+}
+
+// cloned returns a copy of lists and objects, and other values as they are.
+func cloned(v any) any {
+	switch v := v.(type) {
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = cloned(v[i])
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k := range v {
+			out[k] = cloned(v[k])
+		}
+		return out
+	}
+	return v
+}
+
 // Source is what a version of a template is made from.
 type Source struct {
 	Content
 	Sender    string             `json:"sender,omitempty"`   // for batches without from
 	Category  string             `json:"category,omitempty"` // for batches without one
-	Defaults  map[string]any     `json:"defaults,omitempty"` // values of variables that a recipient lacks
+	Defaults  Values             `json:"defaults,omitempty"` // values of variables that a recipient lacks
 	Schema    json.RawMessage    `json:"schema,omitempty"`   // JSON Schema of the variables
 	Languages map[string]Content `json:"languages,omitempty"`
 	AllowRaw  bool               `json:"allow_raw,omitempty"`  // the filter raw is allowed
@@ -74,6 +110,9 @@ func (s *Source) check(f *problem.Form) {
 		if !models.ValidVar(name) || models.IsSlot(name) {
 			f.Wrong("/defaults"+problem.Pointer(name), "invalid_name", "This is not the name of a variable.")
 		}
+	}
+	if _, err := s.Defaults.numbers(); err != nil {
+		f.Wrong("/defaults", "invalid_value", "%s", err)
 	}
 	if len(s.Schema) > 0 {
 		if _, err := compileSchema(s.Schema); err != nil {
@@ -220,68 +259,4 @@ func (c Content) or(other Content) Content {
 		c.HTML, c.Text, c.inlined = other.HTML, other.Text, other.inlined
 	}
 	return c
-}
-
-// noLoader refuses everything that a schema refers to outside of itself.
-type noLoader struct{}
-
-var errRemote = errors.New("a schema cannot refer to other documents")
-
-func (noLoader) Load(string) (any, error) { return nil, errRemote }
-
-// compileSchema compiles a JSON Schema. References are refused, also those inside of it:
-// with them a small schema can describe a check that takes exponential time.
-func compileSchema(raw json.RawMessage) (*jsonschema.Schema, error) {
-	if len(raw) > maxSchema {
-		return nil, fmt.Errorf("a schema has at most %d bytes", maxSchema)
-	}
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
-	if err != nil {
-		return nil, fmt.Errorf("the schema is not JSON: %w", err)
-	}
-	if _, ok := doc.(map[string]any); !ok {
-		return nil, errors.New("a schema is a JSON object")
-	}
-	if err := new(schemaCost).check(doc, false); err != nil {
-		return nil, err
-	}
-	if name := reference(doc); name != "" {
-		return nil, fmt.Errorf("%s is not supported: write what it refers to in its place", name)
-	}
-	c := jsonschema.NewCompiler()
-	c.UseLoader(noLoader{})
-	c.AssertFormat()
-	const url = "template.json"
-	if err := c.AddResource(url, doc); err != nil {
-		return nil, fmt.Errorf("the schema cannot be used: %w", err)
-	}
-	schema, err := c.Compile(url)
-	if err != nil {
-		return nil, fmt.Errorf("the schema cannot be used: %w", err)
-	}
-	return schema, nil
-}
-
-// reference returns a member of a schema that refers to another one, or "".
-func reference(v any) string {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, name := range []string{"$ref", "$dynamicRef", "$recursiveRef"} {
-			if _, ok := v[name]; ok {
-				return name
-			}
-		}
-		for _, member := range v {
-			if name := reference(member); name != "" {
-				return name
-			}
-		}
-	case []any:
-		for _, element := range v {
-			if name := reference(element); name != "" {
-				return name
-			}
-		}
-	}
-	return ""
 }

@@ -337,7 +337,7 @@ func TestFill(t *testing.T) {
 			Text:    "{% for i in items %}{{ i.title }},{% endfor %}{{city}}",
 			HTML:    "<p>{{ email }}{% if vip %} {{ city | upcase }}{% endif %}</p>",
 		},
-		Defaults:  map[string]any{"city": "B & B", "n": 1.0},
+		Defaults:  map[string]any{"city": "B & B", "n": 1},
 		Schema:    json.RawMessage(`{"properties": {"n": {"type": "integer", "maximum": 9}, "city": {"minLength": 2}}}`),
 		Languages: map[string]Content{"de": {Subject: "Hallo {{name}}"}, "de-AT": {Text: "Servus {{name}}"}},
 	}

@@ -1,0 +1,68 @@
+package templates
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestNumbersOfVariables: a number of a variable, a default or a list is the number that was sent.
+func TestNumbersOfVariables(t *testing.T) {
+	t.Parallel()
+	var s Source
+	require.NoError(t, json.Unmarshal([]byte(`{"subject": "{{ id }} {{ id | plus: 1 }} {{ long }}|{{ long | plus: 1 }} {{ total | divided_by: 5 }}",
+		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }}", "defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0}}`), &s))
+	raw, err := json.Marshal(&s)
+	require.NoError(t, err)
+	var stored Source
+	require.NoError(t, json.Unmarshal(raw, &stored), "as it is stored")
+	f, err := stored.filler("")
+	require.NoError(t, err)
+	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"list": "[9007199254740993]", "own": "1e5"}}
+	wrong, err := f.Fill(t.Context(), &r, []string{"list", "own"}, nil)
+	require.NoError(t, err)
+	require.Empty(t, wrong)
+	var c models.Content
+	f.Content(&c)
+	require.Equal(t, "9007199254740993 9007199254740994 12345678901234567890123|12345678901234567890124 2.4", r.Fill(c.Subject, nil))
+	require.Equal(t, "t9007199254740994 100000.0", r.Fill(c.Text, nil))
+}
+
+// TestHugeNumbersOfVariables: a number that takes much work is refused before a schema calculates with it.
+func TestHugeNumbersOfVariables(t *testing.T) {
+	t.Parallel()
+	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(`{"properties": {"n": {"multipleOf": 0.01}}}`)}
+	f, err := s.filler("")
+	require.NoError(t, err)
+	for _, n := range []string{"1e999999999", "1e400", strings.Repeat("9", 500), `{"a": [1e999999]}`} {
+		r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"n": n}}
+		wrong, err := f.Fill(t.Context(), &r, []string{"n"}, nil)
+		require.NoError(t, err)
+		require.Len(t, wrong, 1, n)
+		require.Equal(t, "wrong_type", wrong[0].Code)
+		require.Equal(t, "/vars/n", wrong[0].Pointer)
+	}
+	s.Defaults = Values{"n": json.Number("1e999999999")}
+	_, err = s.filler("")
+	require.Error(t, err)
+}
+
+// TestCheckIsBounded: a schema cannot make the check of a recipient take long.
+func TestCheckIsBounded(t *testing.T) {
+	t.Parallel()
+	all := strings.Repeat(`{"items": {"type": "integer"}},`, 1500)
+	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(
+		`{"properties": {"n": {"allOf": [` + strings.TrimSuffix(all, ",") + `]}}}`)}
+	f, err := s.filler("")
+	require.NoError(t, err)
+	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"n": "[" + strings.Repeat("1,", 20_000) + "1]"}}
+	wrong, err := f.Fill(t.Context(), &r, []string{"n"}, nil)
+	require.NoError(t, err)
+	require.Len(t, wrong, 1)
+	require.Equal(t, "schema_mismatch", wrong[0].Code)
+	require.Contains(t, wrong[0].Detail, "too large")
+}
