@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	upstream "github.com/osteele/liquid"
@@ -24,6 +25,7 @@ import (
 const (
 	MaxSource = 1 << 20 // bytes of a part
 	MaxNames  = 100     // placeholders and slots of a part
+	maxTokens = 10_000  // tags and outputs of a part
 	maxDepth  = 20      // blocks in blocks
 	tickEvery = 16      // tokens after which the time is checked; filters check it, too
 )
@@ -56,6 +58,7 @@ type Part struct {
 
 	place   Place
 	program *upstream.Template // renders all slots, each after a mark; nil: there are none
+	blocks  []*block           // those that compare values
 }
 
 // mark separates the slots in the output of a program. Values do not contain it.
@@ -103,13 +106,52 @@ func Compile(source string, place Place, allowRaw bool) (*Part, error) {
 	}
 	c.part.Fixed = string(c.fixed)
 	if len(c.part.Slots) > 0 {
-		program, err := engine().ParseTemplateLocation([]byte(c.program.String()), "template", 1)
-		if err != nil {
-			return nil, &Error{max(err.LineNumber(), 1), plainError(err.Cause(), err)}
+		if err := c.parse(); err != nil {
+			return nil, err
 		}
-		c.part.program = program
 	}
 	return c.part, nil
+}
+
+// parse parses the program. A panic of the Liquid library is an error of the template.
+func (c *compiler) parse() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &Error{1, fmt.Sprintf("it cannot be read: %v", v)}
+		}
+	}()
+	program, failed := engine().ParseTemplateLocation([]byte(c.program.String()), "template", 1)
+	if failed != nil {
+		return &Error{max(failed.LineNumber(), 1), plainError(failed.Cause(), failed)}
+	}
+	c.part.program = program
+	return nil
+}
+
+var (
+	longNumber = regexp.MustCompile(`(?:^|[^\w.])\d{19,}`)
+	reserved   = regexp.MustCompile(`\b` + payKey + `\b`)
+)
+
+// tooLong reports whether the Liquid library cannot read a number.
+func tooLong(number string) bool {
+	_, err := strconv.ParseInt(strings.TrimLeftFunc(number, func(r rune) bool { return r < '0' || r > '9' }), 10, 64)
+	return err != nil
+}
+
+// allowed returns an error if a tag or an output has something that the Liquid library or the bounds cannot take.
+func (c *compiler) allowed(t *token) error {
+	if c.count++; c.count > maxTokens {
+		return fmt.Errorf("it has more than %d tags and outputs", maxTokens)
+	}
+	source := withoutStrings(t.source)
+	switch {
+	case slices.ContainsFunc(longNumber.FindAllString(source, -1), tooLong):
+		return errors.New("a number is too long: write it as text, between quotation marks")
+	case reserved.MatchString(source):
+		return fmt.Errorf("the name %s is reserved", payKey)
+	}
+	return nil
 }
 
 // add adds a token.
@@ -197,7 +239,10 @@ var plainName = regexp.MustCompile(`^[\pL_][\pL\pN\pM_-]*$`)
 // braces adds a tag or an output.
 func (c *compiler) braces(t *token) error {
 	c.trim = false
-	if c.count++; c.count%tickEvery == 0 {
+	if err := c.allowed(t); err != nil {
+		return err
+	}
+	if c.count%tickEvery == 0 {
 		c.program.WriteString("{% " + tickTag + " %}")
 	}
 	if t.kind == tag {
@@ -363,6 +408,9 @@ func (c *compiler) tag(t *token) error {
 		if !slices.Contains(clauses[t.name], open) {
 			return fmt.Errorf("{%% %s %%} is allowed only in %s", t.name, strings.Join(clauses[t.name], ", "))
 		}
+		if b := c.blocks[len(c.blocks)-1].block; b != nil && t.name != "else" {
+			b.all = append(b.all, comparisonsOf(t)...)
+		}
 		c.emit(t, "{%", inner, "%}")
 	case t.name == "if" || t.name == "unless" || t.name == "case" || t.name == "for":
 		return c.block(t, inner)
@@ -387,6 +435,12 @@ func (c *compiler) block(t *token, inner string) error {
 		return err
 	}
 	if t.name != "for" {
+		t.block = &block{all: comparisonsOf(t)}
+		if t.name == "case" {
+			t.block.subject = pathsOf(withoutStrings(t.source))
+		}
+		c.program.WriteString("{% " + weighTag + " " + strconv.Itoa(len(c.part.blocks)) + " %}")
+		c.part.blocks = append(c.part.blocks, t.block)
 		c.emit(t, "{%", inner, "%}")
 	} else {
 		m := loop.FindStringSubmatch(t.source)

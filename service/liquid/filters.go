@@ -96,7 +96,7 @@ func addFilters(e *upstream.Engine) {
 		case nil:
 			return []any{}, nil
 		case map[string]any:
-			if err := p[""].spend(element * len(v)); err != nil {
+			if err := p[""].spend(4 * element * len(v)); err != nil {
 				return nil, err
 			}
 			pairs := make([]any, 0, len(v)) // in order, so that each rendering is the same

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"regexp"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -149,6 +151,11 @@ func TestMistakes(t *testing.T) {
 		{"{% assign x = (1..1000000000) %}", "line 1: a range is allowed only in for"},
 		{"{% for i in (1..9) | reverse %}", "line 1: a range is allowed only in for"},
 		{manyNames(), "line 1: it has more than 100 different placeholders and pieces of Liquid"},
+		{"a\n{{ 99999999999999999999 | plus: 1 }}", "line 2: a number is too long"},
+		{"{% if x == 99999999999999999999 %}{% endif %}", "line 1: a number is too long"},
+		{"\n" + strings.Repeat("{% if a %}{% endif %}", 5_001), "line 2: it has more than 10000 tags and outputs"},
+		{"{{ _safedelivr_pay | join }}", "line 1: the name _safedelivr_pay is reserved"},
+		{"{% assign _safedelivr_pay = 1 %}", "line 1: the name _safedelivr_pay is reserved"},
 		{"{% raw %}", "line 1: {% raw %} has no {% endraw %}"},
 		{"{{ 'x }}", "line 1: a quotation mark ' is not closed"},
 		{"a\x00", "line 1: it has a NUL"},
@@ -380,22 +387,40 @@ func TestTextFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersPay: the work of filters is bounded, whatever it consists of, also where nothing is put out.
-func TestFiltersPay(t *testing.T) {
+// TestWorkIsBounded: the work of filters, comparisons and loops over objects is bounded, whatever it consists of, also
+// where nothing is put out.
+func TestWorkIsBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("<", 60_000)
-	for name, source := range map[string]string{
-		"assigned values": strings.Repeat(`{% assign a = s | append: "x" %}`, 25_000) + "{{ a | size }}",
-		"outputs":         strings.Repeat("{{ s "+strings.Repeat("| strip_html ", 140)+"}}", 60),
-		"a list":          strings.Repeat(`{% assign a = s | split: "" | sort | uniq | reverse %}`, 2_000) + "{{ a | size }}",
-	} {
-		p, err := Compile(source, Text, false)
-		require.NoError(t, err, name)
-		vars := map[string]any{"s": long}
-		if name == "a list" {
-			vars["s"] = long[:9_000]
-		}
-		_, err = p.Render(t.Context(), vars)
-		require.ErrorContains(t, err, "the filters handle more than", name)
+	list, object := make([]any, 20_000), map[string]any{}
+	for i := range list {
+		list[i] = i
+		object[strconv.Itoa(i)] = map[string]any{"text": long[:9]}
 	}
+	vars := map[string]any{"s": long, "some": long[:9_000], "list": list, "same": slices.Clone(list), "object": object,
+		"deep": map[string]any{"list": list}}
+	same := strings.Repeat("list == same and ", 100) + "1 == 1"
+	for name, source := range map[string]string{
+		"assigned values":         strings.Repeat(`{% assign a = s | append: "x" %}`, 1_000),
+		"outputs":                 strings.Repeat("{{ s "+strings.Repeat("| strip_html ", 140)+"}}", 60),
+		"lists":                   strings.Repeat(`{% assign a = some | split: "" | sort | uniq | reverse %}`, 500),
+		"comparisons":             "{% if " + same + " %}{% endif %}",
+		"comparisons of elsif":    "{% if no %}{% elsif " + same + " %}{% endif %}",
+		"comparisons of when":     "{% case list %}{% when 1" + strings.Repeat(", same", 100) + " %}{% endcase %}",
+		"comparisons of unless":   "{% unless " + same + " %}{% endunless %}",
+		"comparisons of a member": "{% if " + strings.Repeat("deep.list == same and ", 80) + "1 == 1 %}{% endif %}",
+		"comparisons of an alias": "{% assign a = list %}{% if " + strings.Repeat("a contains same or ", 90) + "1 == 1 %}{% endif %}",
+		"objects":                 "{% if " + strings.Repeat("list contains object or ", 80) + "1 == 2 %}{% endif %}",
+		"loops":                   strings.Repeat(`{% for x in object limit: 1 %}{% endfor %}`, 100),
+	} {
+		p, err := Compile(source+"{{ 1 | plus: 1 }}", Text, false)
+		require.NoError(t, err, name)
+		_, err = p.Render(t.Context(), vars)
+		require.ErrorContains(t, err, "handles more than 32 MiB of values", name)
+	}
+	p, err := Compile("{% for i in (1..5000) %}{% if deep.list.size == 20000 and object.size > 3 and s != 'x' %}y{% endif %}{% endfor %}", Text, false)
+	require.NoError(t, err)
+	values, err := p.Render(t.Context(), vars)
+	require.NoError(t, err, "the size of a list is compared, not its elements")
+	require.Len(t, values[0], 5000)
 }

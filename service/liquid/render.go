@@ -2,9 +2,11 @@ package liquid
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +23,7 @@ const (
 	maxOutput = 256 << 10       // bytes of all slots of a part
 	maxSlot   = 64 << 10        // bytes of a slot
 	maxTime   = 5 * time.Second // for all of it
-	maxWork   = 32 << 20        // bytes of values that filters read and write, and that assign keeps
+	maxWork   = 32 << 20        // bytes of values that filters read and write, that assign keeps, and that are compared
 	element   = 64              // bytes that an element of a list counts
 )
 
@@ -29,6 +31,7 @@ const (
 	stepTag      = "_step"
 	escapeFilter = "_escape"
 	tickTag      = "_tick"
+	weighTag     = "_weigh"
 	payFilter    = "_pay"
 	listFilter   = "_list" // makes a list of nil and of an object
 	showFilter   = "_show"
@@ -42,6 +45,7 @@ type budget struct {
 	until  time.Time
 	passes int
 	work   int
+	part   *Part
 	out    strings.Builder
 }
 
@@ -73,7 +77,7 @@ func (b *budget) pay(v any) error { return b.spend(sizeOf(v, 0)) }
 // spend counts bytes of values, and asks for the time.
 func (b *budget) spend(bytes int) error {
 	if b.work += bytes; b.work > maxWork {
-		return fmt.Errorf("the filters handle more than %d MiB of values", maxWork>>20)
+		return fmt.Errorf("it handles more than %d MiB of values", maxWork>>20)
 	}
 	return b.tick()
 }
@@ -90,7 +94,15 @@ func sizeOf(v any, depth int) int {
 		}
 		return n
 	case map[string]any:
-		return element * (1 + len(v))
+		n := element * (1 + len(v))
+		for _, inner := range v {
+			if depth < maxDepth {
+				n += sizeOf(inner, depth+1)
+			}
+		}
+		return n
+	case json.Number:
+		return element + len(v)
 	}
 	return element
 }
@@ -107,19 +119,23 @@ func (b *budget) Write(p []byte) (int, error) {
 var engine = sync.OnceValue(func() *upstream.Engine {
 	e := upstream.NewEngine()
 	addFilters(e)
-	e.RegisterTag(stepTag, func(ctx render.Context) (string, error) {
-		b, ok := ctx.Get(budgetKey).(*budget)
-		if !ok {
-			return "", errors.New("rendering has no bounds")
+	register := func(tag string, do func(b *budget, ctx render.Context) error) {
+		e.RegisterTag(tag, func(ctx render.Context) (string, error) {
+			b, ok := ctx.Get(budgetKey).(*budget)
+			if !ok {
+				return "", errors.New("rendering has no bounds")
+			}
+			return "", do(b, ctx)
+		})
+	}
+	register(stepTag, func(b *budget, _ render.Context) error { return b.step() })
+	register(tickTag, func(b *budget, _ render.Context) error { return b.tick() })
+	register(weighTag, func(b *budget, ctx render.Context) error {
+		n, err := strconv.Atoi(strings.TrimSpace(ctx.TagArgs()))
+		if err != nil {
+			return err
 		}
-		return "", b.step()
-	})
-	e.RegisterTag(tickTag, func(ctx render.Context) (string, error) {
-		b, ok := ctx.Get(budgetKey).(*budget)
-		if !ok {
-			return "", errors.New("rendering has no bounds")
-		}
-		return "", b.tick()
+		return b.weigh(b.part.blocks[n], ctx.Get)
 	})
 	return e
 })
@@ -130,7 +146,7 @@ func (p *Part) Render(ctx context.Context, vars map[string]any) (values []string
 	if p.program == nil {
 		return nil, nil
 	}
-	b := &budget{ctx: ctx, until: time.Now().Add(maxTime)}
+	b := &budget{ctx: ctx, part: p, until: time.Now().Add(maxTime)}
 	bindings := maps.Clone(vars)
 	if bindings == nil {
 		bindings = map[string]any{}

@@ -23,6 +23,7 @@ type token struct {
 	name        string // of a tag
 	left, right bool   // white space before or after it is removed: {%- … -%}
 	start, end  int    // where it is in the source
+	block       *block // that it begins, and that compares values
 }
 
 // maxToken is the size in bytes of the largest tag or output.
