@@ -301,22 +301,24 @@ func (c *compiler) escaped(parts []string) (string, error) {
 	case last == "raw" && !c.allowRaw && c.part.place == HTML:
 		return "", fmt.Errorf("the filter raw is not allowed: set allow_raw in the template if you trust all values")
 	case last == "raw":
-		return paid(parts[:len(parts)-1]) + " | " + showFilter, nil
+		return paid(parts[:len(parts)-1], showFilter), nil
 	case c.part.place != HTML:
-		return paid(parts) + " | " + showFilter, nil
+		return paid(parts, showFilter), nil
 	case last == "newline_to_br":
-		return paid(parts[:len(parts)-1]) + " | " + escapeFilter + " | newline_to_br", nil
+		return paid(parts[:len(parts)-1], escapeFilter) + "| newline_to_br", nil
 	case last == "escape":
 		parts = parts[:len(parts)-1] // all values are
 	}
-	return paid(parts) + " | " + escapeFilter, nil
+	return paid(parts, escapeFilter), nil
 }
 
-// paid returns a pipeline in which the value and the result of each filter are counted.
-func paid(parts []string) string {
-	pay := "| " + payFilter + ": " + payKey + " "
-	return strings.Join(parts, pay+"|") + pay
+// paid returns a pipeline in which the value and the result of each filter are counted. last is the filter at its end.
+func paid(parts []string, last string) string {
+	return strings.Join(parts, own(payFilter)+"|") + own(last)
 }
+
+// own returns a filter of Compile with its argument.
+func own(filter string) string { return "| " + filter + ": " + payKey + " " }
 
 // begin begins a slot, unless the token before belongs to one.
 func (c *compiler) begin() error {
@@ -398,7 +400,7 @@ func (c *compiler) tag(t *token) error {
 			return err
 		}
 		c.set[m[1]] = true
-		c.emit(t, "{%", "assign "+m[1]+" = "+paid(parts), "%}") // it has no output, so it needs no slot
+		c.emit(t, "{%", "assign "+m[1]+" = "+paid(parts, payFilter), "%}") // it has no output, so it needs no slot
 	case t.name == "break" || t.name == "continue":
 		if !slices.ContainsFunc(c.blocks, func(b token) bool { return b.name == "for" }) {
 			return fmt.Errorf("{%% %s %%} is allowed only in for", t.name)
@@ -449,7 +451,7 @@ func (c *compiler) block(t *token, inner string) error {
 		}
 		c.set[m[1]] = true
 		if m[2][0] != '(' {
-			inner = "for " + m[1] + " in " + m[2] + " | " + listFilter + ": " + payKey + " " + m[3]
+			inner = "for " + m[1] + " in " + m[2] + " " + own(listFilter) + m[3]
 		}
 		c.emit(t, "{%", inner, "%}")
 		c.program.WriteString("{% " + stepTag + " %}")
@@ -462,6 +464,6 @@ func (c *compiler) block(t *token, inner string) error {
 func plainError(cause, err error) string {
 	s := cmp.Or(cause, err).Error()
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "Liquid error"), " in {")
-	s = strings.NewReplacer(" | "+escapeFilter, "", " | "+showFilter, "", " | "+listFilter+": "+payKey+" ", "", "| "+payFilter+": "+payKey+" ", "").Replace(s)
+	s = strings.NewReplacer(own(escapeFilter), "", own(showFilter), "", own(listFilter), "", own(payFilter), "").Replace(s)
 	return strings.TrimPrefix(strings.TrimSpace(s), ": ")
 }

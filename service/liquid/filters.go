@@ -85,11 +85,17 @@ func addFilters(e *upstream.Engine) {
 	for name, f := range filters {
 		e.RegisterFilter(name, f.call)
 	}
-	e.RegisterFilter(escapeFilter, func(v any) (string, error) {
-		s, err := shownOf(v)
+	show := func(v any, p payer) (string, error) {
+		if err := p[""].pay(v); err != nil {
+			return "", err
+		}
+		return shownOf(v)
+	}
+	e.RegisterFilter(showFilter, show)
+	e.RegisterFilter(escapeFilter, func(v any, p payer) (string, error) {
+		s, err := show(v, p)
 		return html.EscapeString(s), err
 	})
-	e.RegisterFilter(showFilter, shownOf)
 	e.RegisterFilter(payFilter, func(v any, p payer) (any, error) { return plain(v), p[""].pay(v) })
 	e.RegisterFilter(listFilter, func(v any, p payer) (any, error) {
 		switch v := v.(type) {
