@@ -124,19 +124,17 @@ type Library struct {
 	room  func() error // an error while nothing may be stored
 	cache *lru.Cache[string, *Filler]
 
-	cached   atomic.Int64  // bytes of the sources of the compiled versions in the cache
-	previews chan struct{} // a place for each preview that is made now
+	cached   atomic.Int64 // bytes of the sources of the compiled versions in the cache
+	previews *turns
 }
 
-// A compiled version takes many times the memory of its source, and so does a preview.
-const (
-	maxCached = 32 << 20 // bytes of sources
-	atOnce    = 2        // previews
-)
+// maxCached is how many bytes the sources of the compiled versions in the cache have. A compiled version takes many times
+// the memory of its source.
+const maxCached = 32 << 20
 
 // New returns the templates in a store. It stores a version only if room returns no error.
 func New(store models.DocumentStore, room func() error) *Library {
-	l := &Library{store: store, room: room, previews: make(chan struct{}, atOnce)}
+	l := &Library{store: store, room: room, previews: newTurns(atOnce)}
 	cache, err := lru.NewWithEvict(compiled, func(_ string, f *Filler) { l.cached.Add(-int64(f.bytes)) })
 	if err != nil {
 		panic(err) // the size is positive

@@ -45,12 +45,11 @@ const gmailClip = 102 << 10
 
 // Preview fills a message for a recipient as a batch does.
 func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, error) {
-	select { // previews take turns
-	case l.previews <- struct{}{}:
-		defer func() { <-l.previews }()
-	case <-ctx.Done():
-		return Preview{}, ctx.Err()
+	end, err := l.previews.take(ctx, user)
+	if err != nil {
+		return Preview{}, err
 	}
+	defer end()
 	f, err := l.sampleFiller(ctx, user, &s)
 	if err != nil {
 		return Preview{}, err

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp/syntax"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
@@ -16,12 +18,13 @@ const (
 	maxKeywords = 5_000 // members of its objects and elements of its lists
 	maxPatterns = 100
 	maxPattern  = 500       // bytes
+	maxMatching = 20_000    // steps of all patterns, when their repeats are written out: .{1000} has 1,000
 	maxNumber   = 64        // characters
 	maxChecks   = 4_000_000 // keywords times values of a recipient: with more, a check can take seconds
 )
 
 // schemaCost counts what a schema has.
-type schemaCost struct{ keywords, patterns int }
+type schemaCost struct{ keywords, patterns, steps int }
 
 // check returns an error if a part of a schema is too large. pattern reports whether it is the value of pattern.
 func (c *schemaCost) check(v any, pattern bool) error {
@@ -42,6 +45,9 @@ func (c *schemaCost) check(v any, pattern bool) error {
 			}
 		}
 	case map[string]any:
+		if v["format"] == "regex" { // each value of a recipient would be compiled
+			return errors.New("the format regex is not supported")
+		}
 		for name, e := range v {
 			if err := c.check(e, name == "pattern"); err != nil {
 				return err
@@ -63,7 +69,29 @@ func (c *schemaCost) pattern(p string) error {
 	if c.patterns++; c.patterns > maxPatterns || len(p) > maxPattern {
 		return fmt.Errorf("a schema has at most %d patterns of at most %d bytes", maxPatterns, maxPattern)
 	}
+	re, err := syntax.Parse(p, syntax.Perl)
+	if err != nil {
+		return nil //nolint:nilerr // compiling it says so
+	}
+	if c.steps += stepsOf(re); c.steps > maxMatching {
+		return fmt.Errorf("a schema has at most %d steps in its patterns: repeat less in them", maxMatching)
+	}
 	return nil
+}
+
+// stepsOf returns about how many steps a regular expression has when it is compiled.
+func stepsOf(re *syntax.Regexp) int {
+	n := 1 + len(re.Rune)/8 // of a class of characters
+	if re.Op == syntax.OpLiteral {
+		n = 1 + len(re.Rune)
+	}
+	for _, sub := range re.Sub {
+		n += stepsOf(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min, re.Max, 1)
+	}
+	return min(n, maxMatching+1)
 }
 
 var errNumber = fmt.Errorf("a number has at most %d characters, and is between 1e-300 and 1e300 or 0", maxNumber)
@@ -128,13 +156,13 @@ func compileSchema(raw json.RawMessage) (*schema, error) {
 	c := jsonschema.NewCompiler()
 	c.UseLoader(noLoader{})
 	c.AssertFormat()
-	const url = "template.json"
+	const url = "urn:template:schema"
 	if err := c.AddResource(url, doc); err != nil {
 		return nil, fmt.Errorf("the schema cannot be used: %w", err)
 	}
 	compiled, err := c.Compile(url)
 	if err != nil {
-		return nil, fmt.Errorf("the schema cannot be used: %w", err)
+		return nil, fmt.Errorf("the schema cannot be used: %s", strings.ReplaceAll(err.Error(), url, ""))
 	}
 	return &schema{compiled, cost.keywords}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/mail"
 	"regexp"
 	"slices"
+	"strings"
 
 	"golang.org/x/text/language"
 
@@ -23,6 +24,7 @@ const (
 	maxSource    = 1 << 20 // bytes of all of it
 	maxSchema    = 64 << 10
 	maxLanguages = 50
+	maxTags      = 20_000 // tags and outputs of all parts and languages
 	maxLine      = 998
 )
 
@@ -123,6 +125,10 @@ func (s *Source) check(f *problem.Form) {
 		f.Wrong("/languages", "too_many", "A template has at most %d languages.", maxLanguages)
 		return
 	}
+	if n := s.tags(); n > maxTags {
+		f.Wrong("", "too_many", "A template has at most %d tags and outputs in all its languages.", maxTags)
+		return
+	}
 	css := inlinecss.New()
 	s.Content = s.compiled(f, "", s.Content, css)
 	s.Languages = maps.Clone(s.Languages)
@@ -166,6 +172,16 @@ func (s *Source) size() int {
 	}
 	defaults, _ := json.Marshal(s.Defaults) // what was decoded from JSON can be encoded
 	return n + len(defaults)
+}
+
+// tags returns about how many tags and outputs the source has. Each takes some kilobytes while it is compiled.
+func (s *Source) tags() (n int) {
+	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.Content) {
+		for _, part := range []string{c.Subject, c.HTML, c.Text} {
+			n += strings.Count(part, "{%") + strings.Count(part, "{{")
+		}
+	}
+	return n
 }
 
 // parts are the compiled parts of a content. A part that is empty is nil.
