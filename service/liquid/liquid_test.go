@@ -409,16 +409,18 @@ func TestWorkIsBounded(t *testing.T) {
 		"comparisons of when":     "{% case list %}{% when 1" + strings.Repeat(", same", 100) + " %}{% endcase %}",
 		"comparisons of unless":   "{% unless " + same + " %}{% endunless %}",
 		"comparisons of a member": "{% if " + strings.Repeat("deep.list == same and ", 80) + "1 == 1 %}{% endif %}",
-		"comparisons of an alias": "{% assign a = list %}{% if " + strings.Repeat("a contains same or ", 90) + "1 == 1 %}{% endif %}",
-		"objects":                 "{% if " + strings.Repeat("list contains object or ", 80) + "1 == 2 %}{% endif %}",
-		"loops":                   strings.Repeat(`{% for x in object limit: 1 %}{% endfor %}`, 100),
+		"comparisons of an alias": "{% assign a = list %}{% if " +
+			strings.Repeat("a contains same or ", 90) + "1 == 1 %}{% endif %}",
+		"objects": "{% if " + strings.Repeat("list contains object or ", 80) + "1 == 2 %}{% endif %}",
+		"loops":   strings.Repeat(`{% for x in object limit: 1 %}{% endfor %}`, 100),
 	} {
 		p, err := Compile(source+"{{ 1 | plus: 1 }}", Text, false)
 		require.NoError(t, err, name)
 		_, err = p.Render(t.Context(), vars)
 		require.ErrorContains(t, err, "handles more than 32 MiB of values", name)
 	}
-	p, err := Compile("{% for i in (1..5000) %}{% if deep.list.size == 20000 and object.size > 3 and s != 'x' %}y{% endif %}{% endfor %}", Text, false)
+	p, err := Compile("{% for i in (1..5000) %}{% if deep.list.size == 20000 and object.size > 3 and s != 'x' %}y"+
+		"{% endif %}{% endfor %}", Text, false)
 	require.NoError(t, err)
 	values, err := p.Render(t.Context(), vars)
 	require.NoError(t, err, "the size of a list is compared, not its elements")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// compared are the variables, like user.orders, that are compared with each other. The library compares lists element by
-// element, without asking for the bounds.
+// compared are the variables, like user.orders, that are compared with each other. The library compares lists element
+// by element, without asking for the bounds.
 type compared []string
 
 var (

@@ -109,8 +109,8 @@ func newRows(r io.Reader, maxRow int, address func(heading string) bool) (*Rows,
 	}
 }
 
-// Next returns the next row that has a value, and its line. The row is valid until the next call. Errors: io.EOF, Error,
-// and those of the reader. After an Error with a line, Next may be called again.
+// Next returns the next row that has a value, and its line. The row is valid until the next call. Errors: io.EOF,
+// Error, and those of the reader. After an Error with a line, Next may be called again.
 func (t *Rows) Next() (fields []string, line int, err error) {
 	for {
 		text, line, err := t.row()
@@ -133,8 +133,8 @@ func (t *Rows) Next() (fields []string, line int, err error) {
 		switch {
 		case n == 0:
 		case n > len(t.Head):
-			return nil, 0, &Error{invalidTable, fmt.Sprintf("Line %d of the table has %d cells, and there are only %d headings. "+
-				"Write quotes around a cell that contains the separator.", line, n, len(t.Head)), line}
+			return nil, 0, &Error{invalidTable, fmt.Sprintf("Line %d of the table has %d cells, and there are "+
+				"only %d headings. Write quotes around a cell that contains the separator.", line, n, len(t.Head)), line}
 		default:
 			return t.cells[:min(len(t.cells), len(t.Head))], line, nil
 		}
@@ -142,8 +142,8 @@ func (t *Rows) Next() (fields []string, line int, err error) {
 }
 
 func quoteMistake(line int) string {
-	return fmt.Sprintf("Line %d of the table has a quote that is not closed, or not at the beginning and end of its cell. "+
-		"Write quotes around the whole cell, and two quotes for each one in it.", line)
+	return fmt.Sprintf("Line %d of the table has a quote that is not closed, or not at the beginning and end of its "+
+		"cell. Write quotes around the whole cell, and two quotes for each one in it.", line)
 }
 
 // row returns the text of the next row, whose lines end with \n, and the number of its first line. The errors are those

@@ -279,7 +279,7 @@ func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []p
 		}
 		var err error
 		if vars[name], err = number(v); err != nil {
-			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: err.Error() + "."})
+			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: "It has a number that is too large: " + err.Error() + "."})
 		}
 	}
 	return vars, wrong
@@ -300,7 +300,7 @@ func withoutNUL(s string) string { return strings.ReplaceAll(s, "\x00", "") }
 // maxDigits is how many characters a number may have.
 const maxDigits = 400
 
-var errHuge = fmt.Errorf("A number has at most %d characters, and is at most 1.7e308", maxDigits) //nolint:staticcheck,revive // it is shown
+var errHuge = fmt.Errorf("a number has at most %d characters, and is at most 1.7e308", maxDigits)
 
 // number returns a decoded value with whole numbers as int, which Liquid needs to count, and without NUL characters. A
 // whole number with more than 18 digits stays a json.Number.

@@ -14,8 +14,10 @@ import (
 func TestNumbersOfVariables(t *testing.T) {
 	t.Parallel()
 	var s Source
-	require.NoError(t, json.Unmarshal([]byte(`{"subject": "{{ id }} {{ id | plus: 1 }} {{ long }}|{{ long | plus: 1 }} {{ total | divided_by: 5 }}",
-		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }}", "defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0}}`), &s))
+	require.NoError(t, json.Unmarshal([]byte(`{
+		"subject": "{{ id }} {{ id | plus: 1 }} {{ long }}|{{ long | plus: 1 }} {{ total | divided_by: 5 }}",
+		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }}",
+		"defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0}}`), &s))
 	raw, err := json.Marshal(&s)
 	require.NoError(t, err)
 	var stored Source
@@ -28,14 +30,16 @@ func TestNumbersOfVariables(t *testing.T) {
 	require.Empty(t, wrong)
 	var c models.Content
 	f.Content(&c)
-	require.Equal(t, "9007199254740993 9007199254740994 12345678901234567890123|12345678901234567890124 2.4", r.Fill(c.Subject, nil))
+	require.Equal(t, "9007199254740993 9007199254740994 12345678901234567890123|12345678901234567890124 2.4",
+		r.Fill(c.Subject, nil))
 	require.Equal(t, "t9007199254740994 100000.0", r.Fill(c.Text, nil))
 }
 
 // TestHugeNumbersOfVariables: a number that takes much work is refused before a schema calculates with it.
 func TestHugeNumbersOfVariables(t *testing.T) {
 	t.Parallel()
-	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(`{"properties": {"n": {"multipleOf": 0.01}}}`)}
+	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(
+		`{"properties": {"n": {"multipleOf": 0.01}}}`)}
 	f, err := s.filler("")
 	require.NoError(t, err)
 	for _, n := range []string{"1e999999999", "1e400", strings.Repeat("9", 500), `{"a": [1e999999]}`} {
