@@ -2,6 +2,7 @@ package templates
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -19,13 +20,19 @@ func TestTurns(t *testing.T) {
 		end, err := turns.take(ctx, "hostile")
 		require.NoError(t, err)
 		var order []string
+		var mu sync.Mutex
+		note := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, what)
+		}
 		wait := func(ctx context.Context, user string, end chan struct{}) {
 			release, err := turns.take(ctx, user)
 			if err != nil {
-				order = append(order, user+" left")
+				note(user + " left")
 				return
 			}
-			order = append(order, user)
+			note(user)
 			<-end
 			release()
 		}
