@@ -22,7 +22,7 @@ func (d *drill) count(ctx context.Context) error {
 		}
 	})
 	d.firstMail(copies)
-	defer d.judgeLateness()
+	defer d.measureLateness()
 	var total client.Counts
 	for _, b := range d.all() {
 		d.res.Accepted += b.n

@@ -6,9 +6,6 @@ import (
 	"time"
 )
 
-// punctualAim is how late 99 % of the scheduled mail may leave when nothing else is to be done.
-const punctualAim = time.Second
-
 // scheduledInTime posts batches that are due within seconds, a third of whose recipients have a time of their own, when
 // earlier mail is delivered. Nothing breaks.
 func scheduledInTime(ctx context.Context, d *drill) error {
@@ -41,14 +38,11 @@ func (d *drill) noteLateness(log string, at time.Time) {
 	d.late = append(d.late, max(0, first.Sub(at)))
 }
 
-// judgeLateness adds the lateness of all scheduled mail to the result.
-func (d *drill) judgeLateness() {
+// measureLateness adds the lateness of all scheduled mail to the result. It judges nothing: the time depends on the machine.
+func (d *drill) measureLateness() {
 	if len(d.late) == 0 {
 		return
 	}
 	slices.Sort(d.late)
-	p99 := d.late[(len(d.late)-1)*99/100]
-	if d.res.Late = round(p99); d.punctual && p99 > punctualAim {
-		d.res.wrong("of %d scheduled mails 1 %% left more than %s after their time", len(d.late), p99)
-	}
+	d.res.Late = round(d.late[(len(d.late)-1)*99/100])
 }

@@ -30,9 +30,6 @@ type scenario struct {
 	// fail.
 	mayFail func(d *drill, l *client.Log, story []client.Moment, o *outcome) bool
 
-	// punctual says that scheduled mail must leave within punctualAim: nothing else keeps the workers busy.
-	punctual bool
-
 	// clocksOff says that ledgers and providers have different times.
 	clocksOff bool
 
@@ -169,10 +166,9 @@ var scenarios = []scenario{
 		inject: endpointDown,
 	},
 	{
-		name:     "scheduled-in-time",
-		story:    "nothing breaks, and mail is due a few seconds after it was accepted, also at times of recipients",
-		punctual: true,
-		inject:   scheduledInTime,
+		name:   "scheduled-in-time",
+		story:  "nothing breaks, and mail is due a few seconds after it was accepted, also at times of recipients",
+		inject: scheduledInTime,
 	},
 	{
 		name: "scheduled-through-outage",
