@@ -200,7 +200,7 @@ func round(v any, args []any) (any, error) {
 		return nil, err
 	}
 	p := min(max(places, -maxDigits), maxDigits)
-	return numeral{n.d.Round(int32(p)), p == 0 || n.whole}.value() //nolint:gosec // bounded
+	return numeral{n.d.Round(int32(p)), p == 0 || n.whole}.value()
 }
 
 // absolute returns a number without its sign.
