@@ -36,7 +36,7 @@ func date(v any, args []any) (any, error) {
 	}
 	t, err := timeOf(v)
 	if err != nil {
-		return plain(v), nil
+		return plain(v), nil //nolint:nilerr // what is no time stays as it is
 	}
 	return tuesday.Strftime(f, t)
 }
