@@ -1,4 +1,4 @@
-//go:build targets
+//go:build full
 
 package safedelivr_test
 

@@ -23,6 +23,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -286,7 +287,7 @@ func TestGeneratedRequests(t *testing.T) {
 	f.template(`{"name": "welcome", "subject": "s", "text": "t"}`)
 	ids := map[string]string{"users": "bob", "templates": "welcome", "providers": "sg", "keys": keys[0].ID}
 
-	const each, ofBatches = 40, 250 // requests to an operation; to that with the most fields
+	each, ofBatches := testkit.Mails(8, 40), testkit.Mails(60, 250) // requests to an operation; to that with the most fields
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Map()[path].Operations() {
 			b := f.four()
@@ -305,15 +306,15 @@ func TestGeneratedRequests(t *testing.T) {
 			f.posted(ids["endpoints"], 1)
 			r := f.do("POST", "/v1/suppressions", "application/json", strings.NewReader(`{"email": "s@x.example"}`))
 			require.Equal(t, http.StatusCreated, r.Status, "%s", r.Body)
-			accepted, tries := 0, uint64(each)
+			accepted, tries := 0, each
 			if op.OperationID == "createBatch" {
 				tries = ofBatches
 			}
-			for seed := range tries {
+			for seed := 0; seed < tries || accepted == 0 && seed < 40; seed++ {
 				if op.OperationID == "rescheduleBatch" { // a batch takes few commands in a minute
 					ids["batches"] = f.scheduled(time.Now().AddDate(0, 0, 1)).String()
 				}
-				g := &generator{rand.New(rand.NewPCG(seed, uint64(len(op.OperationID)))), ids} //nolint:gosec // a test
+				g := &generator{rand.New(rand.NewPCG(uint64(seed), uint64(len(op.OperationID)))), ids} //nolint:gosec // a test
 				if f.try(g, router, method, path, op) < 300 {
 					accepted++
 				}

@@ -1,12 +1,9 @@
 package api
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -341,42 +338,4 @@ func TestPutManyShareChunks(t *testing.T) {
 		require.Equal(t, changes.Result{ID: rs[i].ID, Status: changes.Unchanged, Log: rs[i].Log}, r)
 	}
 	require.Equal(t, batches, f.store.count("PutBatch"))
-}
-
-// TestMemoryOfManyMessages: 100,000 records with 60 MB need little memory besides a line of the answer for each. It does not
-// run in parallel: it measures the whole heap.
-func TestMemoryOfManyMessages(t *testing.T) {
-	f := newFixture(t)
-	f.template(letter)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	const n = 100_000
-	before, peak, size := heap(), uint64(0), 0
-	pr, pw := io.Pipe()
-	go func() {
-		w := bufio.NewWriter(pw)
-		for i := range n {
-			k, _ := fmt.Fprintf(w, `{"id": "m-%d", "template": "welcome", "to": "u%d@example.com", "name": "U", "vars": {"code": "%0500d"}}`+
-				"\n", i, i, i)
-			if size += k; i%10_000 == 0 {
-				peak = max(peak, heap())
-			}
-		}
-		_ = w.Flush()
-		_ = pw.Close()
-	}()
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) }) // and while the store writes
-	r := f.do(http.MethodPut, "/v1/messages", ndjson, pr)
-	peak = max(peak, heap())
-	require.Greater(t, size, 58_000_000)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(45<<20), "growth of the heap in bytes")
-	rs := putResults(t, r)
-	require.Len(t, rs, n)
-	require.Equal(t, "m-99999 accepted", resultWords(rs[n-1:])[0])
-	require.Greater(t, f.store.count("PutChunk"), 40, "it was measured while the store wrote")
 }

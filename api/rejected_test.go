@@ -8,7 +8,6 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -241,64 +240,6 @@ func TestErasePermissive(t *testing.T) {
 	} {
 		require.NotContains(t, body, "lou@")
 		require.Contains(t, body, models.ErasedAddress+"; max@example.com")
-	}
-}
-
-// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed. All
-// tests share the heap, so it does not run in parallel.
-func TestPermissiveMemory(t *testing.T) {
-	f := newFixture(t)
-	const n = 200_000
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	before, peak := heap(), uint64(0)
-	pr, pw := io.Pipe()
-	w := multipart.NewWriter(pw)
-	go func() {
-		for _, field := range [][2]string{{"from", "shop@example.com"}, {"subject", "Hello {{first}}"}, {"text", "t"}} {
-			_ = w.WriteField(field[0], field[1])
-		}
-		part, _ := w.CreateFormFile("to", "people.csv")
-		_, _ = io.WriteString(part, "email,first\n")
-		var rows strings.Builder
-		for i := range n {
-			switch i % 20 {
-			case 3:
-				fmt.Fprintf(&rows, "invalid%d,x\n", i)
-			case 13:
-				fmt.Fprintf(&rows, "user%d@example.com\n", i)
-			default:
-				fmt.Fprintf(&rows, "user%d@example.com,P%d\n", i, i)
-			}
-			if i%20_000 == 0 {
-				_, _ = io.WriteString(part, rows.String())
-				rows.Reset()
-				peakOf(f.store, &peak, heap)
-			}
-		}
-		_, _ = io.WriteString(part, rows.String())
-		_ = w.Close()
-		_ = pw.Close()
-	}()
-	f.store.before("PutPiece", func() { peakOf(f.store, &peak, heap) })
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
-	r := f.do(http.MethodPost, "/v1/batches?mode=permissive", w.FormDataContentType(), pr)
-	a, _, _ := f.accepted(r)
-	require.Equal(t, n*9/10, a.Recipients)
-	require.Len(t, rejectedOf(t, r).First, 100)
-	require.Equal(t, n/10, rejectedOf(t, r).Count)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(40<<20), "growth of the heap in bytes")
-	rows, err := csv.NewReader(bytes.NewReader(f.get(batchPath(a.ID) + "/rejected.csv").Body)).ReadAll()
-	require.NoError(t, err)
-	require.Len(t, rows, n/10+1)
-	for i, row := range rows[1:] {
-		require.Equal(t, fmt.Sprint(10*i+3), row[0])
-		require.Equal(t, fmt.Sprint(10*i+5), row[1])
 	}
 }
 

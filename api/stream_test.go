@@ -1,16 +1,13 @@
 package api
 
 import (
-	"bufio"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -20,94 +17,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 )
-
-// TestMemoryOfLargeRequest: a request of 12 MB with 100,000 recipients before the content needs
-// little memory. All tests share the heap, so it does not run in parallel.
-func TestMemoryOfLargeRequest(t *testing.T) {
-	f := newFixture(t)
-	const n = 100_000
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	before, peak, size := heap(), uint64(0), 0
-	pr, pw := io.Pipe()
-	go func() {
-		w := bufio.NewWriter(pw)
-		size, _ = w.WriteString(`{"to": [`)
-		for i := range n {
-			k, _ := fmt.Fprintf(w,
-				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
-			if size += k; i%10_000 == 0 {
-				peak = max(peak, heap())
-			}
-		}
-		_, _ = w.WriteString(`"last@example.com"], "html": "<p>{{name}}</p>", "from": "a@b.de", "subject": "Hello"}`)
-		_ = w.Flush()
-		_ = pw.Close()
-	}()
-	// Measure while the store writes, too.
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
-	r := f.do(http.MethodPost, "/v1/batches", "application/json", pr)
-	a, b, rs := f.accepted(r)
-	require.Equal(t, n+1, a.Recipients)
-	require.Equal(t, 101, b.Chunks)
-	require.Equal(
-		t,
-		models.Recipient{
-			Email: "recipient-99999@customers.example.com",
-			Name:  "Recipient 99999",
-			Vars:  map[string]string{"code": fmt.Sprintf("%060d", 99_999)},
-		},
-		rs[n-1],
-	)
-	require.Greater(t, size, 12_000_000)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
-}
-
-// TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
-// is stored. It does not run in parallel: it measures the whole heap.
-func TestMemoryOfLargeAttachments(t *testing.T) {
-	f := newAttachmentFixture(t)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
-	before, peak := heap(), uint64(0)
-	pr, pw := io.Pipe()
-	go func() {
-		_, _ = io.WriteString(pw, `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t", "attachments": [
-			{"filename": "a", "content": "`)
-		for i := range 80 {
-			_, _ = io.WriteString(pw, piece)
-			if i == 40 {
-				_, _ = io.WriteString(pw, `"}, {"filename": "b", "content": "`)
-			}
-			if i%10 == 0 {
-				peak = max(peak, heap())
-			}
-		}
-		_, _ = io.WriteString(pw, `"}]}`)
-		_ = pw.Close()
-	}()
-	f.store.failing("PutPiece", func(n int) error {
-		if n%20 == 0 {
-			peak = max(peak, heap())
-		}
-		return nil
-	})
-	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", pr))
-	require.EqualValues(t, 24_000_000, b.Content.AttachmentSize())
-	require.Greater(t, f.store.count("PutPiece"), 90)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(12<<20), "growth of the heap in bytes")
-}
 
 // peakOf measures the heap at each 20th chunk.
 func peakOf(s *spyStore, peak *uint64, heap func() uint64) {

@@ -117,10 +117,10 @@ func (r *rig) checkMessages(version []string) {
 	}, testkit.Patience, 100*time.Millisecond)
 }
 
-// TestManyMessagesAreFewCalls: ten thousand messages of one content are ten calls, each with a thousand recipients.
+// TestManyMessagesAreFewCalls: thousands of messages of one content are few calls, each with a thousand recipients.
 func TestManyMessagesAreFewCalls(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 10_000
+		n := testkit.Mails(3_000, 10_000)
 		r := newRig(t, b, simulator.Options{},
 			"SAFEDELIVR_PROVIDERS_SG_TIMEOUT=30s", "SAFEDELIVR_PROVIDERS_MG_TIMEOUT=30s")
 		r.start(r.addr, nil, "serve")

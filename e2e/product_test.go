@@ -25,13 +25,14 @@ import (
 // TestKilledDuringABatch kills the process while it sends many mails and starts it again: each must have exactly one
 // copy, or say that its outcome is unknown.
 func TestKilledDuringABatch(t *testing.T) {
-	n := 30_000
+	n := testkit.Mails(3_000, 30_000)
 	if testkit.Long() {
 		n = 100_000
 	}
+	chunk := strconv.Itoa(n / 100)
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		r := newRig(t, b, simulator.Options{Latency: 60 * time.Millisecond, EventDelay: 50 * time.Millisecond},
-			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=300", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=300",
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT="+chunk, "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT="+chunk,
 			"SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1") // it posts its events one by one
 		first := r.start(r.addr, nil, "serve")
 		id := r.post(mail{n: n})
@@ -62,10 +63,11 @@ func (r *rig) waitAccepted(n int) {
 // TestQueuesPurged empties every queue while mail is being sent: everything must still be sent, once.
 func TestQueuesPurged(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 10_000
+		n := testkit.Mails(3_000, 10_000)
+		chunk := strconv.Itoa(n / 40)
 		r := newRig(t, b, simulator.Options{Latency: 40 * time.Millisecond},
 			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=1", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1",
-			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=250", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=250")
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT="+chunk, "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT="+chunk)
 		r.serveHere()
 		id := r.post(mail{n: n})
 		for _, part := range []int{n / 10, n / 3, n / 2} {
@@ -83,7 +85,7 @@ func TestQueuesPurged(t *testing.T) {
 // must be sent through the other one, and the logs must say why.
 func TestProviderFailsAndRecovers(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 3_000
+		n := testkit.Mails(1_500, 3_000)
 		r := newRig(t, b, simulator.Options{Latency: 10 * time.Millisecond},
 			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=100", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=100")
 		r.serveHere()
@@ -152,12 +154,12 @@ func (r *rig) whyRerouted(id models.ID, sentence string) {
 	require.Fail(r.t, "no log was rerouted")
 }
 
-// TestEventsInDisorder sends a hundred thousand events, shuffled, each twice, some late, some forged: stats must
-// equal a recount, and the forged ones must change nothing.
+// TestEventsInDisorder sends many events, shuffled, each twice, some late, some forged: stats must equal a recount, and
+// the forged ones must change nothing.
 func TestEventsInDisorder(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 50_000     // through SendGrid, with two events each: processed and the end
-		const others = 1_000 // through Mailgun, with one
+		n := testkit.Mails(2_500, 50_000)   // through SendGrid, with two events each: processed and the end
+		others := testkit.Mails(500, 1_000) // through Mailgun, with one
 		r := newRig(t, b, simulator.Options{EventDelay: 20 * time.Millisecond})
 		r.serveHere()
 		for _, f := range []simulator.Fault{
@@ -187,7 +189,7 @@ func TestEventsInDisorder(t *testing.T) {
 		_, refused := r.app.Webhooks().Counts()
 		require.GreaterOrEqual(t, refused["bad_signature"], int64(20))
 		require.EqualValues(t, others, r.done(mg).Counts.Delivered)
-		require.GreaterOrEqual(t, r.sim.Stats("sg").EventsSent, int64(2*2*n), "a hundred thousand events, each twice")
+		require.GreaterOrEqual(t, r.sim.Stats("sg").EventsSent, int64(2*2*n), "two events of each mail, each twice")
 		for _, l := range r.logs(id, "failed") {
 			require.EqualValues(t, models.MailboxInvalid, l.Reason)
 			require.True(t, strings.HasPrefix(l.Email, "hardbounce+"))
@@ -338,9 +340,10 @@ func TestRolesApart(t *testing.T) {
 	t.Parallel()
 	b := testkit.Servers()
 	t.Run(b.Name, func(t *testing.T) {
-		const n = 6_000
+		n := testkit.Mails(3_000, 6_000)
+		chunk := strconv.Itoa(n / 30)
 		r := newRig(t, b, simulator.Options{Latency: 50 * time.Millisecond},
-			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT=200", "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT=200",
+			"SAFEDELIVR_PROVIDERS_SG_CHUNK_LIMIT="+chunk, "SAFEDELIVR_PROVIDERS_MG_CHUNK_LIMIT="+chunk,
 			"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2")
 		hooks := freeAddr(t)
 		for _, a := range []string{"sg", "mg"} {

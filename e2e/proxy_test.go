@@ -1,4 +1,4 @@
-//go:build proxies
+//go:build full
 
 package e2e
 

@@ -1,4 +1,4 @@
-//go:build clients
+//go:build full
 
 package e2e
 

@@ -16,7 +16,7 @@ import (
 // and again, a little later each time. In the end there must be one batch, and one copy of each mail.
 func TestRepeatedRequestThroughKills(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
-		const n = 20_000
+		n := testkit.Mails(3_000, 20_000)
 		r := newRig(t, b, simulator.Options{}, "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=1") // it posts its events one by one
 		batch := mail{n: n}
 		ask := func() (models.ID, error) {

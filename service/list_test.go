@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -300,7 +301,7 @@ func TestFilteredLists(t *testing.T) {
 				if who.Everyone {
 					want = f.want("", c.want)
 				}
-				for _, n := range []int{1, 3, 500} {
+				for _, n := range []int{testkit.Mails(3, 1), 7, 500} {
 					require.Equal(t, want, ids(pages(t, func(p Page) ([]FoundLog, PageInfo, error) {
 						page, err := f.FindLogs(t.Context(), who, c.LogFilter, p)
 						if page.Total != nil {

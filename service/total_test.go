@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/walk"
@@ -65,7 +66,7 @@ func TestTotals(t *testing.T) {
 		}
 	}
 	for _, c := range filters {
-		for range 10 {
+		for range testkit.Mails(4, 10) {
 			from, to := edge(), edge()
 			if !from.IsZero() && !to.IsZero() && !from.Before(to) {
 				continue

@@ -26,8 +26,19 @@ func WithinHour() {
 	}
 }
 
-// Long reports whether tests run at full size: scripts/test --long.
+// Long reports whether tests run at the largest size: scripts/test --full --long.
 func Long() bool { return os.Getenv("SAFEDELIVR_TEST_LONG") != "" }
+
+// Full reports whether tests run as before a release: scripts/test --full.
+func Full() bool { return os.Getenv("SAFEDELIVR_TEST_FULL") != "" }
+
+// Mails returns how many mails a test sends: few, or many before a release.
+func Mails(few, many int) int {
+	if Full() {
+		return many
+	}
+	return few
+}
 
 // Backend is a store and a broker.
 type Backend struct {

@@ -57,3 +57,26 @@ free_port() { # FIRST
 	done
 	return 1
 }
+
+# stop_clusters FOLDER...: stop the clusters of tests that ended early.
+stop_clusters() {
+	local folder code=0
+	for folder; do
+		[ ! -d "$folder" ] || SAFEDELIVR_SERVICES_DIR=$folder "$HERE/services" down || code=1
+	done
+	return "$code"
+}
+
+# left_behind: fail if a process that a test started is there. The environment of each has SAFEDELIVR_TEST_RUN.
+left_behind() {
+	local file pid code=0
+	sleep 0.5 # what was told to end needs a moment
+	for file in $(grep -lzxF "SAFEDELIVR_TEST_RUN=$SAFEDELIVR_TEST_RUN" /proc/[0-9]*/environ 2>/dev/null); do
+		pid=$(cut -d/ -f3 <<<"$file")
+		kill -0 "$pid" 2>/dev/null || continue # it was the grep
+		printf 'left behind: %s %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" | cut -c 1-120)"
+		kill -KILL "$pid"
+		code=1
+	done
+	return "$code"
+}

@@ -1,0 +1,205 @@
+//go:build full
+
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestMemoryOfManyMessages: 100,000 records with 60 MB need little memory besides a line of the answer for each. It does not
+// run in parallel: it measures the whole heap.
+func TestMemoryOfManyMessages(t *testing.T) {
+	f := newFixture(t)
+	f.template(letter)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	const n = 100_000
+	before, peak, size := heap(), uint64(0), 0
+	pr, pw := io.Pipe()
+	go func() {
+		w := bufio.NewWriter(pw)
+		for i := range n {
+			k, _ := fmt.Fprintf(w, `{"id": "m-%d", "template": "welcome", "to": "u%d@example.com", "name": "U", "vars": {"code": "%0500d"}}`+
+				"\n", i, i, i)
+			if size += k; i%10_000 == 0 {
+				peak = max(peak, heap())
+			}
+		}
+		_ = w.Flush()
+		_ = pw.Close()
+	}()
+	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) }) // and while the store writes
+	r := f.do(http.MethodPut, "/v1/messages", ndjson, pr)
+	peak = max(peak, heap())
+	require.Greater(t, size, 58_000_000)
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(45<<20), "growth of the heap in bytes")
+	rs := putResults(t, r)
+	require.Len(t, rs, n)
+	require.Equal(t, "m-99999 accepted", resultWords(rs[n-1:])[0])
+	require.Greater(t, f.store.count("PutChunk"), 40, "it was measured while the store wrote")
+}
+
+// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed. All
+// tests share the heap, so it does not run in parallel.
+func TestPermissiveMemory(t *testing.T) {
+	f := newFixture(t)
+	const n = 200_000
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	before, peak := heap(), uint64(0)
+	pr, pw := io.Pipe()
+	w := multipart.NewWriter(pw)
+	go func() {
+		for _, field := range [][2]string{{"from", "shop@example.com"}, {"subject", "Hello {{first}}"}, {"text", "t"}} {
+			_ = w.WriteField(field[0], field[1])
+		}
+		part, _ := w.CreateFormFile("to", "people.csv")
+		_, _ = io.WriteString(part, "email,first\n")
+		var rows strings.Builder
+		for i := range n {
+			switch i % 20 {
+			case 3:
+				fmt.Fprintf(&rows, "invalid%d,x\n", i)
+			case 13:
+				fmt.Fprintf(&rows, "user%d@example.com\n", i)
+			default:
+				fmt.Fprintf(&rows, "user%d@example.com,P%d\n", i, i)
+			}
+			if i%20_000 == 0 {
+				_, _ = io.WriteString(part, rows.String())
+				rows.Reset()
+				peakOf(f.store, &peak, heap)
+			}
+		}
+		_, _ = io.WriteString(part, rows.String())
+		_ = w.Close()
+		_ = pw.Close()
+	}()
+	f.store.before("PutPiece", func() { peakOf(f.store, &peak, heap) })
+	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
+	r := f.do(http.MethodPost, "/v1/batches?mode=permissive", w.FormDataContentType(), pr)
+	a, _, _ := f.accepted(r)
+	require.Equal(t, n*9/10, a.Recipients)
+	require.Len(t, rejectedOf(t, r).First, 100)
+	require.Equal(t, n/10, rejectedOf(t, r).Count)
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(40<<20), "growth of the heap in bytes")
+	rows, err := csv.NewReader(bytes.NewReader(f.get(batchPath(a.ID) + "/rejected.csv").Body)).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, n/10+1)
+	for i, row := range rows[1:] {
+		require.Equal(t, fmt.Sprint(10*i+3), row[0])
+		require.Equal(t, fmt.Sprint(10*i+5), row[1])
+	}
+}
+
+// TestMemoryOfLargeRequest: a request of 12 MB with 100,000 recipients before the content needs
+// little memory. All tests share the heap, so it does not run in parallel.
+func TestMemoryOfLargeRequest(t *testing.T) {
+	f := newFixture(t)
+	const n = 100_000
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	before, peak, size := heap(), uint64(0), 0
+	pr, pw := io.Pipe()
+	go func() {
+		w := bufio.NewWriter(pw)
+		size, _ = w.WriteString(`{"to": [`)
+		for i := range n {
+			k, _ := fmt.Fprintf(w,
+				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
+			if size += k; i%10_000 == 0 {
+				peak = max(peak, heap())
+			}
+		}
+		_, _ = w.WriteString(`"last@example.com"], "html": "<p>{{name}}</p>", "from": "a@b.de", "subject": "Hello"}`)
+		_ = w.Flush()
+		_ = pw.Close()
+	}()
+	// Measure while the store writes, too.
+	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
+	r := f.do(http.MethodPost, "/v1/batches", "application/json", pr)
+	a, b, rs := f.accepted(r)
+	require.Equal(t, n+1, a.Recipients)
+	require.Equal(t, 101, b.Chunks)
+	require.Equal(
+		t,
+		models.Recipient{
+			Email: "recipient-99999@customers.example.com",
+			Name:  "Recipient 99999",
+			Vars:  map[string]string{"code": fmt.Sprintf("%060d", 99_999)},
+		},
+		rs[n-1],
+	)
+	require.Greater(t, size, 12_000_000)
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
+}
+
+// TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
+// is stored. It does not run in parallel: it measures the whole heap.
+func TestMemoryOfLargeAttachments(t *testing.T) {
+	f := newAttachmentFixture(t)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse
+	}
+	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
+	before, peak := heap(), uint64(0)
+	pr, pw := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(pw, `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t", "attachments": [
+			{"filename": "a", "content": "`)
+		for i := range 80 {
+			_, _ = io.WriteString(pw, piece)
+			if i == 40 {
+				_, _ = io.WriteString(pw, `"}, {"filename": "b", "content": "`)
+			}
+			if i%10 == 0 {
+				peak = max(peak, heap())
+			}
+		}
+		_, _ = io.WriteString(pw, `"}]}`)
+		_ = pw.Close()
+	}()
+	f.store.failing("PutPiece", func(n int) error {
+		if n%20 == 0 {
+			peak = max(peak, heap())
+		}
+		return nil
+	})
+	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", pr))
+	require.EqualValues(t, 24_000_000, b.Content.AttachmentSize())
+	require.Greater(t, f.store.count("PutPiece"), 90)
+	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
+	require.Less(t, int64(peak)-int64(before), int64(12<<20), "growth of the heap in bytes")
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"gotest.tools/gotestsum/testjson"
+)
+
+const (
+	slowest  = 10 // tests in the list of the slowest
+	maxFlaky = 2  // flaky tests that a run may have
+	maxLines = 60 // lines of a failed test's output
+)
+
+// report judges a run.
+type report struct {
+	out   io.Writer
+	again func(f *failure, log string) bool // runs a test alone, twice; true if it passed both times
+	limit time.Duration
+
+	passed, failed int
+	failures       []failure
+	cases          []outcome
+}
+
+// failure is a test that failed, or a package that failed without a failed test.
+type failure struct {
+	pkg, test string // no test: the package
+	why       string
+	flags     []string // of go test
+	log       string   // folder and name without extension
+}
+
+// root returns the name of the top-level test.
+func (f *failure) root() string {
+	root, _, _ := strings.Cut(f.test, "/")
+	return root
+}
+
+// outcome is a test that passed.
+type outcome struct {
+	pkg, test string
+	took      time.Duration
+}
+
+// folder judges all logs of a folder. Beside NAME.json, NAME.flags has the flags of go test, one on each line.
+func (r *report) folder(dir, slow string, names bool) (good bool, err error) {
+	logs, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return false, err
+	}
+	if len(logs) == 0 {
+		return false, errors.New("no log in " + dir)
+	}
+	for _, log := range logs {
+		if err := r.read(log); err != nil {
+			return false, fmt.Errorf("%s: %w", log, err)
+		}
+	}
+	if names {
+		for _, c := range r.cases {
+			_, _ = fmt.Fprintln(r.out, c.pkg, c.test)
+		}
+		return true, nil
+	}
+	allowed, err := readAllowed(slow)
+	if err != nil {
+		return false, err
+	}
+	r.checkLimit(allowed)
+	r.checkTwins()
+	flaky := r.runAgain()
+	r.print(flaky)
+	return len(r.failures) == 0 && len(flaky) <= maxFlaky, nil
+}
+
+// read adds the results of a log.
+func (r *report) read(log string) error {
+	f, err := os.Open(filepath.Clean(log))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	run, err := testjson.ScanTestOutput(testjson.ScanConfig{Stdout: f, IgnoreNonJSONOutputLines: true})
+	if err != nil {
+		return err
+	}
+	name := strings.TrimSuffix(log, ".json")
+	raw, err := os.ReadFile(name + ".flags") //nolint:gosec // of scripts/test
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	flags := strings.Fields(string(raw))
+	for _, e := range run.Errors() {
+		r.failures = append(r.failures, failure{why: e, flags: flags, log: name})
+	}
+	for _, pkg := range run.Packages() {
+		p := run.Package(pkg)
+		for _, c := range p.Passed {
+			r.cases = append(r.cases, outcome{pkg, c.Test.Name(), c.Elapsed})
+		}
+		r.passed += len(p.Passed)
+		r.readFailed(p, pkg, flags, name)
+	}
+	return nil
+}
+
+// readFailed adds what failed and what was skipped in a package.
+func (r *report) readFailed(p *testjson.Package, pkg string, flags []string, log string) {
+	r.failed += len(p.Failed)
+	for _, c := range p.Skipped {
+		why := "skipped, which is a failure here:\n" + strings.Join(p.OutputLines(c), "")
+		r.failures = append(r.failures, failure{pkg: pkg, test: c.Test.Name(), why: why, log: log})
+	}
+	roots := map[string]int{}
+	for _, c := range p.Failed {
+		root, _ := c.Test.Split()
+		text := strings.Join(p.OutputLines(c), "")
+		if i, ok := roots[root]; ok {
+			r.failures[i].why += text
+			continue
+		}
+		roots[root] = len(r.failures)
+		r.failures = append(r.failures, failure{pkg: pkg, test: c.Test.Name(), why: text, flags: flags, log: log})
+	}
+	if p.Result() == testjson.ActionFail && len(p.Failed) == 0 {
+		r.failures = append(r.failures, failure{pkg: pkg, why: p.Output(0), flags: flags, log: log})
+	}
+}
+
+// checkLimit adds the tests that took too long, other than those that may.
+func (r *report) checkLimit(allowed map[string]bool) {
+	if r.limit == 0 {
+		return
+	}
+	for _, c := range r.cases {
+		pkg := c.pkg[strings.LastIndex(c.pkg, "safedelivr/")+len("safedelivr/"):]
+		if c.took > r.limit && !strings.Contains(c.test, "/") && !allowed[pkg+" "+c.test] {
+			why := fmt.Sprintf("took %.1f s of %.1f s; make it faster, or list it with a reason\n",
+				c.took.Seconds(), r.limit.Seconds())
+			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why})
+		}
+	}
+}
+
+// twins are the backends of tests that run on both, as parts of their names.
+var twins = [2]string{"embedded", "rabbitmq+cassandra"}
+
+// checkTwins adds the tests that ran on the embedded backends and not on the servers, if any ran there.
+func (r *report) checkTwins() {
+	ran, servers := map[string]bool{}, false
+	for _, c := range r.cases {
+		ran[c.pkg+" "+c.test] = true
+		servers = servers || strings.Contains(c.test, "/"+twins[1])
+	}
+	for _, c := range r.cases {
+		if twin := twinOf(c.pkg, c.test); servers && twin != "" && !ran[twin] {
+			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: "did not pass on RabbitMQ and Cassandra\n"})
+		}
+	}
+}
+
+// suites are the conformance suites: test, package of the embedded backend, package of the server.
+var suites = [][3]string{
+	{"TestStore/", "sqlite", "cassandra"},
+	{"TestStoreDurable/", "sqlite", "cassandra"},
+	{"TestBroker/", "inproc", "rabbit"},
+}
+
+// twinOf returns package and name of the same case on servers, and "" if the case is not of the embedded backends.
+func twinOf(pkg, test string) string {
+	for _, s := range suites {
+		if module, ok := strings.CutSuffix(pkg, "/"+s[1]); ok && strings.HasPrefix(test, s[0]) {
+			return module + "/" + s[2] + " " + test
+		}
+	}
+	parts := strings.Split(test, "/")
+	i := slices.Index(parts, twins[0])
+	if i < 0 {
+		return ""
+	}
+	parts[i] = twins[1]
+	return pkg + " " + strings.Join(parts, "/")
+}
+
+// runAgain runs failed tests that use a real clock again, and returns those that passed.
+func (r *report) runAgain() (flaky []failure) {
+	var again int
+	for i := range r.failures {
+		if mayRunAgain(&r.failures[i]) {
+			again++
+		}
+	}
+	if again > maxFlaky {
+		return nil // the run has failed in any case
+	}
+	var left []failure
+	for _, f := range r.failures {
+		log := fmt.Sprintf("%s.%s.again.log", f.log, f.root())
+		if mayRunAgain(&f) && r.again(&f, log) {
+			f.log = log
+			flaky = append(flaky, f)
+			r.failed = max(0, r.failed-1)
+			continue
+		}
+		left = append(left, f)
+	}
+	r.failures = left
+	return flaky
+}
+
+// real are words in test files that use a real clock, a server or a browser.
+var real = []string{"Eventually(", "time.Sleep(", "time.Now()", "httptest.", "testkit.", "chromedp."}
+
+// mayRunAgain reports whether a failed test is of a package with such tests.
+func mayRunAgain(f *failure) bool {
+	if f.test == "" || f.flags == nil || f.log == "" {
+		return false
+	}
+	_, dir, _ := strings.Cut(f.pkg, "safedelivr/safedelivr")
+	files, _ := filepath.Glob(filepath.Join(".", dir, "*_test.go"))
+	for _, file := range files {
+		raw, err := os.ReadFile(filepath.Clean(file))
+		if err == nil && slices.ContainsFunc(real, func(w string) bool { return strings.Contains(string(raw), w) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *report) print(flaky []failure) {
+	slices.SortStableFunc(r.cases, func(a, b outcome) int { return int(b.took - a.took) })
+	p := func(format string, a ...any) { _, _ = fmt.Fprintf(r.out, format+"\n", a...) }
+	p("slowest tests:")
+	n := 0
+	for _, c := range r.cases {
+		if n < slowest && !strings.Contains(c.test, "/") {
+			p("%8.1f s  %s %s", c.took.Seconds(), short(c.pkg), c.test)
+			n++
+		}
+	}
+	for _, f := range flaky {
+		p("FLAKY %s %s failed once, and passed twice alone: %s", short(f.pkg), f.test, f.log)
+		p("%s", lastLines(f.why))
+	}
+	if len(flaky) > maxFlaky {
+		p("FAIL  %d flaky tests, at most %d may be", len(flaky), maxFlaky)
+	}
+	for _, f := range r.failures {
+		p("FAIL  %s %s\n%s", short(f.pkg), f.test, lastLines(f.why))
+	}
+	p("%d tests passed, %d failed, %d flaky", r.passed, max(r.failed, len(r.failures)), len(flaky))
+}
+
+func short(pkg string) string {
+	_, after, found := strings.Cut(pkg, "safedelivr/safedelivr")
+	if !found {
+		return pkg
+	}
+	return "." + after
+}
+
+// lastLines returns the end of a text, indented.
+func lastLines(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	lines = lines[max(0, len(lines)-maxLines):]
+	return "      " + strings.Join(lines, "\n      ")
+}
+
+// readAllowed reads the tests that may take longer. Each needs a reason.
+func readAllowed(file string) (map[string]bool, error) {
+	allowed := map[string]bool{}
+	if file == "" {
+		return allowed, nil
+	}
+	f, err := os.Open(filepath.Clean(file))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		text := strings.TrimSpace(lines.Text())
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		fields := strings.Fields(text)
+		if len(fields) < 3 {
+			return nil, fmt.Errorf("%s: %q has no reason", file, text)
+		}
+		allowed[fields[0]+" "+fields[1]] = true
+	}
+	return allowed, lines.Err()
+}

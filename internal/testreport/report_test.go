@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/safedelivr/safedelivr/"
+
+// line is an event of go test -json.
+type line struct {
+	Action, Package, Test, Output string `json:",omitempty"`
+	Elapsed                       float64
+}
+
+// logOf writes a log of lines to a folder.
+func logOf(t *testing.T, dir, name string, lines ...line) {
+	t.Helper()
+	var out strings.Builder
+	for _, l := range lines {
+		raw, err := json.Marshal(l)
+		require.NoError(t, err)
+		out.Write(append(raw, '\n'))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".json"), []byte(out.String()), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".flags"), []byte("-race\n-count=1\n"), 0o600))
+}
+
+// ended returns the lines of a test.
+func ended(pkg, test, action string, seconds float64) []line {
+	return []line{
+		{Action: "run", Package: module + pkg, Test: test},
+		{Action: "output", Package: module + pkg, Test: test, Output: "output of " + test + "\n"},
+		{Action: action, Package: module + pkg, Test: test, Elapsed: seconds},
+	}
+}
+
+// judged returns the verdict on a folder, the output, and the tests that ran again.
+func judged(t *testing.T, dir, slow string, limit time.Duration, passes bool) (good bool, out string, again []string) {
+	t.Helper()
+	var text strings.Builder
+	r := report{out: &text, limit: limit, again: func(f *failure, log string) bool {
+		require.Equal(t, []string{"-race", "-count=1"}, f.flags)
+		require.True(t, strings.HasPrefix(log, dir))
+		again = append(again, f.root())
+		return passes
+	}}
+	good, err := r.folder(dir, slow, false)
+	require.NoError(t, err)
+	return good, text.String(), again
+}
+
+func inModule(t *testing.T) {
+	t.Helper()
+	t.Chdir("../..")
+}
+
+func TestJudge(t *testing.T) {
+	inModule(t)
+	passed := ended("e2e", "TestA", "pass", 1)
+	for name, c := range map[string]struct {
+		lines  []line
+		passes bool
+		good   bool
+		again  []string
+		says   string
+	}{
+		"passed":  {lines: passed, good: true, says: "1 tests passed, 0 failed, 0 flaky"},
+		"skipped": {lines: ended("e2e", "TestA", "skip", 0), says: "skipped, which is a failure here"},
+		"failed twice": {
+			lines: ended("e2e", "TestA", "fail", 0), again: []string{"TestA"}, says: "FAIL  ./e2e TestA\n      output of TestA",
+		},
+		"flaky": {
+			lines:  append(ended("e2e", "TestA", "fail", 0), line{Action: "fail", Package: module + "e2e"}),
+			passes: true, good: true, again: []string{"TestA"}, says: "FLAKY ./e2e TestA",
+		},
+		"without a clock": { // its package has no test with a real clock
+			lines: ended("service/table", "TestA", "fail", 0), passes: true, says: "FAIL  ./service/table TestA",
+		},
+		"no test failed": {
+			lines: []line{
+				{Action: "output", Package: module + "e2e", Output: "panic in TestMain\n"},
+				{Action: "fail", Package: module + "e2e"},
+			},
+			says: "panic in TestMain",
+		},
+		"three flaky": {
+			lines: append(append(ended("e2e", "TestA", "fail", 0), ended("e2e", "TestB", "fail", 0)...),
+				ended("e2e", "TestC", "fail", 0)...),
+			passes: true, says: "3 failed",
+		},
+		"not on the servers": {
+			lines: append(ended("e2e", "TestA/embedded", "pass", 0), ended("e2e", "TestB/rabbitmq+cassandra", "pass", 0)...),
+			says:  "did not pass on RabbitMQ and Cassandra",
+		},
+		"suites differ": {
+			lines: append(ended("sqlite", "TestStore/Log", "pass", 0), ended("e2e", "TestB/rabbitmq+cassandra", "pass", 0)...),
+			says:  "FAIL  ./sqlite TestStore/Log",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			logOf(t, dir, "unit", c.lines...)
+			good, out, again := judged(t, dir, "", 0, c.passes)
+			require.Equal(t, c.good, good, out)
+			require.Equal(t, c.again, again)
+			require.Contains(t, out, c.says)
+		})
+	}
+}
+
+func TestSlow(t *testing.T) {
+	inModule(t)
+	dir := t.TempDir()
+	logOf(t, dir, "unit", ended("models", "TestA", "pass", 2.5)...)
+	good, out, _ := judged(t, dir, "", 2*time.Second, false)
+	require.False(t, good)
+	require.Contains(t, out, "took 2.5 s of 2.0 s")
+	slow := filepath.Join(t.TempDir(), "slow.txt")
+	require.NoError(t, os.WriteFile(slow, []byte("# comment\nmodels TestA many values\n"), 0o600))
+	good, out, _ = judged(t, dir, slow, 2*time.Second, false)
+	require.True(t, good, out)
+	require.NoError(t, os.WriteFile(slow, []byte("models TestA\n"), 0o600))
+	_, err := (&report{out: &strings.Builder{}}).folder(dir, slow, false)
+	require.ErrorContains(t, err, "has no reason")
+}
+
+// TestNoLog: a folder without a log is a mistake, not a good run.
+func TestNoLog(t *testing.T) {
+	_, err := (&report{out: &strings.Builder{}}).folder(t.TempDir(), "", false)
+	require.ErrorContains(t, err, "no log")
+}
