@@ -45,8 +45,8 @@ func (g *guard) err() error {
 		return nil
 	}
 	if why := g.why.Load(); why != nil {
-		// ErrInvalid would blame the caller.
-		return fmt.Errorf("%w: the replication of the keyspace was altered: %v", models.ErrUnavailable, *why)
+		// Wrapped, ErrInvalid would blame the caller.
+		return fmt.Errorf("%w: the replication of the keyspace was altered: %s", models.ErrUnavailable, (*why).Error())
 	}
 	return nil
 }

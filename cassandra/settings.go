@@ -105,7 +105,7 @@ func readReplication(ctx context.Context, r *runner, keyspace string) (replicati
 func readCentres(ctx context.Context, r *runner) ([]string, error) {
 	var out []string
 	for _, table := range []string{"local", "peers"} {
-		found, err := query(ctx, r, column[string], `SELECT data_center FROM system.`+table)
+		found, err := query(ctx, r, column[string], `SELECT data_center FROM system.`+table) //nolint:misspell // a column of Cassandra
 		if err != nil {
 			return nil, err
 		}

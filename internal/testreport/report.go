@@ -94,7 +94,7 @@ func (r *report) read(log string) error {
 		return err
 	}
 	name := strings.TrimSuffix(log, ".json")
-	raw, err := os.ReadFile(name + ".flags") //nolint:gosec // of scripts/test
+	raw, err := os.ReadFile(name + ".flags")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -132,7 +132,11 @@ func (r *report) readFailed(p *testjson.Package, pkg string, flags []string, log
 		r.failures = append(r.failures, failure{pkg: pkg, test: c.Test.Name(), why: text, flags: flags, log: log})
 	}
 	if p.Result() == testjson.ActionFail && len(p.Failed) == 0 {
-		r.failures = append(r.failures, failure{pkg: pkg, why: p.Output(0), flags: flags, log: log})
+		var text strings.Builder
+		if err := p.WriteOutputTo(&text, 0); err != nil {
+			text.WriteString(err.Error())
+		}
+		r.failures = append(r.failures, failure{pkg: pkg, why: text.String(), flags: flags, log: log})
 	}
 }
 
