@@ -81,7 +81,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		session.Close()
 		return nil, fmt.Errorf("cassandra: time of the servers: %w", err)
 	}
-	s.running.Go(func() { s.guard.watch(s.ending) })
+	guard := s.guard
+	s.running.Go(func() { guard.watch(s.ending) })
 	return s, nil
 }
 

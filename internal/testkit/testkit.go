@@ -3,8 +3,11 @@ package testkit
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +69,7 @@ func Servers() Backend {
 			t.Skip("needs RabbitMQ and Cassandra: start them with scripts/services up and load the environment it prints")
 		}
 		id := models.NewUserID()
+		t.Cleanup(func() { deleteQueues(t, "t"+id) })
 		return []string{
 			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
 			"SAFEDELIVR_AMQP_URL=" + amqp,
@@ -74,6 +78,38 @@ func Servers() Backend {
 			"SAFEDELIVR_CASSANDRA_KEYSPACE=t" + id,
 		}
 	}}
+}
+
+// deleteQueues deletes the queues of a test. Each would go on taking processor time of the broker.
+func deleteQueues(t *testing.T, prefix string) {
+	t.Helper()
+	api := os.Getenv("SAFEDELIVR_TEST_RABBIT_API")
+	if api == "" {
+		return
+	}
+	ask := func(method, path string) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(context.Background(), method, api+"/api/queues/%2F"+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		return http.DefaultClient.Do(req)
+	}
+	resp, err := ask(http.MethodGet, "?columns=name&use_regex=true&name=%5E"+prefix)
+	if err != nil {
+		t.Log("the broker does not list its queues:", err) // a test may have stopped it
+		return
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var queues []struct{ Name string }
+	if err := json.NewDecoder(resp.Body).Decode(&queues); err != nil {
+		t.Log("the broker does not list its queues:", err)
+		return
+	}
+	for _, q := range queues {
+		if resp, err := ask(http.MethodDelete, "/"+q.Name); err == nil {
+			_ = resp.Body.Close()
+		}
+	}
 }
 
 // Backends returns all backends.
