@@ -69,13 +69,16 @@ func manyLosses(t *testing.T, open Open) {
 	b := open(t, "sg")
 	var box inbox
 	m := batch(models.Bulk)
+	published := make(chan struct{})
 	subscribe(t, b, bulk(), 1, func(_ context.Context, got models.Message) models.Disposition {
+		<-published // the confirmation must not be lost
 		if box.add(got) <= often {
 			lose(b) // the acknowledgement is lost, too
 		}
 		return models.Done()
 	})
 	publish(t, b, m)
+	close(published)
 	want := 1
 	if _, ok := b.(Remote); ok {
 		want = often + 1
