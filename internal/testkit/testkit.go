@@ -115,9 +115,10 @@ func deleteQueues(t *testing.T, prefix string) {
 // Backends returns all backends.
 func Backends() []Backend { return []Backend{Embedded(), Servers()} }
 
-// OnBackends runs a test on all backends at the same time.
+// OnBackends runs a test on all backends at the same time, and beside other tests: most of the time each waits.
 func OnBackends(t *testing.T, f func(t *testing.T, b Backend)) {
 	t.Helper()
+	t.Parallel()
 	for _, b := range Backends() {
 		t.Run(b.Name, func(t *testing.T) {
 			t.Parallel()
