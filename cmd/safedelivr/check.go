@@ -37,7 +37,7 @@ recipients, days, differences and repaired ones. If the check breaks off, the ob
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {
-				return fmt.Errorf("--since: %w", err)
+				return wrongUsage("--since: %w", err)
 			}
 			o.From = from
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
@@ -58,7 +58,7 @@ recipients, days, differences and repaired ones. If the check breaks off, the ob
 				}
 				out, err := check(ctx, e, o)
 				if err == nil && out.Differences > 0 {
-					err = exitCode(1)
+					err = exitFailed
 				}
 				return err
 			})
@@ -126,7 +126,7 @@ func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.Che
 func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) (models.User, error) {
 	u, err := e.UserByName(ctx, name)
 	if errors.Is(err, models.ErrNotFound) {
-		return u, fmt.Errorf("there is no user %s", name)
+		return u, isMissing("user", name)
 	}
 	return u, err
 }
@@ -156,7 +156,7 @@ func parseSince(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf(
+	return time.Time{}, wrongUsage(
 		"%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
 }
 

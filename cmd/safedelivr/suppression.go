@@ -49,11 +49,7 @@ func (c *cli) listSuppressions(l *suppressionList) *cobra.Command {
 			return err
 		}
 		return svc.EachSuppression(ctx, who, func(e service.SuppressionView) error {
-			until := ""
-			if !e.ExpiresAt.IsZero() {
-				until = e.ExpiresAt.Format(time.RFC3339)
-			}
-			row(e.Email, string(e.Reason), e.Category, e.At.Format(time.RFC3339), until, string(e.Origin), e.Why)
+			row(e.Email, string(e.Reason), e.Category, e.At, e.ExpiresAt, string(e.Origin), e.Why)
 			return nil
 		})
 	})

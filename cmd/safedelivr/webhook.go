@@ -99,7 +99,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 			for _, h := range headers {
 				name, value, ok := strings.Cut(h, ":")
 				if !ok {
-					return fmt.Errorf("--header %q: write 'Name: value'", h)
+					return wrongUsage("--header %q: write 'Name: value'", h)
 				}
 				n.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 			}
