@@ -230,7 +230,7 @@ func (c *cli) batchRescheduleCommand() *cobra.Command {
 		use:   "reschedule ID",
 		short: "Change the times of a batch that has not begun",
 		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is
-not given stays as it is, but a batch whose time is moved expires as long after it as before. When the command ends,
+not given stays as it is. If only the time moves, the expiry moves by the same amount. When the command ends,
 nothing is sent before the new time.`,
 		what: "batch",
 	}, func(ctx context.Context, svc *service.Service, id, why string) error {
@@ -282,7 +282,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		fmt.Fprintln(c.out, scheduleText(t))
 	}
 	if own := b.OwnTimes; own != nil {
-		fmt.Fprintf(c.out, "times of their own: %s; all are sent from %s to %s\n",
+		fmt.Fprintf(c.out, "own times: %s; all are sent from %s to %s\n",
 			count(own.Recipients, "recipient"), own.First.Format(time.RFC3339), own.Last.Format(time.RFC3339))
 	}
 	if b.Rejected != nil {

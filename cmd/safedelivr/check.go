@@ -26,12 +26,12 @@ func (c *cli) checkCommand() *cobra.Command {
 		Short: "Recount every batch, user and day, and compare with what is shown",
 		Args:  takes(0, 0),
 		Long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries, stats
-and what the feeds of updates have told.
+and the feeds of updates.
 Prints each difference when it is found, then the counts, and ends with code 1 if there is a difference. It may
 run while mail flows: a sum that is being renewed gets a quarter of a minute.
 
-With --json all of it is one JSON object. "found" is an array with an object for each difference on a line of its
-own: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
+With --json all of it is one JSON object. "found" is an array with an object for each difference, one a
+line: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
 them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks,
 recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

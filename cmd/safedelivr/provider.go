@@ -97,7 +97,7 @@ func lastWebhook(p *service.Provider, cs []condition.Condition) shown {
 	text := timeOrDash(p.LastWebhook)
 	for i := range cs {
 		if cs[i].Kind == condition.WebhooksRefused && cs[i].Provider == p.Name {
-			v.RefusedSince, v.Refused = cs[i].Since, int64(cs[i].Posts)
+			v.RefusedSince, v.Refused = cs[i].Since, cs[i].Posts
 			text = fmt.Sprintf("refused since %s (%d)", timeOrDash(v.RefusedSince), v.Refused)
 		}
 	}

@@ -91,8 +91,8 @@ cancel such batches first.`,
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
-		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before: the
-backup does not know what was sent since it was made. Look at it, cancel what must not be sent, and lift
+		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before,
+because it may have been sent since. Look at it, cancel what must not be sent, and lift
 the hold.`,
 	}
 	cmd.AddCommand(lift, c.withJSON(&cobra.Command{

@@ -48,7 +48,7 @@ func (c *cli) sendCommand() *cobra.Command {
 	var o sendFlags
 	cmd := &cobra.Command{
 		Use:   "send --from ADDRESS --to ADDRESS --subject TEXT",
-		Short: "Send a message, wait for what becomes of it, and show its story",
+		Short: "Send a message, wait for its result, and show its story",
 		Args:  takes(0, 0),
 		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it, and
 show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a
@@ -116,7 +116,7 @@ func (o *sendFlags) add(f *pflag.FlagSet) {
 		"image that the HTML shows as cid: and its file name; may be given several times")
 	o.lists["tags"] = f.StringArray("tag", nil, "tag for statistics; may be given several times")
 	text("category", "kind of mail that a recipient may unsubscribe from")
-	o.named["metadata"] = f.StringArray("metadata", nil, "value of your own: NAME=VALUE; may be given several times")
+	o.named["metadata"] = f.StringArray("metadata", nil, "value for your application: NAME=VALUE; may be given several times")
 	o.marks["track_opens"] = f.Bool("track-opens", false, "let the provider see who opens the mail")
 	o.marks["track_clicks"] = f.Bool("track-clicks", false, "let the provider see who clicks its links")
 	o.marks["unsubscribe"] = f.Bool("unsubscribe", false,

@@ -29,7 +29,7 @@ func (c *cli) updatesCommand() *cobra.Command {
 	var o updatesFlags
 	cmd := &cobra.Command{
 		Use:   "updates",
-		Short: "What became of the mail of a user, oldest first",
+		Short: "Print the status changes of a user's mail, oldest first",
 		Args:  takes(0, 0),
 		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
 also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
@@ -142,7 +142,7 @@ func (c *cli) statsCommand() *cobra.Command {
 	var user string
 	cmd := c.listCommand(listing{
 		use:   "stats",
-		short: "What became of mail, by day, or by provider, category, sender, template or tag",
+		short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
 		head:  "NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED",
 		none:  "no mail of these days has one",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
