@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ const (
 	exitUnreachable exitCode = 4
 )
 
-// exitCodes describes the exit codes for --help and docs/commands.md.
+// exitCodes describes the exit codes, for --help and docs/commands.md.
 var exitCodes = []struct {
 	code exitCode
 	text string
@@ -31,6 +32,16 @@ var exitCodes = []struct {
 	{exitUsage, "the command line is wrong; nothing was done"},
 	{exitMissing, "the thing that the command names does not exist"},
 	{exitUnreachable, "the data folder, the store, the broker or the server cannot be reached"},
+}
+
+// exitHelp is the part of --help about exit codes.
+func exitHelp() string {
+	var b strings.Builder
+	b.WriteString("\n\nExit codes:\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "  %d  %s\n", e.code, e.text)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

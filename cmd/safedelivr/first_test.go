@@ -369,6 +369,7 @@ func TestHelpIsGrouped(t *testing.T) {
 	out, _ := typed(t, 0, "", "--help")
 	require.Regexp(t, `(?s)Run:.*  serve .*Send:.*  send .*Operate:.*  provider .*Repair:.*  check .*`, out)
 	require.NotContains(t, out, "Additional Commands")
+	require.Contains(t, out, "\n  3  the thing that the command names does not exist\n")
 }
 
 // TestVersion: the version comes with commit and platform.

@@ -46,6 +46,9 @@ func TestHealth(t *testing.T) {
 	code, text = ask()
 	require.Equal(t, 1, code)
 	require.Contains(t, text, "not ready: store: gone")
+	code, text = ask("--json")
+	require.Equal(t, int(exitFailed), code)
+	require.JSONEq(t, body, text)
 	status, body = http.StatusBadGateway, "a proxy"
 	code, _ = ask()
 	require.Equal(t, int(exitUnreachable), code)

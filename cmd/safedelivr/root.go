@@ -44,11 +44,13 @@ func run(ctx context.Context, args []string, s streams, environ []string) int {
 }
 
 func (c *cli) run(ctx context.Context) int {
+	const what = "An email gateway that fails over between providers, and loses and doubles nothing"
 	root := &cobra.Command{
 		Use:           "safedelivr",
-		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
+		Short:         what,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Long:          what + exitHelp(),
 		Version:       app.Build(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
