@@ -122,7 +122,7 @@ func (c *cli) firstKey(ctx context.Context, s models.Store, svc *service.Service
 	from := "you@" + cmp.Or(o.Provider.Domain, "example.com")
 	fmt.Fprintf(c.err, `
 Next, in this folder:
-  safedelivr serve     in a terminal of its own; it prints a link to the dashboard
+  safedelivr serve     in another terminal; it prints a link to the dashboard
   safedelivr send --from %s --to you@example.com --subject 'It works'
   safedelivr provider check
 `, from)

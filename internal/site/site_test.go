@@ -185,7 +185,7 @@ func syntax(t *testing.T, shell, source string, all []block) {
 	}
 }
 
-// runBlocks runs blocks in one shell, which ends at the first command that fails. A block with a terminal of its own
+// runBlocks runs blocks in one shell, which ends at the first command that fails. A block for another terminal
 // runs beside, in place of the one before.
 //
 // If timed is set, the shell is bash, and the file trace has when each command began.
