@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
@@ -136,48 +138,50 @@ header fields of one-click unsubscribing. Authentication-Results in the mail say
 			if len(names) == 0 {
 				return errors.New("no provider is configured: see safedelivr init")
 			}
-			t, wrong := c.newTable(findingsHead), false
-			for _, name := range names {
-				found := false
-				for i := range specs {
-					if specs[i].Name == name {
-						found = true
-						findings := app.InspectProvider(cmd.Context(), &cfg, &specs[i], c.resolver)
-						if c.json {
-							findingRows(t, name, findings)
-						} else {
-							fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
-							c.printFindings(c.out, findings)
-						}
-						wrong = wrong || slices.ContainsFunc(findings, func(f providers.Finding) bool {
-							return f.State == providers.Wrong || f.State == providers.Unknown
-						})
-					}
-				}
-				if !found {
-					return isMissing("provider", name)
-				}
-			}
-			if c.json {
-				err = t.flush()
-			}
-			if err == nil && wrong {
-				err = exitFailed
-			}
-			return err
+			return c.checkProviders(cmd.Context(), &cfg, specs, names)
 		},
 	}
 	cmd.Flags().StringVar(&received, "received", "", "`file` with a mail as it was received, instead of providers")
 	return c.withJSON(cmd, "print a JSON object for each finding")
 }
 
+// checkProviders prints what was found out about the providers of these names.
+func (c *cli) checkProviders(
+	ctx context.Context, cfg *config.Config, specs []provider.Spec, names []string,
+) (err error) {
+	t, wrong := c.newTable(findingsHead), false
+	for _, name := range names {
+		i := slices.IndexFunc(specs, func(s provider.Spec) bool { return s.Name == name })
+		if i < 0 {
+			return isMissing("provider", name)
+		}
+		findings := app.InspectProvider(ctx, cfg, &specs[i], c.resolver)
+		if c.json {
+			findingRows(t, name, findings)
+		} else {
+			fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
+			c.printFindings(c.out, findings)
+		}
+		wrong = wrong || slices.ContainsFunc(findings, func(f providers.Finding) bool {
+			return f.State == providers.Wrong || f.State == providers.Unknown
+		})
+	}
+	if c.json {
+		err = t.flush()
+	}
+	if err == nil && wrong {
+		err = exitFailed
+	}
+	return err
+}
+
 // findingsHead names the columns of what was found out about providers.
 const findingsHead = "PROVIDER\tSTATE\tABOUT\tTEXT\tTO DO"
 
-// findingRows adds what was found out; provider is "" for a mail as it was received.
-func findingRows(t *table, provider string, findings []providers.Finding) {
+// findingRows adds what was found out; name is "" for a mail as it was received.
+func findingRows(t *table, name string, findings []providers.Finding) {
 	for _, f := range findings {
-		t.row(provider, f.State, f.About, f.Text, f.ToDo)
+		t.row(name, f.State, f.About, f.Text, f.ToDo)
 	}
 }
 

@@ -95,7 +95,12 @@ cancel such batches first.`,
 because it may have been sent since. Look at it, cancel what must not be sent, and lift
 the hold.`,
 	}
-	cmd.AddCommand(lift, c.withJSON(&cobra.Command{
+	cmd.AddCommand(lift, c.holdListCommand())
+	return cmd
+}
+
+func (c *cli) holdListCommand() *cobra.Command {
+	return c.withJSON(&cobra.Command{
 		Use:   "list",
 		Short: "List the holds",
 		Args:  takes(0, 0),
@@ -126,8 +131,7 @@ the hold.`,
 				return nil
 			})
 		},
-	}, jsonRows))
-	return cmd
+	}, jsonRows)
 }
 
 func (c *cli) logCommand() *cobra.Command {
