@@ -21,7 +21,7 @@ var oldWordings = map[string]string{
 	"has no value at any recipient":       "No recipient has a value for",
 	"give it in vars":                     "Add a column",
 	"Reply to, if elsewhere":              "Reply-to (optional)",
-	"Give text, html (or body)":           "Enter an HTML or text body.",
+	"html (or body)":                      "html",
 	"nobody yet":                          "No recipients yet",
 	"took nothing for":                    "was failing for",
 	"It refused calls with":               "Calls with … failed",

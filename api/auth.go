@@ -20,7 +20,8 @@ func (s *Server) authenticate(c *gin.Context) {
 	scheme, secret, _ := strings.Cut(c.GetHeader("Authorization"), " ")
 	secret = strings.TrimSpace(secret)
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" {
-		s.fail(c, service.Fail(service.Unauthorized, "no_key", "Send the API key as Authorization: Bearer <key>."))
+		s.fail(c, service.Fail(service.Unauthorized, "no_key",
+			"Send the API key as Authorization: Bearer <key>. Basic and X-API-Key are not read."))
 		return
 	}
 	var from netip.Addr

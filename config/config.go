@@ -167,13 +167,13 @@ type Limits struct {
 	// share of a batch's recipients that may fail because the mailbox does not exist. If there are more, the batch is
 	// stopped once, when at least 100 were tried; its user or an operator may resume it. 0: it is never stopped
 	Bounces float64 `koanf:"bounces" range:"0..100" unit:"percent"`
-	// share of a user's mail that was accepted on a UTC day and delivered which recipients may report as spam. If there
-	// is more, operators get the notice `complaints.high`, once for the user and day. 0: they never do
+	// highest complaint rate of a user's mail that was accepted on a UTC day and delivered. Above it, operators get the
+	// notice `complaints.high`, once for the user and day. 0: they never do
 	Complaints float64 `koanf:"complaints" range:"0..100" unit:"percent"`
 	// mails of a user and day that must be delivered before there is such a notice
 	ComplaintsFrom int64 `koanf:"complaints_from" range:">0" unit:"mails"`
-	// mails in a row that could not be delivered to an address, through any provider, because its mailbox is full or its
-	// server does not take them. Then the address is suppressed for `TIMES_SOFT_BOUNCE_EXPIRY`. 0: it never is
+	// mails in a row that no provider could deliver to an address, because its mailbox is full or its server does not take
+	// them. Then the address is suppressed for `TIMES_SOFT_BOUNCE_EXPIRY`. 0: it never is
 	SoftBounces int `koanf:"soft_bounces" range:"0..100" unit:"mails"`
 	// a batch of up to this size is urgent
 	UrgentUpTo int `koanf:"urgent_up_to" range:">0" unit:"recipients"`
@@ -224,9 +224,9 @@ func (q *Quotas) Limits() models.Limits {
 
 // Times holds durations. One of them bounds each state of a log.
 type Times struct {
-	// nothing is handed over later than this after acceptance: `expired`
+	// mail that is not sent within this time after acceptance fails as `expired`
 	ExpireAfter time.Duration `koanf:"expire_after" range:">0"`
-	// maximum age of a ledger entry when its call begins
+	// a call must begin within this time after it was recorded
 	StartBy time.Duration `koanf:"start_by" range:">0"`
 	// how long an unknown outcome waits for evidence, from its answer or the latest end of its call
 	EvidenceWindow time.Duration `koanf:"evidence_window" range:">0"`

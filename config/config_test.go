@@ -181,6 +181,25 @@ traces: {ratio: 2}
 	require.Equal(t, 5*time.Minute, c.Times.Hold)
 }
 
+// TestTab requires that a tab in a configuration file is named with its line, wherever it is.
+func TestTab(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	for text, want := range map[string]string{
+		"log: info\nproviders:\n\tsg:\n\t\tkind: sendgrid\n": "line 3 begins with a tab; YAML wants spaces",
+		"providers:\n  \tsg: {kind: x\n":                     "line 2 begins with a tab; YAML wants spaces",
+		"log: [info\n":                                       "did not find expected ',' or ']'",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := Load(path, nil)
+		require.ErrorContains(t, err, want)
+	}
+	require.NoError(t, os.WriteFile(path, []byte("log: warn\t\n \t\n"), 0o600))
+	c, err := Load(path, nil)
+	require.NoError(t, err)
+	require.Equal(t, "warn", c.Log)
+}
+
 // TestRangesOfModels: the ranges in the tags are those of the models.
 func TestRangesOfModels(t *testing.T) {
 	t.Parallel()

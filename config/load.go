@@ -63,6 +63,9 @@ func (l *loader) unknown(name string, candidates []string) {
 
 func (l *loader) readFile(path string) {
 	if err := l.k.Load(file.Provider(path), yaml.Parser()); err != nil {
+		if line := tabbed(path); line > 0 {
+			err = fmt.Errorf("line %d begins with a tab; YAML wants spaces", line)
+		}
 		l.mistakes = append(l.mistakes, fmt.Errorf("configuration file %s: %w", path, err))
 		return
 	}
@@ -78,6 +81,20 @@ func (l *loader) readFile(path string) {
 			l.k.Delete(key)
 		}
 	}
+}
+
+// tabbed returns the number of the first line of a file that has a tab before its first character, or 0.
+func tabbed(path string) int {
+	raw, _ := os.ReadFile(path) // an empty file has no such line
+	number := 0
+	for line := range strings.Lines(string(raw)) {
+		number++
+		text := strings.TrimLeft(line, " \t")
+		if strings.Contains(line[:len(line)-len(text)], "\t") && strings.TrimSpace(text) != "" {
+			return number
+		}
+	}
+	return 0
 }
 
 func (l *loader) readEnvironment(environ []string) {

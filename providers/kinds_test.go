@@ -227,8 +227,8 @@ func TestCapabilitiesTable(t *testing.T) {
 		"\nOf a message with more tags the first ones are passed on. Where names are carried without commas and semicolons,\n" +
 			"these become spaces, also in the names of senders. The log of each recipient says what was left out.\n" +
 			"A provider that cannot carry a message is not used for it, and the log says why.\n\n" +
-			"The metadata of a recipient is its log and the attempt, which come back with the provider's events. Yours stays here.\n" +
-			"The header fields of a recipient are those of the batch and its own. `POST /v1/batches?dry_run=true` tells which\n" +
+			"Providers receive only our log and attempt IDs as metadata, which their events bring back. Your metadata is not sent to them.\n" +
+			"The header fields of a recipient are those of the batch and its own. `POST /v1/batches?dry_run=true` says which\n" +
 			"provider cannot carry them. Addresses beyond ASCII are those with such characters before the @ (RFC 6531). No kind\n" +
 			"takes them, so they are refused when a batch is accepted. International domains are converted to punycode.\n\n" +
 			"An attachment of type `text/calendar; method=REQUEST` is passed on with its parameter, so that mail programs offer\n" +

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +21,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		name := c.names(ctx, svc)
 		for i := range page.Commands {
 			e := &page.Commands[i]
-			row(e.At.UTC().Format(time.RFC3339), name(e.By), e.Command, subjects(e, name), e.Why)
+			row(e.At, name(e.By), e.Command, subjects(e, name), e.Why)
 		}
 		return page.Next, err
 	})
@@ -41,7 +40,7 @@ func (c *cli) accessCommand() *cobra.Command {
 		name := c.names(ctx, svc)
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			row(timeOrDash(e.At), timeOrDash(e.LastAt), e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.Login), e.Key,
+			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.Login), e.Key,
 				cmp.Or(e.Address, "many"))
 		}
 		return page.Next, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,12 +105,12 @@ func (c *cli) batchListCommand() *cobra.Command {
 		none:  "there is no batch",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		if limit < 1 || limit > pageRows {
-			return fmt.Errorf("--limit %d: from 1 to %d", limit, pageRows)
+			return wrongUsage("--limit %d: from 1 to %d", limit, pageRows)
 		}
 		list, err := c.firstBatches(ctx, svc, f, limit)
 		for i := range list {
 			b, n := &list[i].BatchView, &list[i].Counts
-			row(b.ID, timeOrDash(b.CreatedAt), timeOrDash(b.DueAt), list[i].user, stateOf(b), n.Accepted, n.Queued, n.Sent,
+			row(b.ID, b.CreatedAt, b.DueAt, list[i].user, stateOf(b), n.Accepted, n.Queued, n.Sent,
 				n.Success, n.Failed, n.Cancelled, b.Subject)
 		}
 		return err
@@ -188,7 +189,7 @@ func (c *cli) firstBatches(
 }
 
 func (c *cli) batchShowCommand() *cobra.Command {
-	return &cobra.Command{
+	return c.withJSON(&cobra.Command{
 		Use:   "show ID",
 		Short: "Show a batch: its counts, what it waits for, and its first recipients",
 		Args:  takes(1, 1),
@@ -198,10 +199,10 @@ func (c *cli) batchShowCommand() *cobra.Command {
 				if err != nil {
 					return orMissing(err, "batch", args[0])
 				}
-				return c.printBatch(ctx, svc, &b)
+				return c.show(b, func() error { return c.printBatch(ctx, svc, &b) })
 			})
 		},
-	}
+	}, jsonObject)
 }
 
 func (c *cli) batchRejectedCommand() *cobra.Command {
@@ -229,7 +230,7 @@ func (c *cli) batchRescheduleCommand() *cobra.Command {
 		use:   "reschedule ID",
 		short: "Change the times of a batch that has not begun",
 		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is
-not given stays as it is, but a batch whose time is moved expires as long after it as before. When the command ends,
+not given stays as it is. If only the time moves, the expiry moves by the same amount. When the command ends,
 nothing is sent before the new time.`,
 		what: "batch",
 	}, func(ctx context.Context, svc *service.Service, id, why string) error {
@@ -281,7 +282,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		fmt.Fprintln(c.out, scheduleText(t))
 	}
 	if own := b.OwnTimes; own != nil {
-		fmt.Fprintf(c.out, "times of their own: %s; all are sent from %s to %s\n",
+		fmt.Fprintf(c.out, "own times: %s; all are sent from %s to %s\n",
 			count(own.Recipients, "recipient"), own.First.Format(time.RFC3339), own.Last.Format(time.RFC3339))
 	}
 	if b.Rejected != nil {
@@ -324,7 +325,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 			fmt.Sprintf("These are the first %d recipients; the API lists all: GET /v1/batches/%s/logs", shownRecipients, b.ID),
 		)
 	}
-	return t.w.Flush()
+	return t.flush()
 }
 
 // dryRunFlag adds the flag that every command about batches and messages has.
@@ -389,7 +390,7 @@ func (c *cli) putMessages(user *string) *cobra.Command {
 		Use:   "put FILE",
 		Short: "Create, change and cancel messages as a file says",
 		Long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that ends
-in .json. It may be repeated: the same file again changes nothing. What becomes of each record is printed. The exit
+in .json. It may be repeated: the same file again changes nothing. It prints the result of each record. The exit
 code is 1 if one is rejected.`,
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -409,11 +410,17 @@ code is 1 if one is rejected.`,
 					return err
 				}
 				if dryRun {
-					fmt.Fprintln(c.out, "dry run, nothing was done; what would become of each:")
+					c.warn("Dry run: nothing was done.")
 				}
-				rejected := false
+				rejected, enc := false, json.NewEncoder(c.out)
 				for _, r := range results {
 					rejected = rejected || r.Status == changes.Rejected
+					if c.json {
+						if err := enc.Encode(r); err != nil {
+							return err
+						}
+						continue
+					}
 					log := ""
 					if !r.Log.IsZero() {
 						log = r.Log.String()
@@ -421,7 +428,7 @@ code is 1 if one is rejected.`,
 					fmt.Fprintln(c.out, words(r.ID, string(r.Status), log, r.Code, r.Pointer, r.Detail))
 				}
 				if rejected {
-					return exitCode(1)
+					return exitFailed
 				}
 				return nil
 			})
@@ -429,11 +436,11 @@ code is 1 if one is rejected.`,
 	}
 	put.Flags().BoolVar(&strict, "strict", false, "change nothing if a record is rejected")
 	dryRunFlag(put, &dryRun)
-	return put
+	return c.withJSON(put, "print a JSON object for each record, as the API has it")
 }
 
 func (c *cli) showMessage(user *string) *cobra.Command {
-	return &cobra.Command{
+	return c.withJSON(&cobra.Command{
 		Use:   "show ID",
 		Short: "Show the versions of a message, and the story of the present one",
 		Args:  takes(1, 1),
@@ -443,12 +450,15 @@ func (c *cli) showMessage(user *string) *cobra.Command {
 				if err != nil {
 					return orMissing(err, "message", args[0])
 				}
-				for _, v := range m.History {
-					fmt.Fprintln(c.out, words(v.At.Format(time.RFC3339), v.Log.String(), string(v.State), string(v.Reason), v.Detail))
-				}
-				printStory(c.out, &m.Log)
-				return nil
+				return c.show(m, func() error {
+					for _, v := range m.History {
+						at := v.At.Format(time.RFC3339)
+						fmt.Fprintln(c.out, words(at, v.Log.String(), string(v.State), string(v.Reason), v.Detail))
+					}
+					printStory(c.out, &m.Log)
+					return nil
+				})
 			})
 		},
-	}
+	}, jsonObject)
 }

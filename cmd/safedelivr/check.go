@@ -26,18 +26,18 @@ func (c *cli) checkCommand() *cobra.Command {
 		Short: "Recount every batch, user and day, and compare with what is shown",
 		Args:  takes(0, 0),
 		Long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries, stats
-and what the feeds of updates have told.
+and the feeds of updates.
 Prints each difference when it is found, then the counts, and ends with code 1 if there is a difference. It may
 run while mail flows: a sum that is being renewed gets a quarter of a minute.
 
-With --json all of it is one JSON object. "found" is an array with an object for each difference on a line of its
-own: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
+With --json all of it is one JSON object. "found" is an array with an object for each difference, one a
+line: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
 them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks,
 recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			from, err := parseSince(since)
 			if err != nil {
-				return fmt.Errorf("--since: %w", err)
+				return wrongUsage("--since: %w", err)
 			}
 			o.From = from
 			return c.withEngine(cmd.Context(), func(ctx context.Context, e *consumers.Engine) error {
@@ -58,7 +58,7 @@ recipients, days, differences and repaired ones. If the check breaks off, the ob
 				}
 				out, err := check(ctx, e, o)
 				if err == nil && out.Differences > 0 {
-					err = exitCode(1)
+					err = exitFailed
 				}
 				return err
 			})
@@ -126,7 +126,7 @@ func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.Che
 func (c *cli) engineUser(ctx context.Context, e *consumers.Engine, name string) (models.User, error) {
 	u, err := e.UserByName(ctx, name)
 	if errors.Is(err, models.ErrNotFound) {
-		return u, fmt.Errorf("there is no user %s", name)
+		return u, isMissing("user", name)
 	}
 	return u, err
 }
@@ -156,7 +156,7 @@ func parseSince(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf(
+	return time.Time{}, wrongUsage(
 		"%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
 }
 

@@ -28,7 +28,7 @@ func explain(err error) error {
 	for _, f := range e.Fields {
 		text += "\n  " + flagOf(f.Pointer) + f.Detail
 	}
-	return errors.New(text)
+	return exitWith(codeOfKind(err), errors.New(text))
 }
 
 // flags are the flags whose names differ from those of the fields that they set.
@@ -56,7 +56,7 @@ func flagOf(pointer string) string {
 func orMissing(err error, what, name string) error {
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.NotFound {
-		return fmt.Errorf("there is no %s %s", what, name)
+		return isMissing(what, name)
 	}
 	return err
 }
@@ -129,7 +129,7 @@ var effects = map[models.CommandKind]string{
 	models.EnableUser:      "%s is enabled: the user's keys are accepted",
 	models.EndSessions:     "%s has no sessions any more",
 	models.ProviderOffline: "%s is offline: no call goes through it",
-	models.ProviderOnline:  "%s is online: it gets mail as far as its health allows",
+	models.ProviderOnline:  "%s is online: it gets mail once it is healthy",
 	models.ProviderDrain:   "%s drains: it gets only mail that no other provider may send",
 	models.ProviderProbe:   "%s is being probed: the next message shows whether it works",
 	models.RemoveBlock:     "rule %s is removed: mail that waited for it is sent",

@@ -36,7 +36,7 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 	case "user":
 		list, err := svc.ListUsers(ctx, who, page)
 		for i := range list.Users {
-			say(list.Users[i].Name, userState(&list.Users[i]))
+			say(list.Users[i].Name, strings.Join(userStates(&list.Users[i]), ","))
 		}
 		return err
 	case "provider":

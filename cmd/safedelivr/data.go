@@ -61,8 +61,8 @@ To restore it, stop the server and start it on the copy:
 
   SAFEDELIVR_DATA_DIR=FOLDER safedelivr serve --after-restore
 
-That holds all mail that was accepted before, because the copy does not know what was sent since: see hold.
-Cassandra has backups of its own.`,
+That holds all mail that was accepted before, because it may have been sent since: see hold.
+Cassandra has its own backups.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := c.load()
 			if err != nil {

@@ -72,7 +72,7 @@ func (c *cli) rehearse(ctx context.Context, o drill.Options, asJSON bool) error 
 		err = perr
 	}
 	if err == nil && !report.Good {
-		err = exitCode(1)
+		err = exitFailed
 	}
 	return err
 }
@@ -124,7 +124,7 @@ needs no credentials, no broker and no database.`,
 			o.Commands = handedOver()
 			err := demo.Run(cmd.Context(), o)
 			if errors.Is(err, demo.ErrWrong) {
-				return exitCode(1) // the summary says what is wrong
+				return exitFailed // the summary says what is wrong
 			}
 			return err
 		},

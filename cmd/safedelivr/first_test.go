@@ -83,7 +83,9 @@ func serveFor(t *testing.T, file string) string {
 func TestInitAsks(t *testing.T) {
 	t.Parallel()
 	folder, api := t.TempDir(), simulatedAPI(t)
-	out, errs := typed(t, 0, "mailgun\nmg.example.com\nsecret-mg\n", "init", "--folder", folder, "--base-url", api+"/mg")
+	answers := "mialgun\nmailgun\nmg.example.com\nsecret-mg\n" // the first is a typo
+	out, errs := typed(t, 0, answers, "init", "--folder", folder, "--base-url", api+"/mg")
+	require.Contains(t, errs, `There is no provider "mialgun" (did you mean "mailgun"?).`)
 	require.Contains(t, errs, "ok       key: is one of the account")
 	require.Contains(t, errs, "ok       domain: mg.example.com is verified")
 	require.Contains(t, errs, "Next, in this folder:\n  safedelivr serve")
@@ -150,7 +152,11 @@ func TestInitRefuses(t *testing.T) {
 		mg + "--domain x --key-file " + wrong:              "--domain: must be a name like",
 		mg + other:                                         "does not know other.test",
 	} {
-		_, errs := typed(t, 1, "", append(strings.Fields(line), "--folder", folder)...)
+		code := exitFailed
+		if strings.HasPrefix(want, "--") || strings.Contains(want, "user name") {
+			code = exitUsage
+		}
+		_, errs := typed(t, int(code), "", append(strings.Fields(line), "--folder", folder)...)
 		require.Contains(t, errs, want, line)
 		made, err := os.ReadDir(folder)
 		require.NoError(t, err)
@@ -215,7 +221,7 @@ func TestSend(t *testing.T) {
 		)
 	}
 	require.Regexp(t, `(?m)^ann@example.com  20\S+Z  accepted and stored$`, out, "--watch shows each step")
-	_, errs := typed(t, 1, "", append(send, "--provider", "xx")...)
+	_, errs := typed(t, 2, "", append(send, "--provider", "xx")...)
 	require.Contains(t, errs, "xx")
 	_, errs = typed(t, 1, "", append(send, "--attach", filepath.Join(folder, "missing.pdf"))...)
 	require.Contains(t, errs, "missing.pdf")
@@ -228,7 +234,7 @@ func TestSend(t *testing.T) {
 	require.NoError(t, os.WriteFile(people, []byte("Work mail,Town\nann@example.com,Wien\ninvalid,Graz\n"), 0o600))
 	rows := []string{"send", "-c", file, "--from", "shop@example.com", "--subject", "From {{city}}", "--file", people,
 		"--column", "Work mail=email", "--column", "Town=city"}
-	_, errs = typed(t, 1, "", rows...)
+	_, errs = typed(t, 2, "", rows...)
 	require.Contains(t, errs, `--file: recipient 2: "invalid" is not an email`)
 	out, _ = typed(t, 0, "", append(rows, "--permissive")...)
 	require.Contains(
@@ -240,7 +246,7 @@ func TestSend(t *testing.T) {
 	require.Regexp(t, `^index,row,column,pointer,code,detail\n1,3,Work mail,/to/1,invalid_address,`, left)
 	left, _ = typed(t, 0, "", "batch", "show", strings.Fields(out)[1], "-c", file)
 	require.Contains(t, left, "left out: 1 recipient; see safedelivr batch rejected")
-	_, errs = typed(t, 1, "", append(rows, "--column", "None=x")...)
+	_, errs = typed(t, 2, "", append(rows, "--column", "None=x")...)
 	require.Contains(t, errs, "no column with this heading")
 
 	out, _ = typed(t, 0, "", "send", "-c", file, "--from", "shop@example.com", "--to", "ann@example.com", "--subject", "s",
@@ -253,7 +259,7 @@ func TestSend(t *testing.T) {
 		`expires at 20`, plan)
 	require.Contains(t, plan, "\n  2 recipients: sent now: ")
 
-	_, errs = typed(t, 1, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
+	_, errs = typed(t, 2, "", "send", "-c", file, "--from", "x", "--to", "y", "--subject", "s")
 	require.Regexp(t, `(?s)--to: .*--from: `, errs)
 
 	var list string
@@ -273,7 +279,7 @@ func TestSend(t *testing.T) {
 		`(?s)^ann@example.com  delivered.*log `+log+`, subject "Hello"\n.*sg answered: accepted, after \d+ ms`,
 		story,
 	)
-	_, errs = typed(t, 1, "", "batch", "list", "--state", "lost", "-c", file)
+	_, errs = typed(t, 2, "", "batch", "list", "--state", "lost", "-c", file)
 	require.Contains(t, errs, "state must be scheduled, queued, sending, sent, done, stopped or cancelled")
 
 	next := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Second)
@@ -363,6 +369,7 @@ func TestHelpIsGrouped(t *testing.T) {
 	out, _ := typed(t, 0, "", "--help")
 	require.Regexp(t, `(?s)Run:.*  serve .*Send:.*  send .*Operate:.*  provider .*Repair:.*  check .*`, out)
 	require.NotContains(t, out, "Additional Commands")
+	require.Contains(t, out, "\n  3  the thing that the command names does not exist\n")
 }
 
 // TestVersion: the version comes with commit and platform.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,7 +27,7 @@ func (c *cli) healthCommand() *cobra.Command {
 		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
 		Args:  cobra.MaximumNArgs(1),
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
-Exit with 0 if it does and with 1 if it does not. What else is wrong is printed: refused webhooks, a full disk, no
+Exit with 0 if it does, with 1 if it does not, and with 4 if it does not answer. What else is wrong is printed: refused webhooks, a full disk, no
 provider that accepts mail. With --live ask only whether the process answers: it does while
 store and broker are away, and a restart would not help it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,6 +42,13 @@ store and broker are away, and a restart would not help it.`,
 			}
 			r, err := client.New(base, "", client.HTTPClient(caller)).Readiness(ctx)
 			if err != nil {
+				return exitWith(exitUnreachable, err)
+			}
+			if c.json {
+				err = json.NewEncoder(c.out).Encode(r)
+				if err == nil && !r.Ready() {
+					err = exitFailed
+				}
 				return err
 			}
 			if !r.Ready() {
@@ -56,7 +64,7 @@ store and broker are away, and a restart would not help it.`,
 		},
 	}
 	cmd.Flags().BoolVar(&live, "live", false, "check only whether the process answers")
-	return cmd
+	return c.withJSON(cmd, jsonObject)
 }
 
 // healthServer returns the URL of the server that is checked, and how it is called.
@@ -85,7 +93,7 @@ func (c *cli) alive(ctx context.Context, caller *http.Client, base string) error
 	}
 	resp, err := caller.Do(r)
 	if err != nil {
-		return err
+		return exitWith(exitUnreachable, err)
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

@@ -46,12 +46,15 @@ func TestHealth(t *testing.T) {
 	code, text = ask()
 	require.Equal(t, 1, code)
 	require.Contains(t, text, "not ready: store: gone")
+	code, text = ask("--json")
+	require.Equal(t, int(exitFailed), code)
+	require.JSONEq(t, body, text)
 	status, body = http.StatusBadGateway, "a proxy"
 	code, _ = ask()
-	require.Equal(t, 1, code)
+	require.Equal(t, int(exitUnreachable), code)
 	server.Close()
 	code, _ = ask()
-	require.Equal(t, 1, code)
+	require.Equal(t, int(exitUnreachable), code)
 }
 
 // A process that is not ready is alive: restarting it would not bring back its store. The check works over TLS,
@@ -75,7 +78,7 @@ func TestHealthLive(t *testing.T) {
 		require.Zero(t, code, text)
 		require.Equal(t, "alive\n", text)
 		code, _ = health(env)
-		require.Equal(t, 1, code)
+		require.Equal(t, int(exitUnreachable), code)
 	}
 	code, _ := health(nil, "--live", plain.URL+"/nowhere")
 	require.Equal(t, 1, code)

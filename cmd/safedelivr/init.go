@@ -122,7 +122,7 @@ func (c *cli) firstKey(ctx context.Context, s models.Store, svc *service.Service
 	from := "you@" + cmp.Or(o.Provider.Domain, "example.com")
 	fmt.Fprintf(c.err, `
 Next, in this folder:
-  safedelivr serve     in a terminal of its own; it prints a link to the dashboard
+  safedelivr serve     in another terminal; it prints a link to the dashboard
   safedelivr send --from %s --to you@example.com --subject 'It works'
   safedelivr provider check
 `, from)
@@ -133,14 +133,18 @@ Next, in this folder:
 func (c *cli) askFor(o *initFlags) error {
 	in := bufio.NewReader(c.stdin())
 	p := &o.Provider
-	if p.Kind == "" {
+	for asked := p.Kind == ""; asked; { // again after a typo
 		var err error
 		if p.Kind, err = c.ask(in, "Provider ("+strings.Join(kinds(), " or ")+"): "); err != nil {
 			return err
 		}
+		if _, known := providers.Find(p.Kind); known {
+			break
+		}
+		fmt.Fprintf(c.err, "There is no provider %q%s.\n", p.Kind, didYouMean(p.Kind, kinds()))
 	}
 	if _, ok := providers.Find(p.Kind); !ok {
-		return fmt.Errorf("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
+		return wrongUsage("--provider: %q must be one of %s", p.Kind, strings.Join(kinds(), ", "))
 	}
 	p.Name = cmp.Or(p.Name, setup.Name(p.Kind))
 	if p.Kind == "mailgun" && p.Domain == "" {
@@ -172,7 +176,7 @@ func (c *cli) askFor(o *initFlags) error {
 		}
 		wrong = append(wrong, err)
 	}
-	return errors.Join(wrong...)
+	return exitWith(exitUsage, errors.Join(wrong...))
 }
 
 // checkKey asks the provider whether the key may send. It goes on if the provider cannot be asked.

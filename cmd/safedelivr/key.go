@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -60,7 +59,7 @@ func (c *cli) keyCommand() *cobra.Command {
 }
 
 func (c *cli) listKeysCommand() *cobra.Command {
-	return &cobra.Command{
+	return c.withJSON(&cobra.Command{
 		Use:   "list [USER]",
 		Short: "List the keys of a user, or of all users",
 		Args:  takes(0, 1),
@@ -73,7 +72,7 @@ func (c *cli) listKeysCommand() *cobra.Command {
 						return orMissing(err, "user", args[0])
 					}
 					keyRows(t, keys)
-					return t.w.Flush()
+					return t.flush()
 				}
 				for p := (service.Page{Limit: pageRows}); ; {
 					page, err := svc.AllKeys(ctx, c.operator(), p)
@@ -82,27 +81,23 @@ func (c *cli) listKeysCommand() *cobra.Command {
 					}
 					keyRows(t, page.Keys)
 					if p.Cursor = page.Next; p.Cursor == "" {
-						return t.w.Flush()
+						return t.flush()
 					}
 				}
 			})
 		},
-	}
+	}, jsonRows)
 }
 
-func keyRows(t table, keys []service.KeyView) {
+func keyRows(t *table, keys []service.KeyView) {
 	for i := range keys {
 		k := &keys[i]
-		scopes := make([]string, len(k.Scopes))
-		for i, sc := range k.Scopes {
-			scopes[i] = string(sc)
+		var expires any = k.Expires
+		if k.Expires.IsZero() {
+			expires = shown{"never", nil}
 		}
-		expires := "never"
-		if !k.Expires.IsZero() {
-			expires = timeOrDash(k.Expires)
-		}
-		t.row(k.ID, k.UserName, k.Name, timeOrDash(k.Created), timeOrDash(k.LastUsed), timeOrDash(k.Revoked),
-			strings.Join(scopes, ","), expires, cmp.Or(strings.Join(k.Networks, ","), "anywhere"))
+		t.row(k.ID, k.UserName, k.Name, k.Created, k.LastUsed, k.Revoked, listed(k.Scopes, ""), expires,
+			listed(k.Networks, "anywhere"))
 	}
 }
 
@@ -162,7 +157,7 @@ func keyOptions(scopes []string, expires string, networks []string) (o models.Ke
 			return o, nil
 		}
 	}
-	return o, fmt.Errorf("%q is not a day like 2026-12-31, a time like 2026-12-31T12:00:00Z, or a span like 720h", expires)
+	return o, wrongUsage("%q is not a day like 2026-12-31, a time like 2026-12-31T12:00:00Z, or a span like 720h", expires)
 }
 
 func (c *cli) loginCommand() *cobra.Command {

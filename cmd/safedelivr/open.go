@@ -53,7 +53,7 @@ func (c *cli) onStore(ctx context.Context, create bool, f func(context.Context, 
 	}
 	if !create && app.StoreName(&cfg) == "sqlite" {
 		if _, err := os.Stat(cfg.DataDir); errors.Is(err, fs.ErrNotExist) {
-			return noDataFolder(cfg.DataDir)
+			return exitWith(exitUnreachable, noDataFolder(cfg.DataDir))
 		}
 	}
 	o := &opened{cfg: &cfg, log: c.logger(&cfg)}
@@ -62,7 +62,7 @@ func (c *cli) onStore(ctx context.Context, create bool, f func(context.Context, 
 		return c.handOver(ctx, o.cfg)
 	}
 	if err != nil {
-		return err
+		return exitWith(exitUnreachable, err)
 	}
 	err = f(ctx, o)
 	return errors.Join(err, o.store.Close())
@@ -94,7 +94,7 @@ func (c *cli) handOver(ctx context.Context, cfg *config.Config) error {
 	if err == nil && code != 0 {
 		err = exitCode(code)
 	}
-	return err
+	return exitWith(exitUnreachable, err)
 }
 
 // withoutConfig drops the flag that names the configuration: the server has read its own.
@@ -116,7 +116,7 @@ func withoutConfig(args []string) []string {
 func (o *opened) withBroker(ctx context.Context, f func(models.Broker) error) error {
 	broker, err := app.OpenBroker(ctx, o.cfg, o.log)
 	if err != nil {
-		return err
+		return exitWith(exitUnreachable, err)
 	}
 	err = f(broker)
 	return errors.Join(err, broker.Close())

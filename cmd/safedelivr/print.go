@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -15,26 +17,118 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// table is a table that is being printed. An empty cell is printed as a dash.
-type table struct{ w *tabwriter.Writer }
+// table is a list that is being printed. It is printed as lines with cells below each other, where an empty cell is a
+// dash, or with --json as one JSON object for each row, where an empty cell is null.
+type table struct {
+	out  io.Writer
+	text *tabwriter.Writer
+	json *bytes.Buffer // nil without --json
+	keys []string      // of the objects
+}
 
-func (c *cli) newTable(head string) table {
-	t := table{tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)}
-	fmt.Fprintln(t.w, head)
+// newTable begins a list with the names of its columns, separated by tabs. The keys of the objects are made from them.
+func (c *cli) newTable(head string) *table {
+	t := &table{out: c.out}
+	if c.json {
+		t.json = new(bytes.Buffer)
+		t.keys = strings.Split(keys.Replace(strings.ToLower(head)), "\t")
+		return t
+	}
+	t.text = tabwriter.NewWriter(c.out, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t.text, head)
 	return t
 }
 
-func (t table) row(cells ...any) {
+// keys makes keys of JSON from the names of columns in lower case.
+var keys = strings.NewReplacer(" ", "_", "/s", "_per_second")
+
+// row adds a row. A cell may be a time, whose zero value is empty.
+func (t *table) row(cells ...any) {
+	if t.json != nil {
+		t.object(cells)
+		return
+	}
 	for i, cell := range cells {
 		if i > 0 {
-			fmt.Fprint(t.w, "\t")
+			fmt.Fprint(t.text, "\t")
+		}
+		switch v := cell.(type) {
+		case time.Time:
+			cell = timeOrDash(v)
+		case shown:
+			cell = v.text
 		}
 		if cell == "" {
 			cell = "-"
 		}
-		fmt.Fprint(t.w, cell)
+		fmt.Fprint(t.text, cell)
 	}
-	fmt.Fprintln(t.w)
+	fmt.Fprintln(t.text)
+}
+
+// object adds a row as a JSON object with the keys in the order of the columns.
+func (t *table) object(cells []any) {
+	for i, cell := range cells {
+		switch v := cell.(type) {
+		case time.Time:
+			if cell = v.UTC(); v.IsZero() {
+				cell = nil
+			}
+		case shown:
+			cell = v.value
+		default:
+			if fmt.Sprint(v) == "" {
+				cell = nil
+			}
+		}
+		raw, _ := json.Marshal(cell) // never an error: times, numbers and words
+		fmt.Fprintf(t.json, "%c%q:%s", "{,"[min(i, 1)], t.keys[i], raw)
+	}
+	t.json.WriteString("}\n")
+}
+
+// flush prints the rows that were added.
+func (t *table) flush() error {
+	if t.json == nil {
+		return t.text.Flush()
+	}
+	_, err := t.json.WriteTo(t.out)
+	return err
+}
+
+// shown is a cell whose text is not its value in JSON.
+type shown struct {
+	text  string
+	value any
+}
+
+// listed is a cell with several words; none is the text if there are none.
+func listed[S ~string](list []S, none string) shown {
+	words := make([]string, len(list)) // not nil: an empty list in JSON
+	for i, w := range list {
+		words[i] = string(w)
+	}
+	return shown{cmp.Or(strings.Join(words, ","), none), words}
+}
+
+// The meaning of --json at a command that prints a list, and at one that shows one thing.
+const (
+	jsonRows   = "print a JSON object for each row"
+	jsonObject = "print one JSON object, as the API has it"
+)
+
+// withJSON adds the flag --json to a command.
+func (c *cli) withJSON(cmd *cobra.Command, usage string) *cobra.Command {
+	cmd.Flags().BoolVar(&c.json, "json", false, usage)
+	return cmd
+}
+
+// show prints a value: with --json as one JSON object, or else as print does.
+func (c *cli) show(v any, print func() error) error {
+	if !c.json {
+		return print()
+	}
+	return json.NewEncoder(c.out).Encode(v)
 }
 
 func timeOrDash(t time.Time) string {
@@ -66,7 +160,7 @@ type listing struct {
 func (c *cli) listCommand(
 	l listing, rows func(ctx context.Context, svc *service.Service, row func(...any)) error,
 ) *cobra.Command {
-	return &cobra.Command{
+	return c.withJSON(&cobra.Command{
 		Use:   l.use,
 		Short: l.short,
 		Args:  takes(0, 0),
@@ -76,14 +170,14 @@ func (c *cli) listCommand(
 				if err := rows(ctx, svc, func(cells ...any) { n++; t.row(cells...) }); err != nil {
 					return err
 				}
-				if n == 0 && l.none != "" {
+				if n == 0 && l.none != "" && !c.json {
 					fmt.Fprintln(c.out, l.none)
 					return nil
 				}
-				return t.w.Flush()
+				return t.flush()
 			})
 		},
-	}
+	}, jsonRows)
 }
 
 // pageRows is how many rows of a long list are read and laid out together.
@@ -103,7 +197,7 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 		Args:  takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
-				return fmt.Errorf("--limit %d: at least 1", limit)
+				return wrongUsage("--limit %d: at least 1", limit)
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				t, p, n := c.newTable(l.head), service.Page{}, 0
@@ -116,16 +210,16 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 					if err != nil {
 						return err
 					}
-					if n == 0 && next == "" && l.none != "" {
+					if n == 0 && next == "" && l.none != "" && !c.json {
 						fmt.Fprintln(c.out, l.none)
 						return nil
 					}
-					if err := t.w.Flush(); err != nil || next == "" {
+					if err := t.flush(); err != nil || next == "" {
 						return err
 					}
 					p.Cursor = next
 				}
-				c.warn("There are more: --limit N lists N of them, --all lists all.")
+				c.warn("There are more rows: --limit N or --all.")
 				return nil
 			})
 		},
@@ -133,7 +227,7 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many")
 	cmd.Flags().BoolVar(&all, "all", false, "all there are")
 	cmd.MarkFlagsMutuallyExclusive("limit", "all")
-	return cmd
+	return c.withJSON(cmd, jsonRows)
 }
 
 // printStories prints the whole story of each log.

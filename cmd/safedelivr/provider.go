@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
@@ -69,9 +71,9 @@ func (c *cli) providerListCommand() *cobra.Command {
 		modes, err := svc.ProviderModes(ctx)
 		for i := range list {
 			p := &list[i]
-			state, until, why := "no worker", "", ""
+			state, until, why := "no worker", time.Time{}, ""
 			if p.Health != nil {
-				state, until, why = p.Health.State, timeOrDash(p.Health.Until), p.Health.Why
+				state, until, why = p.Health.State, p.Health.Until, p.Health.Why
 			}
 			switch m := modes[p.Name]; m.Mode { //nolint:exhaustive // the others are found out by workers
 			case models.ProviderOffline:
@@ -79,7 +81,7 @@ func (c *cli) providerListCommand() *cobra.Command {
 			case models.ProviderDrain:
 				state, why = "draining", m.Why
 			}
-			row(p.Name, p.Kind, state, until, p.Concurrency, fmt.Sprintf("%.1f", p.RateUsed),
+			row(p.Name, p.Kind, state, until, p.Concurrency, shown{fmt.Sprintf("%.1f", p.RateUsed), p.RateUsed},
 				lastWebhook(p, conditions), why)
 		}
 		return err
@@ -87,13 +89,21 @@ func (c *cli) providerListCommand() *cobra.Command {
 }
 
 // lastWebhook says when the last webhook of a provider was verified, or that its webhooks are refused.
-func lastWebhook(p *service.Provider, cs []condition.Condition) string {
+func lastWebhook(p *service.Provider, cs []condition.Condition) shown {
+	var v struct {
+		At           time.Time `json:"at,omitzero"`            // the last one that was verified
+		RefusedSince time.Time `json:"refused_since,omitzero"` // zero: they are not refused
+		Refused      int64     `json:"refused,omitempty"`      // how many
+	}
+	v.At = p.LastWebhook
+	text := timeOrDash(p.LastWebhook)
 	for i := range cs {
 		if cs[i].Kind == condition.WebhooksRefused && cs[i].Provider == p.Name {
-			return fmt.Sprintf("refused since %s (%d)", timeOrDash(cs[i].Since), cs[i].Posts)
+			v.RefusedSince, v.Refused = cs[i].Since, cs[i].Posts
+			text = fmt.Sprintf("refused since %s (%d)", timeOrDash(v.RefusedSince), v.Refused)
 		}
 	}
-	return timeOrDash(p.LastWebhook)
+	return shown{text, v}
 }
 
 func (c *cli) providerCheckCommand() *cobra.Command {
@@ -128,32 +138,51 @@ header fields of one-click unsubscribing. Authentication-Results in the mail say
 			if len(names) == 0 {
 				return errors.New("no provider is configured: see safedelivr init")
 			}
-			wrong := false
-			for _, name := range names {
-				found := false
-				for i := range specs {
-					if specs[i].Name == name {
-						found = true
-						fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
-						findings := app.InspectProvider(cmd.Context(), &cfg, &specs[i], c.resolver)
-						c.printFindings(c.out, findings)
-						wrong = wrong || slices.ContainsFunc(findings, func(f providers.Finding) bool {
-							return f.State == providers.Wrong || f.State == providers.Unknown
-						})
-					}
-				}
-				if !found {
-					return fmt.Errorf("there is no provider %s", name)
-				}
-			}
-			if wrong {
-				return exitCode(1)
-			}
-			return nil
+			return c.checkProviders(cmd.Context(), &cfg, specs, names)
 		},
 	}
 	cmd.Flags().StringVar(&received, "received", "", "`file` with a mail as it was received, instead of providers")
-	return cmd
+	return c.withJSON(cmd, "print a JSON object for each finding")
+}
+
+// checkProviders prints what was found out about the providers of these names.
+func (c *cli) checkProviders(
+	ctx context.Context, cfg *config.Config, specs []provider.Spec, names []string,
+) (err error) {
+	t, wrong := c.newTable(findingsHead), false
+	for _, name := range names {
+		i := slices.IndexFunc(specs, func(s provider.Spec) bool { return s.Name == name })
+		if i < 0 {
+			return isMissing("provider", name)
+		}
+		findings := app.InspectProvider(ctx, cfg, &specs[i], c.resolver)
+		if c.json {
+			findingRows(t, name, findings)
+		} else {
+			fmt.Fprintf(c.out, "%s (%s)\n", name, specs[i].Kind)
+			c.printFindings(c.out, findings)
+		}
+		wrong = wrong || slices.ContainsFunc(findings, func(f providers.Finding) bool {
+			return f.State == providers.Wrong || f.State == providers.Unknown
+		})
+	}
+	if c.json {
+		err = t.flush()
+	}
+	if err == nil && wrong {
+		err = exitFailed
+	}
+	return err
+}
+
+// findingsHead names the columns of what was found out about providers.
+const findingsHead = "PROVIDER\tSTATE\tABOUT\tTEXT\tTO DO"
+
+// findingRows adds what was found out; name is "" for a mail as it was received.
+func findingRows(t *table, name string, findings []providers.Finding) {
+	for _, f := range findings {
+		t.row(name, f.State, f.About, f.Text, f.ToDo)
+	}
 }
 
 // checkReceived prints what is to be said about a mail as it was received.
@@ -167,11 +196,17 @@ func (c *cli) checkReceived(path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	c.printFindings(c.out, findings)
-	if slices.ContainsFunc(findings, func(f providers.Finding) bool { return f.State == providers.Wrong }) {
-		return exitCode(1)
+	if c.json {
+		t := c.newTable(findingsHead)
+		findingRows(t, "", findings)
+		err = t.flush()
+	} else {
+		c.printFindings(c.out, findings)
 	}
-	return nil
+	if err == nil && slices.ContainsFunc(findings, func(f providers.Finding) bool { return f.State == providers.Wrong }) {
+		return exitFailed
+	}
+	return err
 }
 
 // providerSuppressions returns the command that lists what a provider suppresses and we do not, and its
@@ -187,7 +222,7 @@ func (c *cli) providerSuppressions() *cobra.Command {
 		page, err := svc.ProviderSuppressions(ctx, c.operator(), name, p)
 		for i := range page.Suppressions {
 			e := &page.Suppressions[i]
-			row(e.Email, e.List, string(e.Reason), e.At.Format(time.RFC3339), e.RemovedBy, e.Text)
+			row(e.Email, e.List, string(e.Reason), e.At, e.RemovedBy, e.Text)
 		}
 		return page.Next, orMissing(err, "provider", name)
 	})

@@ -41,14 +41,19 @@ func TestProviderSuppressionCommands(t *testing.T) {
 // TestReceivedMail: the check of a received mail reads the file, and its exit code says whether something is wrong.
 func TestReceivedMail(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "mail.eml")
+	file, good := filepath.Join(t.TempDir(), "mail.eml"), filepath.Join(t.TempDir(), "good.eml")
 	fields := "List-Unsubscribe: <https://x.test/u>\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\n"
 	for signed, code := range map[string]int{"list-unsubscribe:list-unsubscribe-post": 0, "list-unsubscribe": 1} {
 		mail := "DKIM-Signature: d=example.com; h=from:" + signed + "; b=x\n" + fields + "\nHello\n"
 		require.NoError(t, os.WriteFile(file, []byte(mail), 0o600))
+		if code == 0 {
+			require.NoError(t, os.WriteFile(good, []byte(mail), 0o600))
+		}
 		out, _ := typed(t, code, "", "provider", "check", "--received", file)
 		require.Contains(t, out, "DKIM: the signature of example.com")
 	}
+	out, _ := typed(t, 0, "", "provider", "check", "--json", "--received", good)
+	require.Regexp(t, `^{"provider":null,"state":"ok","about":"DKIM","text":".*","to_do":null}\n$`, out)
 	_, errs := typed(t, 1, "", "provider", "check", "--received", file+"x")
 	require.Contains(t, errs, "no such file")
 }

@@ -25,15 +25,16 @@ func (c *cli) queuesCommand() *cobra.Command {
 	})
 }
 
-// oldest says how long the oldest message of a queue has waited at most.
-func oldest(q *service.QueueView) string {
+// oldest says how long the oldest message of a queue has waited at most; in JSON in seconds.
+func oldest(q *service.QueueView) shown {
 	switch {
 	case q.Ready == 0:
-		return ""
+		return shown{}
 	case q.Oldest == nil:
-		return "not known"
+		return shown{"not known", nil}
 	}
-	return q.Age().Round(time.Second).String()
+	age := q.Age().Round(time.Second)
+	return shown{age.String(), age.Seconds()}
 }
 
 // waitingCommand returns the command that lists the mail that waits here.
@@ -46,7 +47,7 @@ func waitingCommand(c *cli) *cobra.Command {
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		b, err := service.Backlog(ctx, svc, c.operator())
 		for _, l := range b.Lines {
-			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, timeOrDash(l.Since), timeOrDash(l.Until), l.Oldest, l.Text)
+			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, l.Since, l.Until, l.Oldest, l.Text)
 		}
 		return err
 	})
@@ -60,7 +61,7 @@ func (c *cli) workersCommand() *cobra.Command {
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		workers, err := svc.Workers(ctx, c.operator())
 		for _, w := range workers {
-			row(w.Name, timeOrDash(w.Started), fmt.Sprintf("%.0f %%", 100*w.Share))
+			row(w.Name, w.Started, shown{fmt.Sprintf("%.0f %%", 100*w.Share), 100 * w.Share})
 		}
 		return err
 	})
@@ -82,7 +83,7 @@ store, and the agenda finds it even if the message is discarded.`,
 		}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 			parked, err := svc.Parked(ctx, c.operator(), p)
 			for _, m := range parked.Parked {
-				row(m.ID, m.Key, timeOrDash(m.At), m.Why)
+				row(m.ID, m.Key, m.At, m.Why)
 			}
 			return parked.Next, err
 		}),

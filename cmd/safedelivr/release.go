@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -24,16 +23,16 @@ accepted in a time range of at most 31 days. It may arrive twice. Times are a du
 like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" {
-				return errors.New("--from is missing: when the batches were accepted at the earliest, " +
+				return wrongUsage("--from is missing: when the batches were accepted at the earliest, " +
 					"as a duration like 24h, a day or a time")
 			}
 			var err error
 			if rel.From, err = parseSince(from); err != nil {
-				return fmt.Errorf("--from: %w", err)
+				return wrongUsage("--from: %w", err)
 			}
 			if rel.To = time.Now(); to != "" {
 				if rel.To, err = parseSince(to); err != nil {
-					return fmt.Errorf("--to: %w", err)
+					return wrongUsage("--to: %w", err)
 				}
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
@@ -92,11 +91,16 @@ cancel such batches first.`,
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
-		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before: the
-backup does not know what was sent since it was made. Look at it, cancel what must not be sent, and lift
+		Long: `After a restore from a backup, "serve --after-restore" holds all mail that was accepted before,
+because it may have been sent since. Look at it, cancel what must not be sent, and lift
 the hold.`,
 	}
-	cmd.AddCommand(lift, &cobra.Command{
+	cmd.AddCommand(lift, c.holdListCommand())
+	return cmd
+}
+
+func (c *cli) holdListCommand() *cobra.Command {
+	return c.withJSON(&cobra.Command{
 		Use:   "list",
 		Short: "List the holds",
 		Args:  takes(0, 0),
@@ -105,6 +109,13 @@ the hold.`,
 				holds, err := svc.Holds(ctx, c.operator())
 				if err != nil {
 					return err
+				}
+				if c.json {
+					t := c.newTable("BEFORE\tSINCE\tBY\tWHY")
+					for _, h := range holds {
+						t.row(h.Before, h.At, h.By, h.Why)
+					}
+					return t.flush()
 				}
 				for _, h := range holds {
 					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s",
@@ -120,13 +131,12 @@ the hold.`,
 				return nil
 			})
 		},
-	})
-	return cmd
+	}, jsonRows)
 }
 
 func (c *cli) logCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
-	cmd.AddCommand(&cobra.Command{
+	cmd.AddCommand(c.withJSON(&cobra.Command{
 		Use:   "show ID",
 		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
 		Args:  takes(1, 1),
@@ -136,11 +146,13 @@ func (c *cli) logCommand() *cobra.Command {
 				if err != nil {
 					return orMissing(err, "log", args[0])
 				}
-				printStory(c.out, &story)
-				return nil
+				return c.show(story, func() error {
+					printStory(c.out, &story)
+					return nil
+				})
 			})
 		},
-	})
+	}, jsonObject))
 	var dryRun bool
 	release := c.commandAbout(about{
 		use:   "release ID",

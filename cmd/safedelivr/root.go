@@ -34,6 +34,8 @@ type cli struct {
 	folder     string  // where it was run; empty: here
 	configFile string
 	resolver   dnscheck.Resolver // nil: that of the system
+	json       bool              // the flag --json
+	began      bool              // the command line was understood
 }
 
 // run executes a command line and returns its exit code.
@@ -42,12 +44,16 @@ func run(ctx context.Context, args []string, s streams, environ []string) int {
 }
 
 func (c *cli) run(ctx context.Context) int {
+	const what = "An email gateway that fails over between providers, and loses and doubles nothing"
 	root := &cobra.Command{
 		Use:           "safedelivr",
-		Short:         "An email gateway that fails over between providers, and loses and doubles nothing",
+		Short:         what,
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Long:          what + exitHelp(),
+		Version:       app.Build(),
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.SetArgs(c.args)
@@ -69,9 +75,9 @@ func (c *cli) run(ctx context.Context) int {
 			return int(quiet)
 		}
 		fmt.Fprintln(c.err, "safedelivr:", err)
-		return 1
+		return int(c.codeOf(err))
 	}
-	return 0
+	return int(exitGood)
 }
 
 // runGroup is the group of commands that run in the process of the user. A server runs all others, and those of
@@ -104,6 +110,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 	root.AddCommand(c.namesCommand())
 	root.SetFlagErrorFunc(unknownFlag)
 	c.completeNames(root)
+	c.noteBegin(root)
 }
 
 // path returns a path of the command line as this process finds it. A server that carries out the command works in
@@ -198,11 +205,6 @@ func takes(least, most int) cobra.PositionalArgs {
 		return nil
 	}
 }
-
-// exitCode ends the program without a message.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // stdin returns the input of the command.
 func (c *cli) stdin() io.Reader {

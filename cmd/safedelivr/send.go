@@ -48,7 +48,7 @@ func (c *cli) sendCommand() *cobra.Command {
 	var o sendFlags
 	cmd := &cobra.Command{
 		Use:   "send --from ADDRESS --to ADDRESS --subject TEXT",
-		Short: "Send a message, wait for what becomes of it, and show its story",
+		Short: "Send a message, wait for its result, and show its story",
 		Args:  takes(0, 0),
 		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it, and
 show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a
@@ -73,18 +73,18 @@ server starts.`,
 func (o *sendFlags) check() error {
 	written := *o.texts["from"] != "" && *o.texts["subject"] != ""
 	if !written && *o.texts["template"] == "" || len(o.to) == 0 && o.file == "" {
-		return errors.New("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
+		return wrongUsage("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
 			"--to ann@example.com --subject 'It works'")
 	}
 	switch n := len(o.to) + len(*o.lists["cc"]) + len(*o.lists["bcc"]); {
 	case n > maxSendTo:
-		return fmt.Errorf("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+		return wrongUsage("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
 	case len(o.to) > 0 && o.file != "":
-		return errors.New("--file: give either a file or --to")
+		return wrongUsage("--file: give either a file or --to")
 	case len(o.columns) > 0 && o.file == "":
-		return errors.New("--column needs a --file")
+		return wrongUsage("--column needs a --file")
 	case len(*o.named["vars"]) > 0 && o.file != "":
-		return errors.New("--var: with a --file the columns are the variables")
+		return wrongUsage("--var: with a --file the columns are the variables")
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (o *sendFlags) add(f *pflag.FlagSet) {
 		"image that the HTML shows as cid: and its file name; may be given several times")
 	o.lists["tags"] = f.StringArray("tag", nil, "tag for statistics; may be given several times")
 	text("category", "kind of mail that a recipient may unsubscribe from")
-	o.named["metadata"] = f.StringArray("metadata", nil, "value of your own: NAME=VALUE; may be given several times")
+	o.named["metadata"] = f.StringArray("metadata", nil, "value for your application: NAME=VALUE; may be given several times")
 	o.marks["track_opens"] = f.Bool("track-opens", false, "let the provider see who opens the mail")
 	o.marks["track_clicks"] = f.Bool("track-clicks", false, "let the provider see who clicks its links")
 	o.marks["unsubscribe"] = f.Bool("unsubscribe", false,
@@ -175,10 +175,10 @@ func (o *sendFlags) values(field, flag string) (map[string]string, error) {
 	for _, given := range *o.named[field] {
 		name, value, ok := strings.Cut(given, "=")
 		if !ok || name == "" {
-			return nil, fmt.Errorf("--%s %q: give NAME=VALUE", flag, given)
+			return nil, wrongUsage("--%s %q: give NAME=VALUE", flag, given)
 		}
 		if _, again := out[name]; again {
-			return nil, fmt.Errorf("--%s: %s is given twice", flag, name)
+			return nil, wrongUsage("--%s: %s is given twice", flag, name)
 		}
 		if out == nil {
 			out = map[string]string{}
@@ -264,7 +264,7 @@ func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
 	for _, column := range o.columns {
 		heading, name, ok := strings.Cut(column, "=")
 		if !ok {
-			return fmt.Errorf("--column %q: give HEADING=NAME", column)
+			return wrongUsage("--column %q: give HEADING=NAME", column)
 		}
 		in.MapColumn(heading, name)
 	}
@@ -355,11 +355,11 @@ func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string
 	}
 	switch len(names) {
 	case 0:
-		return models.User{}, errors.New("there is no user: see safedelivr user add")
+		return models.User{}, exitWith(exitMissing, errors.New("there is no user: see safedelivr user add"))
 	case 1:
 		return svc.User(ctx, c.operator(), names[0])
 	}
-	return models.User{}, fmt.Errorf("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
+	return models.User{}, wrongUsage("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
 }
 
 // follow waits until all recipients of a small batch have an end, and prints their stories.
@@ -393,7 +393,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 			return err
 		}
 		if failed {
-			return exitCode(1)
+			return exitFailed
 		}
 		return nil
 	}

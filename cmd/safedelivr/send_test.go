@@ -48,10 +48,10 @@ func TestSendWholeMail(t *testing.T) {
 	require.NotContains(t, got.Headers, "List-Unsubscribe")
 	require.Equal(t, "logo.png", got.Attachments[0].ContentID)
 	for flag, value := range map[string]string{"--var": "first", "--header": "X", "--metadata": "=1"} {
-		_, errs := typed(t, 1, "", append(send, flag, value)...)
+		_, errs := typed(t, 2, "", append(send, flag, value)...)
 		require.Contains(t, errs, flag+" \""+value+"\": give NAME=VALUE")
 	}
-	_, errs := typed(t, 1, "", append(send, "--tag", "a b", "--header", "Subject=x", "--lane", "slow")...)
+	_, errs := typed(t, 2, "", append(send, "--tag", "a b", "--header", "Subject=x", "--lane", "slow")...)
 	for _, want := range []string{"--tag: A tag", "--header: Subject has a field", "--lane: "} {
 		require.Contains(t, errs, want)
 	}

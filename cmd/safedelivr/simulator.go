@@ -23,7 +23,7 @@ func (c *cli) simulatorCommand() *cobra.Command {
 		Use:   "simulator",
 		Short: "Simulate the providers' HTTP APIs",
 		Args:  cobra.NoArgs,
-		Long: `Simulate SendGrid and Mailgun, with faults and signed webhooks. Each provider has a path of its own: base_url
+		Long: `Simulate SendGrid and Mailgun, with faults and signed webhooks. Each provider has its own path: base_url
 http://HOST/<provider>. The control API is under /control/.
 
   --provider name=sg,kind=sendgrid,key=K,webhook=http://127.0.0.1:8080/webhooks/sg

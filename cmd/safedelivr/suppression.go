@@ -38,24 +38,22 @@ func (c *cli) suppressionCommand() *cobra.Command {
 }
 
 func (c *cli) listSuppressions(l *suppressionList) *cobra.Command {
-	return c.listCommand(listing{
+	return c.pagesCommand(listing{
 		use:   "list",
 		short: "List the suppressed addresses",
 		head:  "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY",
 		none:  "no address is suppressed",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
+	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
 		who, err := l.caller(ctx, c, svc)
 		if err != nil {
-			return err
+			return "", err
 		}
-		return svc.EachSuppression(ctx, who, func(e service.SuppressionView) error {
-			until := ""
-			if !e.ExpiresAt.IsZero() {
-				until = e.ExpiresAt.Format(time.RFC3339)
-			}
-			row(e.Email, string(e.Reason), e.Category, e.At.Format(time.RFC3339), until, string(e.Origin), e.Why)
-			return nil
-		})
+		page, err := svc.Suppressions(ctx, who, service.SuppressionFilter{}, p)
+		for i := range page.Suppressions {
+			e := &page.Suppressions[i]
+			row(e.Email, string(e.Reason), e.Category, e.At, e.ExpiresAt, string(e.Origin), e.Why)
+		}
+		return page.Next, err
 	})
 }
 

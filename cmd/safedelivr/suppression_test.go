@@ -32,6 +32,9 @@ func TestSuppressionCommands(t *testing.T) {
 	require.Contains(t, errs, `row 2/email: "eve" is not`)
 	out, _ = d.run("suppression list")
 	require.Contains(t, out, "bob@example.com")
+	out, errs = d.run("suppression list --limit 1 --json")
+	require.Regexp(t, `^{"email":"\w+@example.com","reason":.*}\n$`, out)
+	require.Equal(t, "There are more rows: --limit N or --all.\n", errs)
 
 	for _, more := range []string{"", " (it was so before)"} {
 		out, _ = d.run("suppression remove ann@example.com --why sorry")

@@ -50,8 +50,9 @@ schema, allow_raw, inline_css), and a folder for each language, like de, with su
 		cmd.AddCommand(sub)
 		return sub
 	}
-	about("list", "List templates by name", 0, c.listTemplates)
-	about("show NAME", "Show the published or else the newest version, and the numbers of all", 1, c.showTemplate)
+	c.withJSON(about("list", "List templates by name", 0, c.listTemplates), jsonRows)
+	show := about("show NAME", "Show the published or else the newest version, and the numbers of all", 1, c.showTemplate)
+	c.withJSON(show, jsonObject+", with the numbers of all versions")
 	about("publish NAME VERSION", "Make a version the one that batches use; an older one rolls back", 2, c.publishTemplate)
 	var publish bool
 	push := about(
@@ -77,6 +78,7 @@ schema, allow_raw, inline_css), and a folder for each language, like de, with su
 			return c.previewTemplate(ctx, l, user, s)
 		},
 	)
+	c.withJSON(preview, jsonObject)
 	preview.Flags().StringVar(&to, "to", "ann@example.com", "address of the recipient")
 	preview.Flags().StringVar(&name, "name", "Ann", "name of the recipient")
 	preview.Flags().StringVar(&vars, "vars", "{}", "variables of the recipient, as a JSON object")
@@ -92,15 +94,15 @@ func (c *cli) listTemplates(ctx context.Context, l *templates.Library, user stri
 			return err
 		}
 		for _, i := range list {
-			published := ""
-			if i.Published > 0 {
-				published = strconv.Itoa(i.Published)
+			var published any = i.Published
+			if i.Published == 0 {
+				published = ""
 			}
-			t.row(i.Name, i.State, published, i.Newest, timeOrDash(i.UpdatedAt))
+			t.row(i.Name, i.State, published, i.Newest, i.UpdatedAt)
 		}
 		cursor, more = next, next != ""
 	}
-	return t.w.Flush()
+	return t.flush()
 }
 
 func (c *cli) showTemplate(ctx context.Context, l *templates.Library, user string, args []string) error {
@@ -112,6 +114,12 @@ func (c *cli) showTemplate(ctx context.Context, l *templates.Library, user strin
 	if err != nil {
 		return err
 	}
+	if c.json {
+		return json.NewEncoder(c.out).Encode(struct {
+			templates.Template
+			Versions []templates.VersionInfo `json:"versions"`
+		}{v, versions})
+	}
 	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
@@ -119,15 +127,15 @@ func (c *cli) showTemplate(ctx context.Context, l *templates.Library, user strin
 	fmt.Fprintf(c.out, "%s\n", raw)
 	t := c.newTable("VERSION\tCREATED\tPUBLISHED")
 	for _, v := range versions {
-		t.row(v.Version, timeOrDash(v.CreatedAt), v.Published)
+		t.row(v.Version, v.CreatedAt, v.Published)
 	}
-	return t.w.Flush()
+	return t.flush()
 }
 
 func (c *cli) publishTemplate(ctx context.Context, l *templates.Library, user string, args []string) error {
 	number, err := strconv.Atoi(args[1])
 	if err != nil {
-		return fmt.Errorf("%s is not the number of a version", args[1])
+		return wrongUsage("%s is not the number of a version", args[1])
 	}
 	info, err := l.Publish(ctx, user, args[0], number)
 	if err == nil {
@@ -182,7 +190,7 @@ func templateError(err error) error {
 	for _, f := range e.Fields {
 		text += "\n  " + strings.TrimPrefix(f.Pointer, "/") + ": " + f.Detail
 	}
-	return errors.New(text)
+	return exitWith(codeOfKind(err), errors.New(text))
 }
 
 // readTemplate reads the folder of a template.
@@ -268,6 +276,9 @@ func (c *cli) previewTemplate(ctx context.Context, l *templates.Library, user st
 	p, err := l.Preview(ctx, user, s)
 	if err != nil {
 		return templateError(err)
+	}
+	if c.json {
+		return json.NewEncoder(c.out).Encode(p)
 	}
 	for _, h := range p.Headers {
 		fmt.Fprintf(c.out, "%s: %s\n", h.Name, h.Value)

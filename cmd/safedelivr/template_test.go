@@ -46,6 +46,12 @@ func TestTemplates(t *testing.T) {
 	out, _ = d.run("template show welcome --user ada")
 	require.Contains(t, out, `"text": "other text"`)
 	require.Regexp(t, `(?m)^2 +\S+ +true\n1 +\S+ +false$`, out)
+	out, _ = d.run("template show welcome --user ada --json")
+	require.Regexp(t, `^{.*"version":2,.*"versions":\[{"version":2,.*{"version":1,.*}\]}\n$`, out)
+	out, _ = d.run("template list --json")
+	require.Regexp(t, `^{"name":"welcome","state":"published","published":2,"newest":2,"updated":"20.*Z"}\n$`, out)
+	out, _ = d.run("template preview welcome --json --name Bob --language de")
+	require.Regexp(t, `^{.*"subject":"Hallo Bob",.*}\n$`, out)
 	out, _ = d.run(`template preview welcome --name Bob --language de-AT --vars {"items":["<a>",2]}`)
 	require.Equal(t, "From: shop@example.com\nTo: \"Bob\" <ann@example.com>\nSubject: Hallo Bob\n\nother text\n\n"+
 		"<style>p{top:0}</style><p style=\"top:0\">&lt;a&gt;2Wien</p>\n", out)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -30,7 +29,7 @@ func (c *cli) updatesCommand() *cobra.Command {
 	var o updatesFlags
 	cmd := &cobra.Command{
 		Use:   "updates",
-		Short: "What became of the mail of a user, oldest first",
+		Short: "Print the status changes of a user's mail, oldest first",
 		Args:  takes(0, 0),
 		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
 also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
@@ -73,7 +72,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	}
 	if o.from != "" {
 		if q.From, err = time.Parse(time.RFC3339, o.from); err != nil {
-			return errors.New("--from: a time like 2026-01-31T12:00:00Z")
+			return wrongUsage("--from: a time like 2026-01-31T12:00:00Z")
 		}
 	}
 	enc := json.NewEncoder(c.out)
@@ -143,7 +142,7 @@ func (c *cli) statsCommand() *cobra.Command {
 	var user string
 	cmd := c.listCommand(listing{
 		use:   "stats",
-		short: "What became of mail, by day, or by provider, category, sender, template or tag",
+		short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
 		head:  "NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED",
 		none:  "no mail of these days has one",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
@@ -178,7 +177,7 @@ func (c *cli) statsCommand() *cobra.Command {
 			line("all", &stats.Totals)
 		}
 		if stats.MoreGroups {
-			row("(more groups, not counted apart)")
+			c.warn("There are more groups, which are not counted apart.")
 		}
 		return nil
 	})
@@ -190,10 +189,11 @@ func (c *cli) statsCommand() *cobra.Command {
 	return cmd
 }
 
-// share returns a share in percent, and a dash for a share of nothing.
-func share(part, whole int64) string {
+// share is a share in percent. That of nothing is a dash, and null in JSON.
+func share(part, whole int64) shown {
 	if whole == 0 {
-		return "–"
+		return shown{"–", nil}
 	}
-	return strconv.FormatFloat(float64(part)*100/float64(whole), 'f', 2, 64) + " %"
+	digits := strconv.FormatFloat(float64(part)*100/float64(whole), 'f', 2, 64)
+	return shown{digits + " %", json.Number(digits)}
 }

@@ -90,8 +90,11 @@ func TestMessageCommands(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(record+"\n"), 0o600))
 	for range 2 {
 		out, _ := d.run("message put --user ada --dry-run " + file)
-		require.Equal(t, "dry run, nothing was done; what would become of each:\na  accepted\n", out)
+		require.Equal(t, "a  accepted\n", out)
 	}
+	out, errs := d.run("message put --user ada --dry-run --json " + file)
+	require.JSONEq(t, `{"id":"a","status":"accepted"}`, out)
+	require.Equal(t, "Dry run: nothing was done.\n", errs)
 	for _, status := range []string{"accepted", "unchanged"} {
 		out, _ := d.run("message put --user ada " + file)
 		require.Regexp(t, `^a  `+status+`  \S{36}\n$`, out)
@@ -108,9 +111,11 @@ func TestMessageCommands(t *testing.T) {
 		require.Regexp(t, want, o.String())
 	}
 	fails("--strict ", `(?s)^a  rejected  other_rejected .*b  rejected  not_found`)
-	fails("--dry-run ", `(?s)^dry run, .*\na  cancelled .*b  rejected  not_found`)
+	fails("--dry-run ", `(?s)^a  cancelled .*b  rejected  not_found`)
 	fails("", `(?s)^a  cancelled .*b  rejected  not_found`)
-	out, _ := d.run("message show a")
+	shown, _ := d.run("message show a --json")
+	require.Regexp(t, `^{"id":"a","log":{.*"history":\[.*\]}\n$`, shown)
+	out, _ = d.run("message show a")
 	require.Regexp(t, `(?s)cancelled  cancelled  the sender has cancelled the message\nann@example.com  cancelled`, out)
 }
 

@@ -33,30 +33,33 @@ that were added here may use any sender, and users that logged in through GitHub
 				var v service.AllowedSenders
 				var err error
 				if none && len(args) > 1 {
-					return errors.New("--none takes no addresses")
+					return wrongUsage("--none takes no addresses")
 				}
 				if len(args) > 1 || none {
 					v, _, err = svc.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
 				} else {
 					v, err = svc.AllowedSendersOf(ctx, c.operator(), args[0])
 				}
-				switch {
-				case err != nil:
+				if err != nil {
 					return orMissing(err, "user", args[0])
-				case v.Anyone:
-					fmt.Fprintln(c.out, args[0], "may use any sender")
-				case len(v.Senders) == 0:
-					fmt.Fprintln(c.out, args[0], "may not send")
-				default:
-					fmt.Fprintln(c.out, args[0], "may send as", strings.Join(v.Senders, ", "))
 				}
-				return nil
+				return c.show(v, func() error {
+					switch {
+					case v.Anyone:
+						fmt.Fprintln(c.out, args[0], "may use any sender")
+					case len(v.Senders) == 0:
+						fmt.Fprintln(c.out, args[0], "may not send")
+					default:
+						fmt.Fprintln(c.out, args[0], "may send as", strings.Join(v.Senders, ", "))
+					}
+					return nil
+				})
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&none, "none", false, "the user may not send; takes no addresses")
 	whyFlag(cmd, &why)
-	return cmd
+	return c.withJSON(cmd, jsonObject)
 }
 
 func (c *cli) limitsCommand() *cobra.Command {
@@ -88,23 +91,23 @@ Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) 
 				}
 				t := c.newTable("LIMIT\tVALUE\tSET\tUSED\tUNTIL")
 				for _, l := range v.Limits {
-					value, set := strconv.FormatInt(l.Value, 10), "default"
+					value, set := shown{strconv.FormatInt(l.Value, 10), l.Value}, shown{"default", false}
 					if l.Value == 0 {
-						value = "none"
+						value.text = "none"
 					}
 					if l.Set {
-						set = "set"
+						set = shown{"set", true}
 					}
-					t.row(l.Limit, value, set, l.Used, timeOrDash(l.Resets))
+					t.row(l.Limit, value, set, l.Used, l.Resets)
 				}
-				return t.w.Flush()
+				return t.flush()
 			})
 		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "ID of a key of the user: show or set its limits")
 	cmd.Flags().BoolVar(&defaults, "default", false, "take back all limits that were set before")
 	whyFlag(cmd, &why)
-	return cmd
+	return c.withJSON(cmd, jsonRows)
 }
 
 func (c *cli) defaultsCommand() *cobra.Command {
@@ -133,13 +136,15 @@ Batches that were accepted keep theirs.`,
 		if v.Window != nil {
 			window = v.Window.String()
 		}
-		fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.Zone, "none"), window)
-		return nil
+		return c.show(v, func() error {
+			fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.Zone, "none"), window)
+			return nil
+		})
 	})
 	cmd.Flags().StringVar(
 		&o.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
 	o.windowFlags(cmd)
-	return cmd
+	return c.withJSON(cmd, jsonObject)
 }
 
 // changedLimits returns the limits that are set, with changes like requests_per_second=10.
@@ -154,10 +159,10 @@ func changedLimits(v *service.LimitsView, changes []string, defaults bool) (mode
 		name, value, _ := strings.Cut(change, "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q does not have the form LIMIT=VALUE with a whole number", change)
+			return nil, wrongUsage("%q does not have the form LIMIT=VALUE with a whole number", change)
 		}
 		if !models.Limit(name).Valid() {
-			return nil, fmt.Errorf("there is no limit %q; the limits are %s", name, strings.Join(limitNames(), ", "))
+			return nil, wrongUsage("there is no limit %q; the limits are %s", name, strings.Join(limitNames(), ", "))
 		}
 		limits[models.Limit(name)] = n
 	}
@@ -249,7 +254,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 				}
 				for i := range page.Users {
 					u := &page.Users[i]
-					row(u.Name, u.ID, u.Created.Format(time.RFC3339), userState(u), u.DisabledWhy)
+					row(u.Name, u.ID, u.Created, listed(userStates(u), ""), u.DisabledWhy)
 				}
 				if p.Cursor = page.Next; p.Cursor == "" {
 					return nil
@@ -259,15 +264,15 @@ When the command ends, every process knows it. Mail that was accepted still goes
 	return cmd
 }
 
-func userState(u *service.UserView) string {
-	var words []string
+// userStates returns the words for what is not usual about a user.
+func userStates(u *service.UserView) (words []string) {
 	if u.Disabled {
 		words = append(words, "disabled")
 	}
 	if u.Paused {
 		words = append(words, "paused")
 	}
-	return strings.Join(words, ",")
+	return words
 }
 
 func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
@@ -278,7 +283,7 @@ func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
 }
 
 func badUserName(name string) error {
-	return fmt.Errorf("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", name)
+	return wrongUsage("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", name)
 }
 
 // addUser adds a user with a new name.
@@ -324,7 +329,7 @@ func (o *scheduleFlags) set(in *intake.Builder) error {
 	case o.window == "none":
 		in.SetWindow(nil)
 	case o.window != "" && !both:
-		return fmt.Errorf("--send-window %s: like 09:00-17:00, or none", o.window)
+		return wrongUsage("--send-window %s: like 09:00-17:00, or none", o.window)
 	case o.window != "":
 		w := &intake.Window{From: from, To: to, Strict: o.strict}
 		if o.weekdays != "" {

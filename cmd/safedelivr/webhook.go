@@ -23,7 +23,7 @@ type webhookUser struct {
 func (c *cli) webhookCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "webhook",
-		Short: "Addresses of your applications to which updates of mail are posted",
+		Short: "Addresses of your applications to which Safedelivr posts updates",
 	}
 	var u webhookUser
 	cmd.PersistentFlags().StringVar(
@@ -99,7 +99,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 			for _, h := range headers {
 				name, value, ok := strings.Cut(h, ":")
 				if !ok {
-					return fmt.Errorf("--header %q: write 'Name: value'", h)
+					return wrongUsage("--header %q: write 'Name: value'", h)
 				}
 				n.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 			}
@@ -189,7 +189,7 @@ func (c *cli) removeWebhook(u *webhookUser) *cobra.Command {
 func (c *cli) testWebhook(u *webhookUser) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test ID",
-		Short: "Make a post of the type test, and tell the answer",
+		Short: "Make a post of the type test, and print the answer",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
@@ -230,7 +230,7 @@ func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was told")
+	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was posted")
 	cmd.Flags().StringVar(&post, "post", "", "only this one of the newest hundred posts, by its ID (msg_…)")
 	cmd.MarkFlagsMutuallyExclusive("since", "post")
 	return cmd

@@ -13,13 +13,13 @@ type block struct {
 	Part   string // the heading of the part of the document (##)
 	Text   string
 	NotRun string // why it is not run, as the text before it says; "" if it is run
-	Serves bool   // the text before it says that it has a terminal of its own
+	Serves bool   // the text before it says that it runs in another terminal
 }
 
 // The texts before a block that change what is done with it.
 const (
-	notRun      = "<!-- Not run by scripts/test"
-	ownTerminal = "in a terminal of its own"
+	notRun        = "<!-- Not run by scripts/test"
+	otherTerminal = "in another terminal"
 )
 
 // blocks returns the blocks of commands of a document.
@@ -39,7 +39,7 @@ func blocks(source string) ([]block, error) {
 			fenced = true
 			if fence == "sh" {
 				text := strings.Join(before, " ")
-				now = &block{Line: i + 1, Part: part, Serves: strings.Contains(strings.ToLower(text), ownTerminal)}
+				now = &block{Line: i + 1, Part: part, Serves: strings.Contains(strings.ToLower(text), otherTerminal)}
 				if _, why, ok := strings.Cut(text, notRun); ok {
 					now.NotRun, _, _ = strings.Cut(strings.TrimLeft(why, ":, "), "-->")
 				}

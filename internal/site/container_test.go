@@ -31,11 +31,12 @@ build) [ "$*" = "-t safedelivr ." ] || fail "build $*"; exit 0 ;;
 exec) [ "$1" = mail ] || fail "no container $1"; shift; env=$(cat "$HOME/container.env") ;;
 run)
 	detach= name=
+	ps() { [ -s "$HOME/container.pid" ] && kill -0 "$(cat "$HOME/container.pid")" 2>/dev/null; }
 	while [ "$1" != safedelivr ]; do
 		case $1 in
 		-d) detach=yes ;;
 		-i | --rm) ;;
-		--name) name=$2; shift ;;
+		--name) name=$2; ! ps || fail "the name $name is in use"; shift ;;
 		--restart) [ "$2" = unless-stopped ] || fail "$2"; shift ;;
 		-v) [ "$2" = "mail:$DATA" ] || fail "volume $2"; shift ;;
 		-p) [ "$2" = "127.0.0.1:8080:$EXPOSED" ] || fail "port $2"; shift ;;
@@ -100,8 +101,9 @@ func TestImage(t *testing.T) {
 	require.Contains(t, string(readme), "chown "+user+" FOLDER")
 }
 
-// TestContainer runs the lines of README for a container, with a stand-in for docker: the key that they print sends a
-// mail, and the link that they print opens the dashboard.
+// TestContainer runs the lines of README for a container, with a stand-in for docker: with a wrong key of the provider
+// no container is started, and once the key is right the same lines work. The key that they print sends a mail, and the
+// link that they print opens the dashboard.
 func TestContainer(t *testing.T) {
 	bin := product(t)
 	all, err := blocks("README.md")
@@ -128,8 +130,10 @@ func TestContainer(t *testing.T) {
 	for name, text := range map[string]string{
 		"docker":       standIn,
 		".curlrc":      fmt.Sprintf("connect-to = 127.0.0.1:8080:127.0.0.1:%s\nfail\n", port),
-		"sendgrid.key": account.Key + "\n",
-		"script": "set -e\ncd " + home + "\ntrap '[ ! -s container.pid ] || kill $(cat container.pid)' EXIT\n" +
+		"sendgrid.key": "SG.wrong\n",
+		"script": "cd " + home + "\ntrap '[ ! -s container.pid ] || kill $(cat container.pid)' EXIT\n" + script +
+			"[ ! -e container.pid ] || { echo 'a container runs without a key'; exit 1; }\n" +
+			"set -e\necho " + account.Key + " > sendgrid.key\n" +
 			strings.Replace(script, "docker exec", awaitServer(port)+"\ndocker exec", 1) + send,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o700))

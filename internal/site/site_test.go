@@ -39,7 +39,7 @@ func TestConfigurationPage(t *testing.T) {
 	for _, row := range []string{
 		"| `SAFEDELIVR_LIMITS_RETRIES` | retries per recipient. Mail that all its providers refuse for a temporary reason " +
 			"waits beyond that, until it expires | 0 to 1,000 attempts | `10` |",
-		"| `SAFEDELIVR_TIMES_EXPIRE_AFTER` | nothing is handed over later than this after acceptance: `expired` | " +
+		"| `SAFEDELIVR_TIMES_EXPIRE_AFTER` | mail that is not sent within this time after acceptance fails as `expired` | " +
 			"duration, more than 0 | `168h` |",
 		"| more than 0 bytes | `5242880` (5 MiB) |",
 		"| `SAFEDELIVR_LOG` | lowest level of the lines of the log | `debug`, `info`, `warn`, `error` | `info` |",
@@ -185,7 +185,7 @@ func syntax(t *testing.T, shell, source string, all []block) {
 	}
 }
 
-// runBlocks runs blocks in one shell, which ends at the first command that fails. A block with a terminal of its own
+// runBlocks runs blocks in one shell, which ends at the first command that fails. A block for another terminal
 // runs beside, in place of the one before.
 //
 // If timed is set, the shell is bash, and the file trace has when each command began.

@@ -136,7 +136,7 @@ func (b *Builder) bodies() (text, html string) {
 	}
 	empty := strings.TrimSpace(text) == "" && strings.TrimSpace(html) == ""
 	if empty && !b.bad["text"] && !b.bad["html"] && !b.bad["body"] {
-		b.Wrong("/html", "required", "Add text, html (or body), or both.")
+		b.Wrong("/html", "required", "Add text, html, or both.")
 	}
 	return text, html
 }
