@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 	"service/updates":     {"models", "models/feed", "service/problem"},
 	"service/walk":        {"models"},
 	"service/backlog":     {"models", "service/walk"},
-	"service/quota":       {"models"},
+	"service/quota":       {"models", "models/telemetry"},
 	"service": {"internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by
 	"webhooks":           {"internal/priority", "models", "models/..."},

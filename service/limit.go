@@ -129,17 +129,35 @@ func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches
 
 // takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
 // urgent mail. If it is not stored after all, giveBack returns it.
-func (s *Service) takeBatch(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+func (s *Service) takeBatch(
+	ctx context.Context, who Caller, b *models.Batch, in *intake.Builder,
+) (giveBack func(), err error) {
 	all, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
 	if err != nil {
 		return nil, err
 	}
-	urgent, err := s.takeLane(ctx, who, b)
+	rest, err := s.takeContent(ctx, who, b, in)
 	if err != nil {
 		all()
 		return nil, err
 	}
-	return func() { all(); urgent() }, nil
+	return func() { all(); rest() }, nil
+}
+
+// takeContent takes from the quotas of the caller what takeQuota does not know of a batch: its bytes, and its lane.
+func (s *Service) takeContent(
+	ctx context.Context, who Caller, b *models.Batch, in *intake.Builder,
+) (giveBack func(), err error) {
+	bytes, err := s.take(ctx, who, []quota.Amount{{Limit: models.StoredBytes, N: in.Size(b)}})
+	if err != nil {
+		return nil, limitError(err)
+	}
+	urgent, err := s.takeLane(ctx, who, b)
+	if err != nil {
+		bytes()
+		return nil, err
+	}
+	return func() { bytes(); urgent() }, nil
 }
 
 // takeLane counts the recipients of an urgent batch in the hours in which they may leave. Over the limit of its caller
@@ -203,7 +221,7 @@ func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
 	held := int64(0)
 	return func(n int64) error {
 		if n > 0 {
-			if err := s.checkDisk(); err != nil {
+			if err := s.checkDisk(ctx, who.User); err != nil {
 				return err
 			}
 		}
@@ -221,8 +239,12 @@ func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
 	}
 }
 
-// checkDisk returns an error if the free space of a disk is below the reserve.
-func (s *Service) checkDisk() error {
+// nearReserve times the reserve is the free space of a disk below which each user has a share of it.
+const nearReserve = 4
+
+// checkDisk returns an error if the free space of a disk is below the reserve. Before that it refuses the users whose
+// stored mail takes more than what is free above the reserve, so that those with less can go on.
+func (s *Service) checkDisk(ctx context.Context, user string) error {
 	if s.cfg.DiskReserve <= 0 || s.cfg.DiskFree == nil {
 		return nil
 	}
@@ -231,14 +253,35 @@ func (s *Service) checkDisk() error {
 		s.log.Warn("cannot read the free disk space", "err", err)
 		return nil
 	}
-	if free >= s.cfg.DiskReserve {
+	switch {
+	case free < s.cfg.DiskReserve:
+		return Fail(Unavailable, "disk_reserve", "The server has too little free disk space for that. "+
+			"What it accepted goes on. Repeat the request later.").After(60)
+	case free >= nearReserve*s.cfg.DiskReserve || user == "":
 		return nil
 	}
-	return Fail(
-		Unavailable,
-		"disk_reserve",
-		"The server has too little free disk space for that. What it accepted goes on. Repeat the request later.",
-	).After(60)
+	stored, err := s.onDisk(ctx, user)
+	if err != nil {
+		return storeError("read usage", err)
+	}
+	share := free - s.cfg.DiskReserve
+	if stored <= share {
+		return nil
+	}
+	return Fail(Unavailable, "disk_share", "The disk of the server is nearly full, and your mail takes %d bytes of it, "+
+		"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
+		"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
+}
+
+// onDisk returns how many bytes a user has on the disk of this process.
+func (s *Service) onDisk(ctx context.Context, user string) (int64, error) {
+	subject := quota.Subject{ID: user, User: user}
+	spooled := s.quotas.Spooled(subject)
+	if !s.cfg.Sole { // the store is on other disks
+		return spooled, nil
+	}
+	stored, err := s.quotas.Stored(ctx, subject, models.StoredBytes)
+	return spooled + stored, err
 }
 
 // limitError returns the Error for an error of the quotas.
@@ -261,6 +304,11 @@ func limitError(err error) error {
 			"You have %d stored batches, which is your limit stored_batches. Nothing was stored. Old batches are removed by "+
 				"themselves, a day at a time; until then put more recipients into a batch, or ask an operator for a higher "+
 				"limit or for a shorter time that batches are kept.", e.Value).After(seconds(e.After))
+	case e.Limit == models.StoredBytes:
+		return Fail(TooMany, "limit_reached",
+			"With this your mail would take more than the %d bytes of your limit stored_bytes. Nothing was stored. Old "+
+				"content is removed by itself, a day at a time; until then ask an operator for a higher limit or for a shorter "+
+				"time that content is kept.", e.Value).After(seconds(e.After))
 	}
 	return Fail(TooMany, "limit_reached",
 		"Your limit %s of %d is reached. Nothing was stored. Repeat the request after the time in Retry-After.",

@@ -71,7 +71,7 @@ func (s *Service) AcceptMessages(
 		return out, false, Fail(Malformed, "idempotency_key_required",
 			"A request with messages needs an Idempotency-Key, so that a repeat can finish it if it is cut off.")
 	}
-	if err := s.checkDisk(); err != nil {
+	if err := s.checkDisk(ctx, who.User); err != nil {
 		return out, false, err
 	}
 	all, err := s.checkMessages(ctx, who, ms)
@@ -358,7 +358,7 @@ func (s *Service) logsByAddress(
 func (s *Service) PutMessages(
 	ctx context.Context, who Caller, rs *intake.Records, r RecordReader,
 ) ([]changes.Result, error) {
-	if err := s.checkDisk(); err != nil && !r.DryRun {
+	if err := s.checkDisk(ctx, who.User); err != nil && !r.DryRun {
 		return nil, err
 	}
 	c := changes.Changes{
@@ -425,7 +425,7 @@ func (m *messageSender) Take(ctx context.Context, recipients, batches int) (give
 
 // Send implements changes.Sender.
 func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error) {
-	giveBack, err := m.svc.takeLane(ctx, m.who, b)
+	giveBack, err := m.svc.takeContent(ctx, m.who, b, in)
 	if err != nil {
 		return false, err
 	}

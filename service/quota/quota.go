@@ -42,6 +42,7 @@ type Store interface {
 	models.DocumentStore
 	BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) ([]models.ID, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
@@ -69,7 +70,8 @@ type counts struct {
 	running  int64
 	spooled  int64
 	windows  map[string]*window
-	stored   storage
+	stored   storage // batches
+	bytes    storage
 	used     time.Time
 }
 
@@ -160,6 +162,13 @@ func (c *counts) setRate(now time.Time, perSecond int64) {
 // spoolRetry is when a request that found too many bytes held may be repeated.
 const spoolRetry = 10 * time.Second
 
+// Spooled returns how many bytes of requests of a subject are on the disk of this process.
+func (g *Guard) Spooled(s Subject) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.of(s.ID, time.Now()).spooled
+}
+
 // Spool counts n more bytes of a request that is being read and holds some already. A request
 // is in one process, so it must fit into the share of that. Its error is an *Exceeded. A negative
 // n gives bytes back.
@@ -212,7 +221,7 @@ func (g *Guard) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 		for _, a := range amounts {
 			take := g.take
 			switch {
-			case a.Limit == models.StoredBatches && s.counted():
+			case keptOf(a.Limit) != nil && s.counted(a.Limit):
 				take = g.takeStored
 			case s.Limits[a.Limit] == 0:
 				continue
