@@ -101,6 +101,24 @@ func (s *Service) joined(ctx context.Context, take func() error) error {
 	}
 }
 
+// resumeTime is how long a request that has waited for something waits for a place among those that run.
+const resumeTime = 30 * time.Second
+
+// Resume counts a request again that Admit has admitted and that has waited for something. It waits until the caller
+// has fewer requests at once.
+func (s *Service) Resume(ctx context.Context, who Caller) (end func(), err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.Now().Add(resumeTime); ; models.Pause(ctx, joinPoll) {
+		end, err = s.quotas.Resume(subjects)
+		if err == nil || ctx.Err() != nil || !time.Now().Before(until) {
+			return end, limitError(err)
+		}
+	}
+}
+
 // AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests
 // to the API, so that a program of a user does not keep the user from the pages.
 func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err error) {

@@ -105,13 +105,12 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var all []*counts
-	for _, s := range subjects {
-		c := g.of(s.ID, now)
-		all = append(all, c)
-		if most := g.share(s.Limits[models.RequestsAtOnce]); most > 0 && c.running >= most {
-			return nil, exceeded(s, models.RequestsAtOnce, time.Second)
-		}
+	all, err := g.idle(subjects, now)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range subjects {
+		c := all[i]
 		perSecond := g.share(s.Limits[models.RequestsPerSecond])
 		if c.setRate(now, perSecond); perSecond == 0 {
 			continue
@@ -121,18 +120,50 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 		}
 	}
 	for _, c := range all {
-		c.running++
 		if c.requests != nil {
 			c.requests.AllowN(now, 1)
 		}
 	}
-	return func() {
+	return g.run(all), nil
+}
+
+// Resume is Begin for a request that has begun before and has ended to wait: it counts among those that run at once,
+// and not among those of the second.
+func (g *Guard) Resume(subjects []Subject) (end func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all, err := g.idle(subjects, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return g.run(all), nil
+}
+
+// idle returns the counts of the subjects, or an error if one has as many requests at once as it may. The caller
+// holds mu.
+func (g *Guard) idle(subjects []Subject, now time.Time) (all []*counts, err error) {
+	for _, s := range subjects {
+		c := g.of(s.ID, now)
+		all = append(all, c)
+		if most := g.share(s.Limits[models.RequestsAtOnce]); most > 0 && c.running >= most {
+			return nil, exceeded(s, models.RequestsAtOnce, time.Second)
+		}
+	}
+	return all, nil
+}
+
+// run counts a request that runs, until it ends. The caller holds mu.
+func (g *Guard) run(all []*counts) (end func()) {
+	for _, c := range all {
+		c.running++
+	}
+	return sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for _, c := range all {
 			c.running--
 		}
-	}, nil
+	})
 }
 
 // share returns this process's part of a limit, at least 1, or 0 if there is no limit.
