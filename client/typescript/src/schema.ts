@@ -3397,7 +3397,7 @@ export interface components {
              * @enum {string}
              */
             state: "active" | "failing" | "disabled";
-            /** @description Why it is disabled. */
+            /** @description Why it is failing or disabled. */
             why?: string;
             /** Format: date-time */
             failing_since?: string;
@@ -3428,6 +3428,8 @@ export interface components {
             http_status?: number;
             /** @description Its beginning, or why there is none. */
             answer?: string;
+            /** @description Why the post was not accepted, in words. Absent if it was. */
+            why?: string;
             took_ms: number;
         };
         EndpointRequest: {

@@ -442,6 +442,7 @@ class EndpointAttempt(TypedDict, closed=True):
     tried: int
     http_status: NotRequired[int]
     answer: NotRequired[str]
+    why: NotRequired[str]
     took_ms: int
 
 
