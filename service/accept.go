@@ -118,7 +118,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.passesUnsubscribes(&b)
-		giveBack, err := s.takeBatch(ctx, who, &b, in)
+		giveBack, err := takeBatch(ctx, s, who, &b, in)
 		if err != nil {
 			return Accepted{}, err
 		}

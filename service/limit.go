@@ -133,58 +133,64 @@ func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err er
 	return end, limitError(err)
 }
 
-// takeQuota takes batches with recipients from the quotas of the caller. If they are not stored after
+// quotas takes amounts from the limits of a caller, or says whether they would be taken.
+type quotas interface {
+	take(ctx context.Context, who Caller, amounts []quota.Amount) (giveBack func(), err error)
+}
+
+// trial is quotas of a dry run.
+type trial struct {
+	svc *Service
+	*quota.Trial
+}
+
+func (s *Service) newTrial() *trial { return &trial{s, s.quotas.NewTrial()} }
+
+func (t *trial) take(ctx context.Context, who Caller, amounts []quota.Amount) (giveBack func(), err error) {
+	subjects, err := t.svc.subjects(ctx, who)
+	if err == nil {
+		err = t.Take(ctx, subjects, amounts)
+	}
+	return func() {}, err
+}
+
+// takeQuota takes batches with recipients and bytes from the quotas of the caller. If they are not stored after
 // all, giveBack returns them.
-func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches int64) (giveBack func(), err error) {
-	giveBack, err = s.take(ctx, who, []quota.Amount{
+func takeQuota(ctx context.Context, q quotas, who Caller, recipients, batches, bytes int64) (giveBack func(), err error) {
+	giveBack, err = q.take(ctx, who, []quota.Amount{
 		{Limit: models.RecipientsPerHour, N: recipients},
 		{Limit: models.RecipientsPerDay, N: recipients},
 		{Limit: models.BatchesPerDay, N: batches},
 		{Limit: models.StoredBatches, N: batches},
+		{Limit: models.StoredBytes, N: bytes},
 	})
 	return giveBack, limitError(err)
 }
 
 // takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
 // urgent mail. If it is not stored after all, giveBack returns it.
-func (s *Service) takeBatch(
-	ctx context.Context, who Caller, b *models.Batch, in *intake.Builder,
+func takeBatch(
+	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Builder,
 ) (giveBack func(), err error) {
-	all, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
+	all, err := takeQuota(ctx, q, who, int64(b.Recipients), 1, in.Size(b))
 	if err != nil {
 		return nil, err
 	}
-	rest, err := s.takeContent(ctx, who, b, in)
+	urgent, err := takeLane(ctx, q, who, b)
 	if err != nil {
 		all()
 		return nil, err
 	}
-	return func() { all(); rest() }, nil
-}
-
-// takeContent takes from the quotas of the caller what takeQuota does not know of a batch: its bytes, and its lane.
-func (s *Service) takeContent(
-	ctx context.Context, who Caller, b *models.Batch, in *intake.Builder,
-) (giveBack func(), err error) {
-	bytes, err := s.take(ctx, who, []quota.Amount{{Limit: models.StoredBytes, N: in.Size(b)}})
-	if err != nil {
-		return nil, limitError(err)
-	}
-	urgent, err := s.takeLane(ctx, who, b)
-	if err != nil {
-		bytes()
-		return nil, err
-	}
-	return func() { bytes(); urgent() }, nil
+	return func() { all(); urgent() }, nil
 }
 
 // takeLane counts the recipients of an urgent batch in the hours in which they may leave. Over the limit of its caller
 // the batch becomes bulk; everything else that was decided because it was urgent stays.
-func (s *Service) takeLane(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+func takeLane(ctx context.Context, q quotas, who Caller, b *models.Batch) (giveBack func(), err error) {
 	if b.Lane != models.Urgent {
 		return func() {}, nil
 	}
-	giveBack, err = s.take(ctx, who, urgentAmounts(b, time.Now()))
+	giveBack, err = q.take(ctx, who, urgentAmounts(b, time.Now()))
 	if e, over := errors.AsType[*quota.Exceeded](err); over {
 		b.Lane, b.LaneLimit = models.Bulk, e.Limit
 		return func() {}, nil

@@ -2497,6 +2497,8 @@ export interface components {
             /** @description Bytes of subject, text, HTML and attachments. */
             size: number;
             lane: components["schemas"]["Lane"];
+            /** @description The limit that would make the batch bulk although it would be urgent. */
+            lane_limit?: components["schemas"]["LimitName"];
             /** Format: date-time */
             expires_at: string;
             own_times?: components["schemas"]["OwnTimes"];

@@ -1189,6 +1189,7 @@ class DryRun(TypedDict, closed=True):
     rejected: NotRequired[Rejected]
     size: int
     lane: Lane
+    lane_limit: NotRequired[LimitName]
     expires_at: str
     own_times: NotRequired[OwnTimes]
     seconds: NotRequired[float]
