@@ -178,7 +178,7 @@ func TestUpdateEvents(t *testing.T) {
 	}
 	var got []told
 	for cursor := ""; len(got) < 6; {
-		p = f.read("events=all&limit=1&cursor=%s", cursor)
+		p = f.read("events=all&limit=1%s", after(cursor))
 		u := p.Updates[0]
 		got, cursor = append(got, told{u.State, u.Event, u.Reason, u.Number}), p.Next
 	}

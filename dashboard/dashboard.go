@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -328,6 +329,7 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 		case err != nil:
 			d.fail(w, r, nil, err)
 		default:
+			known.Mark(r.Context())
 			w.Header().Set("Cache-Control", "no-store")
 			if err := d.limited(w, r, v, h); err != nil {
 				d.fail(w, r, v, err)

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // A request body must arrive at bodyRate or faster, after a first bodyGrace.
@@ -175,9 +173,10 @@ func (b *timedBody) Read(p []byte) (int, error) {
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
 // limitConnections returns a listener with at most total open connections, and at most perAddress of one client that
-// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total waits.
+// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total gets the place of a stranger,
+// or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	return netutil.LimitListener(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
+	return newPlaces(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
 }
 
 // addressLimiter limits the open connections of each address.
@@ -218,11 +217,14 @@ type byAddress struct {
 func newByAddress(most int) *byAddress { return &byAddress{most: most, open: map[netip.Addr]int{}} }
 
 // add counts one more of an address. It returns false if there are as many as there may be.
-func (b *byAddress) add(address netip.Addr) bool {
+func (b *byAddress) add(address netip.Addr) bool { return b.addUpTo(address, b.most) }
+
+// addUpTo is add with another number.
+func (b *byAddress) addUpTo(address netip.Addr, most int) bool {
 	address = clientOf(address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open[address] >= b.most {
+	if b.open[address] >= most {
 		return false
 	}
 	b.open[address]++
