@@ -142,7 +142,7 @@ func (b *timedBody) linger() {
 	for now := time.Now(); now.Before(end); now = time.Now() {
 		b.setDeadline(now.Add(min(lingerPause, end.Sub(now))))
 		if _, err := b.ReadCloser.Read(space); err != nil {
-			b.ended = err == io.EOF //nolint:errorlint // of net/http
+			b.ended = err == io.EOF
 			return
 		}
 	}
