@@ -147,8 +147,8 @@ func TestStoredBytes(t *testing.T) {
 		require.Equal(t, "limit_reached", r.problem(t).Code, name)
 		require.Contains(t, r.problem(t).Detail, "stored_bytes", name)
 	}
-	put := f.do(http.MethodPut, "/v1/messages", "application/x-ndjson", strings.NewReader(`{"id": "a", "from": "a@one.example", `+
-		`"to": "b@two.example", "subject": "s", "text": "`+strings.Repeat("x", 60_000)+`"}`))
+	put := f.do(http.MethodPut, "/v1/messages", "application/x-ndjson", strings.NewReader(
+		`{"id": "a", "from": "a@one.example", "to": "b@two.example", "subject": "s", "text": "`+strings.Repeat("x", 60_000)+`"}`))
 	require.Contains(t, string(put.Body), "limit_reached")
 	f.accepted(f.post(batch(20_000)))
 	_, used := limitsOf(t, f.get("/v1/usage"))

@@ -132,7 +132,7 @@ const (
 	BatchesPerDay     Limit = "batches_per_day"
 	StoredBatches     Limit = "stored_batches"
 	StoredBytes       Limit = "stored_bytes" // of content, recipients and attachments, before they are compressed
-	SpoolBytes        Limit = "spool_bytes" // of the requests that are being read
+	SpoolBytes        Limit = "spool_bytes"  // of the requests that are being read
 
 	// UrgentRecipientsPerHour refuses nothing: an urgent batch over it becomes bulk.
 	UrgentRecipientsPerHour Limit = "urgent_recipients_per_hour"

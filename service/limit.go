@@ -156,7 +156,9 @@ func (t *trial) take(ctx context.Context, who Caller, amounts []quota.Amount) (g
 
 // takeQuota takes batches with recipients and bytes from the quotas of the caller. If they are not stored after
 // all, giveBack returns them.
-func takeQuota(ctx context.Context, q quotas, who Caller, recipients, batches, bytes int64) (giveBack func(), err error) {
+func takeQuota(
+	ctx context.Context, q quotas, who Caller, recipients, batches, bytes int64,
+) (giveBack func(), err error) {
 	giveBack, err = q.take(ctx, who, []quota.Amount{
 		{Limit: models.RecipientsPerHour, N: recipients},
 		{Limit: models.RecipientsPerDay, N: recipients},

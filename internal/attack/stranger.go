@@ -60,7 +60,8 @@ func (s *Stranger) Send(ctx context.Context) {
 			_, _ = c.Read(make([]byte, 1))
 		})
 		loop(prefaces, address, func(c net.Conn) {
-			_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+strings.Repeat("\x00\x00\x00\x04\x00\x00\x00\x00\x00", 1000))
+			settings := strings.Repeat("\x00\x00\x00\x04\x00\x00\x00\x00\x00", 1000)
+			_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings)
 			_, _ = io.Copy(io.Discard, c)
 		})
 		loop(guesses, address, func(c net.Conn) {
