@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -132,4 +133,68 @@ func TestDryRunCost(t *testing.T) {
 		strings.NewReader(`{"email": "c@one.test", "reason": "complaint"}`))
 	require.Equal(t, http.StatusCreated, added.Status)
 	require.InDelta(t, 0.006, f.plan(`{`+to+`}`).Cost.Most, 1e-9)
+}
+
+// TestDryRunChecksLimits: a dry run is refused by the limits that would refuse the request, as the request would be, and
+// takes nothing of them. Each part of a request counts for the ones after it.
+func TestDryRunChecksLimits(t *testing.T) {
+	t.Parallel()
+	testkit.WithinHour()
+	f := newFixture(t, func(s *setup) {
+		s.service.Quotas = models.Limits{
+			models.RecipientsPerHour: 10, models.BatchesPerDay: 4, models.StoredBytes: 20_000, models.UrgentRecipientsPerHour: 4,
+		}
+	})
+	ask := func(method, path, body string) *reply {
+		kind := "application/json"
+		if method == http.MethodPut {
+			kind = "application/x-ndjson"
+		}
+		return f.do(method, path, kind, strings.NewReader(body))
+	}
+	same := func(method, path, body string, status int) {
+		t.Helper()
+		for range 3 { // it takes nothing
+			tried := ask(method, path+"?dry_run=true", body)
+			require.Equal(t, status, tried.Status, "%s", tried.Body)
+			if status >= 400 {
+				real := ask(method, path, body)
+				require.Equal(t, status, real.Status, "%s", real.Body)
+				require.Equal(t, real.problem(t).Code, tried.problem(t).Code)
+				require.Equal(t, real.problem(t).Detail, tried.problem(t).Detail)
+				require.Equal(t, real.Header.Get("Retry-After") == "", tried.Header.Get("Retry-After") == "")
+			}
+		}
+	}
+	large := `{"from": "a@one.example", "to": ["b@two.example"], "subject": "s", "text": "` + strings.Repeat("x", 19_000) + `"}`
+	same(http.MethodPost, "/v1/batches", batchTo(11), 413)
+	same(http.MethodPost, "/v1/batches", batchTo(10), 200)
+	same(http.MethodPost, "/v1/batches", large, 200)
+	f.accepted(f.post(batchTo(3)))
+	require.Empty(t, f.plan(`{"to": ["a@two.example"]}`).LaneLimit)
+	v := f.plan(`{"to": ["a@two.example", "b@two.example"]}`)
+	require.Equal(t, models.Bulk, v.Lane)
+	require.Equal(t, models.UrgentRecipientsPerHour, v.LaneLimit)
+	f.accepted(f.post(batchTo(3)))
+	same(http.MethodPost, "/v1/batches", batchTo(5), 429)
+	same(http.MethodPost, "/v1/batches", batchTo(4), 200)
+	messages := `{"messages": [` + batchTo(3) + `,` + strings.Replace(batchTo(3), `"s"`, `"other"`, 1) + `]}`
+	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPost, "/v1/batches?dry_run=true", messages).Status)
+	permissive := ask(http.MethodPost, "/v1/batches?dry_run=true&mode=permissive", messages)
+	require.Equal(t, http.StatusOK, permissive.Status, "%s", permissive.Body)
+	require.Contains(t, string(permissive.Body), `"accepted":1,"rejected":1`)
+	require.Contains(t, string(permissive.Body), `"code":"limit_reached"`)
+
+	put := func(ids ...string) (out string) {
+		for _, id := range ids {
+			out += `{"id": "` + id + `", "from": "a@one.example", "to": "b@two.example", "subject": "` + id + `", "text": "t"}` + "\n"
+		}
+		return out
+	}
+	tried := ask(http.MethodPut, "/v1/messages?dry_run=true", put("a", "b", "c"))
+	require.Equal(t, 1, strings.Count(string(tried.Body), "limit_reached"), "%s", tried.Body)
+	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict&dry_run=true", put("a", "b", "c")).Status)
+	require.Equal(t, http.StatusTooManyRequests, ask(http.MethodPut, "/v1/messages?mode=strict", put("a", "b", "c")).Status)
+	real := ask(http.MethodPut, "/v1/messages", put("a", "b", "c"))
+	require.Equal(t, 1, strings.Count(string(real.Body), "limit_reached"), "%s", real.Body)
 }

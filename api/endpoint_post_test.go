@@ -99,6 +99,15 @@ func TestWhatWasPosted(t *testing.T) {
 	path := "/v1/endpoints/" + v.ID
 	require.Contains(t, string(f.get(path).Body), `"failure_rate":0.5,`)
 	require.NotContains(t, string(f.get(path+"/attempts").Body), "part")
+	e, err := endpoint.Get(t.Context(), f.store, f.user, v.ID)
+	require.NoError(t, err)
+	state, version, err := endpoint.StateOf(t.Context(), f.store, &e)
+	require.NoError(t, err)
+	state.Failures = 1
+	require.NoError(t, endpoint.PutState(t.Context(), f.store, &e, &state, version))
+	require.Equal(t, "failing", f.get(path).object(t)["state"])
+	require.Equal(t, "it answered 500 Internal Server Error", f.get(path).object(t)["why"])
+	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body), `"why":"it answered 500 Internal Server Error"`))
 	got := f.get(path + "/posts/msg_2").object(t)
 	require.Equal(t, map[string]any{
 		"Authorization": "(not told)", "Content-Type": "application/json", "User-Agent": "Safedelivr",

@@ -297,3 +297,11 @@ func (f *fixture) handleOne(q models.Queue, d models.Disposition) {
 		return d
 	}))
 }
+
+// after returns the parameter of the page after a cursor; empty: of the first.
+func after(cursor string) string {
+	if cursor == "" {
+		return ""
+	}
+	return "&cursor=" + cursor
+}

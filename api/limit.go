@@ -1,11 +1,11 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -28,20 +28,32 @@ func (s *Server) limit(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	end = sync.OnceFunc(end)
-	c.Set(endKey, end)
-	defer end()
+	counted := &count{end}
+	c.Set(countKey, counted)
+	defer func() { counted.end() }()
 	c.Next()
 }
 
-// endKey is the key of the function that ends the count of a request.
-const endKey = "end"
+// count is that of a request while it runs.
+type count struct{ end func() }
+
+const countKey = "count"
 
 // idle ends the count of a request, which will only wait: it takes none of the requests that
-// its caller may make at once.
-func idle(c *gin.Context) {
-	if end, ok := c.MustGet(endKey).(func()); ok {
-		end()
+// its caller may make at once. resume waits until it may be counted again.
+func (s *Server) idle(c *gin.Context) (resume func(ctx context.Context) error) {
+	counted, ok := c.MustGet(countKey).(*count)
+	if !ok {
+		return func(context.Context) error { return nil }
+	}
+	counted.end()
+	counted.end = func() {}
+	return func(ctx context.Context) error {
+		end, err := s.svc.Resume(ctx, caller(c))
+		if err == nil {
+			counted.end = end
+		}
+		return err
 	}
 }
 

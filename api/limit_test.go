@@ -122,6 +122,76 @@ func TestStoredBatches(t *testing.T) {
 	require.EqualValues(t, 3, used[models.StoredBatches].Value)
 }
 
+// TestStoredBytes: the mail of a user takes so many bytes, however few requests it comes in.
+func TestStoredBytes(t *testing.T) {
+	t.Parallel()
+	const limit = 100_000
+	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.StoredBytes: limit} })
+	f.carryAttachments()
+	batch := func(n int) string {
+		return `{"from": "a@one.example", "to": ["b@two.example"], "subject": "s", "text": "` + strings.Repeat("x", n) + `"}`
+	}
+	over := f.post(batch(limit))
+	require.Equal(t, http.StatusRequestEntityTooLarge, over.Status)
+	require.Equal(t, "over_limit", over.problem(t).Code)
+	f.accepted(f.post(batch(60_000)))
+	for name, r := range map[string]*reply{
+		"content":    f.post(batch(60_000)),
+		"attachment": f.post(batchOf(t, `{"attachments": [`+attachmentOf("a", "text/plain", "", randomBytes(60_000))+`]}`)),
+		"recipients": f.post(batchTo(3000)),
+		"messages": f.do(http.MethodPost, "/v1/batches", "application/json",
+			strings.NewReader(`{"messages": [`+batch(60_000)+`]}`), "Idempotency-Key", "a"),
+	} {
+		require.Equal(t, http.StatusTooManyRequests, r.Status, "%s: %s", name, r.Body)
+		require.Equal(t, "3600", r.Header.Get("Retry-After"), name)
+		require.Equal(t, "limit_reached", r.problem(t).Code, name)
+		require.Contains(t, r.problem(t).Detail, "stored_bytes", name)
+	}
+	put := f.do(http.MethodPut, "/v1/messages", "application/x-ndjson", strings.NewReader(
+		`{"id": "a", "from": "a@one.example", "to": "b@two.example", "subject": "s", "text": "`+strings.Repeat("x", 60_000)+`"}`))
+	require.Contains(t, string(put.Body), "limit_reached")
+	f.accepted(f.post(batch(20_000)))
+	_, used := limitsOf(t, f.get("/v1/usage"))
+	require.InDelta(t, 80_000, used[models.StoredBytes].Used, 1000)
+	require.EqualValues(t, limit, used[models.StoredBytes].Value)
+	f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(batch(60_000)),
+		"Authorization", "Bearer "+f.foreign))
+}
+
+// TestDiskShare: near the reserve, only the users are refused whose mail takes more than what is free above it.
+func TestDiskShare(t *testing.T) {
+	t.Parallel()
+	const reserve = 1_000_000
+	var free atomic.Int64
+	free.Store(nearly * reserve)
+	f := newFixture(t, func(s *setup) {
+		s.service.Sole = true
+		s.service.DiskReserve, s.service.DiskFree = reserve, func() (int64, error) { return free.Load(), nil }
+	})
+	send := func(key string, n int) *reply {
+		return f.do(http.MethodPost, "/v1/batches", "application/json", strings.NewReader(batchTo(n)),
+			"Authorization", "Bearer "+key)
+	}
+	f.accepted(send(f.secret, 20_000))
+	f.accepted(send(f.secret, 1))
+	free.Store(reserve + 100_000)
+	r := send(f.secret, 1)
+	require.Equal(t, http.StatusServiceUnavailable, r.Status)
+	require.Equal(t, "disk_share", r.problem(t).Code)
+	require.Contains(t, r.problem(t).Detail, "more than your share of 100000")
+	require.Equal(t, "3600", r.Header.Get("Retry-After"))
+	require.Equal(t, "disk_share", f.do(http.MethodPost, "/v1/templates", "application/json",
+		strings.NewReader(`{"name":"a","subject":"s","text":"t"}`)).problem(t).Code)
+	f.accepted(send(f.foreign, 1))
+	free.Store(reserve - 1)
+	require.Equal(t, "disk_reserve", send(f.foreign, 1).problem(t).Code)
+	free.Store(2 * reserve)
+	f.accepted(send(f.secret, 1))
+}
+
+// nearly times the reserve is enough for everyone.
+const nearly = 4
+
 // TestStoreFailureGivesQuotaBack: a batch that was not stored is not counted.
 func TestStoreFailureGivesQuotaBack(t *testing.T) {
 	t.Parallel()
@@ -226,7 +296,7 @@ func TestDiskFills(t *testing.T) {
 			if asked.Add(1) == 2 {
 				return 99, nil
 			}
-			return 100, nil
+			return nearly * 100, nil
 		}
 	})
 	require.Equal(t, "disk_reserve", f.post(batchTo(30_000)).problem(t).Code)

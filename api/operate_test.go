@@ -90,7 +90,7 @@ func TestOperatorCommands(t *testing.T) {
 	require.Equal(t, want, f.commands())
 	var got []string
 	for cursor := ""; ; {
-		page := read[service.AuditPage](f, "/v1/audit?limit=3&cursor="+cursor)
+		page := read[service.AuditPage](f, "/v1/audit?limit=3"+after(cursor))
 		for _, e := range page.Commands {
 			got = append([]string{strings.TrimSpace(string(e.Command) + " " + e.Why)}, got...)
 		}

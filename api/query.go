@@ -110,6 +110,8 @@ func (s *Server) checkQuery(c *gin.Context) {
 				nearest.Meant(name, known))
 		case len(query[name]) > 1:
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
+		case query[name][0] == "":
+			wrong.Wrong(at, "invalid_value", "%s has no value. Leave it out, or give it one.", name)
 		case slices.Contains(flags, name) && query[name][0] != "true" && query[name][0] != "false":
 			wrong.Wrong(at, "invalid_value", "%s must be true or false.", name)
 		}

@@ -55,3 +55,21 @@ func TestQueryParameters(t *testing.T) {
 		require.Equal(t, "invalid_query", f.get("/v1/batches?"+bad).problem(t).Code, bad)
 	}
 }
+
+// TestEmptyQueryValues: a parameter without a value is a mistake, as any other bad value is, at every route.
+func TestEmptyQueryValues(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	for route, names := range parameters {
+		method, path, _ := strings.Cut(route, " ")
+		for _, name := range names {
+			for _, query := range []string{name + "=", name} {
+				r := f.do(method, path+"?"+query, "", nil)
+				require.Equal(t, http.StatusBadRequest, r.Status, "%s?%s", route, query)
+				p := r.problem(t)
+				require.Equal(t, "invalid_query", p.Code)
+				require.Equal(t, []string{"/" + name + " invalid_value"}, p.pointers(), "%s?%s", route, query)
+			}
+		}
+	}
+}

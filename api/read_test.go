@@ -31,7 +31,7 @@ func TestListBatches(t *testing.T) {
 	slices.SortFunc(want, func(a, b models.ID) int { return strings.Compare(b.String(), a.String()) }) // newest first
 	var got []models.ID
 	for cursor, pages := "", 0; ; pages++ {
-		page := read[batchList](f, "/v1/batches?limit=3&cursor="+cursor)
+		page := read[batchList](f, "/v1/batches?limit=3"+after(cursor))
 		for _, b := range page.Batches {
 			got = append(got, b.ID)
 		}

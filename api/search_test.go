@@ -40,7 +40,7 @@ func TestSearch(t *testing.T) {
 	}
 	search := func(address string) (got []models.ID) {
 		for cursor := ""; ; {
-			page := read[foundList](f, "/v1/logs?limit=2&email="+url.QueryEscape(address)+"&cursor="+cursor)
+			page := read[foundList](f, "/v1/logs?limit=2&email="+url.QueryEscape(address)+""+after(cursor))
 			for _, l := range page.Logs {
 				require.Equal(t, l.ID.Batch(), l.Batch)
 				got = append(got, l.ID)

@@ -47,14 +47,8 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.RedirectTrailingSlash = false
 	g.UseRawPath = true // ids of messages may have slashes, which are escaped
 	g.Use(s.identify, s.recovered)
-	g.NoRoute(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path.%s See /v1/openapi.yaml.",
-			s.meantPath(c.Request.URL.Path)))
-	})
-	g.NoMethod(func(c *gin.Context) {
-		s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed",
-			"This path does not support the method %s.", c.Request.Method))
-	})
+	g.NoRoute(s.noRoute)
+	g.NoMethod(s.noRoute)
 	g.GET("/healthz", s.healthz)
 	g.GET("/readyz", s.readyz)
 	g.GET("/v1/openapi.yaml", s.openapi)
@@ -62,6 +56,33 @@ func New(svc *service.Service, cfg Config) *Server {
 	s.routes(v1)
 	s.engine = g
 	return s
+}
+
+// noRoute answers a request for a path, or for a method of a path, that does not exist.
+func (s *Server) noRoute(c *gin.Context) {
+	methods := s.methods(c.Request.URL.EscapedPath())
+	if len(methods) == 0 {
+		c.Writer.Header().Del("Allow")
+		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path.%s See /v1/openapi.yaml.",
+			s.meantPath(c.Request.URL.Path)))
+		return
+	}
+	c.Header("Allow", strings.Join(methods, ", ")) // that of gin may have methods of other paths
+	s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed",
+		"This path does not support the method %s, but %s.", c.Request.Method, strings.Join(methods, ", ")))
+}
+
+// methods returns the methods of the routes that a path fits.
+func (s *Server) methods(path string) (out []string) {
+	parts := strings.Split(path, "/")
+	for _, r := range s.engine.Routes() {
+		same := func(want, have string) bool { return want == have || strings.HasPrefix(want, ":") && have != "" }
+		if slices.EqualFunc(strings.Split(r.Path, "/"), parts, same) && !slices.Contains(out, r.Method) {
+			out = append(out, r.Method)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // meantPath says which path a client may have meant.

@@ -23,7 +23,7 @@ func TestUnmatched(t *testing.T) {
 	ids := f.unmatched(logs, "ann@example.com", "bob@example.com", "eve@example.com")
 	var got []models.ID
 	for cursor := ""; ; {
-		p := read[service.UnmatchedPage](f, "/v1/unmatched?limit=2&cursor="+cursor)
+		p := read[service.UnmatchedPage](f, "/v1/unmatched?limit=2"+after(cursor))
 		for _, e := range p.Events {
 			require.Equal(t, models.Bounced, e.Kind)
 			require.Equal(t, logs, e.Logs)

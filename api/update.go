@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -38,7 +39,7 @@ func (s *Server) listNotices(c *gin.Context) {
 
 // readFeed answers with a page of a feed, as shape makes it, or with lines.
 func (s *Server) readFeed(c *gin.Context, owner string, shape func(p *updates.Page) any) {
-	q, err := updatesQuery(c)
+	q, err := s.updatesQuery(c)
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -54,7 +55,7 @@ func (s *Server) readFeed(c *gin.Context, owner string, shape func(p *updates.Pa
 
 // countUpdates is GET /v1/updates/counts.
 func (s *Server) countUpdates(c *gin.Context) {
-	q, err := updatesQuery(c)
+	q, err := s.updatesQuery(c)
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -65,7 +66,7 @@ func (s *Server) countUpdates(c *gin.Context) {
 }
 
 // updatesQuery returns the query of a request about updates.
-func updatesQuery(c *gin.Context) (updates.Query, error) {
+func (s *Server) updatesQuery(c *gin.Context) (updates.Query, error) {
 	var wrong service.Mistakes
 	q := updates.Query{
 		Cursor: c.Query("cursor"),
@@ -75,7 +76,8 @@ func updatesQuery(c *gin.Context) (updates.Query, error) {
 		Tag:    c.Query("tag"),
 		State:  models.State(c.Query("state")),
 		Limit:  page(c).Limit,
-		Waits:  func() { idle(c) },
+		By:     caller(c).User,
+		Waits:  func() func(context.Context) error { return s.idle(c) },
 	}
 	if text := c.Query("events"); text != "" {
 		for t := range strings.SplitSeq(text, ",") {

@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/suppression"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
@@ -177,7 +178,7 @@ func TestUpdateEvents(t *testing.T) {
 	}
 	var got []told
 	for cursor := ""; len(got) < 6; {
-		p = f.read("events=all&limit=1&cursor=%s", cursor)
+		p = f.read("events=all&limit=1%s", after(cursor))
 		u := p.Updates[0]
 		got, cursor = append(got, told{u.State, u.Event, u.Reason, u.Number}), p.Next
 	}
@@ -360,6 +361,73 @@ func TestUpdatesWait(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	f.server.svc.Updates().Close() // the server stops
 	require.Empty(t, (<-done).Updates)
+}
+
+// TestWaitingOfUsers: a user has at most a quarter of the requests that wait, with all keys and for all feeds.
+func TestWaitingOfUsers(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 1)
+	end := f.read("").Next
+	ctx, leave := context.WithCancel(t.Context())
+	var waiting, left sync.WaitGroup
+	reader := f.server.svc.Updates()
+	for i := range 500 {
+		waiting.Add(1)
+		left.Go(func() {
+			q := updates.Query{Cursor: end, Wait: updates.MaxWait, By: f.user}
+			owner := f.user
+			if i%2 == 1 {
+				q.Cursor, owner = "", feed.Installation
+			}
+			q.Waits = func() func(context.Context) error {
+				waiting.Done()
+				return func(context.Context) error { return nil }
+			}
+			_, _ = reader.Read(ctx, owner, q)
+		})
+	}
+	waiting.Wait()
+	r := f.get("/v1/updates?wait=50s&cursor=" + end)
+	require.Equal(t, http.StatusTooManyRequests, r.Status)
+	require.Equal(t, "too_many_waiting", r.problem(t).Code)
+	require.Equal(t, "5", r.Header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, f.get("/v1/updates?cursor="+end).Status)
+	require.Equal(t, http.StatusOK, f.get("/v1/updates?wait=1ms", "Authorization", "Bearer "+f.foreign).Status)
+	leave()
+	left.Wait()
+	require.Equal(t, http.StatusOK, f.get("/v1/updates?wait=1ms&cursor="+end).Status)
+}
+
+// TestUpdatesAfterWait: a request that has waited is one of those at once again while it is answered.
+func TestUpdatesAfterWait(t *testing.T) {
+	t.Parallel()
+	f := newFed(t, 1, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
+	end := f.read("").Next
+	svc, who := f.server.svc, service.Caller{User: f.user}
+	release, _, err := svc.Admit(t.Context(), who)
+	require.NoError(t, err)
+	again, err := svc.Updates().Read(t.Context(), f.user, updates.Query{Cursor: end, Wait: time.Millisecond,
+		Waits: func() func(context.Context) error {
+			release()
+			return func(ctx context.Context) error {
+				release, err = svc.Resume(ctx, who)
+				return err
+			}
+		}})
+	require.NoError(t, err)
+	require.Empty(t, again.Updates)
+	require.Equal(t, http.StatusTooManyRequests, f.get("/v1/usage").Status)
+	resumed := make(chan error)
+	go func() {
+		end, err := svc.Resume(t.Context(), who) // waits for a place
+		if err == nil {
+			end()
+		}
+		resumed <- err
+	}()
+	release()
+	require.NoError(t, <-resumed)
+	require.Equal(t, http.StatusOK, f.get("/v1/usage").Status)
 }
 
 // TestUpdatesAsLines reads updates as NDJSON.

@@ -14,7 +14,18 @@ import (
 // when idle, then while another user sends whatever may keep the product busy. The other
 // user has the limits of the configuration.
 func (b *bench) hostile(be *backend) error {
-	const title = "urgent mail, post to provider, while another user sends whatever takes long to refuse"
+	return b.attacked(be, "urgent mail, post to provider, while another user sends whatever takes long to refuse",
+		func(r *rig) string { return r.hostileKey })
+}
+
+// stranger measures the same while somebody without a key attacks.
+func (b *bench) stranger(be *backend) error {
+	return b.attacked(be, "urgent mail, post to provider, while a stranger holds connections and guesses links and keys",
+		func(*rig) string { return "" })
+}
+
+// attacked measures urgent mail when idle and during an attack with a key; empty: by a stranger.
+func (b *bench) attacked(be *backend, title string, key func(r *rig) string) error {
 	fmt.Fprintln(os.Stderr, be.title+":", title)
 	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
 	if err != nil {
@@ -25,7 +36,7 @@ func (b *bench) hostile(be *backend) error {
 	if err != nil {
 		return err
 	}
-	stop, err := r.attack()
+	stop, err := r.attack(key(r))
 	if err != nil {
 		return err
 	}
@@ -43,13 +54,13 @@ func (b *bench) hostile(be *backend) error {
 // attack starts a process that sends hostile requests. stop ends it and returns what it
 // says. The process has the lowest priority, because a real one would not use the
 // product's processors.
-func (r *rig) attack() (stop func() string, err error) {
+func (r *rig) attack(key string) (stop func() string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := exec.CommandContext(r.b.ctx, "nice", "-n", "19", self, "-attack", r.addr)
-	cmd.Env = append(os.Environ(), "BENCH_KEY="+r.hostileKey)
+	cmd.Env = append(os.Environ(), "BENCH_KEY="+key)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, os.Stderr
@@ -66,7 +77,14 @@ func (r *rig) attack() (stop func() string, err error) {
 // runAttack sends hostile requests to an address until ctx ends, and prints how many were
 // answered.
 func runAttack(ctx context.Context, addr string) {
-	a := attack.New(addr, os.Getenv("BENCH_KEY"))
+	key := os.Getenv("BENCH_KEY")
+	if key == "" {
+		s := attack.NewStranger(addr)
+		s.Send(ctx)
+		fmt.Printf("%d requests of a stranger answered\n", s.Answered())
+		return
+	}
+	a := attack.New(addr, key)
 	a.Send(ctx)
 	fmt.Printf("%d hostile requests answered, %d of them 429\n", a.Answered(), a.Limited())
 }

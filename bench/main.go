@@ -93,7 +93,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, failover, agenda, idle, memory; "+
+		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, memory; "+
 			"separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
@@ -103,7 +103,7 @@ func run(ctx context.Context) error {
 	target := flag.String(
 		"attack",
 		"",
-		"send hostile requests to this address, with the key in BENCH_KEY, and measure nothing",
+		"send hostile requests to this address, with the key in BENCH_KEY or as a stranger, and measure nothing",
 	)
 	flag.Parse()
 	if *target != "" {
@@ -137,6 +137,7 @@ func run(ctx context.Context) error {
 		{"posts", b.postsAll},
 		{"urgent", b.urgentAll},
 		{"hostile", b.hostile},
+		{"stranger", b.stranger},
 		{"failover", b.failoverAll},
 		{"agenda", b.agendaAll},
 		{"idle", b.idle},

@@ -58,7 +58,7 @@ type Endpoint struct {
 	// has no secret to tell.
 	Secret    string `json:"secret,omitempty"`
 	PublicKey string `json:"public_key,omitempty"`
-	// State is active, failing or disabled; Why says why it is disabled.
+	// State is active, failing or disabled; Why says why it is failing or disabled.
 	State        string    `json:"state"`
 	Why          string    `json:"why,omitempty"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
@@ -81,6 +81,7 @@ type EndpointAttempt struct {
 	Tried   int       `json:"tried"`                 // how often before
 	Status  int       `json:"http_status,omitempty"` // 0: there was no answer
 	Answer  string    `json:"answer,omitempty"`      // its beginning, or why there is none
+	Why     string    `json:"why,omitempty"`         // it was not accepted, in words
 	TookMS  int64     `json:"took_ms"`
 }
 

@@ -20,6 +20,7 @@ type Plan struct {
 	// Size is the number of bytes of subject, text, HTML and attachments.
 	Size      int64     `json:"size"`
 	Lane      Lane      `json:"lane"`
+	LaneLimit string    `json:"lane_limit,omitempty"` // that would make the batch bulk
 	ExpiresAt time.Time `json:"expires_at"`
 	OwnTimes  *OwnTimes `json:"own_times,omitempty"` // nil: no recipient has times of their own
 	// Routes are the ways of the mail, by recipients that are treated alike.

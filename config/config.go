@@ -182,8 +182,8 @@ type Limits struct {
 	// open HTTP connections of one address; more are closed. Of a client behind a trusted proxy: open requests
 	AddressConnections int `koanf:"address_connections" range:">0" unit:"connections"`
 	// while the disk of `DATA_DIR` has less free space, batches, imports, templates and drafts are refused (503), and all
-	// that was accepted goes on;
-	// 0: no reserve
+	// that was accepted goes on. With less than four times as much, the users are refused who have stored more than is
+	// free above the reserve. 0: no reserve
 	DiskReserve int64 `koanf:"disk_reserve" range:"0.." unit:"bytes"`
 }
 
@@ -203,6 +203,9 @@ type Quotas struct {
 	BatchesPerDay int64 `koanf:"batches_per_day" range:"0.." unit:"batches"`
 	// batches that are stored, until they are removed `KEEP_LOGS` after they were accepted
 	StoredBatches int64 `koanf:"stored_batches" range:"0.." unit:"batches"`
+	// content, recipients and attachments of the stored batches, before they are compressed, until they are removed
+	// `KEEP_CONTENT` after the batch was accepted
+	StoredBytes int64 `koanf:"stored_bytes" range:"0.." unit:"bytes"`
 	// recipients and attachments of the requests that are being read, on disk. The processes divide it
 	SpoolBytes int64 `koanf:"spool_bytes" range:"0.." unit:"bytes"`
 }
@@ -216,6 +219,7 @@ func (q *Quotas) Limits() models.Limits {
 		models.RecipientsPerDay:  q.RecipientsPerDay,
 		models.BatchesPerDay:     q.BatchesPerDay,
 		models.StoredBatches:     q.StoredBatches,
+		models.StoredBytes:       q.StoredBytes,
 		models.SpoolBytes:        q.SpoolBytes,
 
 		models.UrgentRecipientsPerHour: q.UrgentRecipientsPerHour,

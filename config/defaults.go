@@ -54,6 +54,7 @@ func Defaults() Config {
 			RecipientsPerDay:  20_000_000,
 			BatchesPerDay:     5_000_000,
 			StoredBatches:     100_000_000,
+			StoredBytes:       100 << 30,
 			SpoolBytes:        4 << 30,
 
 			UrgentRecipientsPerHour: 10_000,

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -72,7 +73,7 @@ type Dashboard struct {
 	pages      *pages
 	live       *hub
 	tracker    *tracker
-	keeping    chan struct{} // holds a token for each form that is kept
+	keeping    keptBudget // of the forms that are kept
 	chunks     chunks
 
 	histories histories
@@ -106,7 +107,6 @@ func New(d Deps) (*Dashboard, error) {
 		configured: d.Providers,
 		inspect:    d.Inspect,
 		sessions:   sessions{store: d.Store},
-		keeping:    make(chan struct{}, keptAtOnce),
 		pages:      pages,
 		live:       newHub(d.Logger),
 		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
@@ -318,7 +318,7 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 func (d *Dashboard) forUsers(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := d.visitor(r)
-		page := r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream"
+		page := r.Method == http.MethodGet && !isFeed(r)
 		switch {
 		case errors.Is(err, models.ErrNotFound) && page:
 			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
@@ -329,6 +329,7 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 		case err != nil:
 			d.fail(w, r, nil, err)
 		default:
+			known.Mark(r.Context())
 			w.Header().Set("Cache-Control", "no-store")
 			if err := d.limited(w, r, v, h); err != nil {
 				d.fail(w, r, v, err)
@@ -337,13 +338,16 @@ func (d *Dashboard) forUsers(h handler) http.Handler {
 	})
 }
 
+// isFeed reports whether the route of a request is one of a live feed.
+func isFeed(r *http.Request) bool { return strings.HasPrefix(r.Pattern, "GET /live/") }
+
 // limited calls h within the visitor's limits. A live feed counts only until it begins.
 func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, h handler) error {
 	end, err := d.service.AdmitPage(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}
-	if r.Header.Get("Accept") == "text/event-stream" {
+	if isFeed(r) {
 		end()
 	} else {
 		defer end()
@@ -351,12 +355,56 @@ func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, 
 	return h(w, r, v)
 }
 
-// maxKept is the size in bytes of the largest form that is kept when the session has ended,
-// and keptAtOnce how many are kept at the same time: anybody may send one.
+// maxKept is the size in bytes of the largest form that is kept when the session has ended, and keptBytes that of all
+// such forms that are being read: anybody may send one. An address has as much of it as one form needs.
 const (
-	maxKept    = 4 << 20
-	keptAtOnce = 4
+	maxKept   = 4 << 20
+	keptBytes = 4 * maxKept
 )
+
+// keptBudget counts the bytes of forms as they arrive, so that slow forms keep out no other.
+type keptBudget struct {
+	mu   sync.Mutex
+	all  int64
+	held map[string]int64 // by address
+}
+
+// grow counts n more bytes of an address, or fewer if n is negative. It returns false if they are too many.
+func (k *keptBudget) grow(address string, n int64) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n > 0 && (k.all+n > keptBytes || k.held[address]+n > maxKept) {
+		return false
+	}
+	if k.held == nil {
+		k.held = map[string]int64{}
+	}
+	k.all += n
+	if k.held[address] += n; k.held[address] == 0 {
+		delete(k.held, address)
+	}
+	return true
+}
+
+// keptBody is the body of a form that counts against the budget.
+type keptBody struct {
+	io.ReadCloser
+	budget  *keptBudget
+	address string
+	size    int64
+}
+
+var errKept = errors.New("too many forms are being read")
+
+// Read implements io.Reader.
+func (b *keptBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if !b.budget.grow(b.address, int64(n)) {
+		return 0, errKept
+	}
+	b.size += int64(n)
+	return n, err
+}
 
 // keptForm is a form that was sent after the session had ended.
 type keptForm struct {
@@ -369,18 +417,17 @@ type keptForm struct {
 // keepForm answers a form that came without a session: with the form, to send it again after
 // a login.
 func (d *Dashboard) keepForm(w http.ResponseWriter, r *http.Request) {
-	select {
-	case d.keeping <- struct{}{}:
-		defer func() { <-d.keeping }()
-	default:
-		d.fail(w, r, nil, errNoSession)
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxKept)
+	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &d.keeping, address: clientAddr(r)}
+	defer func() { d.keeping.grow(body.address, -body.size) }()
+	r.Body = body
 	kept := keptForm{To: r.URL.RequestURI()}
 	err := r.ParseForm()
 	if err == nil {
 		err = r.ParseMultipartForm(maxKept) //nolint:gosec // bounded above
+	}
+	if errors.Is(err, errKept) {
+		d.fail(w, r, nil, errNoSession)
+		return
 	}
 	kept.Multipart = !errors.Is(err, http.ErrNotMultipart)
 	kept.Fields, kept.Lost = r.PostForm, err != nil && kept.Multipart

@@ -190,7 +190,7 @@ func timed(text string) template.HTML {
 
 // amountOf formats what is used of a limit, or the limit.
 func amountOf(l models.Limit, n int64) string {
-	if l != models.SpoolBytes {
+	if l != models.SpoolBytes && l != models.StoredBytes {
 		return num(n)
 	}
 	size, unit := float64(n), "bytes"
@@ -326,6 +326,7 @@ var limitWords = map[models.Limit]string{
 	models.RecipientsPerDay:  "Recipients per day",
 	models.BatchesPerDay:     "Batches per day",
 	models.StoredBatches:     "Batches stored",
+	models.StoredBytes:       "Bytes stored",
 	models.SpoolBytes:        "Bytes being uploaded",
 
 	models.UrgentRecipientsPerHour: "Urgent recipients per hour",

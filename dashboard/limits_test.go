@@ -1,8 +1,11 @@
 package dashboard
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,16 +36,61 @@ func TestPagesAreLimited(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/settings").StatusCode)
 }
 
-// TestFormsOfStrangersAreBounded: few forms that come without a session are read at the same time.
+// TestOnlyFeedsAreFree: a page counts while it is made, whatever kind of answer the browser asks for.
+func TestOnlyFeedsAreFree(t *testing.T) {
+	t.Parallel()
+	f := newRigOf(t, service.Config{Quotas: models.Limits{models.RequestsAtOnce: 1}}, nil)
+	ann := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now().UTC()}
+	for route, free := range map[string]bool{"GET /batches": false, "POST /compose": false, "GET /live/overview": true} {
+		method, path, _ := strings.Cut(route, " ")
+		r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
+		r.Pattern = route
+		r.Header.Set("Accept", "text/event-stream")
+		v := &visitor{session: session{User: ann.ID}}
+		err := f.board.limited(httptest.NewRecorder(), r, v, func(http.ResponseWriter, *http.Request, *visitor) error {
+			end, err := f.service.AdmitPage(t.Context(), v.caller())
+			if err == nil {
+				end()
+			}
+			return err
+		})
+		require.Equal(t, free, err == nil, route)
+	}
+}
+
+// TestFormsOfStrangersAreBounded: forms that come without a session have little memory while they are read, and those
+// of one address keep out no other.
 func TestFormsOfStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	form := url.Values{"subject": {"Hello"}}
 	require.Contains(t, f.browser().post("/compose", form).text, `value="Hello"`)
-	for range keptAtOnce {
-		f.board.keeping <- struct{}{}
+	for range 4 { // slow forms of another address
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/compose", nil)
+		r.RemoteAddr = "192.0.2.1:1"
+		slow, sent := io.Pipe()
+		r.Body = slow
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			f.board.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		_, err := io.WriteString(sent, "subject=")
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_ = sent.Close()
+			<-done
+		})
 	}
-	a := f.browser().post("/compose", form)
+	require.Contains(t, f.browser().post("/compose", form).text, `value="Hello"`)
+
+	require.True(t, f.board.keeping.grow("a", maxKept))
+	require.False(t, f.board.keeping.grow("a", 1))
+	for _, address := range []string{"b", "c", "d"} {
+		require.True(t, f.board.keeping.grow(address, maxKept-16))
+	}
+	a := f.browser().post("/compose", url.Values{"subject": {"Hello, everyone"}})
 	require.Equal(t, http.StatusUnauthorized, a.StatusCode)
-	require.NotContains(t, a.text, `value="Hello"`)
+	require.NotContains(t, a.text, `value="Hello`)
 }

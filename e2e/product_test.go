@@ -227,7 +227,7 @@ func (r *rig) forge(id models.ID) int {
 		}
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
-		if want := map[bool]int{true: http.StatusNotAcceptable, false: http.StatusOK}[i%2 == 1]; resp.StatusCode == want {
+		if want := map[bool]int{true: http.StatusUnauthorized, false: http.StatusOK}[i%2 == 1]; resp.StatusCode == want {
 			answered++
 		}
 	}

@@ -131,7 +131,8 @@ const (
 	RecipientsPerDay  Limit = "recipients_per_day"
 	BatchesPerDay     Limit = "batches_per_day"
 	StoredBatches     Limit = "stored_batches"
-	SpoolBytes        Limit = "spool_bytes" // of the requests that are being read
+	StoredBytes       Limit = "stored_bytes" // of content, recipients and attachments, before they are compressed
+	SpoolBytes        Limit = "spool_bytes"  // of the requests that are being read
 
 	// UrgentRecipientsPerHour refuses nothing: an urgent batch over it becomes bulk.
 	UrgentRecipientsPerHour Limit = "urgent_recipients_per_hour"
@@ -141,7 +142,7 @@ const (
 func AllLimits() []Limit {
 	return []Limit{
 		RequestsPerSecond, RequestsAtOnce, RecipientsPerHour, RecipientsPerDay, UrgentRecipientsPerHour, BatchesPerDay,
-		StoredBatches, SpoolBytes,
+		StoredBatches, StoredBytes, SpoolBytes,
 	}
 }
 

@@ -56,7 +56,7 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
-	if err := s.checkDisk(); err != nil {
+	if err := s.checkDisk(ctx, who.User); err != nil {
 		return Accepted{}, false, err
 	}
 	if err := s.useTemplate(ctx, who, in); err != nil {
@@ -118,7 +118,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.passesUnsubscribes(&b)
-		giveBack, err := s.takeBatch(ctx, who, &b)
+		giveBack, err := takeBatch(ctx, s, who, &b, in)
 		if err != nil {
 			return Accepted{}, err
 		}

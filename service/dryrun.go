@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -16,16 +17,17 @@ import (
 
 // DryRun is what would happen to a batch if it were sent now.
 type DryRun struct {
-	DryRun     bool        `json:"dry_run"` // true
-	Recipients int         `json:"recipients"`
-	Duplicates int         `json:"duplicates"`
-	Suppressed int         `json:"suppressed"`
-	Rejected   *Rejected   `json:"rejected,omitempty"`
-	Size       int64       `json:"size"` // bytes of subject, text, HTML and attachments
-	Lane       models.Lane `json:"lane"`
-	ExpiresAt  time.Time   `json:"expires_at"`
-	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-	Routes     []Route     `json:"routes"`
+	DryRun     bool         `json:"dry_run"` // true
+	Recipients int          `json:"recipients"`
+	Duplicates int          `json:"duplicates"`
+	Suppressed int          `json:"suppressed"`
+	Rejected   *Rejected    `json:"rejected,omitempty"`
+	Size       int64        `json:"size"` // bytes of subject, text, HTML and attachments
+	Lane       models.Lane  `json:"lane"`
+	LaneLimit  models.Limit `json:"lane_limit,omitempty"` // that would make it bulk
+	ExpiresAt  time.Time    `json:"expires_at"`
+	OwnTimes   *OwnTimes    `json:"own_times,omitempty"` // nil: all recipients have those of the batch
+	Routes     []Route      `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`
@@ -62,7 +64,7 @@ type RouteProvider struct {
 	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
 }
 
-// TryBatch checks a batch as Accept does, except for the limits of its user, and says what
+// TryBatch checks a batch as Accept does, also against the limits of its user, and says what
 // would happen to it. It stores nothing and makes no call.
 func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
 	if err := s.useTemplate(ctx, who, in); err != nil {
@@ -72,6 +74,9 @@ func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) 
 	now := time.Now()
 	if err == nil {
 		err = s.allowed(ctx, who, in, &b, now)
+	}
+	if err == nil {
+		_, err = takeBatch(ctx, s.newTrial(), who, &b, in)
 	}
 	if err != nil {
 		return DryRun{}, err
@@ -95,6 +100,7 @@ func (s *Service) plan(
 		Duplicates: b.Duplicates,
 		Size:       b.Content.Size(),
 		Lane:       b.Lane,
+		LaneLimit:  b.LaneLimit,
 		ExpiresAt:  b.ExpiresAt,
 		OwnTimes:   ownTimesOf(&b),
 	}
@@ -360,34 +366,67 @@ func (s *Service) TryMessages(ctx context.Context, who Caller, ms []Message, per
 	}
 	out := MessagesPlan{DryRun: true, Batches: []MessageBatch{}}
 	out.Results = make([]MessageResult, len(all))
+	limits := s.newTrial()
+	var refused error
 	for _, group := range groupsOf(all) {
-		var b MessageBatch
-		var ins []*intake.Builder
-		var batch models.Batch
-		for _, m := range group {
-			if m.wrong != nil {
-				out.Rejected++
-				out.Results[m.index] = m.reject(nil)
-				out.Results[m.index].Detail = fieldOf(m.wrong).Detail
-				continue
+		b, err := s.tryGroup(ctx, who, w, group, limits, now)
+		if e, limited := errors.AsType[*Error](err); limited && permissive && failure(e) == nil {
+			refused = cmp.Or(refused, err)
+			for _, m := range group {
+				out.Results[m.index] = m.rejectFully(err)
 			}
-			if len(ins) == 0 {
-				batch = m.batch
-			}
-			out.Accepted++
-			out.Results[m.index] = MessageResult{Index: m.index, Status: MessageAccepted}
-			ins, b.Messages = append(ins, m.in), append(b.Messages, m.index)
-		}
-		if len(ins) == 0 {
 			continue
 		}
-		if err := ins[0].Join(&batch, ins[1:]); err != nil {
+		if err != nil {
 			return MessagesPlan{}, err
 		}
-		if b.Plan, err = s.plan(ctx, who, w, ins[0], batch, now); err != nil {
-			return MessagesPlan{}, err
+		for _, m := range group {
+			if out.Results[m.index] = (MessageResult{Index: m.index, Status: MessageAccepted}); m.wrong != nil {
+				out.Results[m.index] = m.rejectFully(nil)
+			}
 		}
-		out.Batches = append(out.Batches, b)
+		if len(b.Messages) > 0 {
+			out.Accepted += len(b.Messages)
+			out.Batches = append(out.Batches, b)
+		}
+	}
+	if out.Rejected = len(all) - out.Accepted; out.Accepted == 0 {
+		return MessagesPlan{}, cmp.Or(refusal(all, permissive), refused)
 	}
 	return out, nil
+}
+
+// rejectFully is reject with the detail of any mistake.
+func (m *message) rejectFully(why error) MessageResult {
+	out := m.reject(why)
+	out.Detail = fieldOf(cmp.Or(m.wrong, why)).Detail
+	return out
+}
+
+// tryGroup says what would happen to the messages of a batch. Without a message that has no mistake there is none.
+func (s *Service) tryGroup(
+	ctx context.Context, who Caller, w *waits, group []*message, limits *trial, now time.Time,
+) (out MessageBatch, err error) {
+	var ins []*intake.Builder
+	var batch models.Batch
+	for _, m := range group {
+		if m.wrong != nil {
+			continue
+		}
+		if len(ins) == 0 {
+			batch = m.batch
+		}
+		ins, out.Messages = append(ins, m.in), append(out.Messages, m.index)
+	}
+	if len(ins) == 0 {
+		return out, nil
+	}
+	if err := ins[0].Join(&batch, ins[1:]); err != nil {
+		return out, err
+	}
+	if _, err := takeBatch(ctx, limits, who, &batch, ins[0]); err != nil {
+		return out, err
+	}
+	out.Plan, err = s.plan(ctx, who, w, ins[0], batch, now)
+	return out, err
 }

@@ -101,6 +101,24 @@ func (s *Service) joined(ctx context.Context, take func() error) error {
 	}
 }
 
+// resumeTime is how long a request that has waited for something waits for a place among those that run.
+const resumeTime = 30 * time.Second
+
+// Resume counts a request again that Admit has admitted and that has waited for something. It waits until the caller
+// has fewer requests at once.
+func (s *Service) Resume(ctx context.Context, who Caller) (end func(), err error) {
+	subjects, err := s.subjects(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.Now().Add(resumeTime); ; models.Pause(ctx, joinPoll) {
+		end, err = s.quotas.Resume(subjects)
+		if err == nil || ctx.Err() != nil || !time.Now().Before(until) {
+			return end, limitError(err)
+		}
+	}
+}
+
 // AdmitPage admits a request of the dashboard, as Admit does. It is counted apart from requests
 // to the API, so that a program of a user does not keep the user from the pages.
 func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err error) {
@@ -115,26 +133,52 @@ func (s *Service) AdmitPage(ctx context.Context, who Caller) (end func(), err er
 	return end, limitError(err)
 }
 
-// takeQuota takes batches with recipients from the quotas of the caller. If they are not stored after
+// quotas takes amounts from the limits of a caller, or says whether they would be taken.
+type quotas interface {
+	take(ctx context.Context, who Caller, amounts []quota.Amount) (giveBack func(), err error)
+}
+
+// trial is quotas of a dry run.
+type trial struct {
+	svc *Service
+	*quota.Trial
+}
+
+func (s *Service) newTrial() *trial { return &trial{s, s.quotas.NewTrial()} }
+
+func (t *trial) take(ctx context.Context, who Caller, amounts []quota.Amount) (giveBack func(), err error) {
+	subjects, err := t.svc.subjects(ctx, who)
+	if err == nil {
+		err = t.Take(ctx, subjects, amounts)
+	}
+	return func() {}, err
+}
+
+// takeQuota takes batches with recipients and bytes from the quotas of the caller. If they are not stored after
 // all, giveBack returns them.
-func (s *Service) takeQuota(ctx context.Context, who Caller, recipients, batches int64) (giveBack func(), err error) {
-	giveBack, err = s.take(ctx, who, []quota.Amount{
+func takeQuota(
+	ctx context.Context, q quotas, who Caller, recipients, batches, bytes int64,
+) (giveBack func(), err error) {
+	giveBack, err = q.take(ctx, who, []quota.Amount{
 		{Limit: models.RecipientsPerHour, N: recipients},
 		{Limit: models.RecipientsPerDay, N: recipients},
 		{Limit: models.BatchesPerDay, N: batches},
 		{Limit: models.StoredBatches, N: batches},
+		{Limit: models.StoredBytes, N: bytes},
 	})
 	return giveBack, limitError(err)
 }
 
 // takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
 // urgent mail. If it is not stored after all, giveBack returns it.
-func (s *Service) takeBatch(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
-	all, err := s.takeQuota(ctx, who, int64(b.Recipients), 1)
+func takeBatch(
+	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Builder,
+) (giveBack func(), err error) {
+	all, err := takeQuota(ctx, q, who, int64(b.Recipients), 1, in.Size(b))
 	if err != nil {
 		return nil, err
 	}
-	urgent, err := s.takeLane(ctx, who, b)
+	urgent, err := takeLane(ctx, q, who, b)
 	if err != nil {
 		all()
 		return nil, err
@@ -144,11 +188,11 @@ func (s *Service) takeBatch(ctx context.Context, who Caller, b *models.Batch) (g
 
 // takeLane counts the recipients of an urgent batch in the hours in which they may leave. Over the limit of its caller
 // the batch becomes bulk; everything else that was decided because it was urgent stays.
-func (s *Service) takeLane(ctx context.Context, who Caller, b *models.Batch) (giveBack func(), err error) {
+func takeLane(ctx context.Context, q quotas, who Caller, b *models.Batch) (giveBack func(), err error) {
 	if b.Lane != models.Urgent {
 		return func() {}, nil
 	}
-	giveBack, err = s.take(ctx, who, urgentAmounts(b, time.Now()))
+	giveBack, err = q.take(ctx, who, urgentAmounts(b, time.Now()))
 	if e, over := errors.AsType[*quota.Exceeded](err); over {
 		b.Lane, b.LaneLimit = models.Bulk, e.Limit
 		return func() {}, nil
@@ -203,7 +247,7 @@ func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
 	held := int64(0)
 	return func(n int64) error {
 		if n > 0 {
-			if err := s.checkDisk(); err != nil {
+			if err := s.checkDisk(ctx, who.User); err != nil {
 				return err
 			}
 		}
@@ -221,8 +265,12 @@ func (s *Service) spooler(ctx context.Context, who Caller) func(n int64) error {
 	}
 }
 
-// checkDisk returns an error if the free space of a disk is below the reserve.
-func (s *Service) checkDisk() error {
+// nearReserve times the reserve is the free space of a disk below which each user has a share of it.
+const nearReserve = 4
+
+// checkDisk returns an error if the free space of a disk is below the reserve. Before that it refuses the users whose
+// stored mail takes more than what is free above the reserve, so that those with less can go on.
+func (s *Service) checkDisk(ctx context.Context, user string) error {
 	if s.cfg.DiskReserve <= 0 || s.cfg.DiskFree == nil {
 		return nil
 	}
@@ -231,14 +279,35 @@ func (s *Service) checkDisk() error {
 		s.log.Warn("cannot read the free disk space", "err", err)
 		return nil
 	}
-	if free >= s.cfg.DiskReserve {
+	switch {
+	case free < s.cfg.DiskReserve:
+		return Fail(Unavailable, "disk_reserve", "The server has too little free disk space for that. "+
+			"What it accepted goes on. Repeat the request later.").After(60)
+	case free >= nearReserve*s.cfg.DiskReserve || user == "":
 		return nil
 	}
-	return Fail(
-		Unavailable,
-		"disk_reserve",
-		"The server has too little free disk space for that. What it accepted goes on. Repeat the request later.",
-	).After(60)
+	stored, err := s.onDisk(ctx, user)
+	if err != nil {
+		return storeError("read usage", err)
+	}
+	share := free - s.cfg.DiskReserve
+	if stored <= share {
+		return nil
+	}
+	return Fail(Unavailable, "disk_share", "The disk of the server is nearly full, and your mail takes %d bytes of it, "+
+		"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
+		"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
+}
+
+// onDisk returns how many bytes a user has on the disk of this process.
+func (s *Service) onDisk(ctx context.Context, user string) (int64, error) {
+	subject := quota.Subject{ID: user, User: user}
+	spooled := s.quotas.Spooled(subject)
+	if !s.cfg.Sole { // the store is on other disks
+		return spooled, nil
+	}
+	stored, err := s.quotas.Stored(ctx, subject, models.StoredBytes)
+	return spooled + stored, err
 }
 
 // limitError returns the Error for an error of the quotas.
@@ -261,6 +330,11 @@ func limitError(err error) error {
 			"You have %d stored batches, which is your limit stored_batches. Nothing was stored. Old batches are removed by "+
 				"themselves, a day at a time; until then put more recipients into a batch, or ask an operator for a higher "+
 				"limit or for a shorter time that batches are kept.", e.Value).After(seconds(e.After))
+	case e.Limit == models.StoredBytes:
+		return Fail(TooMany, "limit_reached",
+			"With this your mail would take more than the %d bytes of your limit stored_bytes. Nothing was stored. Old "+
+				"content is removed by itself, a day at a time; until then ask an operator for a higher limit or for a shorter "+
+				"time that content is kept.", e.Value).After(seconds(e.After))
 	}
 	return Fail(TooMany, "limit_reached",
 		"Your limit %s of %d is reached. Nothing was stored. Repeat the request after the time in Retry-After.",

@@ -71,7 +71,7 @@ func (s *Service) AcceptMessages(
 		return out, false, Fail(Malformed, "idempotency_key_required",
 			"A request with messages needs an Idempotency-Key, so that a repeat can finish it if it is cut off.")
 	}
-	if err := s.checkDisk(); err != nil {
+	if err := s.checkDisk(ctx, who.User); err != nil {
 		return out, false, err
 	}
 	all, err := s.checkMessages(ctx, who, ms)
@@ -358,12 +358,16 @@ func (s *Service) logsByAddress(
 func (s *Service) PutMessages(
 	ctx context.Context, who Caller, rs *intake.Records, r RecordReader,
 ) ([]changes.Result, error) {
-	if err := s.checkDisk(); err != nil && !r.DryRun {
+	if err := s.checkDisk(ctx, who.User); err != nil && !r.DryRun {
 		return nil, err
+	}
+	sender := &messageSender{s, who, time.Now(), s}
+	if r.DryRun {
+		sender.quotas = s.newTrial()
 	}
 	c := changes.Changes{
 		Store:  s.store,
-		Sender: &messageSender{s, who, time.Now()},
+		Sender: sender,
 		User:   who.User,
 		Strict: r.Strict,
 		DryRun: r.DryRun,
@@ -400,9 +404,10 @@ type RecordReader struct {
 
 // messageSender implements changes.Sender for a request.
 type messageSender struct {
-	svc *Service
-	who Caller
-	at  time.Time // of the request
+	svc    *Service
+	who    Caller
+	at     time.Time // of the request
+	quotas quotas
 }
 
 // Check implements changes.Sender.
@@ -419,13 +424,15 @@ func (m *messageSender) Check(ctx context.Context, in *intake.Builder) (models.B
 }
 
 // Take implements changes.Sender.
-func (m *messageSender) Take(ctx context.Context, recipients, batches int) (giveBack func(), err error) {
-	return m.svc.takeQuota(ctx, m.who, int64(recipients), int64(batches))
+func (m *messageSender) Take(
+	ctx context.Context, recipients, batches int, bytes int64,
+) (giveBack func(), err error) {
+	return takeQuota(ctx, m.quotas, m.who, int64(recipients), int64(batches), bytes)
 }
 
 // Send implements changes.Sender.
 func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error) {
-	giveBack, err := m.svc.takeLane(ctx, m.who, b)
+	giveBack, err := takeLane(ctx, m.quotas, m.who, b)
 	if err != nil {
 		return false, err
 	}

@@ -128,7 +128,7 @@ func TestMailgun(t *testing.T) {
 	}{
 		{"good", "mg", good, 200},
 		{"the same again", "mg", good, 200},
-		{"forged", "mg", sign("guess", time.Now()), 406},
+		{"forged", "mg", sign("guess", time.Now()), 401},
 		{"clock off", "mg", sign("secret", time.Now().Add(-48*time.Hour)), 403},
 		{"clock off the other way", "mg", sign("secret", time.Now().Add(48*time.Hour)), 403},
 		{"cut in half", "mg", good[:len(good)/2], 400},

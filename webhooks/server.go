@@ -18,6 +18,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -293,6 +294,7 @@ func (s *Server) post(c *gin.Context) {
 		s.refuse(c, name, refused)
 		return
 	}
+	known.Mark(c.Request.Context())
 	s.verifiedOne(name)
 	if err := a.store(models.Post{Body: body, Replay: replay}); err != nil {
 		s.log.Error("cannot store a webhook post; the provider will repeat it", "provider", name, "err", err)

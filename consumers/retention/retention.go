@@ -13,12 +13,11 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/softbounce"
+	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 const (
 	retentionPoll = time.Hour
-	purgedKind    = "purged"
-	purgedKept    = 2 * 365 * 24 * time.Hour
 	purgePage     = 100
 	releasesKept  = 365 * 24 * time.Hour // how long releases of a batch stay in memory after its content
 	duesKept      = 24 * time.Hour       // longer than the clocks of processes differ
@@ -142,7 +141,7 @@ func (r *Retention) Purge(ctx context.Context, now time.Time) error {
 // one where the last complete run began. It returns how many it has purged.
 func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (n int, err error) {
 	cutoff := now.Add(-r.cfg.KeepContent)
-	done, err := r.lastPurged(ctx, user)
+	done, err := telemetry.ContentRemoved(ctx, r.store, user) // by the last complete run
 	if err != nil {
 		return 0, err
 	}
@@ -190,7 +189,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 		before = page[len(page)-1].ID
 	}
 	if !first.IsZero() {
-		failed = append(failed, r.store.PutTransient(ctx, purgedKind, user, first[:], purgedKept))
+		failed = append(failed, telemetry.SetContentRemoved(ctx, r.store, user, first))
 	}
 	return n, errors.Join(failed...)
 }
@@ -207,19 +206,6 @@ func (r *Retention) redact(ctx context.Context, b *models.Batch) error {
 		}
 	}
 	return r.store.Redact(ctx, b.ID)
-}
-
-// lastPurged returns the batch with which the last complete run for a user began; zero: there
-// was none.
-func (r *Retention) lastPurged(ctx context.Context, user string) (id models.ID, err error) {
-	raw, err := r.store.Transient(ctx, purgedKind, user)
-	if errors.Is(err, models.ErrNotFound) {
-		return id, nil
-	}
-	if err == nil && len(raw) == len(id) {
-		id = models.ID(raw)
-	}
-	return id, err
 }
 
 // dropAddressIndexes removes the address indexes of old hours.

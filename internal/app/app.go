@@ -265,6 +265,7 @@ func (a *App) route(context.Context) error {
 		Handler: limitAnswers(trustProxies(a.cfg.ProxyNetworks(),
 			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), all)),
 		HTTP2:             http2(),
+		ConnContext:       placed,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

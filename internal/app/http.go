@@ -5,10 +5,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // A request body must arrive at bodyRate or faster, after a first bodyGrace.
@@ -17,8 +16,15 @@ const (
 	bodyRate  = 4 << 10 // bytes per second
 )
 
+// The rest of a body that was refused is read for lingerTime, and while bytes arrive within lingerPause, so that the
+// client gets to read the answer. A connection that closes with bytes that were not read is reset.
+const (
+	lingerTime  = 5 * time.Second
+	lingerPause = time.Second
+)
+
 // limitBodies gives every request body a deadline that moves while bytes arrive. A body that next did not read to its
-// end is not waited for: the connection closes.
+// end is not waited for: the client gets the answer, and the connection closes.
 func limitBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -28,11 +34,118 @@ func limitBodies(next http.Handler) http.Handler {
 		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), deadline: time.Now().Add(bodyGrace)}
 		b.setDeadline(b.deadline)
 		r.Body = b
-		next.ServeHTTP(w, r)
+		if r.ProtoMajor != 1 {
+			next.ServeHTTP(w, r)
+		} else {
+			early := &earlyAnswer{ResponseWriter: w, body: b}
+			next.ServeHTTP(early, r)
+			early.finish()
+			b.linger()
+		}
 		if !b.ended {
 			b.setDeadline(time.Now())
 		}
 	})
+}
+
+// earlyKept is how much is kept of an answer that comes before the end of the body. A longer one is complete for the
+// client only after the linger.
+const earlyKept = 256 << 10
+
+// earlyAnswer closes the connection after an answer that comes before the end of the body. Otherwise net/http waits
+// for the body before it sends the answer. It keeps the answer, so that it is sent with its length.
+type earlyAnswer struct {
+	http.ResponseWriter
+	body   *timedBody
+	status int    // 0: the answer has not begun
+	kept   []byte // of an early answer
+	early  bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (e *earlyAnswer) WriteHeader(status int) {
+	switch {
+	case status < http.StatusOK:
+		e.ResponseWriter.WriteHeader(status)
+	case e.status == 0:
+		e.status, e.early = status, !e.body.ended
+		if e.early {
+			e.Header().Set("Connection", "close")
+			return
+		}
+		e.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements io.Writer.
+func (e *earlyAnswer) Write(p []byte) (int, error) {
+	if e.status == 0 {
+		e.WriteHeader(http.StatusOK)
+	}
+	if e.early && len(e.kept)+len(p) <= earlyKept {
+		e.kept = append(e.kept, p...)
+		return len(p), nil
+	}
+	if err := e.send(); err != nil {
+		return 0, err
+	}
+	return e.ResponseWriter.Write(p)
+}
+
+// send sends what was kept.
+func (e *earlyAnswer) send() error {
+	if !e.early {
+		return nil
+	}
+	e.early = false
+	e.ResponseWriter.WriteHeader(e.status)
+	_, err := e.ResponseWriter.Write(e.kept)
+	e.kept = nil
+	return err
+}
+
+// finish sends an answer that was kept as a whole.
+func (e *earlyAnswer) finish() {
+	if e.status == 0 && !e.body.ended {
+		e.WriteHeader(http.StatusOK)
+	}
+	if !e.early {
+		return
+	}
+	if e.Header().Get("Content-Length") == "" && e.status != http.StatusNoContent &&
+		e.status != http.StatusNotModified {
+		e.Header().Set("Content-Length", strconv.Itoa(len(e.kept)))
+	}
+	_ = e.send() // the client may be gone
+	_ = e.body.control.Flush()
+}
+
+// Flush implements http.Flusher.
+func (e *earlyAnswer) Flush() {
+	if e.status == 0 {
+		e.WriteHeader(http.StatusOK)
+	}
+	_ = e.send() // the next write has the error, too
+	_ = e.body.control.Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (e *earlyAnswer) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+// linger reads what is left of the body after the answer.
+func (b *timedBody) linger() {
+	if b.ended {
+		return
+	}
+	end := time.Now().Add(lingerTime)
+	space := make([]byte, 16<<10)
+	for now := time.Now(); now.Before(end); now = time.Now() {
+		b.setDeadline(now.Add(min(lingerPause, end.Sub(now))))
+		if _, err := b.ReadCloser.Read(space); err != nil {
+			b.ended = err == io.EOF
+			return
+		}
+	}
 }
 
 // timedBody is a request body whose deadline moves with each byte.
@@ -60,9 +173,10 @@ func (b *timedBody) Read(p []byte) (int, error) {
 func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) }
 
 // limitConnections returns a listener with at most total open connections, and at most perAddress of one client that
-// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total waits.
+// is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total gets the place of a stranger,
+// or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	return netutil.LimitListener(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
+	return newPlaces(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
 }
 
 // addressLimiter limits the open connections of each address.
@@ -81,6 +195,7 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		}
 		peer, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		address := peer.Addr().Unmap()
+		c = newPatientConn(c)
 		if listed(l.trusted, address) {
 			return c, nil
 		}
@@ -102,11 +217,14 @@ type byAddress struct {
 func newByAddress(most int) *byAddress { return &byAddress{most: most, open: map[netip.Addr]int{}} }
 
 // add counts one more of an address. It returns false if there are as many as there may be.
-func (b *byAddress) add(address netip.Addr) bool {
+func (b *byAddress) add(address netip.Addr) bool { return b.addUpTo(address, b.most) }
+
+// addUpTo is add with another number.
+func (b *byAddress) addUpTo(address netip.Addr, most int) bool {
 	address = clientOf(address)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open[address] >= b.most {
+	if b.open[address] >= most {
 		return false
 	}
 	b.open[address]++

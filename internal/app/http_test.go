@@ -66,6 +66,83 @@ func TestUnreadBodyClosesConnection(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+// A refusal does not wait for a body that never comes, also if it is longer than the buffer of an answer.
+func TestRefusalDoesNotWaitForBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, served := net.Pipe()
+		defer func() { _ = c.Close() }()
+		l := pipeListener{make(chan net.Conn, 1), make(chan struct{})}
+		l.conn <- served
+		page := strings.Repeat("x", 100_000)
+		serveHandler(t, l, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, page)
+		})
+		began := time.Now()
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nabc")
+		in := bufio.NewReader(c)
+		resp, err := http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Len(t, text, len(page))
+		require.Zero(t, time.Since(began))
+		require.True(t, resp.Close)
+		_, err = in.ReadByte()
+		require.ErrorIs(t, err, io.EOF)
+		require.LessOrEqual(t, time.Since(began), lingerPause+time.Second)
+	})
+}
+
+// A client that sends all of its body before it reads gets the answer of a request that was refused at its beginning.
+func TestRefusedBodyIsAnswered(t *testing.T) {
+	t.Parallel()
+	l := listenLocal(t)
+	serveHandler(t, l, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	c := dial(t, l)
+	body := strings.Repeat("x", 8<<20)
+	_, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+}
+
+// A client that closes its side of the connection after the request gets the answer.
+func TestHalfClosedClientIsAnswered(t *testing.T) {
+	t.Parallel()
+	for _, request := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+	} {
+		l := limitConnections(listenLocal(t), 100, 10, nil)
+		reads := make(chan struct{})
+		serveHandler(t, l, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-reads
+			select {
+			case <-r.Context().Done():
+				w.WriteHeader(http.StatusInternalServerError)
+			case <-time.After(100 * time.Millisecond):
+			}
+		})
+		c := dial(t, l)
+		fmt.Fprint(c, request)
+		half, ok := c.(*net.TCPConn)
+		require.True(t, ok)
+		require.NoError(t, half.CloseWrite())
+		close(reads)
+		in := bufio.NewReader(c)
+		resp, err := http.ReadResponse(in, nil)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		_, err = in.ReadByte()
+		require.ErrorIs(t, err, io.EOF, "the connection ends")
+	}
+}
+
 // The deadline of a body moves as far as the bytes that arrived deserve.
 func TestBodyDeadlineMoves(t *testing.T) {
 	t.Parallel()

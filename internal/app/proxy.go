@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/models"
 )
 
 // unknownClient is the RemoteAddr of a request whose proxy does not tell the client's address. It is in no network.
@@ -30,7 +31,7 @@ func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) htt
 			believe(r, trusted)
 		}
 		if address := addressOf(r); !listed(trusted, address) { // the zero address is that of all that are not known
-			if !open.add(address) {
+			if !open.addUpTo(address, placesFor(r, perAddress)) {
 				api.RefuseConnection(w)
 				return
 			}
@@ -38,6 +39,16 @@ func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) htt
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// placesFor returns how many requests an address may have that a request is one of. A quarter is kept for those that
+// may be from providers or from users with a key; others are refused soon after they have begun.
+func placesFor(r *http.Request, perAddress int) int {
+	_, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if models.LooksLikeSecret(secret) || strings.HasPrefix(r.RequestURI, "/webhooks/") {
+		return perAddress
+	}
+	return max(perAddress-perAddress/4, 1)
 }
 
 // believe applies the headers Forwarded and X-Forwarded-For of a request from a trusted proxy. If the headers differ,

@@ -36,7 +36,7 @@ type Attack struct {
 // New returns an attack on the server at an address, with the API key of the hostile user.
 func New(addr, key string) *Attack {
 	return &Attack{addr: addr, key: key,
-		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
+		http: &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}}
 }
 
 // Answered returns how many requests were answered.
@@ -45,7 +45,8 @@ func (a *Attack) Answered() int64 { return a.answered.Load() }
 // Limited returns how many requests were answered with 429.
 func (a *Attack) Limited() int64 { return a.limited.Load() }
 
-// Send sends requests of all kinds until ctx ends.
+// Send sends requests of all kinds until ctx ends, and waits for the answers: the server carries out what it has read of
+// a client who left.
 func (a *Attack) Send(ctx context.Context) {
 	batch := func(fields string) func() io.Reader {
 		text := `{"from":"Shop <shop@bench.test>",` + fields + "}"
@@ -143,7 +144,7 @@ func (a *Attack) idle(ctx context.Context) {
 
 // post sends a request with the key of the hostile user, and with the headers of a signed post.
 func (a *Attack) post(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+a.addr+path, body)
+	r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, "http://"+a.addr+path, body)
 	if err != nil {
 		return nil, err
 	}

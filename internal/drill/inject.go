@@ -136,27 +136,40 @@ func hostileUser(ctx context.Context, d *drill) error {
 	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, "", limits, "rehearsal"); err != nil {
 		return err
 	}
-	attacking, stop := context.WithCancel(ctx)
 	a := attack.New(d.addr, d.hostile.secret)
+	err := d.attacked(ctx, a.Send, func() bool { return a.Answered() >= 5000 && a.Limited() > 0 })
+	if err == nil {
+		err = d.addBatches(ctx, &d.hostile, attack.Flood)
+	}
+	return err
+}
+
+// hostileStranger has somebody without a key attack until many requests are answered and mail is sent meanwhile. No
+// request of others may go without its answer.
+func hostileStranger(ctx context.Context, d *drill) error {
+	s := attack.NewStranger(d.addr)
+	return d.attacked(ctx, s.Send, func() bool { return s.Answered() >= 500 })
+}
+
+// attacked sends mail while somebody attacks, until enough of the attack is answered.
+func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), enough func() bool) error {
+	attacking, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		a.Send(attacking)
+		send(attacking)
 	}()
 	d.broken()
 	before := d.taken("")
 	err := d.post(ctx, d.recipients/4)
 	if err == nil {
-		err = d.until(ctx, "requests of the hostile user are answered, and mail is sent", func() bool {
-			return a.Answered() >= 5000 && a.Limited() > 0 && d.taken("") >= before+int64(d.recipients/4)
+		err = d.until(ctx, "requests of the attacker are answered, and mail is sent", func() bool {
+			return enough() && d.taken("") >= before+int64(d.recipients/4)
 		})
 	}
 	stop()
 	<-ended
 	d.healed()
-	if err == nil {
-		err = d.addBatches(ctx, &d.hostile, attack.Flood)
-	}
 	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
 		err = fmt.Errorf("%d requests of other users had no answer", n)
 	}

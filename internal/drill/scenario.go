@@ -216,4 +216,10 @@ var scenarios = []scenario{
 		events: true,
 		inject: hostileUser,
 	},
+	{
+		name:   "hostile-stranger",
+		story:  "somebody without a key reads no answers, begins posts, and guesses links and keys, from five addresses",
+		events: true,
+		inject: hostileStranger,
+	},
 }

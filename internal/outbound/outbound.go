@@ -91,7 +91,7 @@ type Answer struct {
 	Took       time.Duration
 }
 
-// Post posts a body. An error means that there was no answer.
+// Post posts a body. An error means that there was no answer; its text is for users.
 func (c *Client) Post(ctx context.Context, address string, header http.Header, body []byte) (Answer, error) {
 	began := time.Now()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
@@ -105,7 +105,7 @@ func (c *Client) Post(ctx context.Context, address string, header http.Header, b
 		if errors.As(err, &e) { // it names the address, which may hold a secret
 			err = e.Err
 		}
-		return Answer{Took: time.Since(began)}, err
+		return Answer{Took: time.Since(began)}, explain(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxAnswer)) // the status decides

@@ -7,6 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"net/mail"
 	"slices"
 	"strings"
@@ -184,10 +186,32 @@ type Attempt struct {
 	Answer  string    `json:"answer,omitempty"` // its beginning, or why there is none
 	Took    int64     `json:"took_ms"`
 	Part    Part      `json:"part,omitzero"` // what was posted
+	Why     string    `json:"why,omitempty"` // Words, where users see the attempt
 }
 
 // OK reports whether the post was accepted.
 func (a *Attempt) OK() bool { return a.Status/100 == 2 }
+
+// Words says why the post was not accepted, or "" if it was.
+func (a *Attempt) Words() string {
+	switch {
+	case a.OK():
+		return ""
+	case a.Status == 0:
+		return a.Answer
+	}
+	return strings.TrimSpace(fmt.Sprintf("it answered %d %s", a.Status, http.StatusText(a.Status)))
+}
+
+// Why says why the newest post that failed was not accepted, or "" if none failed.
+func (s *State) Why() string {
+	for i := range s.Attempts {
+		if words := s.Attempts[i].Words(); words != "" {
+			return words
+		}
+	}
+	return ""
+}
 
 // Attempt returns the newest of the attempts at a post, or nil.
 func (s *State) Attempt(post string) *Attempt {

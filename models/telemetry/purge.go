@@ -11,6 +11,9 @@ import (
 const (
 	purgeKind = "logs-purged"
 	purgeKept = 5 * 365 * 24 * time.Hour
+
+	contentKind = "purged"
+	contentKept = 2 * 365 * 24 * time.Hour
 )
 
 // transients is the part of models.Store that keeps marks.
@@ -31,10 +34,31 @@ func LogsPurged(ctx context.Context, store transients, user string) (day time.Ti
 	return day, err
 }
 
-// SetLogsPurged records that batches of a user that were accepted before a day are purged.
-func SetLogsPurged(ctx context.Context, store interface {
+// ContentRemoved returns the newest batch of a user such that it and all older ones have no content any more; zero:
+// there is none.
+func ContentRemoved(ctx context.Context, store transients, user string) (id models.ID, err error) {
+	raw, err := store.Transient(ctx, contentKind, user)
+	if errors.Is(err, models.ErrNotFound) {
+		return id, nil
+	}
+	if err == nil && len(raw) == len(id) {
+		id = models.ID(raw)
+	}
+	return id, err
+}
+
+// SetContentRemoved records what ContentRemoved returns.
+func SetContentRemoved(ctx context.Context, store transientWriter, user string, id models.ID) error {
+	return store.PutTransient(ctx, contentKind, user, id[:], contentKept)
+}
+
+// transientWriter is the part of models.Store that writes marks.
+type transientWriter interface {
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-}, user string, day time.Time) error {
+}
+
+// SetLogsPurged records that batches of a user that were accepted before a day are purged.
+func SetLogsPurged(ctx context.Context, store transientWriter, user string, day time.Time) error {
 	raw, err := day.UTC().MarshalText()
 	if err != nil {
 		return err

@@ -52,7 +52,6 @@ type Adapter struct {
 	timeout time.Duration
 	client  *transport.Client
 
-	verified    atomic.Int64 // time of the last verified webhook, in Unix nanoseconds
 	logsRefused atomic.Int64 // time when the Logs API refused the key, in Unix nanoseconds
 }
 

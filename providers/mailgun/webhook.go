@@ -51,8 +51,8 @@ func readPost(body []byte) (in post, err error) {
 // from one to the other would make a new token. (They would also change the length of the
 // timestamp, which is refused.)
 //
-// 406 tells Mailgun never to repeat a post. It is the answer only to a wrong signature after a
-// post was verified lately. At other times our key may be wrong, so Mailgun must repeat.
+// A wrong signature is answered with 401, so that Mailgun repeats the post: after its signing key was reset, our key is
+// the wrong one. 406 would tell Mailgun never to repeat it.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.keys.Load().webhook) == 0 {
 		return "", parse.NotConfigured()
@@ -68,15 +68,14 @@ func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, err
 	}
 	got, err := hex.DecodeString(string(s.Signature))
 	if err != nil {
-		return "", p.forged(now)
+		return "", forged()
 	}
 	if !p.signed(s, got) {
-		return "", p.forged(now)
+		return "", forged()
 	}
 	if err := parse.Fresh(string(s.Timestamp), now); err != nil {
 		return "", err
 	}
-	p.verified.Store(now.UnixNano())
 	return string(s.Timestamp) + "." + hex.EncodeToString(got), nil
 }
 
@@ -106,16 +105,11 @@ func (p *Adapter) signed(s signature, mac []byte) bool {
 	return false
 }
 
-// lately is how long a verified post proves that our key is right.
-const lately = 5 * time.Minute
-
 // forged returns the error for a post whose signature is wrong.
-func (p *Adapter) forged(now time.Time) error {
-	status := http.StatusUnauthorized
-	if age := now.Sub(time.Unix(0, p.verified.Load())); age.Abs() < lately {
-		status = http.StatusNotAcceptable
+func forged() error {
+	return &models.WebhookError{
+		Status: http.StatusUnauthorized, Code: "bad_signature", Detail: "the signature does not fit",
 	}
-	return &models.WebhookError{Status: status, Code: "bad_signature", Detail: "the signature does not fit"}
 }
 
 // Boxes lists the types of event that need a webhook at Mailgun.

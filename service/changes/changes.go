@@ -75,8 +75,8 @@ type Store interface {
 type Sender interface {
 	// Check returns the batch of a builder, without ID and user, or the error that lists the mistakes.
 	Check(ctx context.Context, in *intake.Builder) (models.Batch, error)
-	// Take counts batches against the limits of the user. giveBack undoes that.
-	Take(ctx context.Context, recipients, batches int) (giveBack func(), err error)
+	// Take counts batches against the limits of the user, or in a dry run says whether it would. giveBack undoes that.
+	Take(ctx context.Context, recipients, batches int, bytes int64) (giveBack func(), err error)
 	// Send stores a batch and announces it. abandoned says that another request has removed it.
 	Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error)
 	// Changed announces a chunk whose ledger has changed.
@@ -113,34 +113,34 @@ const (
 // Do carries out records and returns what became of each. After an error a part of them may be carried out; the same
 // records may be given again, until there is none.
 func (c *Changes) Do(ctx context.Context, rs *intake.Records) ([]Result, error) {
+	carryOut := c.window
 	if c.DryRun {
-		results, err := c.all(ctx, rs, c.try)
-		if err == nil && c.Strict {
-			refuse(results)
-		}
-		return results, err
+		carryOut = c.try
 	}
 	if !c.Strict {
-		return c.all(ctx, rs, c.window)
+		return c.all(ctx, rs, carryOut)
 	}
-	recipients, batches := 0, 0
+	recipients, batches, bytes := 0, 0, int64(0)
+	c.prepaid = true
 	results, err := c.all(ctx, rs, func(ctx context.Context, ts []*task) error {
 		t := try{Changes: c, tasks: ts}
 		defer t.close()
 		err := t.plan(ctx)
 		for _, g := range t.groups {
-			recipients, batches = recipients+len(g.tasks), batches+1
+			recipients, batches, bytes = recipients+len(g.tasks), batches+1, bytes+g.in.Size(&g.batch)
+		}
+		if c.DryRun && err == nil {
+			settle(ts)
 		}
 		return err
 	})
 	if err != nil || refuse(results) {
 		return results, err
 	}
-	giveBack, err := c.Sender.Take(ctx, recipients, batches)
-	if err != nil {
-		return nil, err
+	giveBack, err := c.Sender.Take(ctx, recipients, batches, bytes)
+	if err != nil || c.DryRun {
+		return results, err
 	}
-	c.prepaid = true
 	results, err = c.all(ctx, rs, c.window)
 	if err != nil && c.sent == 0 {
 		giveBack()
@@ -205,9 +205,19 @@ func (c *Changes) all(
 func (c *Changes) try(ctx context.Context, ts []*task) error {
 	t := try{Changes: c, tasks: ts}
 	defer t.close()
-	if err := t.plan(ctx); err != nil {
+	err := t.plan(ctx)
+	if err == nil {
+		err = t.take(ctx)
+	}
+	if err != nil {
 		return err
 	}
+	settle(ts)
+	return nil
+}
+
+// settle says what would become of records that were not rejected.
+func settle(ts []*task) {
 	for _, k := range open(ts) {
 		switch {
 		case !k.send:
@@ -218,7 +228,6 @@ func (c *Changes) try(ctx context.Context, ts []*task) error {
 			k.settle(Accepted, k.now.Log)
 		}
 	}
-	return nil
 }
 
 // tries is how often a record is tried for whose message others race.

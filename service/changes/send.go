@@ -191,7 +191,7 @@ func (t *try) take(ctx context.Context) error {
 	}
 	kept := t.groups[:0]
 	for _, g := range t.groups {
-		giveBack, err := t.Sender.Take(ctx, len(g.tasks), 1)
+		giveBack, err := t.Sender.Take(ctx, len(g.tasks), 1, g.in.Size(&g.batch))
 		why, limited := refused(err)
 		switch {
 		case limited:

@@ -56,14 +56,17 @@ type Info struct {
 	Saved time.Time `json:"saved"`
 }
 
+// Room returns an error while nothing of a user may be stored.
+type Room func(ctx context.Context, user string) error
+
 // Library holds the drafts of all users.
 type Library struct {
 	store models.DocumentStore
-	room  func() error // an error while nothing may be stored
+	room  Room
 }
 
 // New returns the drafts in a store. It stores one only if room returns no error.
-func New(store models.DocumentStore, room func() error) *Library {
+func New(store models.DocumentStore, room Room) *Library {
 	return &Library{store: store, room: room}
 }
 
@@ -88,7 +91,7 @@ func (l *Library) Get(ctx context.Context, user, id string) (Draft, error) {
 // its editor began with, or 0 for a new draft, whose ID is chosen by NewID. Save refuses to
 // replace what another editor has saved since (draft_changed).
 func (l *Library) Save(ctx context.Context, user string, d Draft) (Draft, error) {
-	if err := l.room(); err != nil {
+	if err := l.room(ctx, user); err != nil {
 		return d, err
 	}
 	d.Saved = time.Now().UTC().Truncate(time.Millisecond)

@@ -389,7 +389,7 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 	case e.Disabled != nil:
 		v.State, v.Why = Disabled, e.Disabled.Why
 	case state.Failures > 0 && state.Generation == e.Generation:
-		v.State = Failing
+		v.State, v.Why = Failing, state.Why()
 	}
 	return v, nil
 }

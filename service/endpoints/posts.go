@@ -24,7 +24,8 @@ func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.A
 		state.Attempts = []endpoint.Attempt{}
 	}
 	for i := range state.Attempts {
-		state.Attempts[i].Part = endpoint.Part{} // positions in a feed mean nothing to its user
+		a := &state.Attempts[i]
+		a.Part, a.Why = endpoint.Part{}, a.Words() // positions in a feed mean nothing to its user
 	}
 	return state.Attempts, nil
 }

@@ -222,6 +222,17 @@ func (b *Builder) ContentTooLarge() *problem.Error {
 		"Subject, text, HTML and all other fields except to may have at most %d bytes together.", b.cfg.MaxContent)
 }
 
+// Size returns how many bytes of the checked batch are stored at most.
+func (b *Builder) Size(batch *models.Batch) int64 {
+	n := max(b.content, batch.Content.Size()-batch.Content.AttachmentSize()) + b.files.size + b.spool.size
+	if b.rejected != nil {
+		for _, run := range b.rejected.runs {
+			n += run.size
+		}
+	}
+	return n
+}
+
 // Err returns the error that lists the mistakes found so far, or nil if there are none.
 func (b *Builder) Err() error {
 	return b.In(problem.New(problem.Invalid, "invalid_request",

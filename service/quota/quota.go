@@ -42,6 +42,7 @@ type Store interface {
 	models.DocumentStore
 	BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) ([]models.ID, error)
 	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
+	Transient(ctx context.Context, kind, name string) ([]byte, error)
 	Transients(ctx context.Context, kind string) (map[string][]byte, error)
 }
 
@@ -69,7 +70,8 @@ type counts struct {
 	running  int64
 	spooled  int64
 	windows  map[string]*window
-	stored   storage
+	stored   storage // batches
+	bytes    storage
 	used     time.Time
 }
 
@@ -103,13 +105,12 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 	now := time.Now()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var all []*counts
-	for _, s := range subjects {
-		c := g.of(s.ID, now)
-		all = append(all, c)
-		if most := g.share(s.Limits[models.RequestsAtOnce]); most > 0 && c.running >= most {
-			return nil, exceeded(s, models.RequestsAtOnce, time.Second)
-		}
+	all, err := g.idle(subjects, now)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range subjects {
+		c := all[i]
 		perSecond := g.share(s.Limits[models.RequestsPerSecond])
 		if c.setRate(now, perSecond); perSecond == 0 {
 			continue
@@ -119,18 +120,50 @@ func (g *Guard) Begin(subjects []Subject) (end func(), err error) {
 		}
 	}
 	for _, c := range all {
-		c.running++
 		if c.requests != nil {
 			c.requests.AllowN(now, 1)
 		}
 	}
-	return func() {
+	return g.run(all), nil
+}
+
+// Resume is Begin for a request that has begun before and has ended to wait: it counts among those that run at once,
+// and not among those of the second.
+func (g *Guard) Resume(subjects []Subject) (end func(), err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all, err := g.idle(subjects, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return g.run(all), nil
+}
+
+// idle returns the counts of the subjects, or an error if one has as many requests at once as it may. The caller
+// holds mu.
+func (g *Guard) idle(subjects []Subject, now time.Time) (all []*counts, err error) {
+	for _, s := range subjects {
+		c := g.of(s.ID, now)
+		all = append(all, c)
+		if most := g.share(s.Limits[models.RequestsAtOnce]); most > 0 && c.running >= most {
+			return nil, exceeded(s, models.RequestsAtOnce, time.Second)
+		}
+	}
+	return all, nil
+}
+
+// run counts a request that runs, until it ends. The caller holds mu.
+func (g *Guard) run(all []*counts) (end func()) {
+	for _, c := range all {
+		c.running++
+	}
+	return sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for _, c := range all {
 			c.running--
 		}
-	}, nil
+	})
 }
 
 // share returns this process's part of a limit, at least 1, or 0 if there is no limit.
@@ -159,6 +192,13 @@ func (c *counts) setRate(now time.Time, perSecond int64) {
 
 // spoolRetry is when a request that found too many bytes held may be repeated.
 const spoolRetry = 10 * time.Second
+
+// Spooled returns how many bytes of requests of a subject are on the disk of this process.
+func (g *Guard) Spooled(s Subject) int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.of(s.ID, time.Now()).spooled
+}
 
 // Spool counts n more bytes of a request that is being read and holds some already. A request
 // is in one process, so it must fit into the share of that. Its error is an *Exceeded. A negative
@@ -212,7 +252,7 @@ func (g *Guard) Take(ctx context.Context, subjects []Subject, amounts []Amount) 
 		for _, a := range amounts {
 			take := g.take
 			switch {
-			case a.Limit == models.StoredBatches && s.counted():
+			case keptOf(a.Limit) != nil && s.counted(a.Limit):
 				take = g.takeStored
 			case s.Limits[a.Limit] == 0:
 				continue

@@ -30,6 +30,7 @@ type memory struct {
 	documents  map[string]models.Document // by owner and key
 	batches    []models.ID                // of the user u
 	oldest     int                        // how often the oldest was asked for
+	removed    *models.ID                 // the newest batch without content
 }
 
 func newMemory() *memory {
@@ -69,6 +70,15 @@ func (m *memory) PutTransient(_ context.Context, _, name string, _ []byte, ttl t
 	}
 	m.transients[name] = time.Now().Add(ttl)
 	return nil
+}
+
+func (m *memory) Transient(context.Context, string, string) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed == nil {
+		return nil, models.ErrNotFound
+	}
+	return m.removed[:], nil
 }
 
 func (m *memory) Transients(context.Context, string) (map[string][]byte, error) {

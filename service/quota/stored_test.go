@@ -39,6 +39,47 @@ func (m *memory) BatchIDsAfter(context.Context, string, models.ID, int) ([]model
 	return m.batches[:min(1, len(m.batches))], nil
 }
 
+// TestStoredBytes: bytes count until retention has removed the content of their day, in all processes.
+func TestStoredBytes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		one, two := New(m, &Processes{}), New(m, &Processes{})
+		user := Subject{ID: "u", User: "u", Limits: models.Limits{models.StoredBytes: 1000}}
+		key := Subject{ID: "k", User: "u", Limits: models.Limits{models.StoredBytes: 300}}
+		take := func(g *Guard, n int64, ss ...Subject) (giveBack func(), err error) {
+			return g.Take(t.Context(), ss, []Amount{{Limit: models.StoredBytes, N: n}})
+		}
+		m.batches = append(m.batches, models.NewBatchID(time.Now()))
+		_, err := take(one, 300, user, key)
+		require.NoError(t, err)
+		var e *Exceeded
+		_, err = take(one, 10, user, key)
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "k", e.Subject)
+		back, err := take(two, 600, user)
+		require.NoError(t, err)
+		_, err = take(one, 200, user)
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, storedRetry, e.After)
+		_, err = take(two, 10, user)
+		require.NoError(t, err, "what is smaller than what was refused may fit")
+		back()
+		n, err := two.Stored(t.Context(), user, models.StoredBytes)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, int64(400))
+
+		time.Sleep(72 * time.Hour)
+		_, err = take(two, 990, user)
+		require.ErrorAs(t, err, &e)
+		id := models.NewBatchID(time.Now().Add(-24 * time.Hour))
+		m.removed = &id
+		time.Sleep(storedCheck)
+		_, err = take(two, 990, user)
+		require.NoError(t, err)
+	})
+}
+
 // store admits up to n batches one by one, and stores those that are admitted.
 func (m *memory) store(t *testing.T, g *Guard, s Subject, n int) (admitted int) {
 	t.Helper()

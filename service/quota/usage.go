@@ -56,8 +56,8 @@ func (g *Guard) known(s Subject, l models.Limit, now time.Time) Usage {
 		}
 	case models.RequestsAtOnce:
 		u.Used = min(u.Value, c.running*g.processes.Count())
-	case models.StoredBatches:
-		u.Used = c.stored.used.Load()
+	case models.StoredBatches, models.StoredBytes:
+		u.Used = c.storedOf(l).used.Load()
 	case models.SpoolBytes:
 		u.Used = min(u.Value, c.spooled*g.processes.Count())
 	case models.RecipientsPerHour, models.RecipientsPerDay, models.UrgentRecipientsPerHour, models.BatchesPerDay:
@@ -125,8 +125,8 @@ func (g *Guard) Usage(ctx context.Context, s Subject) ([]Usage, error) {
 		u := g.known(s, l, now)
 		g.mu.Unlock()
 		switch {
-		case l == models.StoredBatches && s.counted():
-			n, err := g.storedBatches(ctx, s, now)
+		case keptOf(l) != nil && s.counted(l):
+			n, err := g.Stored(ctx, s, l)
 			if err != nil {
 				return nil, err
 			}

@@ -118,10 +118,13 @@ func (h *head) has(number int) bool {
 	return slices.ContainsFunc(h.Versions, func(v version) bool { return v.Number == number })
 }
 
+// Room returns an error while nothing of a user may be stored.
+type Room func(ctx context.Context, user string) error
+
 // Library holds the templates of all users.
 type Library struct {
 	store models.DocumentStore
-	room  func() error // an error while nothing may be stored
+	room  Room
 	cache *lru.Cache[string, *Filler]
 
 	cached   atomic.Int64 // bytes of the sources of the compiled versions in the cache
@@ -133,7 +136,7 @@ type Library struct {
 const maxCached = 32 << 20
 
 // New returns the templates in a store. It stores a version only if room returns no error.
-func New(store models.DocumentStore, room func() error) *Library {
+func New(store models.DocumentStore, room Room) *Library {
 	l := &Library{store: store, room: room, previews: newTurns(atOnce)}
 	cache, err := lru.NewWithEvict(compiled, func(_ string, f *Filler) { l.cached.Add(-int64(f.bytes)) })
 	if err != nil {
@@ -205,7 +208,7 @@ func (l *Library) add(ctx context.Context, user, name string, src Source, publis
 
 // takeRoom counts the bytes of a version that is about to be stored, also if it is not stored after all.
 func (l *Library) takeRoom(ctx context.Context, user string, n int) error {
-	if err := l.room(); err != nil {
+	if err := l.room(ctx, user); err != nil {
 		return err
 	}
 	_, _, err := models.ChangeDocument(ctx, l.store, user, sizeKind, sizeKey, func(total *int, _ int) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // always says that there is room.
-func always() error { return nil }
+func always(context.Context, string) error { return nil }
 
 func newLibrary(t *testing.T) (*Library, string) {
 	t.Helper()

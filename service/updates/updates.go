@@ -2,11 +2,12 @@
 package updates
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -22,6 +23,7 @@ const (
 
 	defaultLimit = 100
 	maxWaiting   = 2000             // reads that wait at once
+	maxOfUser    = maxWaiting / 4   // of one user
 	clockSlack   = 15 * time.Minute // how far clocks of processes may differ
 )
 
@@ -49,8 +51,10 @@ type Query struct {
 	Events   []feed.Type   // only updates of these types; empty: all changes of the state
 	Limit    int           // 0: the default; negative: not a number
 
-	// Waits is called once before the read waits; it may be nil.
-	Waits func()
+	// By is the user who reads; empty: the one whose updates they are.
+	By string
+	// Waits is called once before the read waits, and what it returns after that; it may be nil.
+	Waits func() (resume func(ctx context.Context) error)
 }
 
 // Reader reads feeds. Its methods may be called by many goroutines at once.
@@ -58,9 +62,12 @@ type Reader struct {
 	store   models.Store
 	tails   *feed.Tails
 	tell    *feed.Describer
-	waiting atomic.Int64
 	closed  chan struct{}
 	closing sync.Once
+
+	mu      sync.Mutex
+	waiting map[string]int // reads by user
+	all     int
 }
 
 // New returns a Reader.
@@ -70,6 +77,8 @@ func New(store models.Store) *Reader {
 		tails:  feed.NewTails(store, feed.TailPoll),
 		tell:   feed.NewDescriber(store),
 		closed: make(chan struct{}),
+
+		waiting: map[string]int{},
 	}
 }
 
@@ -250,15 +259,49 @@ func (r *Reader) wait(ctx context.Context, user string, q *Query, fq feed.Query)
 	if err != nil || len(found.Updates) > 0 || q.Wait <= 0 {
 		return found, err
 	}
-	if r.waiting.Add(1) > maxWaiting {
-		r.waiting.Add(-1)
-		return found, problem.New(problem.TooMany, "too_many_waiting",
-			"Too many requests wait for updates. Repeat the request later, or without wait.").After(5)
+	leave, err := r.enter(cmp.Or(q.By, user))
+	if err != nil {
+		return found, err
 	}
-	defer r.waiting.Add(-1)
+	defer leave()
+	resume := func(context.Context) error { return nil }
 	if q.Waits != nil {
-		q.Waits()
+		resume = q.Waits()
 	}
+	if found, err = r.next(ctx, user, q, fq, found); err != nil {
+		return found, err
+	}
+	return found, resume(ctx)
+}
+
+// enter counts a read that waits, until it leaves.
+func (r *Reader) enter(by string) (leave func(), err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	who := "Too many requests"
+	switch {
+	case r.waiting[by] >= maxOfUser:
+		who = fmt.Sprintf("%d requests of yours", maxOfUser)
+	case r.all < maxWaiting:
+		r.all++
+		r.waiting[by]++
+		return func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.all--
+			if r.waiting[by]--; r.waiting[by] == 0 {
+				delete(r.waiting, by)
+			}
+		}, nil
+	}
+	return nil, problem.New(problem.TooMany, "too_many_waiting",
+		"%s wait for updates. Repeat the request after the time in Retry-After, or without wait.", who).After(5)
+}
+
+// next waits until there is something to read after found.
+func (r *Reader) next(
+	ctx context.Context, user string, q *Query, fq feed.Query, found feed.Page,
+) (_ feed.Page, err error) {
 	limit, cancel := context.WithTimeout(ctx, q.Wait)
 	defer cancel()
 	go func() {

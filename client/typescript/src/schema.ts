@@ -2497,6 +2497,8 @@ export interface components {
             /** @description Bytes of subject, text, HTML and attachments. */
             size: number;
             lane: components["schemas"]["Lane"];
+            /** @description The limit that would make the batch bulk although it would be urgent. */
+            lane_limit?: components["schemas"]["LimitName"];
             /** Format: date-time */
             expires_at: string;
             own_times?: components["schemas"]["OwnTimes"];
@@ -3012,7 +3014,7 @@ export interface components {
             at?: string;
         };
         /** @enum {string} */
-        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "spool_bytes";
+        LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "stored_bytes" | "spool_bytes";
         SetLimits: {
             /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
             requests_per_second?: number;
@@ -3028,6 +3030,8 @@ export interface components {
             batches_per_day?: number;
             /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
             stored_batches?: number;
+            /** @description Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no limit. */
+            stored_bytes?: number;
             /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. 0: no limit. */
             spool_bytes?: number;
             /** @description The reason. It appears in the audit trail. */
@@ -3395,7 +3399,7 @@ export interface components {
              * @enum {string}
              */
             state: "active" | "failing" | "disabled";
-            /** @description Why it is disabled. */
+            /** @description Why it is failing or disabled. */
             why?: string;
             /** Format: date-time */
             failing_since?: string;
@@ -3426,6 +3430,8 @@ export interface components {
             http_status?: number;
             /** @description Its beginning, or why there is none. */
             answer?: string;
+            /** @description Why the post was not accepted, in words. Absent if it was. */
+            why?: string;
             took_ms: number;
         };
         EndpointRequest: {

@@ -257,7 +257,7 @@ class Block(TypedDict, closed=True):
     at: NotRequired[str]
 
 
-LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'spool_bytes']
+LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'stored_bytes', 'spool_bytes']
 
 
 class SetLimits(TypedDict, closed=True):
@@ -268,6 +268,7 @@ class SetLimits(TypedDict, closed=True):
     urgent_recipients_per_hour: NotRequired[int]
     batches_per_day: NotRequired[int]
     stored_batches: NotRequired[int]
+    stored_bytes: NotRequired[int]
     spool_bytes: NotRequired[int]
     why: NotRequired[str]
 
@@ -441,6 +442,7 @@ class EndpointAttempt(TypedDict, closed=True):
     tried: int
     http_status: NotRequired[int]
     answer: NotRequired[str]
+    why: NotRequired[str]
     took_ms: int
 
 
@@ -1187,6 +1189,7 @@ class DryRun(TypedDict, closed=True):
     rejected: NotRequired[Rejected]
     size: int
     lane: Lane
+    lane_limit: NotRequired[LimitName]
     expires_at: str
     own_times: NotRequired[OwnTimes]
     seconds: NotRequired[float]
