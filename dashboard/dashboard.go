@@ -242,6 +242,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /compose":          d.compose,
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
+		"POST /compose/columns": showColumns(d),
 
 		"GET /drafts":              d.drafts,
 		"POST /drafts":             d.saveDraft,

@@ -15,6 +15,7 @@
     short: new Intl.DateTimeFormat(undefined, short),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
     day: new Intl.DateTimeFormat(undefined, day),
+    wall: new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", hour: "2-digit", minute: "2-digit", timeZone: "UTC" }),
     year: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
@@ -158,7 +159,7 @@
 
   // The draft of a message outlives the page, in this tab, until the message is sent.
   const draft = `draft ${root.dataset.user}`, sent = `sent ${root.dataset.user}`;
-  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file]), select[id], textarea")];
+  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file], [type=checkbox]), select[id], textarea")];
   const keepDraft = (form) => {
     try {
       sessionStorage.setItem(draft, JSON.stringify(Object.fromEntries(fields(form).map((e) => [e.id, e.value]))));
@@ -254,14 +255,48 @@
     previewing = setTimeout(() => form.requestSubmit(form.querySelector("[data-preview]")), wait);
   };
 
+  // The columns of the recipients and their mistakes are read again shortly after the last change.
+  let looking = 0, looked = 0;
+  const lookAgain = (form, wait) => {
+    clearTimeout(looking);
+    looking = setTimeout(async () => {
+      const at = document.getElementById("columns"), data = new FormData(form), turn = ++looked;
+      for (const name of ["file", "attachments"]) data.delete(name);
+      try {
+        const answer = await fetch(at.dataset.columns, { method: "POST", body: data });
+        if (!answer.ok || answer.redirected || turn !== looked) return;
+        const part = new DOMParser().parseFromString(await answer.text(), "text/html"), focused = focusIn(at);
+        at.replaceChildren(...part.body.childNodes);
+        localNumbers(at);
+        at.querySelectorAll("select, input[type=checkbox]")[focused]?.focus();
+      } catch { /* the next change tries again */ }
+    }, wait);
+  };
+  const focusIn = (at) => [...at.querySelectorAll("select, input[type=checkbox]")].indexOf(document.activeElement);
+
+  // The time of a message is said as its sender thinks of it.
+  const sayWhen = () => {
+    const zone = document.getElementById("time_zone").value.trim(), at = new Date(`${document.getElementById("deliver_at").value}Z`);
+    const where = zone.slice(zone.lastIndexOf("/") + 1).replaceAll("_", " ");
+    document.getElementById("when").textContent = isNaN(at) || !zone ? "" : `Goes out on ${formats.wall.format(at)} in ${where}.`;
+  };
+
   // startForm makes the form of a message preview it and keep its draft.
   const startForm = (form) => {
     const keeps = form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
-    if (keeps) restoreDraft(form);
+    const zone = form.querySelector("[data-browser-zone] input");
+    if (zone) zone.value = zone.defaultValue = Intl.DateTimeFormat().resolvedOptions().timeZone || zone.value;
+    if (keeps) {
+      restoreDraft(form);
+      sayWhen();
+      if (document.getElementById("to").value !== document.getElementById("to").defaultValue) lookAgain(form, 0);
+    }
     form.addEventListener("input", (e) => {
       if (e.target.type === "file") return;
       preview(form, 400);
       if (!keeps) return;
+      if (e.target.id === "to" || e.target.closest("#columns")) lookAgain(form, 400);
+      sayWhen();
       keepDraft(form);
       saveSoon(form);
     });
