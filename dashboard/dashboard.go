@@ -252,6 +252,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /templates/{name}":          d.template,
 		"POST /templates/{name}":         d.saveTemplate,
 		"POST /templates/{name}/preview": d.previewTemplate,
+		"POST /templates/{name}/values":  showValues(d),
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
 

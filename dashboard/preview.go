@@ -179,14 +179,14 @@ func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *li
 func (d *Dashboard) previewFilled(
 	w http.ResponseWriter, r *http.Request, v *visitor, c *composeView, list *addressList, sample templates.Sample,
 ) error {
-	p, wrong, err := d.fillSample(r, v, sample)
+	p, wrong, hints, err := d.fillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
 	if list.Problem != "" {
 		wrong = append(wrong, list.Problem)
 	}
-	view := filledView{Headers: p.Headers, Wrong: wrong, Count: len(list.Rows)}
+	view := filledView{Headers: p.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
 	if view.Times, err = d.timesOf(r, v, c, list.at(c.Row)); err != nil {
 		return err
 	}

@@ -255,24 +255,26 @@
     previewing = setTimeout(() => form.requestSubmit(form.querySelector("[data-preview]")), wait);
   };
 
-  // The columns of the recipients and their mistakes are read again shortly after the last change.
+  // A part of the form that the server makes from its fields is made again shortly after the last change: the columns of
+  // the recipients and their mistakes, or the fields for the variables of a template.
   let looking = 0, looked = 0;
   const lookAgain = (form, wait) => {
     clearTimeout(looking);
     looking = setTimeout(async () => {
-      const at = document.getElementById("columns"), data = new FormData(form), turn = ++looked;
+      const at = form.querySelector("[data-part]"), data = new FormData(form), turn = ++looked;
       for (const name of ["file", "attachments"]) data.delete(name);
       try {
-        const answer = await fetch(at.dataset.columns, { method: "POST", body: data });
+        const answer = await fetch(at.dataset.part, { method: "POST", body: keeps(form) ? data : new URLSearchParams(data) });
         if (!answer.ok || answer.redirected || turn !== looked) return;
         const part = new DOMParser().parseFromString(await answer.text(), "text/html"), focused = focusIn(at);
         at.replaceChildren(...part.body.childNodes);
         localNumbers(at);
-        at.querySelectorAll("select, input[type=checkbox]")[focused]?.focus();
+        at.querySelectorAll(choices)[focused]?.focus();
       } catch { /* the next change tries again */ }
     }, wait);
   };
-  const focusIn = (at) => [...at.querySelectorAll("select, input[type=checkbox]")].indexOf(document.activeElement);
+  const choices = "select, input:not([type=hidden])";
+  const focusIn = (at) => [...at.querySelectorAll(choices)].indexOf(document.activeElement);
 
   // The time of a message is said as its sender thinks of it.
   const sayWhen = () => {
@@ -281,12 +283,14 @@
     document.getElementById("when").textContent = isNaN(at) || !zone ? "" : `Goes out on ${formats.wall.format(at)} in ${where}.`;
   };
 
+  const keeps = (form) => form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
+
   // startForm makes the form of a message preview it and keep its draft.
   const startForm = (form) => {
-    const keeps = form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
     const zone = form.querySelector("[data-browser-zone] input");
     if (zone) zone.value = zone.defaultValue = Intl.DateTimeFormat().resolvedOptions().timeZone || zone.value;
-    if (keeps) {
+    const isMessage = keeps(form);
+    if (isMessage) {
       restoreDraft(form);
       sayWhen();
       if (document.getElementById("to").value !== document.getElementById("to").defaultValue) lookAgain(form, 0);
@@ -294,7 +298,10 @@
     form.addEventListener("input", (e) => {
       if (e.target.type === "file") return;
       preview(form, 400);
-      if (!keeps) return;
+      if (!isMessage) {
+        if (["subject", "html", "text", "category", "language"].includes(e.target.id)) lookAgain(form, 600);
+        return;
+      }
       if (e.target.id === "to" || e.target.closest("#columns")) lookAgain(form, 400);
       sayWhen();
       keepDraft(form);
@@ -325,14 +332,14 @@
       pressed = Date.now();
       clearTimeout(saving);
       saving = 0;
-      if (keeps) keepDraft(form);
+      if (isMessage) keepDraft(form);
       if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
       if (form.querySelector("#attachments")?.files.length) {
         e.preventDefault();
         sendFiles(form, e.submitter);
       }
     });
-    if (keeps) addEventListener("pagehide", () => { if (saving) saveDraft(form, true); }, { once: true });
+    if (isMessage) addEventListener("pagehide", () => { if (saving) saveDraft(form, true); }, { once: true });
     for (const input of form.querySelectorAll("input[data-into]")) {
       input.addEventListener("change", async () => {
         if (!input.files.length) return;
