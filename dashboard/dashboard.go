@@ -263,6 +263,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
 		"GET /statistics":                   d.statistics,
 		"GET /suppressions":                 d.suppressions,
+		"GET /suppressions/export.csv":      exportSuppressions(d),
 		"POST /suppressions":                d.addSuppression,
 		"GET /suppressions/{email}/remove":  d.askSuppression,
 		"POST /suppressions/{email}/remove": d.removeSuppression,

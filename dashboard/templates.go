@@ -233,9 +233,8 @@ func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
 		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
 	}
 	for _, value := range t.Values {
-		if value.Value != "" {
+		if _, ok := vars[value.Name]; !ok && value.Value != "" {
 			vars[value.Name] = value.Value
-			isJSON = slices.DeleteFunc(isJSON, func(name string) bool { return name == value.Name })
 		}
 	}
 	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: vars}

@@ -8,7 +8,7 @@
   if (root.dataset.get) history.replaceState(null, "", root.dataset.get);
 
   // Times are sent in UTC and shown in the local time zone. The title keeps UTC.
-  const short = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  const short = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }; // the title has the zone
   const day = { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" };
   const formats = {
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
@@ -376,6 +376,18 @@
       if (getComputedStyle(find.closest(".side-body")).display === "none") side.querySelector("[data-menu]").click();
       find.focus();
     });
+
+    // The parts of a page are shown by its address; see .tabbed.
+    const tabs = document.querySelector("[data-tabs]");
+    const markTab = () => {
+      const links = [...tabs.children], here = links.find((a) => document.querySelector(a.getAttribute("href"))?.closest(".tab")?.checkVisibility()) ?? links[0];
+      for (const a of links) a.toggleAttribute("aria-current", a === here);
+      here.setAttribute("aria-current", "true");
+    };
+    if (tabs) {
+      markTab();
+      addEventListener("hashchange", markTab);
+    }
 
     const menu = document.querySelector("[data-menu]");
     menu?.addEventListener("click", () => {
