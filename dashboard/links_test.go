@@ -86,7 +86,6 @@ func unlinked(t *testing.T, page string) (out []string) {
 // noLists are patterns of the figures behind which there is no list, and why.
 var noLists = map[string]string{
 	`^: [0-9]+ messages of “`:                                                    "the notice has a link of its own",
-	`^(mg|sg) now, Rate: 0`:                                                      "a rate",
 	`^: (26 recipients|84.6 %)`:                                                  "the page is about them, and has a tab for each state",
 	`^(Mailgun mg|SendGrid sg): 0`:                                               "a rate or a limit of the provider",
 	`^Recipients of ([03] calls|its events): `:                                   "counted at the time of a call or an event, of all users",
