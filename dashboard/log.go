@@ -33,16 +33,8 @@ type logView struct {
 // Files lists the attachments.
 func (v *logView) Files() []fileLink { return fileLinks(v.BatchID, v.Mail.Attachments) }
 
-// Waiting is the heading of what the mail waits for. The text may begin with the same word.
-func (v *logView) Waiting() string {
-	if strings.HasPrefix(v.ReasonText, "waiting ") {
-		return "Waiting"
-	}
-	return "Waiting:"
-}
-
-// WaitsFor is what the mail waits for, after that heading.
-func (v *logView) WaitsFor() string { return strings.TrimPrefix(v.ReasonText, "waiting ") }
+// SaysWaiting reports whether the text of what the mail waits for says that it waits.
+func (v *logView) SaysWaiting() bool { return strings.HasPrefix(v.ReasonText, "waiting ") }
 
 // Tries has the command that tries waiting mail now, if there is one.
 func (v *logView) Tries() []actionLink {
