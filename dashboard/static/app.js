@@ -353,7 +353,14 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     localize(document.body);
-    document.body.addEventListener("htmx:sseMessage", (e) => localize(e.target));
+    // What was unfolded in a live part of a page stays so.
+    let unfolded = [];
+    const folds = (part) => [...part.querySelectorAll?.("details") ?? []].map((d, i) => [`${d.closest("[id]")?.id} ${i}`, d]);
+    document.body.addEventListener("htmx:sseBeforeMessage", (e) => { unfolded = folds(e.target).filter(([, d]) => d.open).map(([key]) => key); });
+    document.body.addEventListener("htmx:sseMessage", (e) => {
+      localize(e.target);
+      for (const [key, d] of folds(e.target)) if (unfolded.includes(key)) d.open = true;
+    });
     document.body.addEventListener("htmx:afterSwap", (e) => {
       const target = e.detail.target ?? e.target;
       localize(target);
