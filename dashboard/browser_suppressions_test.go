@@ -34,7 +34,7 @@ func TestBrowserListedAtProvider(t *testing.T) {
 	f.board.tracker.sample(t.Context(), time.Now())
 	b := f.logIn(f.url)
 	b.open("/providers")
-	b.press("Limits, events and lists")
+	eval[bool](b, `(document.querySelector("#sg details").open = true)`)
 	b.press("Suppressed only there")
 	b.at("/providers/sg/suppressions")
 	b.sees("ann@example.com")
