@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -49,4 +50,22 @@ func TestOutageOfAllProviders(t *testing.T) {
 	require.Equal(t, since.Add(2*time.Minute), banner[at].Next)
 	require.Regexp(t, `\d+ messages? waits? \(\d+ urgent, the oldest for`, banner[at].Text)
 	require.Contains(t, textOf(b.get("/operations").text), "No provider accepts mail")
+}
+
+// TestOverviewOfOthersMail: an operator who has not sent sees how much mail others have sent. The first steps are shown
+// only if nobody has sent.
+func TestOverviewOfOthersMail(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "shop", Name: "shop", Created: time.Now()}))
+	b := f.byLink(LocalUser())
+	const steps = "Send your first message in three steps"
+	require.Contains(t, b.get("/").text, steps)
+	f.mixed("shop", 12)
+	require.NotContains(t, b.get("/").text, steps)
+	require.Contains(t, textOf(b.get("/").text), "12 messages of 1 user in the last 30 days")
+	b.post("/everyone", nil) // mine
+	text := b.get("/").text
+	require.NotContains(t, text, steps)
+	require.Contains(t, textOf(text), "You have not sent yet. Others have: 12 messages of 1 user.")
 }

@@ -31,7 +31,11 @@ type batchView struct {
 	Given   *given // the command that keeps it from being sent, or nil
 	Did     string // confirmation of the command that was just given
 	Of      string // name of the batch's user, if that is not the visitor
+	First   string // subject as the first recipient gets it, or ""
 }
+
+// Heading is the subject as the first recipient gets it, or the title.
+func (v *batchView) Heading() string { return cmp.Or(v.First, v.Title()) }
 
 // Export is the URL of the listed recipients as a file.
 func (v *batchView) Export() string {
@@ -91,7 +95,14 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 	if view.Recipients == 1 {
 		return d.showLog(w, r, v, view.ID.Log(1).String(), view)
 	}
-	p := page{Title: view.Title(), Active: "batches", Charts: true, Data: view}
+	if strings.Contains(view.Subject, "{{") {
+		first, err := d.service.Mail(r.Context(), v.caller(), view.ID.Log(1).String())
+		if err != nil {
+			return err
+		}
+		view.First = first.Subject
+	}
+	p := page{Title: view.Heading(), Active: "batches", Charts: true, Data: view}
 	if cursor == "" {
 		p.Live = address("/live/batches/"+view.ID.String(), q)
 	}

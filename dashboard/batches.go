@@ -334,7 +334,7 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor
 		Text: []string{
 			who + " to be sent at " +
 				b.DeliverAt.UTC().Format(time.RFC3339) + ". Nothing is sent before the new time.",
-			"What is left expires as long after the new time as it would have after the old one.",
+			"The expiry moves by the same amount.",
 		},
 	})
 }

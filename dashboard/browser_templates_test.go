@@ -25,7 +25,7 @@ func TestBrowserTemplates(t *testing.T) {
 	b.open("/templates")
 	b.sees("You have no templates yet.")
 	b.fill("new", "welcome")
-	b.press("Write it")
+	b.press("Create template")
 	b.at("/templates/welcome")
 	b.sees("A new template")
 

@@ -234,7 +234,7 @@ func composeWithFile(b *browserTab) {
 	b.until(`document.getElementById("to").value.includes("bob@demo.test")`)
 	b.press("Send to all")
 	b.at("/batches/")
-	b.sees("Hello {{first}} from the browser")
+	b.sees("Hello Ann from the browser")
 	b.until(`document.querySelector(".state.is-done")`)
 	b.sees("2 of 2 finished")
 	b.sees("ann@demo.test")

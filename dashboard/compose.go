@@ -25,7 +25,11 @@ type composeView struct {
 	From, ReplyTo, Subject, HTML, Text, Test string
 	To, CC, BCC                              string
 	Template, Language, Vars                 string // Vars: of every recipient, as JSON
-	DeliverAt, TimeZone                      string // of recipients without times of their own; "": sent at once
+	Category, Tags, Lane                     string // Lane: "" is chosen by the number of recipients
+	TrackOpens, TrackClicks                  bool
+	Mapping                                  mapping // what the columns of the recipients are
+	Skip                                     bool    // leave out rows with mistakes
+	DeliverAt, TimeZone                      string  // of recipients without times of their own; "": sent at once
 	Files                                    []composedFile
 	Draft                                    drafts.Draft
 	Saved                                    bool   // the draft was saved by its button
@@ -47,6 +51,9 @@ type composeView struct {
 	Ask                                      *planView              // what would happen; nil if nothing is asked
 	Sent                                     string                 // hash that the form was confirmed with
 	Sure                                     string                 // hash of the form that Ask is about
+
+	List        *columnsView
+	BrowserZone bool // the time zone is that of the browser
 
 	uploaded []byte // the file with recipients
 }
@@ -71,7 +78,7 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 		if err != nil {
 			return err
 		}
-		c.TimeZone = cmp.Or(defaults.Zone, "UTC")
+		c.TimeZone, c.BrowserZone = cmp.Or(defaults.Zone, "UTC"), defaults.Zone == ""
 	}
 	c.Draft.Editor, c.New = newSecret(), r.URL.Query().Get("new") != ""
 	return d.showCompose(w, r, v, http.StatusOK, c)
@@ -104,6 +111,11 @@ func (d *Dashboard) showCompose(
 		return err
 	}
 	c.Drafts, c.Base = len(saved), d.public.String()
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	if c.List, err = c.look(in); err != nil {
+		return err
+	}
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
@@ -122,7 +134,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	if err != nil {
 		return err
 	}
-	list := parseList(c.To)
+	list := parseList(c.To, c.Mapping)
 	switch c.Do {
 	case "curl":
 		c.Curl = curlOf(d.public.String(), c, list)
@@ -138,7 +150,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		list = list.only(one)
 	}
-	hash := c.hash()
+	hash := c.hash(list)
 	accepted, err := d.accept(r, v, c, in, list, hash)
 	var refused *service.Error
 	switch {
@@ -167,14 +179,15 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// hash returns the hash of all that decides what is sent.
-func (c *composeView) hash() string {
+// hash returns the hash of all that decides what is sent to a list.
+func (c *composeView) hash(list *addressList) string {
 	row := ""
 	if c.Do == "test" {
 		row = strconv.Itoa(c.Row) // its variables fill the message
 	}
 	all := []string{c.Do, row, c.From, c.ReplyTo, c.Subject, c.HTML, c.Text, c.To, c.CC, c.BCC, c.Test,
-		c.Template, c.Language, c.Vars, c.DeliverAt, c.TimeZone}
+		c.Template, c.Language, c.Vars, c.DeliverAt, c.TimeZone, c.Category, c.Tags, c.Lane, mapping(list.Headings).String(),
+		fmt.Sprint(c.TrackOpens, c.TrackClicks, c.Skip)}
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
@@ -190,10 +203,12 @@ func (d *Dashboard) accept(
 	if err := d.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
 	}
-	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || c.DeliverAt != "" && c.Do != "test"
+	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
 	if asks && c.Sent != hash {
 		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
-		c.Ask = planOf(&plan)
+		if err == nil { // with mistakes there is nothing to confirm
+			c.Ask = planOf(&plan)
+		}
 		return service.Accepted{}, err
 	}
 	a, _, err = d.service.Accept(
@@ -209,17 +224,19 @@ func (d *Dashboard) accept(
 func (d *Dashboard) fill(
 	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList,
 ) error {
-	texts, html := map[string]string{"from": c.From, "reply_to": c.ReplyTo}, c.HTML
+	texts := map[string]string{"from": c.From, "reply_to": c.ReplyTo, "category": c.Category, "lane": c.Lane}
+	content, category := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category
 	if c.Template == "" {
 		texts["subject"], texts["html"], texts["text"] = c.Subject, c.HTML, c.Text
 	} else {
 		texts[intake.Template], texts[intake.Language] = c.Template, c.Language
-		var content models.Content // an error of the template is found below
+		// An error of the template is found below.
 		if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
+			category = cmp.Or(category, t.Category)
 		}
-		html = content.HTML
 	}
+	c.setOptions(in, category != "" && wantsUnsubscribe(&content))
 	if c.Do != "test" { // a test message goes to one address only, at once
 		in.SetList("cc", slices.All(splitAddresses(c.CC)))
 		in.SetList("bcc", slices.All(splitAddresses(c.BCC)))
@@ -234,7 +251,7 @@ func (d *Dashboard) fill(
 			return err
 		}
 	}
-	c.attach(in, html)
+	c.attach(in, content.HTML)
 	if list.Problem != "" {
 		in.Unreadable("to")
 		in.Wrong("/to", "bad_list", "%s", list.Problem)
@@ -248,19 +265,41 @@ func (d *Dashboard) fill(
 			in.Structured("/vars")
 		}
 	}
+	in.SetColumns(list.Headings)
 	for i := range list.Rows {
-		row := &list.Rows[i]
-		to := service.Recipient{Email: row.Email, Name: row.Name, Times: row.Times, Flawed: row.Mistake != nil}
-		if row.Mistake != nil {
-			in.Wrong("/to/"+strconv.Itoa(i), row.Mistake.Code, "%s", row.Mistake)
-		}
-		to.Vars, to.JSON = withShared(row.Vars, shared, isJSON)
-		if err := in.Add(&to); err != nil {
+		to := list.Rows[i].intake(in, i)
+		to.Vars, to.JSON = withShared(to.Vars, shared, isJSON)
+		if err := in.Add(to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// setOptions sets what the message is, how it is sent, and whether recipients with mistakes are left out.
+func (c *composeView) setOptions(in *intake.Builder, unsubscribe bool) {
+	if c.Tags != "" {
+		in.SetList("tags", slices.All(splitAddresses(c.Tags)))
+	}
+	in.SetFlag(intake.TrackOpens, c.TrackOpens)
+	in.SetFlag(intake.TrackClicks, c.TrackClicks)
+	if unsubscribe {
+		in.SetFlag(intake.Unsubscribe, true) // urgent mail has no link by default
+	}
+	if c.Skip && c.Do != "test" {
+		in.Permit()
+	}
+}
+
+// wantsUnsubscribe reports whether a message has the placeholder of the link to unsubscribe.
+func wantsUnsubscribe(c *models.Content) bool {
+	return slices.ContainsFunc([]string{c.Subject, c.HTML, c.Text}, func(part string) bool {
+		return slices.Contains(models.Placeholders(part), models.UnsubscribeURL)
+	})
+}
+
+// needsCategory says how the placeholder of the link to unsubscribe gets a value.
+const needsCategory = "Set a category: then each recipient gets a link."
 
 // times returns the fields of a request that say when the batch is sent; nil if that is at once.
 func (c *composeView) times() map[string]string {
@@ -303,6 +342,9 @@ func (c *composeView) wrong(e *service.Error, list *addressList) {
 		parts := strings.Split(strings.TrimPrefix(f.Pointer, "/"), "/")
 		text := fieldText(&f)
 		field := parts[0]
+		if field == intake.Unsubscribe {
+			field = "category"
+		}
 		if field == "to" {
 			field = to
 			if shown++; shown > 10 {
@@ -333,6 +375,8 @@ func fieldText(f *service.FieldError) string {
 	switch name := placeholderName.FindStringSubmatch(f.Detail); {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
+	case f.Code == "unknown_placeholder" && name != nil && name[1] == models.UnsubscribeURL:
+		return "{{" + models.UnsubscribeURL + "}} has no value. " + needsCategory
 	case f.Code == "unknown_placeholder" && name != nil && intake.IsTimeColumn(name[1]):
 		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name[1])
 	case f.Code == "unknown_placeholder" && name != nil:
@@ -361,6 +405,11 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		Text      string   `json:"text,omitempty"`
 		Template  string   `json:"template,omitempty"`
 		Language  string   `json:"language,omitempty"`
+		Category  string   `json:"category,omitempty"`
+		Tags      []string `json:"tags,omitempty"`
+		Lane      string   `json:"lane,omitempty"`
+		Opens     bool     `json:"track_opens,omitempty"`
+		Clicks    bool     `json:"track_clicks,omitempty"`
 		DeliverAt string   `json:"deliver_at,omitempty"`
 		TimeZone  string   `json:"time_zone,omitempty"`
 		To        []to     `json:"to"`
@@ -368,6 +417,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		BCC       []string `json:"bcc,omitempty"`
 	}{
 		From: c.From, ReplyTo: c.ReplyTo, Template: c.Template,
+		Category: c.Category, Tags: splitAddresses(c.Tags), Lane: c.Lane, Opens: c.TrackOpens, Clicks: c.TrackClicks,
 		To: []to{}, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
 	}
 	body.DeliverAt, body.TimeZone = c.times()[intake.DeliverAt], c.times()[intake.TimeZone]

@@ -306,7 +306,7 @@ func TestFilesOfSpreadsheets(t *testing.T) {
 			t.Parallel()
 			text, encoding := table.Decode([]byte(c.in))
 			require.Equal(t, c.guessed, encoding == table.Windows1252)
-			require.Equal(t, c.want, parseList(lines(text)).Rows)
+			require.Equal(t, c.want, parseList(lines(text), nil).Rows)
 		})
 	}
 }
@@ -356,7 +356,7 @@ func TestParseList(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, c.want, parseList(c.in).Rows)
+			require.Equal(t, c.want, parseList(c.in, nil).Rows)
 		})
 	}
 }
@@ -371,7 +371,7 @@ func TestListIsBounded(t *testing.T) {
 		"email" + strings.Repeat(",a", 500):          0,
 		strings.Repeat("a\n", 3):                     3,
 	} {
-		l := parseList(in)
+		l := parseList(in, nil)
 		require.Len(t, l.Rows, want)
 		require.Equal(t, want == 3, l.Problem == "")
 	}
@@ -402,7 +402,7 @@ func FuzzParseList(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, row := range parseList(s).Rows {
+		for _, row := range parseList(s, nil).Rows {
 			if row.Line < 1 {
 				t.Fatalf("%q: a row on line %d", s, row.Line)
 			}
@@ -437,7 +437,7 @@ func TestComposeAsksAboutSuppressed(t *testing.T) {
 // TestListedRows: a row with a mistake is a mistake of its line, and the rows after it are recipients.
 func TestListedRows(t *testing.T) {
 	t.Parallel()
-	list := parseList("email;A, B, C\na@x.example;\"1\nb@x.example;2\n;\n\u00a0\nc@x.example;3;4\nd@x.example;5;\n")
+	list := parseList("email;A, B, C\na@x.example;\"1\nb@x.example;2\n;\n\u00a0\nc@x.example;3;4\nd@x.example;5;\n", nil)
 	require.Empty(t, list.Problem)
 	var got []string
 	for _, row := range list.Rows {

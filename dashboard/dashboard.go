@@ -242,6 +242,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /compose":          d.compose,
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
+		"POST /compose/columns": showColumns(d),
 
 		"GET /drafts":              d.drafts,
 		"POST /drafts":             d.saveDraft,
@@ -251,6 +252,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /templates/{name}":          d.template,
 		"POST /templates/{name}":         d.saveTemplate,
 		"POST /templates/{name}/preview": d.previewTemplate,
+		"POST /templates/{name}/values":  showValues(d),
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
 
@@ -261,6 +263,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
 		"GET /statistics":                   d.statistics,
 		"GET /suppressions":                 d.suppressions,
+		"GET /suppressions/export.csv":      exportSuppressions(d),
 		"POST /suppressions":                d.addSuppression,
 		"GET /suppressions/{email}/remove":  d.askSuppression,
 		"POST /suppressions/{email}/remove": d.removeSuppression,

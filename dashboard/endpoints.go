@@ -3,8 +3,10 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +30,14 @@ type endpointsView struct {
 	Wrong map[string]string
 	Again bool   // the form was submitted before, and its endpoint exists
 	Once  string // of the form: submitting it twice creates one endpoint
+}
+
+// Unusual reports whether the form has more than an address and what it is for, or mistakes.
+func (v *endpointsView) Unusual() bool {
+	n := &v.New
+	wrong := slices.ContainsFunc(slices.Collect(maps.Keys(v.Wrong)), func(field string) bool { return field != "url" })
+	return wrong || len(v.Chosen) > 0 || len(n.Tags) > 0 || n.Batch || n.Ordered || n.Everyone ||
+		n.Rate > 0 || n.AtOnce > 0 || n.Signature != "" || n.Format != "" || n.Sender != ""
 }
 
 // Owned says whether a page is about endpoints of the installation, which operators have, or of the visitor.

@@ -36,6 +36,9 @@ func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Builder) (*c
 		return nil, formError(err)
 	}
 	c.setFields(fields.Get)
+	if m := mappingOf(fields["heading"], fields["column"]); m != nil {
+		c.Mapping, c.Draft.Fields["columns"] = m, m.String()
+	}
 	c.Do, c.Sent, c.Once = fields.Get("do"), fields.Get("sure"), fields.Get("once")
 	c.Row, _ = strconv.Atoi(fields.Get("row")) // 0 on error, which becomes 1 below
 	c.Row = max(1, c.Row)
@@ -164,7 +167,7 @@ func (c *composeView) attach(in *intake.Builder, html string) {
 // draftFields are the fields of the form that a draft has.
 var draftFields = []string{
 	"from", "reply_to", "subject", "html", "text", "to", "cc", "bcc", "test", "template", "language", "vars",
-	"deliver_at", "time_zone",
+	"deliver_at", "time_zone", "category", "tags", "track_opens", "track_clicks", "lane", "skip", "columns",
 }
 
 // setFields sets the fields that a draft has, and those that identify it.
@@ -176,6 +179,10 @@ func (c *composeView) setFields(value func(name string) string) {
 	c.Template, c.Language = strings.TrimSpace(value("template")), strings.TrimSpace(value("language"))
 	c.Vars = lines(value("vars"))
 	c.DeliverAt, c.TimeZone = strings.TrimSpace(value("deliver_at")), strings.TrimSpace(value("time_zone"))
+	c.Category, c.Tags, c.Lane = strings.TrimSpace(value("category")), strings.TrimSpace(value("tags")), value("lane")
+	c.TrackOpens, c.TrackClicks = value("track_opens") != "", value("track_clicks") != ""
+	c.Skip, c.Mapping = value("skip") != "", nil
+	_ = json.Unmarshal([]byte(value("columns")), &c.Mapping) // a draft has it, or nothing
 	c.Draft = drafts.Draft{ID: value("draft"), Editor: value("editor"), Fields: map[string]string{}}
 	c.Draft.Version, _ = strconv.Atoi(value("draft_version")) // 0: a new draft
 	for _, name := range draftFields {
@@ -194,9 +201,12 @@ func lines(s string) string {
 // addressList is a list of recipients that was typed, pasted or uploaded: either one
 // address per line, or a table with a header row whose columns become variables.
 type addressList struct {
-	Columns []string // of a table, without email and name
-	Rows    []listed
-	Problem string // why the rest could not be read, or ""
+	Table    bool
+	Mapping  mapping           // of the columns whose headings do not say what they are
+	Columns  []string          // of a table, without email and name
+	Headings map[string]string // of the columns, by their names
+	Rows     []listed
+	Problem  string // why the rest could not be read, or ""
 }
 
 // listed is one recipient of the list and its line.
@@ -236,11 +246,11 @@ const maxRows = 500_000
 
 const tooManyRows = "The list has more than 500,000 recipients. Send larger batches through the API."
 
-// parseList parses a list. If it cannot read all of it, it returns the part before
-// the error and sets Problem.
-func parseList(s string) *addressList {
-	if table.IsHead(s) {
-		return parseTable(s)
+// parseList parses a list, or a table with the columns that a mapping has. If it cannot read all of it, it returns the
+// part before the error and sets Problem.
+func parseList(s string, chosen mapping) *addressList {
+	if found, isTable := chosen.of(s); isTable {
+		return parseTable(s, found)
 	}
 	l := &addressList{}
 	i := -1
@@ -289,10 +299,11 @@ func splitAddresses(line string) []string {
 }
 
 // parseTable parses a table with a header row.
-func parseTable(s string) *addressList {
-	l := &addressList{}
-	t, err := table.New(strings.NewReader(s))
+func parseTable(s string, m mapping) *addressList {
+	l := &addressList{Table: true, Mapping: m}
+	t, err := table.NewMapped(strings.NewReader(s), m)
 	if err == nil {
+		l.Headings = t.Headings
 		l.Columns = slices.DeleteFunc(t.Columns, intake.IsTimeColumn)
 	}
 	for err == nil {

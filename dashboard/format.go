@@ -46,11 +46,23 @@ var funcs = template.FuncMap{
 	"reason":     func(r models.Reason) string { return r.Words() },
 	"blocked":    func(b models.Block) string { return blockWords(&b) },
 	"short":      shortID,
+	"address":    addressTag,
+	"suppressed": suppressionWords,
 	"initial":    initial,
 	"dict":       dict,
 	"lower":      strings.ToLower,
 	"join":       strings.Join,
 	"add":        func(a, b int) int { return a + b },
+}
+
+// addressTag shows an address that may break before its @ rather than within a name.
+func addressTag(email string) template.HTML {
+	at := strings.LastIndexByte(email, '@')
+	if at < 0 {
+		return template.HTML(template.HTMLEscapeString(email)) //nolint:gosec // it is escaped
+	}
+	return template.HTML( //nolint:gosec // both are escaped
+		template.HTMLEscapeString(email[:at]) + "<wbr>" + template.HTMLEscapeString(email[at:]))
 }
 
 // num formats a number with a thin space between thousands.

@@ -359,7 +359,26 @@ func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchVie
 		return err
 	}
 	v.Flow = d.flowOf(&f)
+	for _, open := range f.Open {
+		v.countOpen(open, d.info(open.Provider).Title, d.hue(open.Provider))
+	}
 	return nil
+}
+
+// countOpen counts messages of calls without an outcome at their provider, if the sums do not have them yet.
+func (v *batchView) countOpen(open flow.Open, title string, hue int) {
+	i := slices.IndexFunc(v.Shares, func(s providerShare) bool { return s.Name == open.Provider })
+	if i < 0 {
+		i = len(v.Shares)
+		v.Shares = append(v.Shares, providerShare{Name: open.Provider, Title: title, Hue: hue})
+	}
+	s := &v.Shares[i]
+	late := open.InFlight + open.Unknown - s.Tried // events may have settled calls that the sums have
+	if late <= 0 {
+		return
+	}
+	unknown := min(late, open.Unknown)
+	s.Tried, s.Unknown, s.Pending = s.Tried+late, s.Unknown+unknown, s.Pending+late-unknown
 }
 
 // flowOf describes a flow as a chart and in words.

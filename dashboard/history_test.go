@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -119,4 +120,27 @@ func TestQueueAge(t *testing.T) {
 	)
 	f.put(telemetry.QueuesReport, "w", telemetry.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
 	require.Contains(t, b.get("/operations").text, "≤ 3 h")
+}
+
+// TestOpenCallsAreShown: the page of a batch counts a call without an outcome at its provider before the sums have it.
+func TestOpenCallsAreShown(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	to := []service.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com"}, {Email: "eve@example.com"}}
+	id := f.batchOf("local", nil, to...)
+	page := "/batches/" + id.String()
+	require.Contains(t, b.get(page).text, "Not handed to a provider yet.")
+	for n, ends := range []time.Duration{-time.Hour, time.Hour} {
+		require.NoError(t, f.store.Append(t.Context(), id, models.Entry{
+			Number: n + 1, Token: models.NewToken(), Kind: models.Attempt, At: time.Now().UTC(), Provider: "sg",
+			Recipients: []models.Set{models.SetOf(1, 2), models.SetOf(3)}[n], CallEnds: time.Now().Add(ends).UTC(),
+		}))
+	}
+	text := b.get(page).text
+	for _, want := range []string{`provider=sg#logs">3<`, `result=unknown#logs">2<`, `result=pending#logs">1<`} {
+		require.Contains(t, text, want)
+	}
+	require.NotContains(t, text, "Not handed to a provider yet.")
+	require.Contains(t, text, "The provider has not answered yet.")
 }

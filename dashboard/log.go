@@ -33,6 +33,22 @@ type logView struct {
 // Files lists the attachments.
 func (v *logView) Files() []fileLink { return fileLinks(v.BatchID, v.Mail.Attachments) }
 
+// SaysWaiting reports whether the text of what the mail waits for says that it waits.
+func (v *logView) SaysWaiting() bool { return strings.HasPrefix(v.ReasonText, "waiting ") }
+
+// Tries has the command that tries waiting mail now, if there is one.
+func (v *logView) Tries() []actionLink {
+	if v.Batch == nil {
+		return nil
+	}
+	for _, a := range v.Batch.Actions {
+		if a.Do == "try" {
+			return []actionLink{{"/batches/" + v.BatchID.String() + "/try", a.Text}}
+		}
+	}
+	return nil
+}
+
 // moment is an entry of the timeline, in words.
 type moment struct {
 	At    time.Time

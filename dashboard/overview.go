@@ -19,6 +19,8 @@ import (
 type overviewView struct {
 	Base      string // base URL of the API
 	Empty     bool   // the user has no batches
+	Others    string // mail of other users, if an operator has none; "": there is none
+	Whose     string // whose mail the page shows, if it is that of all users
 	From, Day string // the first of the days, and today, in UTC
 	Today     service.Counts
 	Totals    service.Counts
@@ -44,10 +46,56 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
+	if v.Operator {
+		others, err := mailOfUsers(r.Context(), d.service, v.caller())
+		if err != nil {
+			return err
+		}
+		if view.Empty {
+			view.Others = others
+		} else if v.Everyone && others != "" {
+			view.Whose = others
+		}
+	}
 	p := page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
 	d.render(w, r, v, http.StatusOK, "overview", p)
 	return nil
 }
+
+// Grave reports whether something does not work.
+func (v *overviewView) Grave() bool {
+	return slices.ContainsFunc(v.Attention, func(a attention) bool { return a.Grave })
+}
+
+// mailOfUsers says how much mail how many users have sent in the last 30 days; "" if there is none.
+func mailOfUsers(ctx context.Context, s *service.Service, who service.Caller) (string, error) {
+	users, all, err := s.Users(ctx, who)
+	if err != nil {
+		return "", err
+	}
+	total, senders := int64(0), int64(0)
+	for i := range users[:min(len(users), countedUsers)] {
+		stats, err := s.Stats(ctx, service.Caller{User: users[i].ID}, service.StatsQuery{})
+		if err != nil {
+			return "", err
+		}
+		if n := stats.Totals.Accepted; n > 0 {
+			total, senders = total+n, senders+1
+		}
+	}
+	switch {
+	case total == 0:
+		return "", nil
+	case all > countedUsers:
+		who.Everyone = true
+		stats, err := s.Stats(ctx, who, service.StatsQuery{})
+		return messages(stats.Totals.Accepted) + " of all users", err
+	}
+	return messages(total) + " of " + num(senders) + " " + plural(senders, "user", "users"), nil
+}
+
+// countedUsers is the number of users up to which Overview says how many of them have sent.
+const countedUsers = 50
 
 // overviewEvents is GET /live/overview.
 func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"io"
@@ -25,13 +26,14 @@ var previewPage = template.Must(
 <style>
 .sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
 padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}
-.sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}
+.sd b{font-weight:600}.sd .m{color:#565853}.sd .w{color:#b42318}.sd .h{color:#8a5300}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}
 html{background:#fff;color:#1b1c1a}
 </style>
 <div class="sd"><div><b>{{.Subject}}</b></div>
 <div class="m">{{if .To}}to {{.To}}{{else}}No recipients yet{{end}}{{if .Count}} · {{.Row}} of {{.Count}}{{end}}</div>
 {{with .Times}}<div class="m">{{.}}</div>{{end}}
+{{with .Hint}}<div class="h">{{.}}</div>{{end}}
 {{range .Missing}}<div class="w">{{"{{"}}{{.}}{{"}}"}} has no value for this recipient</div>{{end}}
 {{if .Missing}}{{with .Columns}}<div class="m">columns:
 {{range $i, $c := .}}{{if $i}}, {{end}}{{"{{"}}{{$c}}{{"}}"}}{{end}}</div>{{end}}{{end}}
@@ -51,7 +53,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if err != nil {
 		return err
 	}
-	list := parseList(c.To)
+	list := parseList(c.To, c.Mapping)
 	to := models.Recipient{}
 	if row := list.at(c.Row); row != nil {
 		to = row.recipient()
@@ -61,6 +63,11 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 		list.Problem = "The values for every recipient are not a JSON object."
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
+	category := c.Category
+	if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
+		category = cmp.Or(category, t.Category)
+	}
+	to.Vars = withExample(to.Vars, category, d.public.String())
 	if c.Template != "" {
 		return d.previewFilled(w, r, v, c, list, templates.Sample{
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
@@ -86,6 +93,16 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	return previewPage.Execute(w, view)
 }
 
+// withExample returns variables with an example of the link to unsubscribe, if the mail has a category.
+func withExample(vars map[string]string, category, base string) map[string]string {
+	if _, own := vars[models.UnsubscribeURL]; own || category == "" {
+		return vars
+	}
+	out := map[string]string{models.UnsubscribeURL: base + "/unsubscribe/example"}
+	maps.Copy(out, vars)
+	return out
+}
+
 // fillPreview sets the content of a preview for a recipient, and what is wrong with its placeholders.
 func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	var missing []string
@@ -94,6 +111,10 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 		return models.Rewrite(s, func(name string) string {
 			value, ok := to.Value(name)
 			if !ok {
+				if name == models.UnsubscribeURL {
+					view["Hint"] = needsCategory
+					return "{{" + name + "}}"
+				}
 				switch listed := slices.Contains(missing, name); {
 				case !listed && len(missing) < maxMissing:
 					missing = append(missing, name)
@@ -158,14 +179,14 @@ func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *li
 func (d *Dashboard) previewFilled(
 	w http.ResponseWriter, r *http.Request, v *visitor, c *composeView, list *addressList, sample templates.Sample,
 ) error {
-	p, wrong, err := d.fillSample(r, v, sample)
+	p, wrong, hints, err := d.fillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
 	if list.Problem != "" {
 		wrong = append(wrong, list.Problem)
 	}
-	view := filledView{Headers: p.Headers, Wrong: wrong, Count: len(list.Rows)}
+	view := filledView{Headers: p.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
 	if view.Times, err = d.timesOf(r, v, c, list.at(c.Row)); err != nil {
 		return err
 	}
@@ -182,6 +203,8 @@ type planView struct {
 	Recipients int64
 	Text       []planLine
 	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
+	LeftOut    int64             // rows with mistakes
+	Mistakes   []string          // the first of them
 }
 
 // planLine is a statement, and how long it holds; zero: unknown.
@@ -195,6 +218,9 @@ var routeShare = regexp.MustCompile(`\b(\d+) %`)
 
 func planOf(p *service.DryRun) *planView {
 	out := &planView{Recipients: int64(p.Recipients), OwnTimes: p.OwnTimes}
+	if p.Rejected != nil {
+		out.LeftOut, out.Mistakes = int64(p.Rejected.Count), mistakesOf(p.Rejected.First)
+	}
 	say := func(text string, until time.Time) { out.Text = append(out.Text, planLine{text, until}) }
 	if n := int64(p.Duplicates); n > 0 {
 		say(num(n)+" "+plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message", time.Time{})

@@ -60,7 +60,7 @@ func TestUnseenKindsOfEventAreShown(t *testing.T) {
 	}
 	f.board.tracker.sample(t.Context(), time.Now())
 	text := b.get("/providers").text
-	require.Contains(t, text, "none in the last 30 days of: Spam Reports")
+	require.Contains(t, text, "Not received in the last 30 days: Spam Reports")
 	require.Contains(t, text, "Spam Reports: none")
 	require.Contains(t, text, "Bounced: <time")
 

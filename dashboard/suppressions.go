@@ -1,13 +1,19 @@
 package dashboard
 
 import (
+	"cmp"
+	"encoding/csv"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // suppressionsView is a page of a suppression list, and the form that adds an address.
@@ -17,6 +23,9 @@ type suppressionsView struct {
 	Filter   service.SuppressionFilter
 	Next     string // URL of the next page, or ""
 	Reasons  []models.SuppressionReason
+	Tabs     []tab  // by reason, with counts; none: the list is too long to be counted
+	Total    int    // entries of the list, if there are Tabs
+	Export   string // URL of the list as a file
 
 	New           service.NewSuppression // as it was entered
 	Wrong         map[string]string
@@ -67,19 +76,142 @@ func (d *Dashboard) showSuppressions(
 		Text:   strings.TrimSpace(query.Get("q")),
 		Reason: models.SuppressionReason(query.Get("reason")),
 	}
-	list, err := d.service.Suppressions(r.Context(), who, view.Filter, service.Page{Cursor: query.Get("cursor")})
+	view.Export = address("/suppressions/export.csv", of)
+	sorted, err := view.readSorted(r, d.service, who, of)
 	if err != nil {
 		return err
 	}
-	view.List = list.Suppressions
-	if list.Next != "" {
-		of.Set("q", view.Filter.Text)
-		of.Set("reason", string(view.Filter.Reason))
-		of.Set("cursor", list.Next)
-		view.Next = address("/suppressions", of)
+	if !sorted {
+		p := service.Page{Cursor: query.Get("cursor")}
+		list, err := d.service.Suppressions(r.Context(), who, view.Filter, p)
+		if err != nil {
+			return err
+		}
+		view.List = list.Suppressions
+		view.next(of, "cursor", list.Next)
 	}
 	d.render(w, r, v, status, "suppressions", page{Title: "Suppressions", Active: "suppressions", Data: view})
 	return nil
+}
+
+// sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.
+const sortedSuppressions = 5000
+
+// errTooLong ends the reading of a list that is not sorted.
+var errTooLong = errors.New("the list is too long")
+
+// readSorted reads a page of a list, the newest entries first, and counts the list by reasons. It reports false if the
+// list is too long for that.
+func (s *suppressionsView) readSorted(
+	r *http.Request, svc *service.Service, who service.Caller, of url.Values,
+) (bool, error) {
+	text, counts := strings.ToLower(s.Filter.Text), map[models.SuppressionReason]int64{}
+	var found []service.SuppressionView
+	err := svc.EachSuppression(r.Context(), who, func(e service.SuppressionView) error {
+		if s.Total++; s.Total > sortedSuppressions {
+			return errTooLong
+		}
+		if !strings.Contains(e.Email, text) {
+			return nil
+		}
+		if counts[e.Reason]++; s.Filter.Reason == "" || e.Reason == s.Filter.Reason {
+			found = append(found, e)
+		}
+		return nil
+	})
+	if errors.Is(err, errTooLong) {
+		s.Total = 0
+		return false, nil
+	}
+	if err != nil || s.Filter.Reason != "" && !s.Filter.Reason.Valid() {
+		return false, err
+	}
+	slices.SortStableFunc(found, func(a, b service.SuppressionView) int {
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Email, b.Email))
+	})
+	s.setTabs(of, counts)
+	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // 0: the newest
+	from = max(0, min(from, len(found)))
+	s.List = found[from:min(len(found), from+shownSuppressions)]
+	if end := from + len(s.List); end < len(found) {
+		s.next(of, "from", strconv.Itoa(end))
+	}
+	return true, nil
+}
+
+const shownSuppressions = 50
+
+// setTabs sets the links to the entries of each reason.
+func (s *suppressionsView) setTabs(of url.Values, counts map[models.SuppressionReason]int64) {
+	all := int64(0)
+	for _, n := range counts {
+		all += n
+	}
+	for _, reason := range append([]models.SuppressionReason{""}, s.Reasons...) {
+		q, n := maps.Clone(of), counts[reason]
+		if q.Set("reason", string(reason)); reason == "" {
+			n = all
+		}
+		if s.Filter.Text != "" {
+			q.Set("q", s.Filter.Text)
+		}
+		s.Tabs = append(s.Tabs, tab{
+			To: address("/suppressions", q), Text: suppressionWords(reason), Here: reason == s.Filter.Reason, Count: n,
+		})
+	}
+}
+
+// next sets the link to the next page, whose beginning is in a parameter.
+func (s *suppressionsView) next(of url.Values, name, value string) {
+	if value == "" {
+		return
+	}
+	q := maps.Clone(of)
+	q.Set("q", s.Filter.Text)
+	q.Set("reason", string(s.Filter.Reason))
+	q.Set(name, value)
+	s.Next = address("/suppressions", q)
+}
+
+// suppressionWords is a reason as a badge shows it.
+func suppressionWords(r models.SuppressionReason) string {
+	switch r {
+	case "":
+		return "All"
+	case models.Complaint:
+		return "Complaint"
+	case models.HardBounce:
+		return "Hard bounce"
+	case models.SoftBounce:
+		return "Soft bounces"
+	case models.Manual:
+		return "Added by hand"
+	case models.Unsubscribe:
+		return "Unsubscribed"
+	}
+	return string(r)
+}
+
+// exportSuppressions returns GET /suppressions/export.csv: a list as a file that can be imported.
+func exportSuppressions(d *Dashboard) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		who, _ := suppressionListOf(r, v)
+		out, begun := csv.NewWriter(w), false
+		err := d.service.ExportSuppressions(r.Context(), who, func(row []string) error {
+			if !begun {
+				begun = true
+				w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+				w.Header().Set("Content-Disposition", `attachment; filename="suppressions.csv"`)
+			}
+			return out.Write(table.HarmlessRow(row))
+		})
+		if err != nil && begun {
+			d.log.Warn("export of suppressions aborted", "err", err)
+			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
+		}
+		out.Flush() // the browser may be gone
+		return err
+	}
 }
 
 // addSuppression is POST /suppressions: an address, or a file of them.

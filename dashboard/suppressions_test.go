@@ -3,9 +3,12 @@ package dashboard
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"html"
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,8 +38,8 @@ func TestSuppressionsPage(t *testing.T) {
 		require.Contains(t, a.text, "The address was added.", email)
 	}
 	found := b.get("/suppressions?q=ANN").text
-	require.Contains(t, found, `<span class="title">ann@example.com</span>`)
-	require.NotContains(t, found, `<span class="title">a%2fb`)
+	require.Contains(t, found, `ann<wbr>@example.com`)
+	require.NotContains(t, found, `>a%2fb`)
 	require.Contains(t, b.get("/suppressions?reason=hard_bounce").text, "No suppressed address fits.")
 
 	var form bytes.Buffer
@@ -155,4 +158,31 @@ func TestListedAtProvider(t *testing.T) {
 	}
 	require.NotEqual(t, http.StatusOK, other.post(ask, nil).StatusCode)
 	require.Len(t, f.lists.cleared, 1)
+}
+
+// TestSuppressionsAreSorted: the page has the newest entries first, counts them by reason, and exports the list.
+func TestSuppressionsAreSorted(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	for i := range shownSuppressions + 2 {
+		b.post("/suppressions", url.Values{"email": {fmt.Sprintf("r%02d@example.com", i)}, "reason": {"manual"}})
+	}
+	b.post("/suppressions", url.Values{"email": {"kim@example.com"}, "reason": {"complaint"}})
+	text := b.get("/suppressions").text
+	require.Contains(t, text, `All <span class="count">53</span>`)
+	require.Contains(t, text, `Added by hand <span class="count">52</span>`)
+	require.Less(t, strings.Index(text, "r51<wbr>"), strings.Index(text, "r50<wbr>"))
+	require.NotContains(t, text, "r02<wbr>")
+	next := regexp.MustCompile(`href="([^"]+)" rel="next"`).FindStringSubmatch(text)
+	require.NotEmpty(t, next)
+	rest := b.get(html.UnescapeString(next[1])).text
+	require.Contains(t, rest, "r02<wbr>")
+	require.NotContains(t, rest, `rel="next"`)
+	text = b.get("/suppressions?reason=complaint").text
+	require.Contains(t, text, "kim<wbr>")
+	require.NotContains(t, text, "r51<wbr>")
+	a := b.get("/suppressions/export.csv")
+	require.Equal(t, "text/csv; charset=utf-8", a.Header.Get("Content-Type"))
+	require.Equal(t, 54, strings.Count(a.text, "\n"))
 }

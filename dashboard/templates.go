@@ -46,8 +46,9 @@ type templateView struct {
 	Name, Subject, HTML, Text, Sender, Category string
 	Defaults, Schema, Languages                 string // JSON
 	AllowRaw, InlineCSS                         bool
-	To, Vars, Language                          string // of the preview
-	Version                                     int    // which the form began with; 0: a new template
+	To, Vars, Language                          string // of the preview; Vars: what Values has not, as JSON
+	Values                                      []sampleValue
+	Version                                     int // which the form began with; 0: a new template
 	Info                                        *templates.Info
 	Versions                                    []templates.VersionInfo
 	Changes                                     []change // between Version and Against
@@ -60,7 +61,8 @@ type templateView struct {
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
 func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	name := r.PathValue("name")
-	view := &templateView{Name: name, To: "ann@example.com", Vars: `{"name": "Ann"}`, Done: r.URL.Query().Get("done")}
+	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
+	view.Values = []sampleValue{{"name", "Ann"}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
 	t, err := d.service.Templates().Get(r.Context(), v.User, name, number)
 	var e *service.Error
@@ -138,6 +140,7 @@ func (d *Dashboard) showTemplate(
 			return err
 		}
 	}
+	t.askValues(r, d, v)
 	d.render(w, r, v, status, "template", page{Title: t.Name, Active: "templates", Data: t})
 	return nil
 }
@@ -156,10 +159,10 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 		To: f("to"), Vars: f("vars"), Language: f("language"),
 		Wrong: map[string]string{},
 	}
-	src := templates.Source{
-		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
-		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw, InlineCSS: t.InlineCSS,
+	for i, value := range r.PostForm["value"][:min(len(r.PostForm["value"]), len(r.PostForm["variable"]))] {
+		t.Values = append(t.Values, sampleValue{r.PostForm["variable"][i], lines(value)})
 	}
+	src := t.source()
 	for name, field := range map[string]any{
 		"defaults": &src.Defaults, "schema": &src.Schema, "languages": &src.Languages,
 	} {
@@ -170,12 +173,69 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 	return t, src, nil
 }
 
+// source returns what the fields that are not JSON say.
+func (t *templateView) source() templates.Source {
+	return templates.Source{
+		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
+		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw, InlineCSS: t.InlineCSS,
+	}
+}
+
+// sampleValue is the value of a variable in the preview.
+type sampleValue struct{ Name, Value string }
+
+// askValues asks for a value of each variable that the template shows, and keeps those that were entered.
+func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
+	source := t.source()
+	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults)   // a mistake is reported elsewhere
+	_ = json.Unmarshal([]byte(t.Languages), &source.Languages) // also
+	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.public.String())}
+	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: source, To: to}
+	p, err := d.service.Templates().Preview(r.Context(), v.User, sample)
+	if err != nil { // the preview says what is wrong
+		return
+	}
+	entered := map[string]string{}
+	for _, value := range t.Values {
+		entered[value.Name] = value.Value
+	}
+	t.Values = []sampleValue{{"name", entered["name"]}}
+	for _, warning := range p.Warnings {
+		if warning.Name != "" && warning.Name != "name" && warning.Name != models.UnsubscribeURL {
+			t.Values = append(t.Values, sampleValue{warning.Name, entered[warning.Name]})
+		}
+	}
+}
+
+// showValues returns POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
+func showValues(d *Dashboard) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		t, _, err := readTemplate(w, r)
+		if err != nil {
+			return err
+		}
+		t.askValues(r, d, v)
+		out, err := d.pages.parts("template", t, "values")
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, err = w.Write(out["values"])
+		return err
+	}
+}
+
 // recipient returns the recipient of the preview, with the names of the variables that are
 // JSON.
 func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
 	vars, isJSON, err := jsonVars(t.Vars)
 	if err != nil {
 		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
+	}
+	for _, value := range t.Values {
+		if _, ok := vars[value.Name]; !ok && value.Value != "" {
+			vars[value.Name] = value.Value
+		}
 	}
 	r = models.Recipient{Email: strings.TrimSpace(t.To), Vars: vars}
 	r.Name = r.Vars["name"]
@@ -276,12 +336,14 @@ func (d *Dashboard) testTemplate(
 var templatePreview = template.Must(
 	template.New("template preview").Parse(`<!doctype html><html lang="en"><meta charset="utf-8"><title>Preview</title>
 <style>.sd{font:14px/1.5 system-ui,sans-serif;color:#1b1c1a;background:#f3f3ef;border-bottom:1px solid #ddd;
-padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}.sd .m{color:#565853}
+padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42318}.sd .m{color:#565853}.sd .h{color:#8a5300}
 .sd.x{margin:16px -8px 12px;border-top:1px solid #ddd;font-weight:600}
 .t{font:15px/1.5 system-ui,sans-serif;white-space:pre-wrap;overflow-wrap:anywhere}html{background:#fff;color:#1b1c1a}
 </style><div class="sd">{{range .Headers}}<div>{{.Name}}: {{.Value}}</div>{{end}}
 {{if .Count}}<div class="m">{{.Row}} of {{.Count}}</div>{{end}}{{with .Times}}<div class="m">{{.}}</div>{{end}}
-{{range .Wrong}}<div class="w">{{.}}</div>{{end}}</div>
+{{range .Wrong}}<div class="w">{{.}}</div>{{end}}
+{{if .Hints}}<details class="h"><summary>{{len .Hints}} {{if eq (len .Hints) 1}}hint{{else}}hints{{end}}</summary>
+{{range .Hints}}<div>{{.}}</div>{{end}}</details>{{end}}</div>
 {{.HTML}}{{with .Text}}{{if $.HTML}}<div class="sd x">Text</div>{{end}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
 
@@ -289,7 +351,8 @@ padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42
 type filledView struct {
 	Headers    []models.Header
 	Wrong      []string
-	Row, Count int // of the recipients of Compose; Count 0: it is shown to one
+	Hints      []string // what may be wrong; the message is sent all the same
+	Row, Count int      // of the recipients of Compose; Count 0: it is shown to one
 	Times      string
 	HTML       template.HTML
 	Text       string
@@ -303,10 +366,10 @@ func (f *filledView) write(w http.ResponseWriter) error {
 	return templatePreview.Execute(w, f)
 }
 
-// fillSample fills a template for a recipient. wrong has its mistakes and warnings.
+// fillSample fills a template for a recipient. wrong has its mistakes, and hints what else may be wrong.
 func (d *Dashboard) fillSample(
 	r *http.Request, v *visitor, s templates.Sample,
-) (p templates.Preview, wrong []string, err error) {
+) (p templates.Preview, wrong, hints []string, err error) {
 	p, err = d.service.Templates().Preview(r.Context(), v.User, s)
 	var e *service.Error
 	switch {
@@ -315,12 +378,19 @@ func (d *Dashboard) fillSample(
 			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
 		}
 	case err != nil:
-		return p, nil, err
+		return p, nil, nil, err
 	}
 	for _, warning := range p.Warnings {
-		wrong = append(wrong, warning.Detail)
+		switch warning.Name {
+		case "":
+			hints = append(hints, warning.Detail)
+		case models.UnsubscribeURL:
+			hints = append(hints, needsCategory)
+		default:
+			hints = append(hints, "No sample value for "+warning.Name+". Recipients need one.")
+		}
 	}
-	return p, wrong, nil
+	return p, wrong, hints, nil
 }
 
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
@@ -331,17 +401,18 @@ func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *v
 		return err
 	}
 	to, isJSON := t.recipient()
+	to.Vars = withExample(to.Vars, t.Category, d.public.String())
 	var wrong []string
 	for name, text := range t.Wrong {
 		wrong = append(wrong, name+": "+text)
 	}
 	slices.Sort(wrong)
 	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: src, To: to, JSON: isJSON}
-	p, more, err := d.fillSample(r, v, sample)
+	p, more, hints, err := d.fillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
-	view := filledView{Headers: p.Headers, Wrong: append(wrong, more...), Text: p.Text}
+	view := filledView{Headers: p.Headers, Wrong: append(wrong, more...), Hints: hints, Text: p.Text}
 	view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
 	return view.write(w)
 }

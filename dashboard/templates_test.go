@@ -108,3 +108,32 @@ func TestChanges(t *testing.T) {
 	require.Equal(t, []change{{"", "a"}}, changes("a", "a"))
 	require.Len(t, changes(strings.Repeat("\n", 3000), "a"), 1)
 }
+
+// TestTemplateHints: only mistakes are errors of a preview. A variable without a sample value is a hint and has a field,
+// and the link to unsubscribe has an example if the template has a category.
+func TestTemplateHints(t *testing.T) {
+	t.Parallel()
+	b := newRig(t, nil).byLink(LocalUser())
+	form := url.Values{
+		"subject": {"Hi {{first}}"}, "text": {"t"}, "to": {"ann@example.com"}, "category": {"newsletter"},
+		"html": {`<a href="{{unsubscribe_url}}">Unsubscribe</a> {{city}}`}, "do": {"publish"},
+	}
+	preview := b.post("/templates/news/preview", form).text
+	require.Contains(t, preview, "<summary>2 hints</summary>")
+	require.Contains(t, preview, "No sample value for first. Recipients need one.")
+	require.NotContains(t, preview, `class="w"`)
+	require.NotContains(t, preview, "leads nowhere")
+	require.NotContains(t, preview, "Whoever sets the variable")
+	page := b.post("/templates/news", form).text
+	for _, name := range []string{"name", "first", "city"} {
+		require.Contains(t, page, `id="value-`+name+`"`)
+	}
+	require.NotContains(t, page, `id="value-unsubscribe_url"`)
+	form["variable"], form["value"] = []string{"first", "city"}, []string{"Ann", "Vienna"}
+	preview = b.post("/templates/news/preview", form).text
+	require.Contains(t, preview, "Subject: Hi Ann")
+	require.NotContains(t, preview, "hint")
+	require.Contains(t, b.post("/templates/news/values", form).text, `value="Vienna"`)
+	form.Set("category", "")
+	require.Contains(t, b.post("/templates/news/preview", form).text, needsCategory)
+}

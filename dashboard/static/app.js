@@ -8,13 +8,14 @@
   if (root.dataset.get) history.replaceState(null, "", root.dataset.get);
 
   // Times are sent in UTC and shown in the local time zone. The title keeps UTC.
-  const short = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" };
+  const short = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" }; // the title has the zone
   const day = { weekday: "short", day: "numeric", month: "short", timeZone: "UTC" };
   const formats = {
     full: new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" }),
     short: new Intl.DateTimeFormat(undefined, short),
     second: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" }),
     day: new Intl.DateTimeFormat(undefined, day),
+    wall: new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", hour: "2-digit", minute: "2-digit", timeZone: "UTC" }),
     year: new Intl.DateTimeFormat(undefined, { ...day, year: "numeric" }),
     clock: new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 1 }),
   };
@@ -158,7 +159,7 @@
 
   // The draft of a message outlives the page, in this tab, until the message is sent.
   const draft = `draft ${root.dataset.user}`, sent = `sent ${root.dataset.user}`;
-  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file]), select[id], textarea")];
+  const fields = (form) => [...form.querySelectorAll("input[id]:not([type=file], [type=checkbox]), select[id], textarea")];
   const keepDraft = (form) => {
     try {
       sessionStorage.setItem(draft, JSON.stringify(Object.fromEntries(fields(form).map((e) => [e.id, e.value]))));
@@ -254,14 +255,55 @@
     previewing = setTimeout(() => form.requestSubmit(form.querySelector("[data-preview]")), wait);
   };
 
+  // A part of the form that the server makes from its fields is made again shortly after the last change: the columns of
+  // the recipients and their mistakes, or the fields for the variables of a template.
+  let looking = 0, looked = 0;
+  const lookAgain = (form, wait) => {
+    clearTimeout(looking);
+    looking = setTimeout(async () => {
+      const at = form.querySelector("[data-part]"), data = new FormData(form), turn = ++looked;
+      for (const name of ["file", "attachments"]) data.delete(name);
+      try {
+        const answer = await fetch(at.dataset.part, { method: "POST", body: keeps(form) ? data : new URLSearchParams(data) });
+        if (!answer.ok || answer.redirected || turn !== looked) return;
+        const part = new DOMParser().parseFromString(await answer.text(), "text/html"), focused = focusIn(at);
+        at.replaceChildren(...part.body.childNodes);
+        localNumbers(at);
+        at.querySelectorAll(choices)[focused]?.focus();
+      } catch { /* the next change tries again */ }
+    }, wait);
+  };
+  const choices = "select, input:not([type=hidden])";
+  const focusIn = (at) => [...at.querySelectorAll(choices)].indexOf(document.activeElement);
+
+  // The time of a message is said as its sender thinks of it.
+  const sayWhen = () => {
+    const zone = document.getElementById("time_zone").value.trim(), at = new Date(`${document.getElementById("deliver_at").value}Z`);
+    const where = zone.slice(zone.lastIndexOf("/") + 1).replaceAll("_", " ");
+    document.getElementById("when").textContent = isNaN(at) || !zone ? "" : `Goes out on ${formats.wall.format(at)} in ${where}.`;
+  };
+
+  const keeps = (form) => form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
+
   // startForm makes the form of a message preview it and keep its draft.
   const startForm = (form) => {
-    const keeps = form.dataset.livePreview !== "only"; // a template has its drafts elsewhere
-    if (keeps) restoreDraft(form);
+    const zone = form.querySelector("[data-browser-zone] input");
+    if (zone) zone.value = zone.defaultValue = Intl.DateTimeFormat().resolvedOptions().timeZone || zone.value;
+    const isMessage = keeps(form);
+    if (isMessage) {
+      restoreDraft(form);
+      sayWhen();
+      if (document.getElementById("to").value !== document.getElementById("to").defaultValue) lookAgain(form, 0);
+    }
     form.addEventListener("input", (e) => {
       if (e.target.type === "file") return;
       preview(form, 400);
-      if (!keeps) return;
+      if (!isMessage) {
+        if (["subject", "html", "text", "category", "language"].includes(e.target.id)) lookAgain(form, 600);
+        return;
+      }
+      if (e.target.id === "to" || e.target.closest("#columns")) lookAgain(form, 400);
+      sayWhen();
       keepDraft(form);
       saveSoon(form);
     });
@@ -290,14 +332,14 @@
       pressed = Date.now();
       clearTimeout(saving);
       saving = 0;
-      if (keeps) keepDraft(form);
+      if (isMessage) keepDraft(form);
       if (e.submitter?.value === "send") sessionStorage.setItem(sent, "yes");
       if (form.querySelector("#attachments")?.files.length) {
         e.preventDefault();
         sendFiles(form, e.submitter);
       }
     });
-    if (keeps) addEventListener("pagehide", () => { if (saving) saveDraft(form, true); }, { once: true });
+    if (isMessage) addEventListener("pagehide", () => { if (saving) saveDraft(form, true); }, { once: true });
     for (const input of form.querySelectorAll("input[data-into]")) {
       input.addEventListener("change", async () => {
         if (!input.files.length) return;
@@ -311,7 +353,14 @@
 
   document.addEventListener("DOMContentLoaded", () => {
     localize(document.body);
-    document.body.addEventListener("htmx:sseMessage", (e) => localize(e.target));
+    // What was unfolded in a live part of a page stays so.
+    let unfolded = [];
+    const folds = (part) => [...part.querySelectorAll?.("details") ?? []].map((d, i) => [`${d.closest("[id]")?.id} ${i}`, d]);
+    document.body.addEventListener("htmx:sseBeforeMessage", (e) => { unfolded = folds(e.target).filter(([, d]) => d.open).map(([key]) => key); });
+    document.body.addEventListener("htmx:sseMessage", (e) => {
+      localize(e.target);
+      for (const [key, d] of folds(e.target)) if (unfolded.includes(key)) d.open = true;
+    });
     document.body.addEventListener("htmx:afterSwap", (e) => {
       const target = e.detail.target ?? e.target;
       localize(target);
@@ -334,6 +383,18 @@
       if (getComputedStyle(find.closest(".side-body")).display === "none") side.querySelector("[data-menu]").click();
       find.focus();
     });
+
+    // The parts of a page are shown by its address; see .tabbed.
+    const tabs = document.querySelector("[data-tabs]");
+    const markTab = () => {
+      const links = [...tabs.children], here = links.find((a) => document.querySelector(a.getAttribute("href"))?.closest(".tab")?.checkVisibility()) ?? links[0];
+      for (const a of links) a.toggleAttribute("aria-current", a === here);
+      here.setAttribute("aria-current", "true");
+    };
+    if (tabs) {
+      markTab();
+      addEventListener("hashchange", markTab);
+    }
 
     const menu = document.querySelector("[data-menu]");
     menu?.addEventListener("click", () => {

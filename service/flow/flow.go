@@ -4,6 +4,7 @@ package flow
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -20,8 +21,16 @@ type Flow struct {
 	Providers []ProviderFlow // by name
 	Outages   []Outage       // by time
 	Running   bool           // calls are running
+	Open      []Open         // calls without an outcome, by name of the provider
 	Sampled   int            // number of chunks read
 	Chunks    int            // number of chunks of the batch; counts are scaled up to it
+}
+
+// Open has the messages of calls to a provider whose outcome is not known.
+type Open struct {
+	Provider string
+	InFlight int64 // of calls that may still be running
+	Unknown  int64
 }
 
 // ProviderFlow has what one provider did in each step, by the time of its answers.
@@ -64,9 +73,15 @@ func Of(chunks int, sample []Record, health map[string][]Health, now time.Time) 
 	f := Flow{Chunks: chunks, Sampled: len(sample)}
 	scale := float64(chunks) / float64(max(1, len(sample)))
 	var calls []call
+	open := map[string]Open{}
 	for i := range sample {
-		ended, running := callsOf(&sample[i], i, now)
-		calls, f.Running = append(calls, ended...), f.Running || running
+		calls = append(calls, callsOf(&sample[i], i, now, open)...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		o := open[name]
+		f.Running = f.Running || o.InFlight > 0
+		scaled := func(n int64) int64 { return int64(math.Round(float64(n) * scale)) }
+		f.Open = append(f.Open, Open{name, scaled(o.InFlight), scaled(o.Unknown)})
 	}
 	slices.SortStableFunc(calls, func(a, b call) int { return a.ended.Compare(b.ended) })
 	byProvider := map[string][]call{}
@@ -94,8 +109,8 @@ type call struct {
 	next         *models.Entry
 }
 
-// callsOf returns the calls of a chunk that were answered, and whether others may be running.
-func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
+// callsOf returns the calls of a chunk that were answered, and counts the messages of the others in open.
+func callsOf(rec *Record, chunk int, now time.Time, open map[string]Open) (out []call) {
 	outcomes := map[int]*models.Outcome{}
 	for i := range rec.Outcomes {
 		outcomes[rec.Outcomes[i].Attempt] = &rec.Outcomes[i]
@@ -107,7 +122,13 @@ func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
 		case e.Kind != models.Attempt:
 			continue
 		case o == nil:
-			running = running || now.Before(e.CallEnds)
+			of := open[e.Provider]
+			if n := int64(e.Recipients.Len()); now.Before(e.CallEnds) {
+				of.InFlight += n
+			} else {
+				of.Unknown += n
+			}
+			open[e.Provider] = of
 			continue
 		}
 		c := call{
@@ -137,7 +158,7 @@ func callsOf(rec *Record, chunk int, now time.Time) (out []call, running bool) {
 		c.moved, c.next = moved(c.failed, e.Provider, rec.Entries[i+1:])
 		out = append(out, c)
 	}
-	return out, running
+	return out
 }
 
 // moved returns which of the recipients of a failed call another provider got next, and the

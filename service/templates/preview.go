@@ -38,6 +38,7 @@ type Preview struct {
 type Warning struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
+	Name   string `json:"-"` // of the variable that has no value
 }
 
 // gmailClip is the size in bytes from which Gmail shows only the beginning of a message.
@@ -67,6 +68,7 @@ func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, 
 			name,
 			name,
 		)
+		p.Warnings[len(p.Warnings)-1].Name = name
 	}
 	to := s.To
 	var keep []string
@@ -123,7 +125,7 @@ func (l *Library) sampleFiller(ctx context.Context, user string, s *Sample) (*Fi
 }
 
 func (p *Preview) warn(code, detail string, args ...any) {
-	p.Warnings = append(p.Warnings, Warning{code, fmt.Sprintf(detail, args...)})
+	p.Warnings = append(p.Warnings, Warning{Code: code, Detail: fmt.Sprintf(detail, args...)})
 }
 
 // missing returns the variables that the template shows and the recipient lacks.
@@ -169,7 +171,8 @@ func (p *Preview) check(source string) {
 		}
 	}
 	for _, m := range link.FindAllStringSubmatch(source, maxLinks) {
-		if target := cmp.Or(m[1], m[2]); strings.HasPrefix(target, "{{") && !bad[target] {
+		target := cmp.Or(m[1], m[2])
+		if strings.HasPrefix(target, "{{") && !bad[target] && target != "{{"+models.UnsubscribeURL+"}}" {
 			bad[target] = true
 			p.warn(
 				"link_from_variable",

@@ -1,0 +1,184 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/table"
+)
+
+const (
+	shownRows     = 3  // of a table, below the choice of its columns
+	guessRows     = 20 // rows by which the column of the addresses is found
+	shownMistakes = 10
+)
+
+// mapping says what the columns of a table are, by their headings, as table.NewMapped does.
+type mapping map[string]string
+
+// mappingOf returns the choices of a form: the headings, and what each is.
+func mappingOf(headings, names []string) mapping {
+	if len(headings) == 0 || len(headings) != len(names) {
+		return nil
+	}
+	m := mapping{}
+	for i, h := range headings {
+		m[h] = names[i]
+	}
+	return m
+}
+
+// String returns the mapping as a draft keeps it.
+func (m mapping) String() string {
+	if len(m) == 0 {
+		return ""
+	}
+	raw, _ := json.Marshal(m) // strings always encode
+	return string(raw)
+}
+
+// of returns what the columns of a text are, and whether the text is a table. A mapping of another table is ignored. If
+// no heading is that of the address, and the cells of one column are addresses, that is the column.
+func (m mapping) of(text string) (found mapping, isTable bool) {
+	if len(m) > 0 {
+		s := table.Look([]byte(text), m, 0)
+		if len(s.Columns) == len(m) && len(s.Unknown) == 0 {
+			return m, true
+		}
+	}
+	if table.IsHead(text) {
+		return nil, true
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	if strings.Contains(first, "@") {
+		return nil, false
+	}
+	s := table.Look([]byte(text), nil, guessRows)
+	if len(s.Columns) < 2 {
+		return nil, false
+	}
+	var of []string
+	for i := range s.Columns {
+		if slices.ContainsFunc(s.Rows, func(row []string) bool { return strings.Contains(row[i], "@") }) {
+			of = append(of, s.Columns[i].Heading)
+		}
+	}
+	switch {
+	case len(of) == 0 || strings.Contains(of[0], "."): // "annexample.com" is no heading
+		return nil, false
+	case len(of) == 1:
+		return mapping{of[0]: "email"}, true
+	}
+	return nil, true
+}
+
+// columnsView is what a list of recipients has: the columns of a table, and the rows with mistakes.
+type columnsView struct {
+	Columns  []columnView
+	Rows     [][]string
+	Count    int // of recipients
+	Problem  string
+	Bad      int // recipients with mistakes
+	Mistakes []string
+	Skip     bool
+}
+
+// columnView is a column of a table, and what it may be.
+type columnView struct{ table.Column }
+
+// Own returns the variable that the column is, or can be; "": it can be none.
+func (c columnView) Own() string {
+	for _, name := range []string{c.Name, table.Variable(c.Heading)} {
+		if name != "" && name != "email" && name != "name" {
+			return name
+		}
+	}
+	return ""
+}
+
+// look returns what the form shows about its recipients.
+func (c *composeView) look(in *intake.Builder) (*columnsView, error) {
+	list := parseList(c.To, c.Mapping)
+	v := &columnsView{Count: len(list.Rows), Problem: list.Problem, Skip: c.Skip}
+	if list.Table {
+		s := table.Look([]byte(c.To), list.Mapping, shownRows)
+		for _, column := range s.Columns {
+			v.Columns = append(v.Columns, columnView{column})
+		}
+		v.Rows = s.Rows
+	}
+	in.Permit()
+	for i := range list.Rows {
+		row := &list.Rows[i]
+		var refused *service.Error
+		if err := in.Add(row.intake(in, i)); errors.As(err, &refused) && refused.Kind != service.Internal {
+			v.Problem = refused.Detail
+			break
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	first, err := in.FirstRejected()
+	v.Bad, v.Mistakes = in.Rejected(), mistakesOf(first)
+	return v, err
+}
+
+// intake returns the recipient as a batch has it, and reports the mistake of its row.
+func (l *listed) intake(in *intake.Builder, index int) *service.Recipient {
+	in.SetRow(l.Line)
+	if l.Mistake != nil {
+		in.Wrong(fmt.Sprint("/to/", index), l.Mistake.Code, "%s", l.Mistake)
+	}
+	return &service.Recipient{
+		Email: l.Email, Name: l.Name, Vars: l.Vars, Times: l.Times, Flawed: l.Mistake != nil,
+	}
+}
+
+// mistakesOf lists the first recipients that are left out, with their lines.
+func mistakesOf(list []models.Rejection) (out []string) {
+	for _, r := range list[:min(len(list), shownMistakes)] {
+		out = append(out, fmt.Sprintf("Line %d: %s", r.Row, r.Detail))
+	}
+	return out
+}
+
+// showColumns returns POST /compose/columns: what the recipients of the form are, as a part of its page.
+func showColumns(d *Dashboard) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		c, err := readCompose(w, r, nil)
+		if err != nil {
+			return err
+		}
+		in := d.service.NewIntake(r.Context(), v.caller())
+		defer in.Close()
+		view, err := c.look(in)
+		if err != nil {
+			return err
+		}
+		out, err := d.pages.parts("compose", view, "columns")
+		if err != nil {
+			return err
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, err = w.Write(out["columns"])
+		return err
+	}
+}
+
+// When says when the batch is sent, as the sender thinks of it; "" if that is at once.
+func (c *composeView) When() string {
+	at, err := time.Parse("2006-01-02T15:04", c.DeliverAt[:min(len(c.DeliverAt), 16)])
+	if err != nil {
+		return ""
+	}
+	place := c.TimeZone[strings.LastIndexByte(c.TimeZone, '/')+1:]
+	return "Goes out on " + at.Format("Monday, 2 January 2006, 15:04") + " in " + strings.ReplaceAll(place, "_", " ") + "."
+}
