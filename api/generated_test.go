@@ -287,7 +287,7 @@ func TestGeneratedRequests(t *testing.T) {
 	f.template(`{"name": "welcome", "subject": "s", "text": "t"}`)
 	ids := map[string]string{"users": "bob", "templates": "welcome", "providers": "sg", "keys": keys[0].ID}
 
-	each, ofBatches := testkit.Mails(8, 40), testkit.Mails(60, 250) // requests to an operation; to that with the most fields
+	each, ofBatches := testkit.Mails(4, 40), testkit.Mails(40, 250) // requests to an operation; to that with the most fields
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Map()[path].Operations() {
 			b := f.four()

@@ -195,7 +195,7 @@ func TestTab(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.NoError(t, os.WriteFile(path, []byte("log: warn\t\n \t\n"), 0o600))
-	c, err := Load(path, nil)
+	c, err := Load(path, []string{})
 	require.NoError(t, err)
 	require.Equal(t, "warn", c.Log)
 }

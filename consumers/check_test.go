@@ -339,7 +339,7 @@ func TestCheckFindsLostRecipients(t *testing.T) {
 			require.NoError(t, err)
 			return list
 		}
-		require.Eventually(t, func() bool { return len(check(r.engine)) == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return len(check(r.engine)) == 0 }, patience, 20*time.Millisecond)
 		s.chunk = b.ID
 		list := check(r.engine)
 		require.Len(t, list, 1)
@@ -368,7 +368,7 @@ func TestRepairAfterLostFacts(t *testing.T) {
 		r.withEvents(fast(), mg)
 		b := r.batch(2, true, nil)
 		r.taken(b)
-		require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.engine.Pending() == 0 && r.idle() }, patience, 20*time.Millisecond)
 		check := func(repair bool) (list []rollup.Difference) {
 			_, err := r.engine.Check(
 				t.Context(),
@@ -404,6 +404,6 @@ func TestRepairAfterLostFacts(t *testing.T) {
 		require.Eventually(t, func() bool {
 			s := storedUntil(t, r.store, b)
 			return s != nil && s.Success == 2
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	})
 }

@@ -370,7 +370,7 @@ func TestResumedMailIsSentAtOnce(t *testing.T) {
 				)
 				require.Eventually(t, func() bool {
 					return len(r.dueWithin(b, time.Now().Add(cfg.Recheck/2), time.Now().Add(3*cfg.Recheck))) > 0
-				}, patience, time.Millisecond)
+				}, patience, 20*time.Millisecond)
 				require.EqualValues(t, 3, r.view(b).Summary().Untried)
 				r.order(c[1])
 				require.EqualValues(t, 3, r.done(b).Summary().Success)

@@ -46,7 +46,7 @@ func TestCostOfManyCalls(t *testing.T) {
 		}
 		r.engine = r.start(cfg, providers)
 		batch := r.batch(400, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-		require.Eventually(t, func() bool { return mg.count() == 40 && r.idle() }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.count() == 40 && r.idle() }, patience, 20*time.Millisecond)
 		v := r.done(batch)
 		r.stop()
 		calls := int64(sg.count() + mg.count())

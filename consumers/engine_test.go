@@ -155,7 +155,7 @@ func TestUnknownOutcome(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			r, _, mg, b := setup(t, models.Hold)
-			require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, 20*time.Millisecond)
 			for i := 1; i <= 4; i++ {
 				r.event(
 					"sg",
@@ -242,7 +242,7 @@ func TestHangingProviderDelaysNoOther(t *testing.T) {
 		for range 30 {
 			r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"slow"} })
 		}
-		require.Eventually(t, func() bool { return slow.count() >= 3 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return slow.count() >= 3 }, patience, 20*time.Millisecond)
 		var bs []*models.Batch
 		for range 50 {
 			bs = append(

@@ -37,7 +37,7 @@ func TestEnvelopeAsProbe(t *testing.T) {
 			r.withEvents(fast(), sg, mg)
 			r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
 			moves := r.envelope(nil)
-			require.Eventually(t, probed.Load, patience, time.Millisecond)
+			require.Eventually(t, probed.Load, patience, 20*time.Millisecond)
 			r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
 			r.taken(moves)
 			require.Equal(t, []string{wholeEnvelope}, mg.shapes())

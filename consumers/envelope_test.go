@@ -109,7 +109,7 @@ func TestBounceOfOneAddress(t *testing.T) {
 		for _, n := range []int{1, 2, 4} {
 			r.report("sg", b, n, models.Delivered, "")
 		}
-		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, 20*time.Millisecond)
 		r.event("mg", b.ID.Log(3), models.Event{ID: "again", Attempt: 2, Kind: models.Delivered, At: time.Now()})
 		v := r.done(b)
 		require.Equal(t, []string{wholeEnvelope}, sg.shapes())
@@ -153,7 +153,7 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 					cfg.EvidenceWindow = time.Second
 				}
 				r.withEvents(cfg, sg, mg)
-				require.Eventually(t, func() bool { return len(r.view(b).Entries) > 0 }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return len(r.view(b).Entries) > 0 }, patience, 20*time.Millisecond)
 				if c.evidence {
 					r.report("sg", b, 2, models.Delivered, "")
 				}
@@ -301,7 +301,7 @@ func TestReleaseOfOneAddress(t *testing.T) {
 		r.done(b)
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(2)})
 		r.announce(b)
-		require.Eventually(t, func() bool { return sg.count() == 2 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.count() == 2 }, patience, 20*time.Millisecond)
 		require.Equal(t, []string{wholeEnvelope, ":u2"}, sg.shapes())
 
 		e := models.NewSuppression("u1@x.test", models.Manual, models.FromAPI, time.Now())
@@ -312,7 +312,7 @@ func TestReleaseOfOneAddress(t *testing.T) {
 			r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID, Log: log})
 			r.announce(b)
 			before := len(r.view(b).Entries)
-			require.Eventually(t, func() bool { return len(r.view(b).Entries) > before }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return len(r.view(b).Entries) > before }, patience, 20*time.Millisecond)
 			v := r.done(b)
 			require.Equal(t, models.Suppressed, v.Status(1).Reason)
 			require.Equal(t, models.ToFailed, v.Status(2).Reason)

@@ -197,7 +197,7 @@ func TestReplayedToken(t *testing.T) {
 		require.Eventually(t, func() bool {
 			_, _, replayed, _ := r.engine.EventCounts()
 			return replayed == 1
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		require.Equal(t, models.Queued, r.view(b).Status(2).State)
 	})
 }
@@ -225,7 +225,7 @@ func TestReplayedTokenInOneEntry(t *testing.T) {
 		}})
 		require.Eventually(t, func() bool {
 			return r.view(b).Status(1).State == models.Success && r.view(b).Status(3).State == models.Success
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		_, _, replayed, _ := r.engine.EventCounts()
 		require.EqualValues(t, 1, replayed)
 		require.Equal(t, models.Queued, r.view(b).Status(2).State)

@@ -122,9 +122,9 @@ func waiting(t *testing.T) (r *rig, p *scripted, b *models.Batch, open func()) {
 	for range 3 { // as many of bulk as may run
 		r.batch(1, true, nil)
 	}
-	require.Eventually(t, func() bool { return p.count() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return p.count() == 3 }, patience, 20*time.Millisecond)
 	b = r.batch(3, true, nil)
-	require.Eventually(t, func() bool { return r.inLine("sg", b.Lane) }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.inLine("sg", b.Lane) }, patience, 20*time.Millisecond)
 	return r, p, b, open
 }
 

@@ -57,7 +57,7 @@ func TestRequestDuringHandling(t *testing.T) {
 			}
 			require.Equal(t, models.Success, r.done(b).Status(2).State)
 			require.Equal(t, 2, sg.count())
-			require.Eventually(t, r.idle, patience, time.Millisecond)
+			require.Eventually(t, r.idle, patience, 20*time.Millisecond)
 			stop()
 		}
 	})

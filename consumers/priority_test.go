@@ -18,12 +18,12 @@ func TestUrgentMailIsNoted(t *testing.T) {
 		send := func(lane models.Lane) {
 			r.done(r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Lane = lane }))
 		}
-		require.Eventually(t, func() bool { return !r.engine.cfg.Priority.UrgentLately() }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return !r.engine.cfg.Priority.UrgentLately() }, patience, 20*time.Millisecond)
 		send(models.Bulk)
 		require.False(t, r.engine.cfg.Priority.UrgentLately())
 		require.Eventually(t, func() bool {
 			send(models.Urgent)
 			return r.engine.cfg.Priority.UrgentLately()
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	})
 }

@@ -45,7 +45,7 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 		}
 		var rejects []func([]models.Part, time.Duration)
 		for _, e := range workers { // both begin their calls before either knows of a rejection
-			require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return e.State().Share == 0.5 }, patience, 20*time.Millisecond)
 			reject, ok := e.providers.Get("sg").Health.Begin("a.test", 1)
 			require.True(t, ok)
 			rejects = append(rejects, reject)
@@ -63,7 +63,7 @@ func TestProbeCommandReachesWorkers(t *testing.T) {
 		r.order(models.Command{Kind: models.ProviderProbe, Provider: "sg"})
 		require.EqualValues(t, 3, r.done(b).Summary().Success)
 		for _, e := range workers {
-			require.Eventually(t, func() bool { return usable(e) }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return usable(e) }, patience, 20*time.Millisecond)
 		}
 
 		raw, err := json.Marshal(struct {

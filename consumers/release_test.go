@@ -63,7 +63,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 		r.order(models.Command{Kind: models.StopBatch, Batch: b.ID})
 		r.order(models.Command{Kind: models.RetryBatch, Batch: b.ID})
 		r.announce(b)
-		require.Eventually(t, func() bool { return open(r.view(b)) == 2 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 2 }, patience, 20*time.Millisecond)
 		r.event("mg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
 		require.Eventually(
 			t,
@@ -73,7 +73,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 		)
 		r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 		r.announce(b)
-		require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(2)) == 1 }, patience, 20*time.Millisecond)
 		require.Zero(t, mg.copiesOf(b.ID.Log(1)))
 		require.False(t, r.view(b).Status(1).MayDouble)
 	})
@@ -107,7 +107,7 @@ func TestReleasedMailIsRerouted(t *testing.T) {
 				require.Equal(t, models.NoFinalEvent, r.done(b).Status(1).Reason)
 				r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 				r.announce(b)
-				require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(4)) == 1 }, patience, time.Millisecond)
+				require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(4)) == 1 }, patience, 20*time.Millisecond)
 				require.True(t, r.view(b).Status(4).MayDouble)
 			})
 		})
@@ -133,7 +133,7 @@ func TestCancelAfterRelease(t *testing.T) {
 			b.ID.Log(1),
 			models.Event{ID: "1", Attempt: r.view(b).Entries[0].Number, Kind: models.Processed, At: time.Now()},
 		)
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Accepted != nil }, patience, 20*time.Millisecond)
 		r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: b.ID.Log(1)})
 		r.announce(b)
 		require.Eventually(
@@ -196,6 +196,6 @@ func TestReleaseWhilePaused(t *testing.T) {
 			return len(due) > 0 && due[len(due)-1].Round > 1
 		}, patience, time.Millisecond, "the agenda has reconciled it, and will again")
 		r.order(models.Command{Kind: models.ResumeUser, User: r.user})
-		require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, 20*time.Millisecond)
 	})
 }

@@ -68,7 +68,7 @@ func TestReopenedMailIsOnTheAgenda(t *testing.T) {
 		r.workedOff()
 		require.Zero(t, mg.count())
 		r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
-		require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.copiesOf(b.ID.Log(1)) == 1 }, patience, 20*time.Millisecond)
 	})
 }
 
@@ -93,7 +93,7 @@ func TestReopenedLogEnds(t *testing.T) {
 			b.ID.Log(1),
 			models.Event{ID: "2", Attempt: 1, Kind: models.Bounced, Reason: models.PolicyReputation, At: time.Now()},
 		)
-		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, 20*time.Millisecond)
 		v := r.done(b)
 		require.Equal(t, models.Failed, v.Status(1).State)
 		require.Equal(t, models.OutcomeUnknown, v.Status(1).Reason)
@@ -204,7 +204,7 @@ func TestSumsAfterCrash(t *testing.T) {
 			)
 			require.NoError(t, err)
 			return len(days) == 1 && days[0].Summary.Failed == 1 && days[0].Summary.Open() == 0
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 	})
 }
 
@@ -251,9 +251,9 @@ func TestEventAfterRefusal(t *testing.T) {
 		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
 		require.Eventually(t, func() bool {
 			return r.view(b).Status(1).Attempts == 2 && r.view(b).Status(1).Last.Verdict == models.VerdictRefused
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		r.event("sg", b.ID.Log(1), models.Event{ID: "1", Attempt: 1, Kind: models.Deferred, At: time.Now()})
-		require.Eventually(t, func() bool { return r.view(b).Status(1).Unsettled() }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.view(b).Status(1).Unsettled() }, patience, 20*time.Millisecond)
 		r.lookedAtLately(b)
 		r.event("sg", b.ID.Log(1), models.Event{ID: "2", Attempt: 1, Kind: models.Delivered, At: time.Now()})
 		v := r.done(b)

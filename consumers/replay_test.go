@@ -66,7 +66,7 @@ func TestReplayAfterFailure(t *testing.T) {
 				return err == nil && sum.Summary.Success == 4 && r.engine.Pending() == 0
 			}
 			return false
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		r.stop()
 
 		p.fixed = true

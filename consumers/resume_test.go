@@ -66,13 +66,13 @@ func TestMessageLostAfterCall(t *testing.T) {
 		r.broker = &forgetful{Broker: r.broker}
 		r.withEvents(fast(), sg, mg) // evidence windows are an hour
 		b = r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} })
-		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, 20*time.Millisecond)
 		require.Eventually(t, func() bool {
 			due := r.dueWithin(b, time.Now(), time.Now().Add(3*time.Hour))
 			return len(due) > 0 && due[0].Round > 0
 		}, patience, time.Millisecond, "the agenda has reconciled it")
 		close(looked)
-		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return mg.count() == 1 }, patience, 20*time.Millisecond)
 		require.True(t, r.broker.(*forgetful).lost.Load())
 	})
 }
@@ -111,7 +111,7 @@ func TestUnknownAppendIsAnnounced(t *testing.T) {
 			"the message came again, and was acked because a call seems to run",
 		)
 		close(said)
-		require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.copiesOf(b.ID.Log(2)) == 1 }, patience, 20*time.Millisecond)
 	})
 }
 
@@ -218,7 +218,7 @@ func TestResumeOfRareRecheck(t *testing.T) {
 			r.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: []models.Recipient{{Email: "u@x.test"}}}),
 		)
 		r.announce(&b)
-		require.Eventually(t, r.idle, patience, time.Millisecond)
+		require.Eventually(t, r.idle, patience, 20*time.Millisecond)
 		require.Zero(t, sg.count())
 		r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 		require.EqualValues(t, 1, r.done(&b).Summary().Success)

@@ -147,7 +147,7 @@ func TestExpiryWhileWaitingForSlot(t *testing.T) {
 			},
 		)
 		first := r.batch(1, true, nil)
-		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, 20*time.Millisecond)
 		late := r.batch(2, false, func(b *models.Batch, _ []models.Recipient) {
 			b.ExpiresAt = time.Now().Add(500 * time.Millisecond)
 		})
@@ -159,9 +159,9 @@ func TestExpiryWhileWaitingForSlot(t *testing.T) {
 				models.Message{Kind: models.ProviderMessage, Provider: "sg", ID: late.ID, Lane: late.Lane},
 			),
 		)
-		require.Eventually(t, func() bool { return r.inLine("sg", models.Bulk) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return r.inLine("sg", models.Bulk) }, patience, 20*time.Millisecond)
 		require.True(t, time.Now().Before(late.ExpiresAt))
-		require.Eventually(t, func() bool { return time.Now().After(late.ExpiresAt) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return time.Now().After(late.ExpiresAt) }, patience, 20*time.Millisecond)
 		close(hold)
 		require.Equal(t, models.Success, r.done(first).Status(1).State)
 		require.Equal(t, models.Expired, r.done(late).Status(2).Reason)

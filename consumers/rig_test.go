@@ -341,7 +341,7 @@ func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
 	t.Helper()
 	r := newRig(t, fast(), nil, newScripted("sg", always(models.Unknown)))
 	b := r.batch(n, true, nil)
-	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, 20*time.Millisecond)
 	return r, b
 }
 

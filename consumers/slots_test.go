@@ -93,7 +93,7 @@ func TestWorkerWithoutSlots(t *testing.T) {
 				}
 			}
 			return none == len(engines)-1
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		all := make([]*models.Batch, 0, 30)
 		for range cap(all) {
 			b := r.stored(models.Bulk, time.Now().Add(time.Hour)) // the agenda does not help

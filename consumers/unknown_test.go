@@ -60,7 +60,7 @@ func oneByOne(
 		true,
 		func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
 	)
-	require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return mg.count() >= 2 }, patience, 20*time.Millisecond)
 	for i, kind := range kinds {
 		r.event(
 			"sg",
@@ -80,7 +80,7 @@ func oneByOne(
 			}
 		}
 		return true
-	}, patience, time.Millisecond)
+	}, patience, 20*time.Millisecond)
 	require.Less(
 		t,
 		time.Since(r.view(b).Entries[0].At),
@@ -107,7 +107,7 @@ func TestEventWhileSendingStopsHold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, b, _ := oneByOne(t, models.Hold, models.Processed)
-		require.Eventually(t, func() bool { return open(r.view(b)) == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return open(r.view(b)) == 1 }, patience, 20*time.Millisecond)
 		v := r.view(b)
 		require.Equal(t, models.Sent, v.Status(1).State)
 		require.Equal(t, models.VerdictAccepted, v.Status(1).Last.Verdict)
@@ -142,7 +142,7 @@ func TestAcceptedMailIsNotResent(t *testing.T) {
 		)
 		require.Eventually(t, func() bool {
 			return r.view(b).Tries(1)[0].Verdict == models.VerdictAccepted
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		close(free)
 		require.Eventually(t, func() bool {
 			return len(r.dueWithin(b, time.Now().Add(time.Hour), time.Now().Add(200*time.Hour))) > 0 || cc.count() > 0
@@ -189,7 +189,7 @@ func TestStoppedBatchIsNotRead(t *testing.T) {
 		r.looked(b)
 		require.Eventually(t, func() bool {
 			return r.engine.Pending() == 0 && storedUntil(t, r.store, b) != nil
-		}, patience, time.Millisecond)
+		}, patience, 20*time.Millisecond)
 		require.EqualValues(t, 10, stored(t, r, b).Untried)
 		r.caughtUp()
 		r.engine.cluster.NoteGone(time.UnixMilli(1)) // no worker has stopped recently
@@ -200,9 +200,9 @@ func TestStoppedBatchIsNotRead(t *testing.T) {
 			return n
 		}
 		begun := rounds()
-		require.Eventually(t, func() bool { return rounds() > begun+1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return rounds() > begun+1 }, patience, 20*time.Millisecond)
 		before := reads.Load()
-		require.Eventually(t, func() bool { return rounds() > begun+8 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return rounds() > begun+8 }, patience, 20*time.Millisecond)
 		require.Less(t, reads.Load(), before+3, "not at each reconcile")
 		r.order(models.Command{Kind: models.ResumeBatch, Batch: b.ID})
 		r.announce(b)
@@ -237,7 +237,7 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 			true,
 			func(b *models.Batch, _ []models.Recipient) { b.Providers, b.OnUnknown = []string{"sg", "mg"}, policy },
 		)
-		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return sg.count() == 1 }, patience, 20*time.Millisecond)
 		return r, b, mg
 	}
 	t.Run("blocked before it is sent again", func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestCommandsKeepUnknownOutcome(t *testing.T) {
 			r.order(models.Command{Kind: models.ProviderOffline, Provider: "sg"})
 			r.order(models.Command{Kind: models.ReleaseBatch, Batch: b.ID})
 			r.announce(b)
-			require.Eventually(t, func() bool { return open(r.view(b)) == 2 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return open(r.view(b)) == 2 }, patience, 20*time.Millisecond)
 			r.order(models.Command{Kind: models.CancelBatch, Batch: b.ID})
 			r.announce(b)
 			v := r.done(b)

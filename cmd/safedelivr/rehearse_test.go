@@ -18,9 +18,7 @@ import (
 // behind.
 func TestRehearse(t *testing.T) {
 	t.Setenv(childMark, "1") // the servers are this program
-	for _, b := range testkit.Backends() {
-		t.Run(b.Name, func(t *testing.T) { rehearse(t, b) })
-	}
+	rehearse(t, testkit.Embedded())
 }
 
 func rehearse(t *testing.T, b testkit.Backend) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -277,7 +278,7 @@ func (h *hand) calling(ctx context.Context, provider *atOnce, all *sync.WaitGrou
 // steady, almost as many run.
 func TestCallsAtOnce(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	for range testkit.Mails(1, 5) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			board, seen, provider := newReportBoard(), &sends{}, &atOnce{}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -79,6 +80,7 @@ func (h *hand) calls(ctx context.Context, every, during time.Duration, class mod
 // the others only for a moment, because they find out for themselves.
 func TestOneSickWorker(t *testing.T) {
 	t.Parallel()
+	minutes := testkit.Mails(4, 20)
 	for _, class := range []models.Class{models.Unavailable, models.Unknown, models.AccountClass} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -95,12 +97,14 @@ func TestOneSickWorker(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			made := make(chan int, len(well))
-			go sick.calls(ctx, 100*time.Millisecond, 20*time.Minute, class)
+			go sick.calls(ctx, 100*time.Millisecond, time.Duration(minutes)*time.Minute, class)
 			for _, h := range well {
-				go func() { made <- h.calls(ctx, 100*time.Millisecond, 20*time.Minute, models.Accepted) }()
+				go func() {
+					made <- h.calls(ctx, 100*time.Millisecond, time.Duration(minutes)*time.Minute, models.Accepted)
+				}()
 			}
 			for range well {
-				require.Greater(t, <-made, 12_000*97/100, class)
+				require.Greater(t, <-made, minutes*600*97/100, class)
 			}
 			stop()
 			seen.all.Wait()
