@@ -321,7 +321,7 @@ func (d *Dashboard) operatorRoutes() map[string]handler {
 func (d *Dashboard) forUsers(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := d.visitor(r)
-		page := r.Method == http.MethodGet && !isFeed(r)
+		page := r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream"
 		switch {
 		case errors.Is(err, models.ErrNotFound) && page:
 			seeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
