@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -130,6 +132,40 @@ func TestSlow(t *testing.T) {
 	_, err := (&report{out: &strings.Builder{}}).folder(dir, slow, false)
 	require.ErrorContains(t, err, "has no reason")
 }
+
+// TestHeavy: scripts/test leaves the heavy tests out of one run by their names, and runs them in their packages in another
+// one. So no other package may have a test of such a name.
+func TestHeavy(t *testing.T) {
+	inModule(t)
+	heavy, err := readAllowed("internal/testreport/heavy.txt")
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for key := range heavy {
+		_, name, _ := strings.Cut(key, " ")
+		names[name] = true
+	}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		raw, err := os.ReadFile(filepath.Clean(path))
+		for _, m := range testName.FindAllStringSubmatch(string(raw), -1) {
+			key := filepath.ToSlash(filepath.Dir(path)) + " " + m[1]
+			if names[m[1]] && !heavy[key] && !plain.MatchString(key) {
+				t.Errorf("%s is left out: list it in heavy.txt, or give it another name", key)
+			}
+			delete(heavy, key)
+		}
+		return err
+	}))
+	require.Empty(t, heavy, "there is no such test")
+}
+
+var (
+	testName = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+	// plain matches the tests that run without the race detector in any case.
+	plain = regexp.MustCompile(`^(\.|internal/demo|internal/site|cmd/safedelivr|e2e|internal/drill|cassandra|rabbit) `)
+)
 
 // TestNoLog: a folder without a log is a mistake, not a good run.
 func TestNoLog(t *testing.T) {
