@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -80,7 +79,7 @@ func (h *hand) calls(ctx context.Context, every, during time.Duration, class mod
 // the others only for a moment, because they find out for themselves.
 func TestOneSickWorker(t *testing.T) {
 	t.Parallel()
-	minutes := testkit.Mails(4, 20)
+	const minutes = 20
 	for _, class := range []models.Class{models.Unavailable, models.Unknown, models.AccountClass} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
@@ -97,10 +96,10 @@ func TestOneSickWorker(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			made := make(chan int, len(well))
-			go sick.calls(ctx, 100*time.Millisecond, time.Duration(minutes)*time.Minute, class)
+			go sick.calls(ctx, 100*time.Millisecond, minutes*time.Minute, class)
 			for _, h := range well {
 				go func() {
-					made <- h.calls(ctx, 100*time.Millisecond, time.Duration(minutes)*time.Minute, models.Accepted)
+					made <- h.calls(ctx, 100*time.Millisecond, minutes*time.Minute, models.Accepted)
 				}()
 			}
 			for range well {
