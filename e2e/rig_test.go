@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,12 +77,22 @@ func newRig(t *testing.T, b testkit.Backend, o simulator.Options, more ...string
 
 func (r *rig) clientWith(key string) *client.Client { return client.New("http://"+r.addr, key) }
 
+// nextPort counts the ports that tests have got.
+var nextPort atomic.Int64
+
+// freeAddr returns an address that nothing listens on. Its port is below those that systems give to clients, so that no
+// connection takes it before a process listens, or while one is started again.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	for range 10_000 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20_000+(int64(os.Getpid())*97+nextPort.Add(1))%10_000)
+		if l, err := net.Listen("tcp", addr); err == nil {
+			require.NoError(t, l.Close())
+			return addr
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
 }
 
 // testLevel returns how much of the product's log the tests show.
@@ -162,6 +173,9 @@ func (r *rig) start(addr string, more []string, args ...string) *process {
 	return r.startProgram(program, addr, more, args...)
 }
 
+// refused is what a process prints that does not start.
+const refused = "the configuration has mistakes"
+
 func (r *rig) startProgram(program, addr string, more []string, args ...string) *process {
 	r.t.Helper()
 	p := &process{cmd: exec.Command(program, args...), out: &testkit.Output{}} //nolint:gosec // built for the tests
@@ -177,8 +191,9 @@ func (r *rig) startProgram(program, addr string, more []string, args ...string) 
 	c := client.New("http://"+addr, "")
 	require.Eventually(r.t, func() bool {
 		ready, err := c.Readiness(context.Background())
-		return err == nil && ready.Ready()
+		return err == nil && ready.Ready() || strings.Contains(p.out.String(), refused)
 	}, testkit.Patience, 20*time.Millisecond, "the process is not ready")
+	require.NotContains(r.t, p.out.String(), refused)
 	return p
 }
 
