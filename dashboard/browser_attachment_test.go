@@ -16,11 +16,11 @@ func TestBrowserAttachments(t *testing.T) {
 	one := f.attachedBatch(strings.Repeat("x", 500_000), "ann@example.com")
 	many := f.attachedBatch(strings.Repeat("x", 500_000), "ann@example.com", "bob@example.com")
 	b := f.logIn(f.url)
-	b.lookAround("attachments-batch", "/batches/"+many.String())
+	b.lookAround("attachments-batch", "/batches/"+many.String()+"#content")
 	b.sees(`<Größe> "quoted".html`)
 	b.lookAround("attachments-log", "/logs/"+many.Log(1).String())
 	b.sees("inline as cid:logo@x")
-	b.lookAround("attachments-one", "/batches/"+one.String())
+	b.lookAround("attachments-one", "/batches/"+one.String()+"#content")
 	b.sees("logo.png")
 	name := eval[string](
 		b,

@@ -44,7 +44,7 @@ func TestBrowserBackOnAllPages(t *testing.T) {
 		"/providers/sg/offline", "/suppressions", "/endpoints", "/templates", "/drafts", "/compose", "/settings",
 		"/keys/" + key.ID + "/requests", "/docs", "/operations", "/operations/parked", "/operations/blocks",
 		"/operations/users", "/operations/users/local", "/operations/users/local/limits", "/operations/keys",
-		"/operations/audit?what=key.create",
+		"/operations/audit?what=key.create", "/installation/endpoints",
 	}
 	var seen []string
 	b.open("/")

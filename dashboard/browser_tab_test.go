@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/testkit"
 )
 
 // tabWait limits the wait for a state. It does not assert speed.
@@ -180,22 +182,27 @@ func (b *browserTab) look(name, path string, width int64, scheme string) {
 	b.check(name, width, scheme)
 }
 
-// lookAround looks at a page, or at the present one if path is empty, light and dark: at two widths, and at those of
-// docs/screenshots if screenshots are made.
+// lookAround looks at a page, or at the present one if path is empty: at two widths, of which one is light and one is
+// dark. Before a release, and for screenshots, it looks at four widths, each light and dark.
 func (b *browserTab) lookAround(name, path string) {
 	b.Helper()
-	widths := []int64{1440, 390}
-	if os.Getenv("SAFEDELIVR_TEST_SHOTS") != "" {
-		widths = []int64{1920, 1440, 1024, 390}
+	type view struct {
+		width  int64
+		scheme string
 	}
-	for _, width := range widths {
-		for _, scheme := range []string{"light", "dark"} {
-			b.emulate(width, scheme)
-			if path != "" {
-				b.open(path)
-			}
-			b.check(name, width, scheme)
+	views := []view{{1440, "light"}, {390, "dark"}}
+	if testkit.Full() || os.Getenv("SAFEDELIVR_TEST_SHOTS") != "" {
+		views = nil
+		for _, width := range []int64{1920, 1440, 1024, 390} {
+			views = append(views, view{width, "light"}, view{width, "dark"})
 		}
+	}
+	for _, v := range views {
+		b.emulate(v.width, v.scheme)
+		if path != "" {
+			b.open(path)
+		}
+		b.check(name, v.width, v.scheme)
 	}
 }
 
