@@ -313,10 +313,12 @@ func probe(b *browserTab, p *product) {
 	b.until(both)
 	eval[bool](b, `(document.querySelector("a[href='/providers/sg/probe']").click(), true)`)
 	b.answer()
-	b.until(`!document.querySelector("a[href='/providers/sg/probe']")`)
+	b.until(`document.readyState === "complete" && document.querySelector("h1") &&
+		!document.querySelector("a[href=\'/providers/sg/probe\']")`)
 	eval[bool](b, `(document.querySelector("a[href='/providers/mg/probe']").click(), true)`)
 	b.answer()
-	b.until(`!document.querySelector("a[href='/providers/mg/probe']")`)
+	b.until(`document.readyState === "complete" && document.querySelector("h1") &&
+		!document.querySelector("a[href=\'/providers/mg/probe\']")`)
 	b.open("/batches")
 	b.until(`[...document.querySelectorAll(".batch-row")].every((e) => e.querySelector(".state.is-done"))`)
 }

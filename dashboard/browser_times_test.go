@@ -47,7 +47,7 @@ func TestBrowserOwnTimes(t *testing.T) {
 	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
 		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com", Times: &own})
 	b := f.logIn(f.url)
-	b.open("/batches/" + id.String())
+	b.open("/batches/" + id.String() + "#content")
 	b.sees("1 of the recipients")
 	b.open("/logs/" + id.Chunk(1).Log(1).String())
 	b.sees("Sent at")

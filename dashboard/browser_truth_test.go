@@ -417,7 +417,7 @@ func TestBrowserOperations(t *testing.T) {
 		{"Rules", "/operations/blocks", "No block rules"},
 		{"Users and keys", "/operations/users", "may send as anyone"},
 		{"Audit log", "/operations/audit", "paused a user"},
-		{"Queues and workers", "/operations", "Consistency check"},
+		{"Waiting mail and workers", "/operations", "Consistency check"},
 	} {
 		b.press(c.link)
 		b.until(`location.pathname === ` + quoteJS(c.path) + ` && document.readyState === "complete"`)

@@ -68,7 +68,7 @@ func TestBrowserWaits(t *testing.T) {
 		} {
 			b.lookAround(name+c.name, path)
 			b.sees(c.text)
-			b.sees("until")
+			b.until(`/until |next attempt in /.test(document.body.innerText)`)
 		}
 	}
 	b.complaints()
