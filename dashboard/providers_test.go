@@ -339,6 +339,9 @@ func TestStatesOfProviders(t *testing.T) {
 		"offline":  {telemetry.Offline, "", "Offline: set by an operator It said so.", "was taken offline", false},
 	} {
 		f.providers(func(p *telemetry.ProviderState) {
+			if p.Name != "sg" { // if no provider accepts mail, Overview says that instead
+				return
+			}
 			p.Health = telemetry.Health{State: c.state, Source: c.source, Since: until.Add(-2 * time.Hour), Why: "it said so"}
 			if c.state == telemetry.Suspended {
 				p.Health.Until = until
