@@ -84,26 +84,28 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var reloads sync.WaitGroup
+	begun := onTerminal() // read before it serves: the terminal may close at once
 	reloads.Go(func() {
 		defer stop()
-		c.reloadOn(ctx, hup, a, level, log)
+		c.reloadOn(ctx, hup, begun, a, level, log)
 	})
 	defer reloads.Wait()
 	defer stop()
 	return a.Serve(ctx)
 }
 
+func onTerminal() bool { return isatty.IsTerminal(os.Stdin.Fd()) }
+
 // reloadOn reads the configuration again at each signal until ctx ends or the terminal is closed, which sends the same
 // signal. If the configuration has mistakes, the one in use stays.
 func (c *cli) reloadOn(
 	ctx context.Context,
 	signals <-chan os.Signal,
+	begun bool, // on a terminal
 	a *app.App,
 	level *slog.LevelVar,
 	log *slog.Logger,
 ) {
-	onTerminal := func() bool { return isatty.IsTerminal(os.Stdin.Fd()) }
-	begun := onTerminal()
 	for {
 		select {
 		case <-ctx.Done():
