@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,56 +21,80 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// TestMemoryOfManyMessages: 100,000 records with 60 MB need little memory besides a line of the answer for each. It does not
-// run in parallel: it measures the whole heap.
+// heapPeak measures by how much the heap grows. All tests share the heap, so those that use it do not run in parallel.
+type heapPeak struct {
+	mu           sync.Mutex
+	before, most uint64
+}
+
+func newHeapPeak() *heapPeak {
+	h := &heapPeak{}
+	h.look()
+	h.before = h.most
+	return h
+}
+
+// look measures the heap.
+func (h *heapPeak) look() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	h.most = max(h.most, m.HeapInuse)
+}
+
+// lookAt measures the heap at each 20th chunk that a store gets.
+func (h *heapPeak) lookAt(s *spyStore) {
+	if s.count("PutChunk")%20 == 0 {
+		h.look()
+	}
+}
+
+// requireBelow requires that the heap grew by less than a number of bytes.
+func (h *heapPeak) requireBelow(t *testing.T, bytes uint64) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t.Logf("the heap grew by at most %d kB", (h.most-h.before)>>10)
+	require.Less(t, h.most-h.before, bytes, "growth of the heap in bytes")
+}
+
+// TestMemoryOfManyMessages: 100,000 records with 60 MB need little memory besides a line of the answer for each.
 func TestMemoryOfManyMessages(t *testing.T) {
 	f := newFixture(t)
 	f.template(letter)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
 	const n = 100_000
-	before, peak, size := heap(), uint64(0), 0
+	heap, size := newHeapPeak(), 0
 	pr, pw := io.Pipe()
 	go func() {
 		w := bufio.NewWriter(pw)
 		for i := range n {
-			k, _ := fmt.Fprintf(w, `{"id": "m-%d", "template": "welcome", "to": "u%d@example.com", "name": "U", "vars": {"code": "%0500d"}}`+
-				"\n", i, i, i)
+			k, _ := fmt.Fprintf(w, `{"id": "m-%d", "template": "welcome", "to": "u%d@example.com", "name": "U",`+
+				` "vars": {"code": "%0500d"}}`+"\n", i, i, i)
 			if size += k; i%10_000 == 0 {
-				peak = max(peak, heap())
+				heap.look()
 			}
 		}
 		_ = w.Flush()
 		_ = pw.Close()
 	}()
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) }) // and while the store writes
+	f.store.before("PutChunk", func() { heap.lookAt(f.store) }) // and while the store writes
 	r := f.do(http.MethodPut, "/v1/messages", ndjson, pr)
-	peak = max(peak, heap())
+	heap.look()
 	require.Greater(t, size, 58_000_000)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(45<<20), "growth of the heap in bytes")
+	heap.requireBelow(t, 45<<20)
 	rs := putResults(t, r)
 	require.Len(t, rs, n)
 	require.Equal(t, "m-99999 accepted", resultWords(rs[n-1:])[0])
 	require.Greater(t, f.store.count("PutChunk"), 40, "it was measured while the store wrote")
 }
 
-// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed. All
-// tests share the heap, so it does not run in parallel.
+// TestPermissiveMemory: a table in which every tenth row is bad needs flat memory, and all bad rows are listed.
 func TestPermissiveMemory(t *testing.T) {
 	f := newFixture(t)
 	const n = 200_000
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	before, peak := heap(), uint64(0)
+	heap := newHeapPeak()
 	pr, pw := io.Pipe()
 	w := multipart.NewWriter(pw)
 	go func() {
@@ -91,22 +116,21 @@ func TestPermissiveMemory(t *testing.T) {
 			if i%20_000 == 0 {
 				_, _ = io.WriteString(part, rows.String())
 				rows.Reset()
-				peakOf(f.store, &peak, heap)
+				heap.lookAt(f.store)
 			}
 		}
 		_, _ = io.WriteString(part, rows.String())
 		_ = w.Close()
 		_ = pw.Close()
 	}()
-	f.store.before("PutPiece", func() { peakOf(f.store, &peak, heap) })
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
+	f.store.before("PutPiece", func() { heap.lookAt(f.store) })
+	f.store.before("PutChunk", func() { heap.lookAt(f.store) })
 	r := f.do(http.MethodPost, "/v1/batches?mode=permissive", w.FormDataContentType(), pr)
 	a, _, _ := f.accepted(r)
 	require.Equal(t, n*9/10, a.Recipients)
 	require.Len(t, rejectedOf(t, r).First, 100)
 	require.Equal(t, n/10, rejectedOf(t, r).Count)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(40<<20), "growth of the heap in bytes")
+	heap.requireBelow(t, 40<<20)
 	rows, err := csv.NewReader(bytes.NewReader(f.get(batchPath(a.ID) + "/rejected.csv").Body)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, n/10+1)
@@ -117,17 +141,11 @@ func TestPermissiveMemory(t *testing.T) {
 }
 
 // TestMemoryOfLargeRequest: a request of 12 MB with 100,000 recipients before the content needs
-// little memory. All tests share the heap, so it does not run in parallel.
+// little memory.
 func TestMemoryOfLargeRequest(t *testing.T) {
 	f := newFixture(t)
 	const n = 100_000
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
-	before, peak, size := heap(), uint64(0), 0
+	heap, size := newHeapPeak(), 0
 	pr, pw := io.Pipe()
 	go func() {
 		w := bufio.NewWriter(pw)
@@ -136,7 +154,7 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 			k, _ := fmt.Fprintf(w,
 				`{"email": "recipient-%d@customers.example.com", "name": "Recipient %d", "vars": {"code": "%060d"}},`, i, i, i)
 			if size += k; i%10_000 == 0 {
-				peak = max(peak, heap())
+				heap.look()
 			}
 		}
 		_, _ = w.WriteString(`"last@example.com"], "html": "<p>{{name}}</p>", "from": "a@b.de", "subject": "Hello"}`)
@@ -144,7 +162,7 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 		_ = pw.Close()
 	}()
 	// Measure while the store writes, too.
-	f.store.before("PutChunk", func() { peakOf(f.store, &peak, heap) })
+	f.store.before("PutChunk", func() { heap.lookAt(f.store) })
 	r := f.do(http.MethodPost, "/v1/batches", "application/json", pr)
 	a, b, rs := f.accepted(r)
 	require.Equal(t, n+1, a.Recipients)
@@ -159,22 +177,15 @@ func TestMemoryOfLargeRequest(t *testing.T) {
 		rs[n-1],
 	)
 	require.Greater(t, size, 12_000_000)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(25<<20), "growth of the heap in bytes")
+	heap.requireBelow(t, 25<<20)
 }
 
 // TestMemoryOfLargeAttachments: a request with 24 MB of attachments needs little memory, while it is read and while it
-// is stored. It does not run in parallel: it measures the whole heap.
+// is stored.
 func TestMemoryOfLargeAttachments(t *testing.T) {
 	f := newAttachmentFixture(t)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
-	}
 	piece := base64.StdEncoding.EncodeToString(randomBytes(300_000))
-	before, peak := heap(), uint64(0)
+	heap := newHeapPeak()
 	pr, pw := io.Pipe()
 	go func() {
 		_, _ = io.WriteString(pw, `{"from": "a@b.de", "to": ["c@d.de"], "subject": "s", "text": "t", "attachments": [
@@ -185,7 +196,7 @@ func TestMemoryOfLargeAttachments(t *testing.T) {
 				_, _ = io.WriteString(pw, `"}, {"filename": "b", "content": "`)
 			}
 			if i%10 == 0 {
-				peak = max(peak, heap())
+				heap.look()
 			}
 		}
 		_, _ = io.WriteString(pw, `"}]}`)
@@ -193,13 +204,12 @@ func TestMemoryOfLargeAttachments(t *testing.T) {
 	}()
 	f.store.failing("PutPiece", func(n int) error {
 		if n%20 == 0 {
-			peak = max(peak, heap())
+			heap.look()
 		}
 		return nil
 	})
 	_, b, _ := f.accepted(f.do(http.MethodPost, "/v1/batches", "application/json", pr))
 	require.EqualValues(t, 24_000_000, b.Content.AttachmentSize())
 	require.Greater(t, f.store.count("PutPiece"), 90)
-	t.Logf("the heap grew by at most %d kB", (int64(peak)-int64(before))>>10)
-	require.Less(t, int64(peak)-int64(before), int64(12<<20), "growth of the heap in bytes")
+	heap.requireBelow(t, 12<<20)
 }

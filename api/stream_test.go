@@ -18,15 +18,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// peakOf measures the heap at each 20th chunk.
-func peakOf(s *spyStore, peak *uint64, heap func() uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.counts["PutChunk"]%20 == 0 {
-		*peak = max(*peak, heap())
-	}
-}
-
 // TestSpoolDir: only large requests need the directory, and leave nothing in it.
 func TestSpoolDir(t *testing.T) {
 	t.Parallel()
