@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAllow: the answer to a method that a path does not have names those that it has, whatever the parameters.
+// TestAllow: the answer to a method that a path does not have names those that it has, for any parameters.
 func TestAllow(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

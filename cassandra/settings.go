@@ -105,7 +105,8 @@ func readReplication(ctx context.Context, r *runner, keyspace string) (replicati
 func readCentres(ctx context.Context, r *runner) ([]string, error) {
 	var out []string
 	for _, table := range []string{"local", "peers"} {
-		found, err := query(ctx, r, column[string], `SELECT data_center FROM system.`+table) //nolint:misspell // a column of Cassandra
+		//nolint:misspell // a column of Cassandra
+		found, err := query(ctx, r, column[string], `SELECT data_center FROM system.`+table)
 		if err != nil {
 			return nil, err
 		}

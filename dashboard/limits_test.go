@@ -36,7 +36,7 @@ func TestPagesAreLimited(t *testing.T) {
 	require.Equal(t, http.StatusOK, b.get("/settings").StatusCode)
 }
 
-// TestOnlyFeedsAreFree: a page counts while it is made, whatever kind of answer the browser asks for.
+// TestOnlyFeedsAreFree: a page counts while it is made, for any kind of answer that the browser accepts.
 func TestOnlyFeedsAreFree(t *testing.T) {
 	t.Parallel()
 	f := newRigOf(t, service.Config{Quotas: models.Limits{models.RequestsAtOnce: 1}}, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Scanning takes time linear in the text, whatever it holds. The quadratic scan of one of
+// Scanning takes time linear in the length of any text. The quadratic scan of one of
 // these took minutes.
 func TestPlaceholderScanIsLinear(t *testing.T) {
 	const size = 256 << 10

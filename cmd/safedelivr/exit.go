@@ -28,7 +28,7 @@ var exitCodes = []struct {
 	text string
 }{
 	{exitGood, "the command did what it says"},
-	{exitFailed, "it failed, or it found something that is wrong: a failed recipient, a difference, a server that is not ready"},
+	{exitFailed, "it failed, or found a mistake: a failed recipient, a difference, a server that is not ready"},
 	{exitUsage, "the command line is wrong; nothing was done"},
 	{exitMissing, "the thing that the command names does not exist"},
 	{exitUnreachable, "the data folder, the store, the broker or the server cannot be reached"},

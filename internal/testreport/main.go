@@ -21,7 +21,7 @@ import (
 
 func main() {
 	limit := flag.Duration("limit", 0, "a test that takes longer fails the run (0: no limit)")
-	slow := flag.String("slow", "", "files, separated by commas, with the tests that may take longer: package, test and reason on each line")
+	slow := flag.String("slow", "", "files, separated by commas, that list tests which may take longer")
 	names := flag.Bool("names", false, "print the names of all cases and judge nothing")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "Usage: testreport [-limit 2s] [-slow FILE] [-names] FOLDER")

@@ -167,7 +167,8 @@ func (r *report) checkTwins() {
 	}
 	for _, c := range r.cases {
 		if twin := twinOf(c.pkg, c.test); servers && twin != "" && !ran[twin] {
-			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: "did not pass on RabbitMQ and Cassandra\n"})
+			why := "did not pass on RabbitMQ and Cassandra\n"
+			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why})
 		}
 	}
 }

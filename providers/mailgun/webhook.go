@@ -52,7 +52,7 @@ func readPost(body []byte) (in post, err error) {
 // timestamp, which is refused.)
 //
 // A wrong signature is answered with 401, so that Mailgun repeats the post: after its signing key was reset, our key is
-// the wrong one. 406 would tell Mailgun never to repeat it.
+// the wrong one. Mailgun never repeats a post that got 406.
 func (p *Adapter) Verify(_ http.Header, body []byte, now time.Time) (string, error) {
 	if len(p.keys.Load().webhook) == 0 {
 		return "", parse.NotConfigured()

@@ -70,7 +70,7 @@ stop_clusters() {
 # left_behind: fail if a process that a test started is there. The environment of each has SAFEDELIVR_TEST_RUN.
 left_behind() {
 	local file pid code=0
-	sleep 0.5 # what was told to end needs a moment
+	sleep 0.5 # a process that is ending needs a moment
 	for file in $(grep -lzxF "SAFEDELIVR_TEST_RUN=$SAFEDELIVR_TEST_RUN" /proc/[0-9]*/environ 2>/dev/null); do
 		pid=$(cut -d/ -f3 <<<"$file")
 		kill -0 "$pid" 2>/dev/null || continue # it was the grep

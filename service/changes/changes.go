@@ -216,7 +216,7 @@ func (c *Changes) try(ctx context.Context, ts []*task) error {
 	return nil
 }
 
-// settle says what would become of records that were not rejected.
+// settle sets the results that records without a mistake would have.
 func settle(ts []*task) {
 	for _, k := range open(ts) {
 		switch {
