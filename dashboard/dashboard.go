@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"path"
 	"strconv"
@@ -19,7 +20,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/safedelivr/safedelivr/internal/known"
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -107,6 +111,7 @@ func New(d Deps) (*Dashboard, error) {
 		configured: d.Providers,
 		inspect:    d.Inspect,
 		sessions:   sessions{store: d.Store},
+		keeping:    keptBudget{all: semaphore.NewWeighted(keptBytes)},
 		pages:      pages,
 		live:       newHub(d.Logger),
 		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
@@ -367,33 +372,33 @@ const (
 
 // keptBudget counts the bytes of forms as they arrive, so that slow forms keep out no other.
 type keptBudget struct {
-	mu   sync.Mutex
-	all  int64
-	held map[string]int64 // by address
+	all *semaphore.Weighted
+	of  perclient.Counts
 }
 
-// grow counts n more bytes of an address, or fewer if n is negative. It returns false if they are too many.
-func (k *keptBudget) grow(address string, n int64) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if n > 0 && (k.all+n > keptBytes || k.held[address]+n > maxKept) {
+// take takes n more bytes for an address. It returns false if they are too many.
+func (k *keptBudget) take(address netip.Addr, n int64) bool {
+	if !k.of.Add(address, n, maxKept) {
 		return false
 	}
-	if k.held == nil {
-		k.held = map[string]int64{}
-	}
-	k.all += n
-	if k.held[address] += n; k.held[address] == 0 {
-		delete(k.held, address)
+	if !k.all.TryAcquire(n) {
+		k.of.Remove(address, n)
+		return false
 	}
 	return true
+}
+
+// release gives back the bytes of a form.
+func (k *keptBudget) release(address netip.Addr, n int64) {
+	k.all.Release(n)
+	k.of.Remove(address, n)
 }
 
 // keptBody is the body of a form that counts against the budget.
 type keptBody struct {
 	io.ReadCloser
 	budget  *keptBudget
-	address string
+	address netip.Addr
 	size    int64
 }
 
@@ -402,7 +407,7 @@ var errKept = errors.New("too many forms are being read")
 // Read implements io.Reader.
 func (b *keptBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if !b.budget.grow(b.address, int64(n)) {
+	if !b.budget.take(b.address, int64(n)) {
 		return 0, errKept
 	}
 	b.size += int64(n)
@@ -420,8 +425,8 @@ type keptForm struct {
 // keepForm answers a form that came without a session: with the form, to send it again after
 // a login.
 func (d *Dashboard) keepForm(w http.ResponseWriter, r *http.Request) {
-	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &d.keeping, address: clientAddr(r)}
-	defer func() { d.keeping.grow(body.address, -body.size) }()
+	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &d.keeping, address: perclient.Address(r)}
+	defer func() { d.keeping.release(body.address, body.size) }()
 	r.Body = body
 	kept := keptForm{To: r.URL.RequestURI()}
 	err := r.ParseForm()

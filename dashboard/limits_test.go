@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -85,10 +86,10 @@ func TestFormsOfStrangersAreBounded(t *testing.T) {
 	}
 	require.Contains(t, f.browser().post("/compose", form).text, `value="Hello"`)
 
-	require.True(t, f.board.keeping.grow("a", maxKept))
-	require.False(t, f.board.keeping.grow("a", 1))
-	for _, address := range []string{"b", "c", "d"} {
-		require.True(t, f.board.keeping.grow(address, maxKept-16))
+	require.True(t, f.board.keeping.take(netip.MustParseAddr("2001:db8::1"), maxKept))
+	require.False(t, f.board.keeping.take(netip.MustParseAddr("2001:db8::2"), 1), "the same client")
+	for _, address := range []string{"192.0.2.2", "192.0.2.3", "192.0.2.4"} {
+		require.True(t, f.board.keeping.take(netip.MustParseAddr(address), maxKept-16))
 	}
 	a := f.browser().post("/compose", url.Values{"subject": {"Hello, everyone"}})
 	require.Equal(t, http.StatusUnauthorized, a.StatusCode)

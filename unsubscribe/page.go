@@ -11,14 +11,15 @@ import (
 	"errors"
 	"html/template"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -49,16 +50,16 @@ var page = template.Must(template.New("page").Parse(pageText))
 type Handler struct {
 	service *service.Service
 	log     *slog.Logger
-	opens   *rate.Limiter // GET
-	clicks  *rate.Limiter // POST
-	byAddr  *lru.Cache[string, *rate.Limiter]
+	opens   *rate.Limiter                         // GET
+	clicks  *rate.Limiter                         // POST
+	byAddr  *lru.Cache[netip.Addr, *rate.Limiter] // by client
 	policy  string
 }
 
 // New returns the handler for Path.
 func New(svc *service.Service, log *slog.Logger) *Handler {
 	sum := sha256.Sum256([]byte(style))
-	byAddr, err := lru.New[string, *rate.Limiter](addresses)
+	byAddr, err := lru.New[netip.Addr, *rate.Limiter](addresses)
 	if err != nil {
 		panic(err) // the size is positive
 	}
@@ -122,11 +123,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // allow reports whether a request with a well-formed link may cost something: first of its address, then of all.
 func (h *Handler) allow(r *http.Request) bool {
-	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	own, ok := h.byAddr.Get(host)
+	client := perclient.Of(perclient.Address(r))
+	own, ok := h.byAddr.Get(client)
 	if !ok {
 		own = rate.NewLimiter(perAddress, addressBurst)
-		h.byAddr.Add(host, own)
+		h.byAddr.Add(client, own)
 	}
 	if !own.Allow() {
 		return false

@@ -2,6 +2,7 @@ package unsubscribe
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -210,12 +211,12 @@ func TestMadeUpLinks(t *testing.T) {
 	require.Equal(t, http.StatusOK, get(genuine.Path, "192.0.2.1"), "they cost nothing")
 	foreign := Path + strings.Repeat("A", len(strings.TrimPrefix(genuine.Path, Path)))
 	refused := 0
-	for range 2 * addressBurst {
-		if get(foreign, "192.0.2.2") == http.StatusTooManyRequests {
+	for i := range 2 * addressBurst {
+		if get(foreign, fmt.Sprintf("[2001:db8::%x]", i)) == http.StatusTooManyRequests {
 			refused++
 		}
 	}
-	require.Positive(t, refused, "one address is limited")
+	require.Positive(t, refused, "one client with many addresses is limited")
 	require.Equal(t, http.StatusOK, get(genuine.Path, "192.0.2.3"), "and keeps out no other")
 	for range 2 * burst {
 		h.opens.Allow()

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"sync"
+	"net/netip"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -32,59 +32,53 @@ const (
 // budget holds what is left of both budgets, and what each address holds.
 type budget struct {
 	first, other *semaphore.Weighted
-	mu           *sync.Mutex
-	held         map[string]holding
-}
-
-// holding is what the open posts of an address hold.
-type holding struct {
-	bytes int64
-	posts int
+	bytes, posts *perclient.Counts
 }
 
 func newBudget() budget {
-	return budget{semaphore.NewWeighted(firstBudget), semaphore.NewWeighted(otherBudget), &sync.Mutex{},
-		map[string]holding{}}
+	return budget{semaphore.NewWeighted(firstBudget), semaphore.NewWeighted(otherBudget), &perclient.Counts{},
+		&perclient.Counts{}}
 }
 
 // grow takes the bytes that a post of an address needs to grow from one size to another, if they are left.
-func (b budget) grow(address string, from, to int64) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	h := b.held[address]
+func (b budget) grow(address netip.Addr, from, to int64) bool {
+	if from == 0 && !b.posts.Add(address, 1, addressPosts) {
+		return false
+	}
+	if b.take(address, from, to) {
+		return true
+	}
 	if from == 0 {
-		h.posts++
+		b.posts.Remove(address, 1)
 	}
-	if h.bytes += to - from; h.bytes > addressBudget || h.posts > addressPosts {
+	return false
+}
+
+// take takes bytes of the address and of both budgets, or of none.
+func (b budget) take(address netip.Addr, from, to int64) bool {
+	n, first := to-from, min(to, firstBytes)-min(from, firstBytes)
+	if !b.bytes.Add(address, n, addressBudget) {
 		return false
 	}
-	first := min(to, firstBytes) - min(from, firstBytes)
-	if !b.first.TryAcquire(first) {
-		return false
-	}
-	if !b.other.TryAcquire(to - from - first) {
+	if b.first.TryAcquire(first) {
+		if b.other.TryAcquire(n - first) {
+			return true
+		}
 		b.first.Release(first)
-		return false
 	}
-	b.held[address] = h
-	return true
+	b.bytes.Remove(address, n)
+	return false
 }
 
 // release gives back the bytes of a post of an address.
-func (b budget) release(address string, size int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (b budget) release(address netip.Addr, size int64) {
 	if size == 0 {
 		return
 	}
 	b.first.Release(min(size, firstBytes))
 	b.other.Release(max(size-firstBytes, 0))
-	h := b.held[address]
-	if h.bytes, h.posts = h.bytes-size, h.posts-1; h.posts == 0 {
-		delete(b.held, address)
-		return
-	}
-	b.held[address] = h
+	b.bytes.Remove(address, size)
+	b.posts.Remove(address, 1)
 }
 
 var (
@@ -96,7 +90,7 @@ var (
 // until release is called, which may be called again. Errors: errTooLarge, errBusy, others if the post ended too early.
 func (s *Server) read(c *gin.Context, limit int64) (body []byte, release func(), err error) {
 	held := int64(0)
-	address, _, _ := net.SplitHostPort(c.Request.RemoteAddr)
+	address := perclient.Address(c.Request)
 	release = func() {
 		s.budget.release(address, held)
 		held = 0

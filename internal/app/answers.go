@@ -2,7 +2,6 @@ package app
 
 import (
 	"net/http"
-	"net/netip"
 	"time"
 )
 
@@ -71,9 +70,3 @@ func (t *timedWriter) setDeadline(at time.Time) { _ = t.control.SetWriteDeadline
 
 // quarter returns how many of all connections one address may have: no address keeps out the others.
 func quarter(total, perAddress int) int { return min(perAddress, max(total/4, 1)) }
-
-// addressOf returns the address of a request's client, or the zero address if it is not known.
-func addressOf(r *http.Request) netip.Addr {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	return peer.Addr().Unmap()
-}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/safedelivr/safedelivr/internal/perclient"
 )
 
 // A request body must arrive at bodyRate or faster, after a first bodyGrace.
@@ -176,14 +178,15 @@ func (b *timedBody) setDeadline(t time.Time) { _ = b.control.SetReadDeadline(t) 
 // is no trusted proxy. A connection beyond perAddress is closed at once; one beyond total gets the place of a stranger,
 // or waits.
 func limitConnections(l net.Listener, total, perAddress int, trusted []netip.Prefix) net.Listener {
-	return newPlaces(&addressLimiter{Listener: l, trusted: trusted, open: newByAddress(perAddress)}, total)
+	return newPlaces(&addressLimiter{Listener: l, trusted: trusted, most: int64(perAddress)}, total)
 }
 
 // addressLimiter limits the open connections of each address.
 type addressLimiter struct {
 	net.Listener
 	trusted []netip.Prefix // whose connections are not limited
-	open    *byAddress
+	most    int64          // of one client
+	open    perclient.Counts
 }
 
 // Accept implements net.Listener.
@@ -199,55 +202,11 @@ func (l *addressLimiter) Accept() (net.Conn, error) {
 		if listed(l.trusted, address) {
 			return c, nil
 		}
-		if l.open.add(address) {
-			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.open.remove(address) })}, nil
+		if l.open.Add(address, 1, l.most) {
+			return &addressConn{Conn: c, closed: sync.OnceFunc(func() { l.open.Remove(address, 1) })}, nil
 		}
 		_ = c.Close()
 	}
-}
-
-// byAddress counts connections or requests by client, up to a number. A client has one IPv4 address, or all addresses
-// of a /64 network.
-type byAddress struct {
-	most int
-	mu   sync.Mutex
-	open map[netip.Addr]int
-}
-
-func newByAddress(most int) *byAddress { return &byAddress{most: most, open: map[netip.Addr]int{}} }
-
-// add counts one more of an address. It returns false if there are as many as there may be.
-func (b *byAddress) add(address netip.Addr) bool { return b.addUpTo(address, b.most) }
-
-// addUpTo is add with another number.
-func (b *byAddress) addUpTo(address netip.Addr, most int) bool {
-	address = clientOf(address)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open[address] >= most {
-		return false
-	}
-	b.open[address]++
-	return true
-}
-
-// remove counts one less of an address.
-func (b *byAddress) remove(address netip.Addr) {
-	address = clientOf(address)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open[address]--; b.open[address] == 0 {
-		delete(b.open, address)
-	}
-}
-
-// clientOf returns the address that stands for a client.
-func clientOf(address netip.Addr) netip.Addr {
-	if address.Is4() {
-		return address
-	}
-	network, _ := address.WithZone("").Prefix(64) // an invalid address stays one
-	return network.Addr()
 }
 
 // addressConn is a counted connection.

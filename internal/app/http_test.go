@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -18,11 +17,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/simulated"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/stretchr/testify/require"
 )
 
 // serveHandler serves a handler with limited bodies on a loopback address.
@@ -240,19 +240,6 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	require.NoError(t, ask(a), "open ones stay open")
 	require.NoError(t, b.Close())
 	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, testkit.Patience, 10*time.Millisecond)
-}
-
-// All addresses of an IPv6 client count as one.
-func TestConnectionsOfOneNetwork(t *testing.T) {
-	t.Parallel()
-	b := newByAddress(1)
-	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:2::3")))
-	require.False(t, b.add(netip.MustParseAddr("2001:db8:1:2:ffff::4")))
-	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:3::3")))
-	require.True(t, b.add(netip.MustParseAddr("192.0.2.1")))
-	require.True(t, b.add(netip.MustParseAddr("192.0.2.2")))
-	b.remove(netip.MustParseAddr("2001:db8:1:2::5"))
-	require.True(t, b.add(netip.MustParseAddr("2001:db8:1:2::3")))
 }
 
 // The limits of the configuration hold in a process that serves.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -25,17 +26,17 @@ type hop struct {
 // come from trusted proxies. It ignores what others say of the origin of a request. A client may have perAddress
 // requests at a time: through a proxy or HTTP/2 it has many on one connection.
 func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) http.Handler {
-	open := newByAddress(perAddress)
+	var open perclient.Counts
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if listed(trusted, addressOf(r)) {
+		if listed(trusted, perclient.Address(r)) {
 			believe(r, trusted)
 		}
-		if address := addressOf(r); !listed(trusted, address) { // the zero address is that of all that are not known
-			if !open.addUpTo(address, placesFor(r, perAddress)) {
+		if address := perclient.Address(r); !listed(trusted, address) { // the zero address is that of all that are not known
+			if !open.Add(address, 1, placesFor(r, int64(perAddress))) {
 				api.RefuseConnection(w)
 				return
 			}
-			defer open.remove(address)
+			defer open.Remove(address, 1)
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -43,7 +44,7 @@ func trustProxies(trusted []netip.Prefix, perAddress int, next http.Handler) htt
 
 // placesFor returns how many requests an address may have that a request is one of. A quarter is kept for those that
 // may be from providers or from users with a key; others are refused soon after they have begun.
-func placesFor(r *http.Request, perAddress int) int {
+func placesFor(r *http.Request, perAddress int64) int64 {
 	_, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if models.LooksLikeSecret(secret) || strings.HasPrefix(r.RequestURI, "/webhooks/") {
 		return perAddress
