@@ -46,16 +46,14 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	if v.Operator {
-		others, err := mailOfUsers(r.Context(), d.service, v.caller())
+	if view.Empty && v.Operator && !v.Everyone {
+		who := v.caller()
+		who.Everyone = true
+		all, err := d.service.Stats(r.Context(), who, service.StatsQuery{})
 		if err != nil {
 			return err
 		}
-		if view.Empty {
-			view.Others = others
-		} else if v.Everyone && others != "" {
-			view.Whose = others
-		}
+		view.Others = mailOfUsers(&all)
 	}
 	p := page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
 	d.render(w, r, v, http.StatusOK, "overview", p)
@@ -67,35 +65,13 @@ func (v *overviewView) Grave() bool {
 	return slices.ContainsFunc(v.Attention, func(a attention) bool { return a.Grave })
 }
 
-// mailOfUsers says how much mail how many users have sent in the last 30 days; "" if there is none.
-func mailOfUsers(ctx context.Context, s *service.Service, who service.Caller) (string, error) {
-	users, all, err := s.Users(ctx, who)
-	if err != nil {
-		return "", err
+// mailOfUsers says how much mail of how many users there is; "" if there is none.
+func mailOfUsers(s *service.Stats) string {
+	if s.Users == 0 {
+		return ""
 	}
-	total, senders := int64(0), int64(0)
-	for i := range users[:min(len(users), countedUsers)] {
-		stats, err := s.Stats(ctx, service.Caller{User: users[i].ID}, service.StatsQuery{})
-		if err != nil {
-			return "", err
-		}
-		if n := stats.Totals.Accepted; n > 0 {
-			total, senders = total+n, senders+1
-		}
-	}
-	switch {
-	case total == 0:
-		return "", nil
-	case all > countedUsers:
-		who.Everyone = true
-		stats, err := s.Stats(ctx, who, service.StatsQuery{})
-		return messages(stats.Totals.Accepted) + " of all users", err
-	}
-	return messages(total) + " of " + num(senders) + " " + plural(senders, "user", "users"), nil
+	return messages(s.Totals.Accepted) + " of " + num(s.Users) + " " + plural(s.Users, "user", "users")
 }
-
-// countedUsers is the number of users up to which Overview says how many of them have sent.
-const countedUsers = 50
 
 // overviewEvents is GET /live/overview.
 func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -144,6 +120,9 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Attention: attention,
 		Notices:   notices,
 		Operator:  who.Operator,
+	}
+	if who.Everyone {
+		v.Whose = mailOfUsers(&stats)
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))

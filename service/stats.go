@@ -119,6 +119,8 @@ type Stats struct {
 	Groups []GroupCounts `json:"groups,omitempty"`
 	// MoreGroups reports that there are groups that are not counted apart.
 	MoreGroups bool `json:"more_groups,omitempty"`
+	// Users is the number of users whose mail it is, for pages.
+	Users int64 `json:"-"`
 }
 
 // GroupCounts holds the counts of the mail with the same provider, tag, category, template or sender. See
@@ -182,12 +184,12 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 	if err != nil {
 		return Stats{}, err
 	}
-	byDay, err := s.days(ctx, users, first, last)
+	byDay, sent, err := s.days(ctx, users, first, last)
 	if err != nil {
 		return Stats{}, storeError("read stats", err)
 	}
 	var total models.Summary
-	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC"}
+	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC", Users: sent}
 	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
 		date := d.Format(time.DateOnly)
 		sum := byDay[date]
@@ -233,12 +235,12 @@ func (s *Stats) group(byDay map[string]*models.Summary, by models.GroupKind) {
 	})
 }
 
-// days returns the sums of some users' days from first to last, by date.
+// days returns the sums of some users' days from first to last, by date, and how many of the users have sent.
 func (s *Service) days(
 	ctx context.Context,
 	users []string,
 	first, last time.Time,
-) (map[string]*models.Summary, error) {
+) (byDay map[string]*models.Summary, sent int64, err error) {
 	found := make([][]models.Node, len(users))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(usersAtOnce)
@@ -249,10 +251,13 @@ func (s *Service) days(
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	byDay := map[string]*models.Summary{}
+	byDay = map[string]*models.Summary{}
 	for _, nodes := range found {
+		if slices.ContainsFunc(nodes, func(n models.Node) bool { return n.Summary.Accepted > 0 }) {
+			sent++
+		}
 		for i := range nodes {
 			date := nodes[i].Span.Start.UTC().Format(time.DateOnly)
 			if byDay[date] == nil {
@@ -261,7 +266,7 @@ func (s *Service) days(
 			byDay[date].Add(&nodes[i].Summary)
 		}
 	}
-	return byDay, nil
+	return byDay, sent, nil
 }
 
 // countedUsers is the number of users of a list up to which its entries are counted.
