@@ -136,13 +136,13 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 		form.Wrong("", "wrong_type", "The body must be a JSON object.")
 		return repeat, form.Err()
 	}
-	seen := map[string]bool{}
+	seen, known := map[string]bool{}, slices.Sorted(maps.Keys(fields))
 	eachMember(raw, func(name string, value []byte) {
 		at, field := service.Pointer(name), fields[name]
 		switch {
 		case field == nil:
 			form.Wrong(at, "unknown_field", "There is no field with this name.%s",
-				nearest.Meant(name, slices.Sorted(maps.Keys(fields))))
+				nearest.Meant(name, known))
 		case seen[name]:
 			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case !validText(value):

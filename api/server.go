@@ -97,7 +97,7 @@ func (s *Server) meantPath(path string) string {
 			paths = append(paths, r.Path)
 		}
 	}
-	return nearest.Meant(path, paths)
+	return nearest.Meant(path, paths).String()
 }
 
 // routes registers the routes that need a key, by the scope that they need.

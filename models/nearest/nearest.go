@@ -23,15 +23,25 @@ func Of(name string, candidates []string) string {
 	return best
 }
 
-// Meant returns a sentence that asks whether the nearest candidate was meant, with a space before it, or "".
-func Meant(name string, candidates []string) string {
-	plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
-	for _, c := range candidates { // replyTo, Reply-To
-		if len(plain) <= longest && plain == strings.ReplaceAll(c, "_", "") && c != name {
+// Hint asks whether somebody meant another name. It is looked for only when it is printed: a request may have many wrong
+// names, and an answer lists few.
+type Hint struct {
+	name       string
+	candidates []string
+}
+
+// Meant returns a hint at the nearest candidate.
+func Meant(name string, candidates []string) Hint { return Hint{name: name, candidates: candidates} }
+
+// String returns a sentence that asks whether the nearest candidate was meant, with a space before it, or "".
+func (h Hint) String() string {
+	plain := strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(h.name))
+	for _, c := range h.candidates { // replyTo, Reply-To
+		if len(plain) <= longest && plain == strings.ReplaceAll(c, "_", "") && c != h.name {
 			return " Did you mean " + c + "?"
 		}
 	}
-	if c := Of(name, candidates); c != "" {
+	if c := Of(h.name, h.candidates); c != "" {
 		return " Did you mean " + c + "?"
 	}
 	return ""

@@ -169,7 +169,7 @@ func (b *Builder) Text(name string) string { return b.texts[name] }
 // meantProvider says which provider a name may have meant, or which there are.
 func meantProvider(name string, known map[string]bool) string {
 	names := slices.Sorted(maps.Keys(known))
-	if meant := nearest.Meant(name, names); meant != "" || len(names) == 0 || len(names) > 10 {
+	if meant := nearest.Meant(name, names).String(); meant != "" || len(names) == 0 || len(names) > 10 {
 		return meant
 	}
 	return " There are " + strings.Join(names, ", ") + "."
