@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,6 +37,10 @@ func (b *bench) attacked(be *backend, title string, key func(r *rig) string) err
 	if err != nil {
 		return err
 	}
+	least, err := r.serve.peak()
+	if err != nil {
+		return err
+	}
 	stop, err := r.attack(key(r))
 	if err != nil {
 		return err
@@ -45,11 +50,19 @@ func (b *bench) attacked(be *backend, title string, key func(r *rig) string) err
 	if err != nil {
 		return err
 	}
+	most, err := r.serve.peak()
+	if err != nil {
+		return err
+	}
 	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %s; aim: at most 1.5 of idle",
 		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), answers)
-	b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
-	return nil
+	late := b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
+	large := b.report.add(be, title+": peak memory", float64(most)/1e6, "MB", "aim: at most 1.5 of idle", base{"idle", float64(least) / 1e6})
+	return errors.Join(late.atMost(attackAim), large.atMost(attackAim))
 }
+
+// attackAim is how much of the idle figure an attack may make of it.
+const attackAim = 1.5
 
 // attack starts a process that sends hostile requests. stop ends it and returns what it
 // says. The process has the lowest priority, because a real one would not use the

@@ -31,10 +31,19 @@ type report struct {
 	small bool
 }
 
-func (t *report) add(be *backend, title string, value float64, unit, detail string, bases ...base) {
+func (t *report) add(be *backend, title string, value float64, unit, detail string, bases ...base) *line {
 	l := line{be.title, title, unit, detail, value, bases}
 	t.lines = append(t.lines, l)
 	fmt.Fprintf(os.Stderr, "  %s %s (%s); %s\n", figure(value), unit, detail, l.held())
+	return &l
+}
+
+// atMost returns an error if the figure is more than aim times its first raw figure.
+func (l *line) atMost(aim float64) error {
+	if l.value <= aim*l.bases[0].value {
+		return nil
+	}
+	return fmt.Errorf("%s: %s; the aim is at most %.1f", l.title, l.held(), aim)
 }
 
 // held formats the raw figures and the part of them that the product reaches.

@@ -30,3 +30,12 @@ func TestReportKeepsSections(t *testing.T) {
 		require.Equal(t, 1, strings.Count(string(text), "## The dashboard"))
 	}
 }
+
+// TestAimIsAsserted: a figure above its aim is an error, which names the figure and the aim.
+func TestAimIsAsserted(t *testing.T) {
+	t.Parallel()
+	r := &report{}
+	l := r.add(&backend{title: "embedded"}, "urgent mail", 15, "ms", "", base{"idle", 10})
+	require.NoError(t, l.atMost(1.5))
+	require.EqualError(t, l.atMost(1.4), "urgent mail: idle 10.0: 1.50 of it; the aim is at most 1.4")
+}
