@@ -26,14 +26,13 @@ func (f *fixture) requests(call, kind string, body func(n int) string) func(n in
 // quoted returns a text as JSON.
 func quoted(s string) string { return strconv.Quote(s) }
 
-// TestCostOfPreviews: as TestCostIsLinear, for previews, with Liquid and with CSS that is copied into the tags.
+// TestCostOfPreviews: as TestCostIsLinear, for previews, with Liquid.
 func TestCostOfPreviews(t *testing.T) {
 	f := newFixture(t)
 	x := strings.Repeat
-	source := func(html string, more string) string {
+	source := func(html, more string) string {
 		return `{"subject": "s", "html": ` + quoted(html) + more + "}"
 	}
-	css := `, "inline_css": true`
 	for name, c := range map[string]struct {
 		n    int
 		body func(n int) string
@@ -57,25 +56,6 @@ func TestCostOfPreviews(t *testing.T) {
 		}},
 		"languages": {500, func(n int) string {
 			return source("h", `, "languages": {`+each(n, `"x%d": {"text": "t"}`)+"}")
-		}},
-		"rules": {250, func(n int) string {
-			return source("<style>"+strings.ReplaceAll(each(n, ".c%d{color:red}"), ",", "")+"</style><p class=c1>x</p>", css)
-		}},
-		"selectors": {400, func(n int) string {
-			return source("<style>"+each(n, ".c%d")+"{color:red}</style><p>x</p>", css)
-		}},
-		"comments": {10_000, func(n int) string { return source("<style>"+x("/*", n)+"</style>", css) }},
-		"brackets": {10_000, func(n int) string { return source("<style>"+x("(", n)+"</style>", css) }},
-		"media":    {5_000, func(n int) string { return source("<style>"+x("@media x{", n)+"</style>", css) }},
-		"elements": {500, func(n int) string {
-			return source("<style>p{color:red}</style>"+x("<p>x</p>", n), css)
-		}},
-		"classes": {5_000, func(n int) string {
-			return source("<style>.a{color:red}</style><p class='"+x("a ", n)+"'>x</p>", css)
-		}},
-		"unclosed": {2_000, func(n int) string { return source("<style>b{color:red}</style>"+x("<b>", n), css) }},
-		"table": {2_000, func(n int) string {
-			return source("<style>b{color:red}</style><table>"+x("<b>x", n), css)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,16 +31,15 @@ func (l *languages) UnmarshalJSON(raw []byte) error {
 // sourceFields returns the fields of a version, which are decoded into src.
 func sourceFields(src *templates.Source) map[string]any {
 	return map[string]any{
-		"subject":    &src.Subject,
-		"html":       &src.HTML,
-		"text":       &src.Text,
-		"sender":     &src.Sender,
-		"category":   &src.Category,
-		"defaults":   &src.Defaults,
-		"schema":     &src.Schema,
-		"languages":  (*languages)(&src.Languages),
-		"allow_raw":  &src.AllowRaw,
-		"inline_css": &src.InlineCSS,
+		"subject":   &src.Subject,
+		"html":      &src.HTML,
+		"text":      &src.Text,
+		"sender":    &src.Sender,
+		"category":  &src.Category,
+		"defaults":  &src.Defaults,
+		"schema":    &src.Schema,
+		"languages": (*languages)(&src.Languages),
+		"allow_raw": &src.AllowRaw,
 	}
 }
 

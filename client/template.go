@@ -30,8 +30,6 @@ type TemplateSource struct {
 	Languages map[string]TemplateContent `json:"languages,omitempty"`
 	// AllowRaw allows the filter raw, which puts values into HTML without escaping them.
 	AllowRaw bool `json:"allow_raw,omitempty"`
-	// InlineCSS copies the CSS of style elements into style attributes.
-	InlineCSS bool `json:"inline_css,omitempty"`
 }
 
 // TemplateState is the state of a template.

@@ -45,7 +45,7 @@ func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor
 type templateView struct {
 	Name, Subject, HTML, Text, Sender, Category string
 	Defaults, Schema, Languages                 string // JSON
-	AllowRaw, InlineCSS                         bool
+	AllowRaw                                    bool
 	To, Vars, Language                          string // of the preview; Vars: what Values has not, as JSON
 	Values                                      []sampleValue
 	Version                                     int // which the form began with; 0: a new template
@@ -87,7 +87,7 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor)
 func (t *templateView) fill(v *templates.Template) {
 	s := &v.Source
 	t.Version, t.Subject, t.HTML, t.Text = v.Version, s.Subject, s.HTML, s.Text
-	t.Sender, t.Category, t.AllowRaw, t.InlineCSS = s.Sender, s.Category, s.AllowRaw, s.InlineCSS
+	t.Sender, t.Category, t.AllowRaw = s.Sender, s.Category, s.AllowRaw
 	t.Defaults, t.Languages = indented(s.Defaults, len(s.Defaults)), indented(s.Languages, len(s.Languages))
 	t.Schema = indented(s.Schema, len(s.Schema))
 }
@@ -112,7 +112,6 @@ func textOfSource(s *templates.Source) string {
 		{"subject", s.Subject}, {"html", s.HTML}, {"text", s.Text}, {"sender", s.Sender}, {"category", s.Category},
 		{"defaults", indented(s.Defaults, len(s.Defaults))}, {"schema", indented(s.Schema, len(s.Schema))},
 		{"languages", indented(s.Languages, len(s.Languages))}, {"allow_raw", strconv.FormatBool(s.AllowRaw)},
-		{"inline_css", strconv.FormatBool(s.InlineCSS)},
 	} {
 		if part.text != "" && part.text != "false" {
 			b.WriteString(part.name + ":\n" + part.text + "\n")
@@ -155,8 +154,8 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 	t := &templateView{
 		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
 		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"), Languages: f("languages"),
-		AllowRaw: r.PostFormValue("allow_raw") != "", InlineCSS: r.PostFormValue("inline_css") != "",
-		To: f("to"), Vars: f("vars"), Language: f("language"),
+		AllowRaw: r.PostFormValue("allow_raw") != "",
+		To:       f("to"), Vars: f("vars"), Language: f("language"),
 		Wrong: map[string]string{},
 	}
 	for i, value := range r.PostForm["value"][:min(len(r.PostForm["value"]), len(r.PostForm["variable"]))] {
@@ -177,7 +176,7 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 func (t *templateView) source() templates.Source {
 	return templates.Source{
 		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
-		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw, InlineCSS: t.InlineCSS,
+		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
 	}
 }
 

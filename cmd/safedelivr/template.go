@@ -26,7 +26,7 @@ func (c *cli) templateCommand() *cobra.Command {
 		Short: "List, show, push, publish and preview templates",
 		Long: `Work with the templates of a user: the only one, or the one that init has added, unless --user names another.
 A template is a folder with the files subject.txt, body.html, body.txt and template.yaml (sender, category, defaults,
-schema, allow_raw, inline_css), and a folder for each language, like de, with subject.txt, body.html and body.txt.`,
+schema, allow_raw), and a folder for each language, like de, with subject.txt, body.html and body.txt.`,
 	}
 	var user string
 	cmd.PersistentFlags().StringVar(&user, "user", "", "owner of the templates, by name")

@@ -27,7 +27,7 @@ func TestTemplates(t *testing.T) {
 	write("welcome/body.txt", "text")
 	write(
 		"welcome/template.yaml",
-		"sender: shop@example.com\ninline_css: true\ndefaults: {city: Wien}\nschema:\n  properties:\n    n: {type: integer}\n",
+		"sender: shop@example.com\nallow_raw: true\ndefaults: {city: Wien}\nschema:\n  properties:\n    n: {type: integer}\n",
 	)
 	write("welcome/de/subject.txt", "Hallo {{name}}")
 	write("README.md", "not a template")
@@ -54,7 +54,7 @@ func TestTemplates(t *testing.T) {
 	require.Regexp(t, `^{.*"subject":"Hallo Bob",.*}\n$`, out)
 	out, _ = d.run(`template preview welcome --name Bob --language de-AT --vars {"items":["<a>",2]}`)
 	require.Equal(t, "From: shop@example.com\nTo: \"Bob\" <ann@example.com>\nSubject: Hallo Bob\n\nother text\n\n"+
-		"<style>p{top:0}</style><p style=\"top:0\">&lt;a&gt;2Wien</p>\n", out)
+		"<style>p{top:0}</style><p>&lt;a&gt;2Wien</p>\n", out)
 	out, _ = d.run(`template preview welcome@1`)
 	require.Contains(t, out, "\ntext\n")
 

@@ -300,8 +300,8 @@ func (l *Library) Get(ctx context.Context, user, name string, number int) (Templ
 }
 
 func (l *Library) source(ctx context.Context, user, name string, number int) (Source, error) {
-	v, _, err := models.ReadDocument[storedVersion](ctx, l.store, user, versionKind, versionKey(name, number))
-	return v.source(), problem.FromStore("read template version", err)
+	v, _, err := models.ReadDocument[Source](ctx, l.store, user, versionKind, versionKey(name, number))
+	return v, problem.FromStore("read template version", err)
 }
 
 // List returns at most limit templates of a user, by name, and the cursor of the next page,

@@ -2,7 +2,6 @@ package templates
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service/inlinecss"
 	"github.com/safedelivr/safedelivr/service/liquid"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -33,8 +31,6 @@ type Content struct {
 	Subject string `json:"subject,omitempty"`
 	HTML    string `json:"html,omitempty"`
 	Text    string `json:"text,omitempty"`
-
-	inlined string // HTML with its CSS in style attributes; empty if that is not wanted
 }
 
 // Values are values of variables by their names. Numbers from JSON are json.Number, so that they stay as they are.
@@ -83,13 +79,12 @@ type Source struct {
 	Defaults  Values             `json:"defaults,omitempty"` // values of variables that a recipient lacks
 	Schema    json.RawMessage    `json:"schema,omitempty"`   // JSON Schema of the variables
 	Languages map[string]Content `json:"languages,omitempty"`
-	AllowRaw  bool               `json:"allow_raw,omitempty"`  // the filter raw is allowed
-	InlineCSS bool               `json:"inline_css,omitempty"` // CSS is copied into style attributes
+	AllowRaw  bool               `json:"allow_raw,omitempty"` // the filter raw is allowed
 }
 
 var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 
-// check reports the mistakes in a source, and inlines its CSS if that is wanted.
+// check reports the mistakes in a source.
 func (s *Source) check(f *problem.Form) {
 	if s.size() > maxSource {
 		f.Wrong("", "too_long", "A template has at most %d bytes in all.", maxSource)
@@ -129,9 +124,7 @@ func (s *Source) check(f *problem.Form) {
 		f.Wrong("", "too_many", "A template has at most %d tags and outputs in all its languages.", maxTags)
 		return
 	}
-	css := inlinecss.New()
-	s.Content = s.compiled(f, "", s.Content, css)
-	s.Languages = maps.Clone(s.Languages)
+	compile(f, "", s.Content, s.AllowRaw)
 	for _, name := range slices.Sorted(maps.Keys(s.Languages)) {
 		at := "/languages" + problem.Pointer(name)
 		if tag, err := language.Parse(name); err != nil || tag.String() != name {
@@ -142,26 +135,8 @@ func (s *Source) check(f *problem.Form) {
 		if c == (Content{}) {
 			f.Wrong(at, "required", "Add what this language says otherwise.")
 		}
-		s.Languages[name] = s.compiled(f, at, c, css)
+		compile(f, at, c, s.AllowRaw)
 	}
-}
-
-// compiled compiles a content, and returns it with its CSS inlined if that is wanted.
-func (s *Source) compiled(f *problem.Form, at string, c Content, css *inlinecss.Inliner) Content {
-	c.inlined = ""
-	if p := compile(f, at, c, s.AllowRaw); p.html == nil || !s.InlineCSS {
-		return c
-	}
-	inlined, err := css.Inline(c.HTML)
-	if err == nil {
-		_, err = liquid.Compile(inlined, liquid.HTML, s.AllowRaw)
-	}
-	var e *liquid.Error
-	if errors.As(err, &e) {
-		f.Wrong(at+"/html", "css_not_inlined", "Line %d: %s. Change that, or leave out inline_css.", e.Line, e.Text)
-	}
-	c.inlined = inlined
-	return c
 }
 
 // size returns the bytes of the source.
@@ -220,7 +195,7 @@ func compile(f *problem.Form, at string, c Content, allowRaw bool) (p parts) {
 	}
 	p.subject = one("subject", c.Subject, liquid.Subject)
 	p.text = one("text", c.Text, liquid.Text)
-	p.html = one("html", cmp.Or(c.inlined, c.HTML), liquid.HTML)
+	p.html = one("html", c.HTML, liquid.HTML)
 	if p.subject != nil && (len(p.subject.Fixed) > maxLine || hasControls(p.subject.Fixed)) {
 		f.Wrong(at+"/subject", "invalid_header", "The subject must be one line of at most %d bytes.", maxLine)
 	}
@@ -272,7 +247,7 @@ func (c Content) or(other Content) Content {
 		c.Subject = other.Subject
 	}
 	if c.HTML == "" && c.Text == "" {
-		c.HTML, c.Text, c.inlined = other.HTML, other.Text, other.inlined
+		c.HTML, c.Text = other.HTML, other.Text
 	}
 	return c
 }

@@ -3246,8 +3246,6 @@ export interface components {
             };
             /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
             allow_raw?: boolean;
-            /** @description Copy the CSS of `<style>` into style attributes, because some programs that show mail read no `<style>`. Nothing else is changed; what cannot be inlined safely is refused (`css_not_inlined`). */
-            inline_css?: boolean;
         };
         NewTemplateFields: {
             /** @description Publish the version at once. */

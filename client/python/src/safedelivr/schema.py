@@ -374,7 +374,6 @@ class TemplateFields(TypedDict):
     schema: NotRequired[dict[str, Any]]
     languages: NotRequired[dict[str, TemplateContent]]
     allow_raw: NotRequired[bool]
-    inline_css: NotRequired[bool]
 
 
 class NewTemplateFields(TemplateFields):
