@@ -301,7 +301,7 @@ func splitAddresses(line string) []string {
 // parseTable parses a table with a header row.
 func parseTable(s string, m mapping) *addressList {
 	l := &addressList{Table: true, Mapping: m}
-	t, err := table.NewMapped(strings.NewReader(s), m)
+	t, err := table.New(strings.NewReader(s), m)
 	if err == nil {
 		l.Headings = t.Headings
 		l.Columns = slices.DeleteFunc(t.Columns, intake.IsTimeColumn)

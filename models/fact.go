@@ -215,9 +215,6 @@ func OutcomeKey(n int) string { return "o" + strconv.Itoa(n) }
 // key is between them.
 func OutcomeKeys() (from, to string) { return "o", "p" }
 
-// EvidenceKey returns the key of a fact from a look-up of attempt n.
-func EvidenceKey(n int, source string) string { return "v" + strconv.Itoa(n) + "." + source }
-
 // OutcomesOf returns the outcomes among facts.
 func OutcomesOf(facts []Fact) []Outcome {
 	var out []Outcome

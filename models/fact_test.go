@@ -17,7 +17,7 @@ func TestOutcomeKeys(t *testing.T) {
 	}
 	id := NewInboxID(time.Unix(1_700_000_000, 0))
 	for _, key := range []string{
-		EvidenceKey(1, "look-up"), EventsKey(id), EventsKey(id, id), ParseRevisionKey(2, id), VersionFloorKey(7),
+		EventsKey(id), EventsKey(id, id), ParseRevisionKey(2, id), VersionFloorKey(7),
 	} {
 		require.False(t, within(key), key)
 	}

@@ -201,15 +201,6 @@ func ParseBatchID(s string) (ID, error) {
 	return id, err
 }
 
-// ParseChunkID reads an ID that names a chunk.
-func ParseChunkID(s string) (ID, error) {
-	id, err := ParseID(s)
-	if err == nil && id.Recipient() != 0 {
-		return ID{}, fmt.Errorf("%w: not the id of a chunk", ErrInvalid)
-	}
-	return id, err
-}
-
 // ParseLogID reads an ID that names a log: one recipient of one batch.
 func ParseLogID(s string) (ID, error) {
 	id, err := ParseID(s)

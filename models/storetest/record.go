@@ -311,7 +311,7 @@ func testFacts(t *testing.T, s models.Store) {
 	id := models.NewBatchID(now())
 	e := attempt(1, "sg")
 	facts := []models.Fact{outcome(1), outcome(2), eventFact(models.NewInboxID(now()), 3),
-		{Key: models.EvidenceKey(1, "messages: “à”"), Outcome: outcome(1).Outcome}}
+		{Key: "v1.messages: “à”", Outcome: outcome(1).Outcome}}
 	require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: facts[2]}), "a fact may come before the ledger")
 	requireRecord(t, s, id, nil, facts[2:3])
 	require.NoError(t, s.Append(ctx, id, e))

@@ -57,7 +57,7 @@ func TimesOf(columns map[string]string) (t *Times) {
 // AddTable adds the recipients of a CSV file. It reports mistakes in it. Errors: those of in and of Add; a *table.Error
 // if the rest of the file cannot be read, which the caller reports.
 func (b *Builder) AddTable(in io.Reader) error {
-	t, err := table.NewMapped(in, b.mapping)
+	t, err := table.New(in, b.mapping)
 	if t == nil {
 		return err
 	}

@@ -57,12 +57,12 @@ type Sample struct {
 	Mistakes  []*Error // of the rows that were read; of the table, after which no row was read
 }
 
-// Look returns the head of a file and at most n of its first rows. mapping says what columns are, as in NewMapped, and
+// Look returns the head of a file and at most n of its first rows. mapping says what columns are, as in New, and
 // Look guesses what the others are.
 func Look(file []byte, mapping map[string]string, n int) Sample {
 	text, encoding := Decode(file)
 	s := Sample{Encoding: encoding}
-	t, err := NewMapped(strings.NewReader(text), mapping)
+	t, err := New(strings.NewReader(text), mapping)
 	var mistake *Error
 	if errors.As(err, &mistake) { // a text has no other error
 		s.Mistakes = append(s.Mistakes, mistake)

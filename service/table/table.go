@@ -26,20 +26,18 @@ type Row struct {
 type Reader struct {
 	Columns  []string          // names of the variables
 	Headings map[string]string // headings of the columns by the names of variables, and of email and name
-	Unknown  []string          // headings that NewMapped was to map and the table does not have
+	Unknown  []string          // headings that New was to map and the table does not have
 
 	rows        *Rows
 	columns     []string // of all columns; "" is ignored
 	first, last string   // variables that make the name, if no column has it
 }
 
-// New reads the head of a table, as NewRows does. One of the columns must be that of the address.
-func New(r io.Reader) (*Reader, error) { return NewMapped(r, nil) }
-
-// NewMapped is New for a table some of whose columns are known: mapping has, by their headings, email, name, the name
-// of a variable, or "" if the column is to be left out. New finds out what the others are. If no column is that of the
-// address, or several columns have one name, NewMapped returns the Reader with the error.
-func NewMapped(r io.Reader, mapping map[string]string) (*Reader, error) {
+// New reads the head of a table, as NewRows does. One of the columns must be that of the address. mapping says by their
+// headings what columns are: email, name, the name of a variable, or "" to leave the column out. New finds out what the
+// others are. If no column is that of the address, or several columns have one name, New returns the Reader with the
+// error.
+func New(r io.Reader, mapping map[string]string) (*Reader, error) {
 	isMapped := slices.Contains(slices.Collect(maps.Values(mapping)), "email")
 	rows, err := newRows(r, maxRow, func(heading string) bool {
 		name, known := mapping[heading]

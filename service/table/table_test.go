@@ -17,7 +17,7 @@ import (
 
 // readAll returns the rows of a table, each as its line, address, name and variables, and its mistakes.
 func readAll(in string) (out []string) {
-	r, err := New(strings.NewReader(in))
+	r, err := New(strings.NewReader(in), nil)
 	for err == nil {
 		var row Row
 		row, err = r.Next()
@@ -169,7 +169,7 @@ func TestRowsAreLinear(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"\"\n", "\"a\n\n", "x,\"\n", "\"\"\"\n", "a\"\n", "\"a\"\"\n"} {
 		in := &countingReader{r: strings.NewReader("email,a\n" + strings.Repeat(line, 20_000))}
-		r, err := New(in)
+		r, err := New(in, nil)
 		require.NoError(t, err)
 		rows := 0
 		for !errors.Is(err, io.EOF) {
@@ -199,7 +199,7 @@ func FuzzTable(f *testing.F) {
 		if !models.ValidVar(mapped) && mapped != "" {
 			return
 		}
-		r, err := NewMapped(strings.NewReader(s), map[string]string{heading: mapped})
+		r, err := New(strings.NewReader(s), map[string]string{heading: mapped})
 		for last := 0; err == nil; {
 			var row Row
 			row, err = r.Next()

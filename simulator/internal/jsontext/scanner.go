@@ -45,9 +45,6 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// NewScanner returns a Scanner of buf.
-func NewScanner(buf []byte) Scanner { return Scanner{buf: buf} }
-
 // Reset makes s read buf from its beginning.
 func (s *Scanner) Reset(buf []byte) { *s = Scanner{buf: buf} }
 
