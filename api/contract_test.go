@@ -234,10 +234,6 @@ func (c *contract) checkRejected() {
 	c.check("POST", "/v1/batches?mode=permissive&dry_run=true", js, bad, 200)
 	c.check("POST", "/v1/batches?mode=permissive", js, bad, 202)
 	c.check("POST", "/v1/batches?mode=lenient", js, bad, 400)
-	several := `{"messages": [` + batchOf(c.TB, `{}`) + `,` + bad + `]}`
-	c.check("POST", "/v1/batches?mode=permissive&dry_run=true", js, several, 200)
-	c.check("POST", "/v1/batches?mode=permissive", js, several, 202, "Idempotency-Key", "several")
-	c.check("POST", "/v1/batches?mode=permissive", js, several, 400)
 	batch := "/v1/batches/" + c.permissive(bad).object(c.TB)["id"].(string)
 	c.check("GET", batch, "", "", 200)
 	c.check("GET", batch+"/rejected", "", "", 200)

@@ -32,7 +32,7 @@ func FuzzCost(f *testing.F) {
 	for call, bodies := range [][][3]string{
 		{
 			{message + `"text": "`, "{", `"}`}, {message + `"text": "`, "{{a}}", `"}`}, {"{", `"a":1,`, `"b":1}`},
-			{`{"to": [`, `"a@b.de",`, `"a@b.de"]}`}, {`{"x":`, "[", "]}"}, {`{"messages": [`, message + `"text": "t"},`, "1]}"},
+			{`{"to": [`, `"a@b.de",`, `"a@b.de"]}`}, {`{"x":`, "[", "]}"},
 		},
 		{{"to=", `"a",`, ""}, {"text=", "%7B", ""}, {"", "a=1&", ""}},
 		{

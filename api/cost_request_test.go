@@ -64,45 +64,32 @@ func TestCostOfPreviews(t *testing.T) {
 	}
 }
 
-// TestCostOfMessages: as TestCostIsLinear, for requests with several messages and records, which are tried.
+// TestCostOfMessages: as TestCostIsLinear, for records.
 func TestCostOfMessages(t *testing.T) {
 	f := newFixture(t)
-	const tried, put = "POST /v1/batches?dry_run=true", "PUT /v1/messages"
+	const put = "PUT /v1/messages"
 	x := strings.Repeat
-	message := `{"from": "shop@example.com", "subject": "s%d", "text": "t", "to": ["a%[1]d@example.com"]}`
 	for name, c := range map[string]struct {
 		n    int
-		call string
 		kind string
 		body func(n int) string
 	}{
-		"messages": {50, tried, "", func(n int) string { return `{"messages": [` + each(n, message) + "]}" }},
-		"equal messages": {50, tried, "", func(n int) string {
-			return `{"messages": [` + each(n, strings.Replace(message, "%d", "", 1)) + "]}"
-		}},
-		"too many messages": {2_000, tried, "", func(n int) string {
-			return `{"messages": [` + x("{},", n) + "{}]}"
-		}},
-		"members of a message": {2_000, tried, "", func(n int) string {
-			return `{"messages": [{` + each(n, `"m%d":1`) + "}]}"
-		}},
-		"no messages": {10_000, tried, "", func(n int) string { return `{"messages": [` + x("[],", n) + "1]}" }},
-		"records of no use": {1_000, put, "", func(n int) string {
+		"records of no use": {1_000, "", func(n int) string {
 			return "[" + each(n, `{"id": "m%d", "action": "new"}`) + "]"
 		}},
-		"cancelled records": {1_000, put, ndjson, func(n int) string {
+		"cancelled records": {1_000, ndjson, func(n int) string {
 			return strings.NewReplacer(",", "\n", ";", ",").Replace(each(n, `{"id": "m%d"; "action": "cancel"}`))
 		}},
-		"equal records": {1_000, put, "", func(n int) string {
+		"equal records": {1_000, "", func(n int) string {
 			return "[" + x(`{"id": "m", "action": "cancel"},`, n) + `{"id": "m", "action": "cancel"}]`
 		}},
-		"members of a record": {2_000, put, "", func(n int) string {
+		"members of a record": {2_000, "", func(n int) string {
 			return `[{"id": "m",` + each(n, `"m%d":1`) + "}]"
 		}},
-		"nested record": {2_000, put, "", func(n int) string { return "[" + x("[", n) + x("]", n) + "]" }},
+		"nested record": {2_000, "", func(n int) string { return "[" + x("[", n) + x("]", n) + "]" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			requireLinear(t, c.n, f.with(t).requests(c.call, cmp.Or(c.kind, "application/json"), c.body))
+			requireLinear(t, c.n, f.with(t).requests(put, cmp.Or(c.kind, "application/json"), c.body))
 		})
 	}
 }

@@ -26,8 +26,6 @@ func (s *Server) createBatch(c *gin.Context) {
 	b := s.svc.NewIntake(c.Request.Context(), caller(c))
 	defer b.Close()
 	d := newDecoder(b)
-	d.messages.begin = func() *intake.Builder { return s.svc.NewIntake(c.Request.Context(), caller(c)) }
-	defer d.messages.close()
 	permissive, err := permissiveMode(c)
 	if err != nil {
 		s.fail(c, err)
@@ -45,10 +43,6 @@ func (s *Server) createBatch(c *gin.Context) {
 	}
 	if repeat.Key != "" {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
-	}
-	if d.seen["messages"] {
-		s.createMessages(c, d, repeat)
-		return
 	}
 	if c.Query("dry_run") == "true" {
 		v, err := s.svc.TryBatch(c.Request.Context(), caller(c), b)
@@ -88,7 +82,6 @@ type decoder struct {
 	contents  *contentFilter // of a request in JSON
 	formFiles int            // attachments of a form
 	tables    bool           // the form has a table of recipients
-	messages  messages
 }
 
 func newDecoder(b *intake.Builder) *decoder { return &decoder{Builder: b, seen: map[string]bool{}} }

@@ -113,9 +113,6 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	if name == "to" {
 		return d.readRecipients(j)
 	}
-	if name == "messages" && d.messages.begin != nil {
-		return d.readMessages(j)
-	}
 	here := service.Pointer(name)
 	if d.IsText(name) {
 		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())

@@ -22,6 +22,24 @@ func (f *fixture) announced() (n int) {
 	return n
 }
 
+// mails returns the subject and the address of each stored mail of the fixture's user.
+func (f *fixture) mails() map[string]int {
+	f.Helper()
+	out := map[string]int{}
+	all, err := f.store.Batches(f.Context(), f.user, models.ID{}, 5000)
+	require.NoError(f, err)
+	for _, b := range all {
+		for n := range b.Chunks {
+			rs, err := f.store.Store.Recipients(f.Context(), b.ID.Chunk(n))
+			require.NoError(f, err)
+			for i := range rs {
+				out[rs[i].Fill(b.Content.Subject, nil)+" "+rs[i].Email]++
+			}
+		}
+	}
+	return out
+}
+
 // TestDryRunOfEveryWay: a dry run of every request that sends mail answers what would happen. It stores nothing and
 // wakes no worker.
 func TestDryRunOfEveryWay(t *testing.T) {
@@ -62,7 +80,6 @@ func TestDryRunOfEveryWay(t *testing.T) {
 		"attachment":  {send: post(batchOf(t, `{"attachments": [{"filename": "a", "content": "AA=="}]}`))},
 		"cc":          {send: post(batchOf(t, `{"to": ["ann@example.com"], "cc": ["bob@example.com"]}`))},
 		"template":    {send: post(`{"template": "hi", "to": [{"email": "ann@example.com", "name": "Ann"}]}`)},
-		"messages":    {send: post(`{"messages": [` + batchOf(t, `{}`) + `, {"template": "hi", "to": ["a@b.de"]}]}`)},
 		"form":        {send: send(http.MethodPost, "/v1/batches", urlencoded, "from=a@b.de&to=c@d.de&subject=s&text=t")},
 		"multipart":   {send: send(http.MethodPost, "/v1/batches", kind, form.String())},
 		"CSV":         {send: func() *reply { return f.form("?dry_run=true", "a.csv", "email\na@b.de\n", fields...) }},
@@ -85,9 +102,6 @@ func TestDryRunOfEveryWay(t *testing.T) {
 				got = append(got, o)
 			}
 			require.Equal(t, results, got, name)
-		case name == "messages":
-			require.Len(t, v["batches"], 2, name)
-			require.NotEmpty(t, v["batches"].([]any)[0].(map[string]any)["plan"].(map[string]any)["routes"], name)
 		default:
 			require.NotEmpty(t, v["routes"], name)
 			require.NotZero(t, v["recipients"], name)
@@ -103,23 +117,4 @@ func TestDryRunOfEveryWay(t *testing.T) {
 		strings.NewReader(strings.Join(records, "\n")))
 	require.Equal(t, []string{"a rejected other_rejected", "old rejected other_rejected", "none rejected not_found"},
 		resultWords(putResults(t, strict)))
-}
-
-// TestMessagesWithAttachments: messages may have attachments. One that is too large for a request with several is
-// refused with its place.
-func TestMessagesWithAttachments(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.carryAttachments()
-	one := func(n int) string {
-		return batchOf(t, `{"attachments": [{"filename": "a", "content": "`+strings.Repeat("AAAA", n/3)+`"}]}`)
-	}
-	require.Equal(t, http.StatusAccepted, f.messages("", "k", one(3000)+","+one(6000)).Status)
-	all, err := f.store.Batches(t.Context(), f.user, models.ID{}, 10)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []int64{3000, 6000},
-		[]int64{all[0].Content.Attachments[0].Size, all[1].Content.Attachments[0].Size})
-	r := f.messages("", "l", one(3000)+","+one(900_000))
-	require.Equal(t, http.StatusRequestEntityTooLarge, r.Status, string(r.Body))
-	require.Contains(t, string(r.Body), "/messages/1")
 }

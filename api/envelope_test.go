@@ -94,25 +94,6 @@ func TestEnvelopeMistakes(t *testing.T) {
 	require.Contains(t, string(r.Body), "its rate is 1 a second")
 }
 
-// TestMessagesWithCopies: messages with cc are not joined to one batch, unless they are the same.
-func TestMessagesWithCopies(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.carryCopies()
-	one := func(to string) string {
-		return `{"from": "shop@example.com", "subject": "s", "text": "t", "to": ["` + to + `"], "cc": ["boss@example.com"]}`
-	}
-	v := resultsOf(t, f.messages("", "k", one("ann@example.com")+","+one("bob@example.com")+","+one("ann@example.com")))
-	require.Equal(t, 3, v.Accepted)
-	require.Equal(t, v.Results[0].Batch, v.Results[2].Batch)
-	require.Equal(t, map[string]int{"s ann@example.com": 1, "s bob@example.com": 1, "s boss@example.com": 2}, f.mails())
-	for _, r := range v.Results {
-		b, err := f.store.Batch(t.Context(), r.Batch)
-		require.NoError(t, err)
-		require.Equal(t, &models.Envelope{CC: 1}, b.Envelope)
-	}
-}
-
 // TestEnvelopeLog: the log of each address says its role, and shows the mail with the values of the address in to.
 func TestEnvelopeLog(t *testing.T) {
 	t.Parallel()

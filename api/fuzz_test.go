@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // posted returns the context of a POST.
@@ -144,38 +144,30 @@ func FuzzPermissive(f *testing.F) {
 	})
 }
 
-// FuzzMessages: each message is decoded as if it was alone, and has the same key as with other recipients.
-func FuzzMessages(f *testing.F) {
+// FuzzReadRecord: a record has an error or an id. White space in it changes nothing, and neither does its id change
+// which records share its batch.
+func FuzzReadRecord(f *testing.F) {
 	for _, s := range []string{
-		`{"from": "a@b.de", "subject": "s", "text": "t", "to": ["a@b.de"]}`, `{"to": [], "to": 1}`, `{"messages": []}`, `7`, `{`,
-		`{"to": [{"email": "a@b.de", "vars": {"a": [1]}}], "attachments": [{"filename": "a", "content": "AA=="}]}`,
+		`{"id": "a", "action": "new", "from": "a@b.de", "to": "c@d.de", "subject": "s", "vars": {"a": 1.0}}`, `{"id": 7}`,
+		`{"id": "a", "id": "b"}`, `{"id": "a", "headers": {"X-A": "1"}, "headers": 1}`, `{"id": "\ud800"}`, `7`, `{"id": "", "cc": []}`,
 	} {
-		f.Add([]byte(s), []byte(`["c@d.de"]`))
+		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
-	f.Fuzz(func(t *testing.T, one, to []byte) {
-		alone, d := decoder(), decoder()
-		defer alone.Close()
-		defer d.Close()
-		d.messages.begin = func() *intake.Builder { return decoder().Builder }
-		defer d.messages.close()
-		err := d.readJSON(strings.NewReader(`{"messages": [{"subject": "x"}, ` + string(one) + `]}`))
-		if err != nil || len(d.messages.list) != 2 {
-			return
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var spaced bytes.Buffer
+		if raw = bytes.TrimSpace(raw); json.Indent(&spaced, raw, "", " ") != nil {
+			return // the reader of the request refuses it
 		}
-		if err := alone.readJSON(bytes.NewReader(one)); err != nil {
-			t.Fatalf("%s: %v", one, err)
+		r, other := readRecord(raw), readRecord(spaced.Bytes())
+		if r.Wrong == nil && r.ID == "" {
+			t.Fatalf("%s: no error and no id", raw)
 		}
-		m := d.messages.list[1]
-		if m.Found() != alone.Found() || m.Count() != alone.Count() || m.Text("subject") != alone.Text("subject") {
-			t.Fatalf("%s: %v, %v", one, m.Err(), alone.Err())
+		if other.Raw, r.Raw = nil, nil; !reflect.DeepEqual(r, other) {
+			t.Fatalf("%s: %+v, with white space %+v", raw, r, other)
 		}
-		if !json.Valid(to) {
-			return
-		}
-		other := append([]byte(`{"to": `+string(to)+`,`), bytes.TrimSpace(one)[1:]...)
-		if json.Valid(other) && !alone.seen["to"] && messageKey(other, m.HasOwnTimes()) != m.Key {
-			t.Fatalf("%s: the key differs from that of %s", one, other)
+		if r.Wrong == nil && readRecord(bytes.Replace(raw, []byte(`"`+r.ID+`"`), []byte(`"other"`), 1)).Group != r.Group &&
+			bytes.HasPrefix(raw, []byte(`{"id": "`+r.ID+`"`)) {
+			t.Fatalf("%s: the id is part of the group", raw)
 		}
 	})
 }

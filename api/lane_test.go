@@ -133,7 +133,7 @@ func TestUrgentLimitOfKey(t *testing.T) {
 	require.EqualValues(t, 1, used[models.UrgentRecipientsPerHour].Used, "of the user only what is urgent is counted")
 }
 
-// TestUrgentMessagesAreLimited: several messages of a request, and messages by client ids, count as others.
+// TestUrgentMessagesAreLimited: messages by client ids count as others.
 func TestUrgentMessagesAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(f *fixture) []models.ID{
@@ -142,16 +142,6 @@ func TestUrgentMessagesAreLimited(t *testing.T) {
 		},
 		"strict": func(f *fixture) (batches []models.ID) {
 			return putBatches(f, "?mode=strict")
-		},
-		"of a request": func(f *fixture) (batches []models.ID) {
-			var all []string
-			for i := range 5 {
-				all = append(all, batchOf(f, fmt.Sprintf(`{"subject": "%d"}`, i)))
-			}
-			for _, m := range resultsOf(f.TB, f.messages("", "one", strings.Join(all, ","))).Results {
-				batches = append(batches, m.Batch)
-			}
-			return batches
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -139,8 +139,6 @@ func TestStoredBytes(t *testing.T) {
 		"content":    f.post(batch(60_000)),
 		"attachment": f.post(batchOf(t, `{"attachments": [`+attachmentOf("a", "text/plain", "", randomBytes(60_000))+`]}`)),
 		"recipients": f.post(batchTo(3000)),
-		"messages": f.do(http.MethodPost, "/v1/batches", "application/json",
-			strings.NewReader(`{"messages": [`+batch(60_000)+`]}`), "Idempotency-Key", "a"),
 	} {
 		require.Equal(t, http.StatusTooManyRequests, r.Status, "%s: %s", name, r.Body)
 		require.Equal(t, "3600", r.Header.Get("Retry-After"), name)

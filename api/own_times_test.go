@@ -206,25 +206,6 @@ func TestOwnTimesInFiles(t *testing.T) {
 	require.Equal(t, []string{"/to/0/deliver_at invalid_value"}, p.pointers())
 }
 
-// TestMessagesWithOwnTimes: messages of one request whose recipients have times of their own are batches of their own.
-func TestMessagesWithOwnTimes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	at := morning(t, "UTC").Format(time.RFC3339)
-	one := func(to string) string { return batchOf(t, `{"to": [`+to+`]}`) }
-	bob := one(`{"email": "bob@example.com", "deliver_at": "` + at + `"}`)
-	body := `{"messages": [` + strings.Join([]string{one(`"ann@example.com"`), one(`"eve@example.com"`), bob, bob}, ",") + `]}`
-	r := f.postOnce(body)
-	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
-	var v service.MessageResults
-	require.NoError(t, json.Unmarshal(r.Body, &v))
-	require.Equal(t, 4, v.Accepted)
-	require.Equal(t, v.Results[0].Batch, v.Results[1].Batch)
-	require.NotEqual(t, v.Results[0].Batch, v.Results[2].Batch)
-	require.Equal(t, v.Results[2].Log, v.Results[3].Log, "a repeated address gets one mail")
-	require.Equal(t, at, read[service.LogStory](f, "/v1/logs/"+v.Results[3].Log.String()).DeliverAt.Format(time.RFC3339))
-}
-
 // TestOwnTimesRetry: a repeat of a request whose first attempt was cut off never mixes the recipients of two attempts.
 func TestOwnTimesRetry(t *testing.T) {
 	t.Parallel()

@@ -88,10 +88,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"ProviderSuppression": client.ProviderSuppression{},
 		"Queue":               client.Queue{},
 		"Readiness":           client.Readiness{},
-		"MessageResult":       client.MessageResult{},
-		"MessageResults":      client.MessageResults{},
-		"MessageBatch":        client.MessageBatch{},
-		"MessagesPlan":        client.MessagesPlan{},
 		"ChangeResult":        client.ChangeResult{},
 		"Message":             client.Message{},
 		"MessageVersion":      client.MessageVersion{},
@@ -245,9 +241,6 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.CreateBatch(ctx, batch, client.IdempotencyKey("k"))))
 	require.NoError(t, err(c.PlanBatch(ctx, batch, client.Permissive())))
-	several := []client.NewBatch{batch, batch}
-	require.NoError(t, err(c.CreateMessages(ctx, several, client.IdempotencyKey("k"), client.Permissive())))
-	require.NoError(t, err(c.PlanMessages(ctx, several)))
 	require.NoError(t, err(c.PutMessages(ctx, slices.Values([]client.MessageChange{{ID: "a"}}), client.Strict())))
 	require.NoError(t, err(c.PutMessages(ctx, slices.Values([]client.MessageChange{{ID: "a"}}), client.DryRun())))
 	require.NoError(t, err(c.Message(ctx, "a/b c")))

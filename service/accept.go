@@ -66,26 +66,18 @@ func (s *Service) Accept(
 	if err := ctx.Err(); err != nil {
 		return Accepted{}, false, err
 	}
-	a, replayed, stored, err := s.acceptOnce(ctx, who, checked{in, b, wrong, time.Time{}}, r)
+	a, replayed, stored, err := s.acceptOnce(ctx, who, in, b, wrong, r)
 	if err == nil && in.Permissive() {
 		a.Rejected, err = s.firstRejected(ctx, in, a, stored)
 	}
 	return a, replayed, err
 }
 
-// checked is a batch of a request.
-type checked struct {
-	in    *intake.Builder
-	batch models.Batch
-	wrong error     // why it cannot be accepted
-	at    time.Time // when it was first requested; zero: when its key was claimed
-}
-
-// acceptOnce is Accept for a batch that was checked. stored reports whether this call stored it.
+// acceptOnce is Accept for a batch that was checked. wrong is why it cannot be accepted, if anything. stored reports
+// whether this call stored it.
 func (s *Service) acceptOnce(
-	ctx context.Context, who Caller, p checked, r Repeat,
+	ctx context.Context, who Caller, in *intake.Builder, b models.Batch, wrong error, r Repeat,
 ) (a Accepted, replayed, stored bool, err error) {
-	in, b, wrong := p.in, p.batch, p.wrong
 	if wrong != nil {
 		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
 			return Accepted{}, false, false, cmp.Or(err, wrong)
@@ -93,9 +85,6 @@ func (s *Service) acceptOnce(
 	}
 	a, replayed, err = once(ctx, s, who, r, func(ctx context.Context, c models.Claim, older bool) (Accepted, error) {
 		b.ID, b.User = c.ID, who.User
-		if p.at.IsZero() {
-			p.at = c.At
-		}
 		if older {
 			there, err := s.store.Batch(ctx, b.ID)
 			if err == nil {
@@ -109,7 +98,7 @@ func (s *Service) acceptOnce(
 			}
 		}
 		if wrong == nil {
-			wrong = s.allowed(ctx, who, in, &b, p.at)
+			wrong = s.allowed(ctx, who, in, &b, c.At)
 		}
 		if wrong != nil && older {
 			return s.rejectStaleRetry(ctx, &b, wrong)

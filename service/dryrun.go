@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -332,101 +331,4 @@ func (s *Service) providerOf(name string) models.Provider {
 		}
 	}
 	return models.Provider{}
-}
-
-// MessagesPlan is what would happen to the messages of a request.
-type MessagesPlan struct {
-	DryRun bool `json:"dry_run"` // true
-	MessageResults
-	Batches []MessageBatch `json:"batches"`
-}
-
-// MessageBatch is a batch that messages would become.
-type MessageBatch struct {
-	Messages []int  `json:"messages"` // their indexes
-	Plan     DryRun `json:"plan"`
-}
-
-// TryMessages is TryBatch for several messages.
-func (s *Service) TryMessages(ctx context.Context, who Caller, ms []Message, permissive bool) (MessagesPlan, error) {
-	now := time.Now()
-	all, err := s.checkMessages(ctx, who, ms)
-	if err == nil {
-		err = s.allowMessages(ctx, who, all, now)
-	}
-	if err == nil {
-		err = refusal(all, permissive)
-	}
-	if err != nil {
-		return MessagesPlan{}, err
-	}
-	w, err := s.waiting(ctx)
-	if err != nil {
-		return MessagesPlan{}, err
-	}
-	out := MessagesPlan{DryRun: true, Batches: []MessageBatch{}}
-	out.Results = make([]MessageResult, len(all))
-	limits := s.newTrial()
-	var refused error
-	for _, group := range groupsOf(all) {
-		b, err := s.tryGroup(ctx, who, w, group, limits, now)
-		if e, limited := errors.AsType[*Error](err); limited && permissive && failure(e) == nil {
-			refused = cmp.Or(refused, err)
-			for _, m := range group {
-				out.Results[m.index] = m.rejectFully(err)
-			}
-			continue
-		}
-		if err != nil {
-			return MessagesPlan{}, err
-		}
-		for _, m := range group {
-			if out.Results[m.index] = (MessageResult{Index: m.index, Status: MessageAccepted}); m.wrong != nil {
-				out.Results[m.index] = m.rejectFully(nil)
-			}
-		}
-		if len(b.Messages) > 0 {
-			out.Accepted += len(b.Messages)
-			out.Batches = append(out.Batches, b)
-		}
-	}
-	if out.Rejected = len(all) - out.Accepted; out.Accepted == 0 {
-		return MessagesPlan{}, cmp.Or(refusal(all, permissive), refused)
-	}
-	return out, nil
-}
-
-// rejectFully is reject with the detail of any mistake.
-func (m *message) rejectFully(why error) MessageResult {
-	out := m.reject(why)
-	out.Detail = fieldOf(cmp.Or(m.wrong, why)).Detail
-	return out
-}
-
-// tryGroup says what would happen to the messages of a batch. Without a message that has no mistake there is none.
-func (s *Service) tryGroup(
-	ctx context.Context, who Caller, w *waits, group []*message, limits *trial, now time.Time,
-) (out MessageBatch, err error) {
-	var ins []*intake.Builder
-	var batch models.Batch
-	for _, m := range group {
-		if m.wrong != nil {
-			continue
-		}
-		if len(ins) == 0 {
-			batch = m.batch
-		}
-		ins, out.Messages = append(ins, m.in), append(out.Messages, m.index)
-	}
-	if len(ins) == 0 {
-		return out, nil
-	}
-	if err := ins[0].Join(&batch, ins[1:]); err != nil {
-		return out, err
-	}
-	if _, err := takeBatch(ctx, limits, who, &batch, ins[0]); err != nil {
-		return out, err
-	}
-	out.Plan, err = s.plan(ctx, who, w, ins[0], batch, now)
-	return out, err
 }

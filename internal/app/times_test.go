@@ -62,7 +62,7 @@ type timedMail struct {
 }
 
 // waysIn are the requests by which mail is accepted.
-var waysIn = []string{"batch", "table", "several messages", "messages by ids"}
+var waysIn = []string{"batch", "table", "messages by ids"}
 
 // body returns the request, and when each address is due.
 func (m *timedMail) body(now time.Time) (method, path, contentType, body string, due map[string]time.Time) {
@@ -91,8 +91,6 @@ func (m *timedMail) body(now time.Time) (method, path, contentType, body string,
 	}
 	all := strings.Join(fields, ", ")
 	switch m.way {
-	case "several messages":
-		return http.MethodPost, "/v1/batches", "application/json", `{"messages": [{` + all + ", " + to + `}]}`, due
 	case "messages by ids":
 		return http.MethodPut, "/v1/messages", "application/json",
 			`[{"id": "1", "action": "new", ` + all + `, "to": "ann@example.com"}]`, due

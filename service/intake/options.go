@@ -60,7 +60,7 @@ func (b *Builder) IsFlag(name string) bool {
 var FieldNames = []string{
 	"from", "to", "cc", "bcc", "reply_to", "subject", "text", "html", "template", "language", "category", "tags",
 	"headers", "metadata", "attachments", "providers", "lane", "on_unknown", DeliverAt, ExpiresAt, TimeZone, SendWindow,
-	AllowDuplicates, TrackOpens, TrackClicks, Unsubscribe, "messages",
+	AllowDuplicates, TrackOpens, TrackClicks, Unsubscribe,
 }
 
 // IsList reports whether a batch has a field with this name that is a list of strings.

@@ -34,12 +34,6 @@ export interface paths {
          *     of them are at `GET /v1/batches/{id}/rejected`. A mistake in anything else still refuses the batch, and so do mistakes
          *     in all recipients.
          *
-         *     **Several messages**: instead of one batch, `messages` has up to 1,000, each with its own content or template, options and
-         *     recipients. Messages with the same content and options become one batch, in which a repeated address gets one mail. All
-         *     are checked before any is stored: a mistake refuses all of them, or with `mode=permissive` rejects its message only.
-         *     Each has its result in the answer. An `Idempotency-Key` is required: if the request is cut off, or a limit is
-         *     reached, a part of the messages may be sent, and a repeat with the same key sends the others.
-         *
          *     **Before sending**: with `dry_run=true` the batch is checked and planned, and nothing is stored or sent. The limits of
          *     the user are not counted.
          */
@@ -3515,9 +3509,6 @@ export interface components {
              */
             searched_until?: string;
         };
-        NewMessages: {
-            messages: components["schemas"]["NewBatch"][];
-        };
         /**
          * @description What is to become of a message. A record to cancel needs only `id` and `action`. The other fields are those of a batch
          *     with one recipient. Without a template, `from`, `subject`, and `html` or `text` are required.
@@ -3639,42 +3630,6 @@ export interface components {
             reason?: string;
             /** @description For people. It may change. */
             detail?: string;
-        };
-        MessageResults: {
-            accepted: number;
-            rejected: number;
-            /** @description One for each message, in order. */
-            results: components["schemas"]["MessageResult"][];
-        };
-        MessageResult: {
-            /** @description Of the message in the request, from 0. */
-            index: number;
-            /** @enum {string} */
-            status: "accepted" | "rejected";
-            batch?: components["schemas"]["BatchId"];
-            /** @description If the message has one recipient: its log. */
-            log?: string;
-            /** @description JSON pointer (RFC 6901) to the first mistake of a rejected message. */
-            pointer?: string;
-            /** @description Of that mistake, or of the error for its batch. Stable; docs/errors.md lists all codes. */
-            code?: string;
-            /** @description For people. It may change. */
-            detail?: string;
-        };
-        /** @description What would happen to several messages. */
-        MessagesPlan: {
-            /** @constant */
-            dry_run: true;
-            accepted: number;
-            rejected: number;
-            results: components["schemas"]["MessageResult"][];
-            batches: components["schemas"]["MessageBatch"][];
-        };
-        /** @description A batch that messages with the same content and options would become. */
-        MessageBatch: {
-            /** @description Indexes of the messages. */
-            messages: number[];
-            plan: components["schemas"]["DryRun"];
         };
         /** @description Recipients that were left out because of mistakes in them. Present if the request had `mode=permissive`; in a batch, if there are any. */
         Rejected: {
@@ -4444,7 +4399,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewBatch"] | components["schemas"]["NewMessages"];
+                "application/json": components["schemas"]["NewBatch"];
                 "application/x-www-form-urlencoded": components["schemas"]["NewBatchForm"];
                 "multipart/form-data": components["schemas"]["NewBatchParts"];
             };
@@ -4457,20 +4412,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DryRun"] | components["schemas"]["MessagesPlan"];
+                    "application/json": components["schemas"]["DryRun"];
                 };
             };
-            /** @description The whole batch is stored, or all messages that are accepted. */
+            /** @description The whole batch is stored. */
             202: {
                 headers: {
-                    /** @description Path of the batch; missing in the answer to several messages. */
+                    /** @description Path of the batch. */
                     Location?: string;
                     "Idempotency-Replayed": components["headers"]["Replayed"];
                     "X-Request-Id": components["headers"]["RequestId"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Accepted"] | components["schemas"]["MessageResults"];
+                    "application/json": components["schemas"]["Accepted"];
                 };
             };
             400: components["responses"]["Problem"];

@@ -527,16 +527,6 @@ class MessageVersion(TypedDict, closed=True):
     detail: NotRequired[str]
 
 
-class MessageResult(TypedDict, closed=True):
-    index: int
-    status: Literal['accepted', 'rejected']
-    batch: NotRequired[BatchId]
-    log: NotRequired[str]
-    pointer: NotRequired[str]
-    code: NotRequired[str]
-    detail: NotRequired[str]
-
-
 class Rejection(TypedDict, closed=True):
     """
     Why a recipient was left out.
@@ -1036,12 +1026,6 @@ MessageChange = TypedDict(
 )
 
 
-class MessageResults(TypedDict, closed=True):
-    accepted: int
-    rejected: int
-    results: list[MessageResult]
-
-
 class Rejected(TypedDict, closed=True):
     """
     Recipients that were left out because of mistakes in them. Present if the request had `mode=permissive`; in a batch, if there are any.
@@ -1251,23 +1235,10 @@ class BatchPost(TypedDict, closed=True):
     data: list[UpdatePost | NoticePost]
 
 
-class NewMessages(TypedDict, closed=True):
-    messages: list[NewBatch]
-
-
 class Message(TypedDict, closed=True):
     id: str
     log: Log
     history: list[MessageVersion]
-
-
-class MessageBatch(TypedDict, closed=True):
-    """
-    A batch that messages with the same content and options would become.
-    """
-
-    messages: list[int]
-    plan: DryRun
 
 
 Batch = TypedDict(
@@ -1313,15 +1284,3 @@ Batch = TypedDict(
     },
     closed=True,
 )
-
-
-class MessagesPlan(TypedDict, closed=True):
-    """
-    What would happen to several messages.
-    """
-
-    dry_run: Literal[True]
-    accepted: int
-    rejected: int
-    results: list[MessageResult]
-    batches: list[MessageBatch]

@@ -1,0 +1,110 @@
+package safedelivr_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shape are numbers of the source without its tests, which may only fall. A test of a number that fell asks to write
+// the new one here.
+var shape = map[string]int{
+	"methods of service.Service":        0,
+	"methods of dashboard.Dashboard":    0,
+	"methods of intake.Builder":         0,
+	"methods of main.cli":               0,
+	"methods of the store's contract":   0,
+	"exported names of models":          0,
+	"exported names of service":         0,
+	"functions of more than 60 lines":   0,
+	"thousands of lines of Go, at most": 0,
+}
+
+// TestShape counts what makes the source hard to read. See ARCHITECTURE.md.
+func TestShape(t *testing.T) {
+	t.Parallel()
+	found, lines := map[string]int{}, 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch name := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "testdata" || name == "node_modules" || len(name) > 1 && name[0] == '.'):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, ".go"), strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		files := token.NewFileSet()
+		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		lines += files.File(f.Pos()).LineCount()
+		for _, decl := range f.Decls {
+			count(found, files, f.Name.Name, decl)
+		}
+		return nil
+	}))
+	found["thousands of lines of Go, at most"] = (lines + 999) / 1000
+	for what, most := range shape {
+		require.LessOrEqual(t, found[what], most, what)
+		require.Equal(t, most, found[what], "%s: the number fell; write it into shape", what)
+	}
+}
+
+// count adds what shape counts of a declaration.
+func count(found map[string]int, files *token.FileSet, pkg string, decl ast.Decl) {
+	switch d := decl.(type) {
+	case *ast.FuncDecl:
+		if d.Body != nil && files.Position(d.End()).Line-files.Position(d.Pos()).Line > 61 {
+			found["functions of more than 60 lines"]++
+		}
+		if d.Recv == nil {
+			found["exported names of "+pkg] += exported(d.Name)
+			return
+		}
+		found["methods of "+pkg+"."+receiver(d.Recv.List[0].Type)]++
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			switch s := spec.(type) {
+			case *ast.TypeSpec:
+				found["exported names of "+pkg] += exported(s.Name)
+				if i, ok := s.Type.(*ast.InterfaceType); ok && pkg == "models" && strings.HasSuffix(s.Name.Name, "Store") {
+					for _, m := range i.Methods.List {
+						found["methods of the store's contract"] += len(m.Names)
+					}
+				}
+			case *ast.ValueSpec:
+				for _, name := range s.Names {
+					found["exported names of "+pkg] += exported(name)
+				}
+			}
+		}
+	}
+}
+
+// exported returns 1 for an exported name.
+func exported(name *ast.Ident) int {
+	if name.IsExported() {
+		return 1
+	}
+	return 0
+}
+
+// receiver returns the name of a method's type.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}
