@@ -103,7 +103,7 @@ var allowed = map[string][]string{
 	"consumers/notices":   {"models", "models/condition", "models/feed", "models/telemetry"},
 	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"internal/known", "models", "models/...", "service/..."},
-	"unsubscribe":         {"internal/perclient", "models", "service"},
+	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service"},
 	"dashboard/...":       {"internal/known", "internal/perclient", "models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},

@@ -19,6 +19,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -109,6 +110,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var e *service.Error
 	switch {
 	case err == nil:
+		known.Mark(r.Context()) // the link is one of ours
 		h.show(w, http.StatusOK, v)
 	case errors.As(err, &e) && e.Kind == service.NotFound:
 		h.show(w, http.StatusNotFound, view{Problem: "This link is not valid. Open it again from the mail, as a whole."})

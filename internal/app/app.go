@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -261,15 +262,17 @@ func (a *App) route(context.Context) error {
 		mux.Handle(unsubscribe.Path, unsubscribe.New(a.service, a.log))
 		mux.Handle("/", a.dashboard)
 	}
+	stopped := make(chan struct{})
 	a.http = &http.Server{
 		Handler: limitAnswers(trustProxies(a.cfg.ProxyNetworks(),
-			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), all)),
+			quarter(a.cfg.Limits.Connections, a.cfg.Limits.AddressConnections), slowStrangers(all, stopped))),
 		HTTP2:             http2(),
 		ConnContext:       placed,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 	}
+	a.http.RegisterOnShutdown(sync.OnceFunc(func() { close(stopped) }))
 	if a.certs != nil {
 		a.http.TLSConfig = a.certs.serverConfig()
 	}

@@ -1,5 +1,5 @@
-// Package known notes which connections have sent a request that was verified: with an API key, a session or the
-// signature of a provider. They keep their place when all are taken.
+// Package known notes which requests were verified: by an API key, a session, a signed link or the signature of a
+// provider. Their connections keep their place when all are taken, and their answers are not delayed.
 package known
 
 import "context"
