@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -13,49 +15,105 @@ import (
 )
 
 // A client gets so many answers to requests that nothing verified: no key, no session and no signature. Further answers
-// wait, so that guesses of keys and links cost the client time, and not the users.
+// wait, so that guesses of keys and links cost the client time, and not the users. Too many that wait are dropped.
 const (
-	strangerRate    = 20 // per second
-	strangerBurst   = 200
+	strangerRate    = 10 // per second
+	strangerBurst   = 100
 	strangerWait    = 5 * time.Second // the longest of one answer
+	strangerWaits   = 32              // answers that wait at the same time
 	strangerClients = 10_000          // clients that are remembered
 )
 
 // slowStrangers delays the answers of clients that send many unverified requests. The waits end with the client's
 // connection and when stopped is closed.
 func slowStrangers(next http.Handler, stopped <-chan struct{}) http.Handler {
-	clients, err := lru.New[netip.Addr, *rate.Limiter](strangerClients)
+	rates, err := lru.New[netip.Addr, *rate.Limiter](strangerClients)
 	if err != nil {
 		panic(err) // the size is positive
 	}
+	var waiting perclient.Counts
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		verified := false
-		ctx := r.Context()
-		next.ServeHTTP(w, r.WithContext(known.With(ctx, func() { verified = true; known.Mark(ctx) })))
-		if verified {
-			return
-		}
 		client := perclient.Of(perclient.Address(r))
-		limiter, ok := clients.Get(client)
+		limiter, ok := rates.Get(client)
 		if !ok {
 			limiter = rate.NewLimiter(strangerRate, strangerBurst)
-			clients.Add(client, limiter)
+			rates.Add(client, limiter)
 		}
-		turn := limiter.Reserve()
-		wait := turn.Delay()
-		if wait > strangerWait {
-			turn.Cancel() // no client collects waits
-			wait = strangerWait
-		}
-		if wait == 0 {
-			return
-		}
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-		case <-stopped:
+		ctx := r.Context()
+		s := &strangerWriter{ResponseWriter: w, wait: func() bool {
+			return waitTurn(ctx, client, limiter, &waiting, stopped)
+		}}
+		next.ServeHTTP(s, r.WithContext(known.With(ctx, func() { s.wait = nil; known.Mark(ctx) })))
+		if s.begin(); s.dropped {
+			panic(http.ErrAbortHandler) // closes the connection
 		}
 	})
 }
+
+// waitTurn waits until a client may have another answer. It returns false if too many answers of the client wait.
+func waitTurn(
+	ctx context.Context, client netip.Addr, limiter *rate.Limiter, waiting *perclient.Counts, stopped <-chan struct{},
+) bool {
+	turn := limiter.Reserve()
+	wait := turn.Delay()
+	if wait == 0 {
+		return true
+	}
+	if wait > strangerWait {
+		turn.Cancel() // no client collects waits
+		wait = strangerWait
+	}
+	if !waiting.Add(client, 1, strangerWaits) {
+		return false
+	}
+	defer waiting.Remove(client, 1)
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-stopped:
+	}
+	return true
+}
+
+// strangerWriter waits before an answer begins, unless the request was verified by then.
+type strangerWriter struct {
+	http.ResponseWriter
+	wait    func() bool // nil: the answer has begun, or need not wait
+	dropped bool
+}
+
+// begin waits once, and reports whether there is an answer.
+func (s *strangerWriter) begin() bool {
+	if wait := s.wait; wait != nil {
+		s.wait = nil
+		s.dropped = !wait()
+	}
+	return !s.dropped
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (s *strangerWriter) WriteHeader(status int) {
+	if s.begin() {
+		s.ResponseWriter.WriteHeader(status)
+	}
+}
+
+// Write implements io.Writer.
+func (s *strangerWriter) Write(p []byte) (int, error) {
+	if !s.begin() {
+		return 0, net.ErrClosed
+	}
+	return s.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (s *strangerWriter) Flush() {
+	if s.begin() {
+		_ = http.NewResponseController(s.ResponseWriter).Flush() // the next write has the error, too
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (s *strangerWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

@@ -44,10 +44,14 @@ func TestStrangersAreSlowedDown(t *testing.T) {
 		require.Zero(t, ask(t.Context(), "192.0.2.2:1", ""))
 
 		var all sync.WaitGroup
-		for range 10 * strangerRate { // more than wait for five seconds
+		for range strangerWaits {
 			all.Go(func() { require.LessOrEqual(t, ask(t.Context(), stranger, ""), strangerWait) })
 		}
 		synctest.Wait()
+		require.PanicsWithValue(t, http.ErrAbortHandler, func() { ask(t.Context(), stranger, "") }, "too many wait")
+		require.Zero(t, ask(t.Context(), stranger, "Bearer good"))
+		require.Zero(t, ask(t.Context(), "192.0.2.2:1", ""))
+		time.Sleep(time.Second) // some have been answered
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		require.Zero(t, ask(gone, stranger, ""))
