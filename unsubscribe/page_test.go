@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
+	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
@@ -223,4 +224,22 @@ func TestMadeUpLinks(t *testing.T) {
 	}
 	status, _ := r.do(r.link(1, "ann@example.com"), url.Values{})
 	require.Equal(t, http.StatusOK, status, "clicks have a limit of their own")
+}
+
+// TestGenuineLinksAreKnown: a request with a link of ours is verified, and one with a made-up link is not.
+func TestGenuineLinksAreKnown(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for link, want := range map[string]bool{
+		r.link(1, "ann@example.com"): true,
+		r.server.URL + Path + models.NewUnsubscription("").Token(r.batch.ID.Log(1), "ann@example.com"): false,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			verified := false
+			ctx := known.With(t.Context(), func() { verified = true })
+			path := strings.TrimPrefix(link, r.server.URL)
+			r.server.Config.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, method, path, nil))
+			require.Equal(t, want, verified, "%s %s", method, link)
+		}
+	}
 }
