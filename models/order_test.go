@@ -197,6 +197,23 @@ func TestPrecedence(t *testing.T) {
 	})
 }
 
+// Of two answers to one attempt the one that says more counts, whichever is read first.
+func TestAnswersOfOneAttempt(t *testing.T) {
+	t.Parallel()
+	weakest := []Class{Unknown, Unavailable, Accepted, RejectedRecipient}
+	for i, strong := range weakest {
+		for _, weak := range weakest[:i] {
+			for _, sources := range [][2]string{{"a", "b"}, {"b", "a"}} {
+				fact := func(source string, c Class) Fact {
+					return Fact{Key: source, Outcome: answer(1, c, 1).Outcome}
+				}
+				v := Resolve(1, []Entry{attempt(1, "sg", 1)}, []Fact{fact(sources[0], strong), fact(sources[1], weak)})
+				require.Equal(t, strong, v.Tries(1)[0].Class, "%s and %s of %v", strong, weak, sources)
+			}
+		}
+	}
+}
+
 func TestEventCountsForItsAttempt(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
