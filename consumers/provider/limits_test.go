@@ -92,6 +92,32 @@ func TestLanesShareSlots(t *testing.T) {
 	}
 }
 
+// While bulk mail waits, urgent mail leaves a quarter of the slots to it, and takes them again when none waits.
+func TestUrgentLeavesSlotsToBulk(t *testing.T) {
+	t.Parallel()
+	s := newSlots(16)
+	waiting := func(n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.wait[laneNumber(models.Bulk)] = n
+	}
+	begun := func(l models.Lane) (n int) {
+		for {
+			if _, ok := s.Try(l); !ok {
+				return n
+			}
+			n++
+		}
+	}
+	waiting(1)
+	require.Equal(t, 12, begun(models.Urgent))
+	require.Equal(t, 4, begun(models.Bulk))
+
+	s = newSlots(16)
+	waiting(0)
+	require.Equal(t, 16, begun(models.Urgent))
+}
+
 // TestLanesShareRates: a flood in one lane leaves the other its share of an
 // provider's rates, and all of them are used; alone, a lane has them all.
 func TestLanesShareRates(t *testing.T) {
