@@ -255,7 +255,7 @@ func (a *App) route(context.Context) error {
 	mux.Handle("/healthz", a.api)
 	mux.Handle("/readyz", a.api)
 	if a.hooks != nil {
-		all.Handle("/webhooks/", a.hooks) // it bounds the bodies of posts itself
+		all.Handle("/webhooks/", answerEarly(a.hooks)) // it bounds the bodies of posts itself
 	}
 	if a.dashboard != nil {
 		mux.Handle("/v1/", a.api)

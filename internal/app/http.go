@@ -25,16 +25,25 @@ const (
 	lingerPause = time.Second
 )
 
-// limitBodies gives every request body a deadline that moves while bytes arrive. A body that next did not read to its
-// end is not waited for: the client gets the answer, and the connection closes.
-func limitBodies(next http.Handler) http.Handler {
+// limitBodies gives every request body a deadline that moves while bytes arrive, and answers like answerEarly.
+func limitBodies(next http.Handler) http.Handler { return serveBodies(next, bodyGrace) }
+
+// answerEarly serves a handler that sets the deadlines of its bodies. A body that next did not read to its end is not
+// waited for: the client gets the answer, and the connection closes.
+func answerEarly(next http.Handler) http.Handler { return serveBodies(next, 0) }
+
+// serveBodies serves a handler. Without a grace, the deadlines of bodies do not move.
+func serveBodies(next http.Handler, grace time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
 			return
 		}
-		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w), deadline: time.Now().Add(bodyGrace)}
-		b.setDeadline(b.deadline)
+		b := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+		if grace > 0 {
+			b.deadline = time.Now().Add(grace)
+			b.setDeadline(b.deadline)
+		}
 		r.Body = b
 		if r.ProtoMajor != 1 {
 			next.ServeHTTP(w, r)
@@ -150,11 +159,11 @@ func (b *timedBody) linger() {
 	}
 }
 
-// timedBody is a request body whose deadline moves with each byte.
+// timedBody is a request body whose deadline, if it has one, moves with each byte.
 type timedBody struct {
 	io.ReadCloser
 	control  *http.ResponseController
-	deadline time.Time
+	deadline time.Time // zero: next sets it
 	ended    bool
 }
 
@@ -164,7 +173,7 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.ended = true // net/http removes the deadline
-	case n > 0:
+	case n > 0 && !b.deadline.IsZero():
 		b.deadline = b.deadline.Add(time.Duration(n) * time.Second / bodyRate)
 		b.setDeadline(b.deadline)
 	}

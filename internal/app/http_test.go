@@ -110,6 +110,26 @@ func TestRefusedBodyIsAnswered(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
 }
 
+// So does a provider whose post was refused at its beginning, although webhooks bound the bodies of posts themselves.
+func TestRefusedPostIsAnswered(t *testing.T) {
+	t.Parallel()
+	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
+	body := strings.Repeat("x", 8<<20)
+	for path, status := range map[string]int{
+		"/webhooks/sg": http.StatusUnauthorized, "/webhooks/mg": http.StatusRequestEntityTooLarge, "/webhooks/none": http.StatusNotFound,
+	} {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Addr())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+		require.NoError(t, err, path)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err, path)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status, resp.StatusCode, path)
+		require.NoError(t, c.Close())
+	}
+}
+
 // A client that closes its side of the connection after the request gets the answer.
 func TestHalfClosedClientIsAnswered(t *testing.T) {
 	t.Parallel()
