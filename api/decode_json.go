@@ -406,15 +406,14 @@ func (j *jsonReader) jsonError(err error) error {
 	at := j.InputOffset()
 	var syntax *json.SyntaxError
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		at, err = j.read, errors.New("the JSON ends unexpectedly")
+		at, err = j.read, errJSONEnds
 	} else if errors.As(err, &syntax) {
 		var v json.RawMessage
-		if errors.As(json.NewDecoder(j.Buffered()).Decode(&v), &syntax) {
-			at += syntax.Offset - 1
+		again := json.NewDecoder(j.Buffered()).Decode(&v)
+		// With another error than that of the value, the mistake is that a value is here.
+		if inValue := new(json.SyntaxError); errors.As(again, &inValue) && inValue.Error() == syntax.Error() {
+			at += inValue.Offset - 1
 		}
 	}
-	at = j.position(at)
-	p := service.Fail(service.Malformed, "bad_json", "The JSON is not valid after %d bytes: %s.", at, err)
-	p.Position = &at
-	return p
+	return badJSON(j.position(at), err)
 }

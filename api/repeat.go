@@ -96,6 +96,9 @@ func set(field any, value []byte) bool {
 // maxFieldsBody is the size in bytes of the largest request that is not a batch.
 const maxFieldsBody = 64 << 10
 
+// jsonSpace is the white space of JSON; bytes.TrimSpace trims more.
+const jsonSpace = " \t\r\n"
+
 // readFields decodes the JSON object in the body into fields, which maps names to pointers.
 // An empty body of any type counts as an empty object. The hash of the returned Repeat
 // includes the path.
@@ -120,16 +123,22 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	}
 	sum := sha256.Sum256(append([]byte(about), raw...))
 	repeat.Hash = hex.EncodeToString(sum[:])
+	all := len(raw)
 	raw = bytes.TrimPrefix(raw, []byte(byteOrderMark))
-	raw = bytes.Trim(raw, " \t\r\n") // the white space of JSON; bytes.TrimSpace trims more
+	raw = bytes.TrimLeft(raw, jsonSpace)
+	before := all - len(raw)
+	raw = bytes.TrimRight(raw, jsonSpace)
 	if err == nil && len(raw) == 0 {
 		return repeat, nil
 	}
 	if err := requireJSON(c); err != nil {
 		return repeat, err
 	}
-	if err != nil || !json.Valid(raw) {
-		return repeat, service.Fail(service.Malformed, "bad_json", "The body must be a JSON object.")
+	if err != nil {
+		return repeat, badJSON(int64(all), errJSONEnds)
+	}
+	if err := checkJSON(raw, int64(before)); err != nil {
+		return repeat, err
 	}
 	var form service.Form
 	if raw[0] != '{' {
