@@ -107,6 +107,20 @@ func TestGroupsByProvider(t *testing.T) {
 	require.Equal(t, sum.Groups[sg], day.Groups[sg])
 }
 
+// A summary that leaves out a log, or counts one twice, does not add up.
+func TestUnbalancedSum(t *testing.T) {
+	t.Parallel()
+	sum := Summary{Accepted: 15, Queued: 1, Sent: 2, Success: 3, Failed: 4, Cancelled: 5}
+	require.True(t, sum.Balanced())
+	for _, count := range []*int64{&sum.Accepted, &sum.Queued, &sum.Sent, &sum.Success, &sum.Failed, &sum.Cancelled} {
+		for _, by := range []int64{1, -1} {
+			*count += by
+			require.False(t, sum.Balanced(), "%+v", sum)
+			*count -= by
+		}
+	}
+}
+
 // TestProvidersAddUp: whatever happened, the mails of the providers and those that were never tried are all mails, and
 // those that were tried at a provider count for it or were rerouted.
 func TestProvidersAddUp(t *testing.T) {
