@@ -15,15 +15,15 @@ import (
 // registered returns the metrics of the product, with what Prometheus makes of histograms, and their families.
 func registered(t *testing.T) (names, families map[string]bool) {
 	t.Helper()
-	declared := regexp.MustCompile(`"safedelivr_(\w+)"|(counter|histogram|gauge)\(\s*"(\w+)"|Name:\s*"(\w+)"`)
+	declared := regexp.MustCompile(`"safedelivr_(\w+)"|(counter|histogram|gauge)\(\s*"(\w+)"|(Histogram)?Opts\{\s*Namespace:\s*"safedelivr",\s*Name:\s*"(\w+)"`)
 	names, families = map[string]bool{}, map[string]bool{}
 	for _, path := range []string{"internal/app/metrics.go", "consumers/metrics.go"} {
 		raw, err := os.ReadFile(path)
 		require.NoError(t, err)
 		for _, m := range declared.FindAllStringSubmatch(string(raw), -1) {
-			name := "safedelivr_" + m[1] + m[3] + m[4]
+			name := "safedelivr_" + m[1] + m[3] + m[5]
 			families[name] = true
-			if m[2] != "histogram" {
+			if m[2] != "histogram" && m[4] == "" {
 				names[name] = true
 				continue
 			}

@@ -308,6 +308,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	}
 	s.endSuppressed(context.WithoutCancel(ctx), endings)
 	s.onAccept(b, first)
+	s.acceptTime(b.Lane, in.SinceComplete())
 	return nil
 }
 

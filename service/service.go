@@ -139,6 +139,9 @@ type Deps struct {
 	// Accepted is called with each batch that was stored, and its first chunk, before
 	// the batch is announced. It may be nil.
 	Accepted func(*models.Batch, models.Chunk)
+
+	// AcceptTime is called with the time from a complete request to the last write of its batch. It may be nil.
+	AcceptTime func(models.Lane, time.Duration)
 }
 
 // Service implements the use cases. Its methods may be called by many goroutines at
@@ -163,6 +166,7 @@ type Service struct {
 	endpoints    *endpoints.Endpoints
 	guard        *idempotency.Guard
 	onAccept     func(*models.Batch, models.Chunk)
+	acceptTime   func(models.Lane, time.Duration)
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
 	tallies      map[models.Lane]*tally
 
@@ -206,6 +210,7 @@ func New(d Deps) *Service {
 		adapters:     d.Adapters,
 		lists:        d.Lists,
 		onAccept:     d.Accepted,
+		acceptTime:   d.AcceptTime,
 		announce:     map[models.Lane]*announce.Announcer{},
 		updates:      updates.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
@@ -224,6 +229,9 @@ func New(d Deps) *Service {
 	s.counts = walk.NewCounts(s.cfg.CountTime)
 	if s.onAccept == nil {
 		s.onAccept = func(*models.Batch, models.Chunk) {}
+	}
+	if s.acceptTime == nil {
+		s.acceptTime = func(models.Lane, time.Duration) {}
 	}
 	if s.commandLog == nil {
 		s.commandLog = control.NewFollower(d.Store)

@@ -159,6 +159,9 @@ func (a *App) buildService(context.Context) error {
 	if a.engine != nil {
 		deps.Accepted = a.engine.Accepted
 	}
+	times := acceptTimes()
+	a.metrics.MustRegister(times)
+	deps.AcceptTime = func(l models.Lane, took time.Duration) { times.WithLabelValues(string(l)).Observe(took.Seconds()) }
 	a.service = service.New(deps)
 	return nil
 }

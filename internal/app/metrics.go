@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/webhooks"
 )
@@ -147,6 +148,20 @@ func (i *intake) collectTrouble(ch chan<- prometheus.Metric) {
 			put(wrongDesc, 1, string(cs[k].Kind), cs[k].Provider)
 		}
 	}
+}
+
+// acceptTimes counts how long accepted batches took, from a complete request to the last write.
+func acceptTimes() *prometheus.HistogramVec {
+	times := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "safedelivr",
+		Name:      "accept_seconds",
+		Help:      "Time from a complete request to the last write of its batch, for accepted batches.",
+		Buckets:   []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"lane"})
+	for _, lane := range []models.Lane{models.Urgent, models.Bulk} {
+		times.WithLabelValues(string(lane)) // it has a zero from the start, because the first increment is no increase
+	}
+	return times
 }
 
 // diskMetrics returns the free space of the disk of a folder, and the space that is kept free there.

@@ -1,10 +1,50 @@
 package app
 
 import (
+	"log/slog"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/internal/simulated"
+	"github.com/safedelivr/safedelivr/models"
 )
+
+// The time to accept is counted once for each accepted batch, by lane, and not for refused ones.
+func TestAcceptTimes(t *testing.T) {
+	t.Parallel()
+	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
+	key := newKey(t, a, models.KeyOptions{})
+	for body, status := range map[string]int{
+		`{"from": "a@example.com", "to": ["b@example.com"], "subject": "s", "text": "t"}`:                 http.StatusAccepted,
+		`{"from": "a@example.com", "to": ["b@example.com"], "subject": "s", "text": "t", "lane": "bulk"}`: http.StatusAccepted,
+		`{"from": "a@example.com", "to": ["b@example.com"], "subject": "s", "lane": "bulk"}`:              http.StatusUnprocessableEntity,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.Addr()+"/v1/batches", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status, resp.StatusCode, body)
+	}
+	families, err := a.metrics.Gather()
+	require.NoError(t, err)
+	counts := map[string]uint64{}
+	for _, f := range families {
+		if f.GetName() == "safedelivr_accept_seconds" {
+			for _, m := range f.GetMetric() {
+				h := m.GetHistogram()
+				counts[m.GetLabel()[0].GetValue()] = h.GetSampleCount()
+				require.Less(t, h.GetSampleSum(), 60*float64(h.GetSampleCount()), "seconds")
+			}
+		}
+	}
+	require.Equal(t, map[string]uint64{"urgent": 1, "bulk": 1}, counts)
+}
 
 func TestDiskMetrics(t *testing.T) {
 	t.Parallel()

@@ -70,6 +70,8 @@ type Builder struct {
 	spool *spool
 	files buffer // the bytes of attachments
 
+	complete time.Time // when the request was read
+
 	window   *Window // nil: the request has none
 	defaults models.SendDefaults
 	own      ownTimes

@@ -8,10 +8,14 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
+// SinceComplete returns how long ago the request was complete: when Check began.
+func (b *Builder) SinceComplete() time.Duration { return time.Since(b.complete) }
+
 // Check returns the batch without an ID and a user, or the error that lists all
 // mistakes. If the context ended, the error may be the context's. The batch has an expiry
 // only if the request has one: see SetTimes. Check may be called once.
 func (b *Builder) Check() (models.Batch, error) {
+	b.complete = time.Now()
 	if b.content > longContent || b.index > longCount {
 		if err := b.pace.begin(); err != nil {
 			return models.Batch{}, err
