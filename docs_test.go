@@ -37,3 +37,23 @@ func TestDocsNameExistingTests(t *testing.T) {
 		require.True(t, exists[test], "%s names %s, which does not exist", path, test)
 	}
 }
+
+// The page Compose has each field that the guide for newsletters names, and the guide says how to choose a category and
+// columns.
+func TestNewsletterNamesFieldsOfCompose(t *testing.T) {
+	t.Parallel()
+	guide, err := os.ReadFile("docs/newsletter.md")
+	require.NoError(t, err)
+	page, err := os.ReadFile("dashboard/templates/compose.html")
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(string(guide), "\n## 2. ")
+	text, _, _ = strings.Cut(text, "\n## Afterwards")
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile(`\*([^*\n]+)\*`).FindAllStringSubmatch(text, -1) {
+		named[m[1]] = true
+		require.True(t, strings.Contains(string(page), m[1]), "the page Compose has no field %s", m[1])
+	}
+	for _, field := range []string{"Category", "Address", "Name", "Leave out", "Skip rows with mistakes"} {
+		require.True(t, named[field], "the guide does not say how to use %s", field)
+	}
+}
