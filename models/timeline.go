@@ -28,6 +28,13 @@ type Moment struct {
 	Command int `json:"-"` // number of the command of a cancellation or release
 }
 
+// ownAttempt is an attempt that has the recipient of a timeline.
+type ownAttempt struct {
+	number          int // of the recipient's own attempts
+	provider        string
+	began, answered time.Time
+}
+
 // Timeline returns the timeline of a log in order of time: attempts, answers, events
 // and other ledger entries. It counts the recipient's own attempts: the numbers of ledger
 // entries also count those of the chunk's other recipients.
@@ -35,78 +42,48 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 	r := log.Recipient()
 	facts = distinctFacts(facts)
 	out := []Moment{{At: log.Time(), What: "accepted"}}
-	mine := map[int]string{}                                    // number of the entry -> provider
-	nth := map[int]int{}                                        // number of the entry -> attempt
-	began, answered := map[int]time.Time{}, map[int]time.Time{} // attempt -> when
+	var own []*ownAttempt
+	byEntry := map[int]*ownAttempt{}
 	for i := range v.Entries {
 		e := &v.Entries[i]
 		if !e.Recipients.Has(r) {
 			continue
 		}
-		m := Moment{
-			At:       e.At,
-			What:     string(e.Kind),
-			Provider: e.Provider,
-			Reason:   e.Reason,
-			Text:     e.Detail,
-			Because:  e.Because,
-			Command:  e.Command,
-		}
+		m := e.moment()
 		if e.Kind == Attempt {
-			m.Attempt = len(nth) + 1
-			mine[e.Number], nth[e.Number] = e.Provider, m.Attempt
-			began[m.Attempt] = e.At
-		} else if m.Because == "" {
-			m.Because = e.Reason.Words()
+			a := &ownAttempt{number: len(own) + 1, provider: e.Provider, began: e.At}
+			own, byEntry[e.Number], m.Attempt = append(own, a), a, a.number
 		}
 		out = append(out, m)
 	}
 	for i := range facts {
 		o := facts[i].Outcome
-		if o == nil || mine[o.Attempt] == "" {
+		if o == nil || byEntry[o.Attempt] == nil {
 			continue
 		}
+		a := byEntry[o.Attempt]
 		for k := range o.Parts {
 			if p := &o.Parts[k]; p.Recipients.Has(r) {
-				answered[nth[o.Attempt]] = o.At
-				out = append(out, Moment{
-					At:       o.At,
-					What:     "answer",
-					Attempt:  nth[o.Attempt],
-					Provider: mine[o.Attempt],
-					Class:    p.Class,
-					Reason:   p.reason(),
-					Status:   p.Status,
-					Text:     p.Text,
-					TookMS:   float64(o.Took.Microseconds()) / 1000,
-				})
+				a.answered = o.At
+				out = append(out, p.moment(o, a))
 			}
 		}
 	}
 	for _, e := range distinctEvents(facts) {
-		if e.Recipient == r && mine[e.Attempt] == e.Provider {
-			out = append(out, Moment{
-				At:       e.At,
-				What:     "event",
-				Attempt:  nth[e.Attempt],
-				Provider: e.Provider,
-				Event:    e.Kind,
-				Reason:   e.Reason,
-				Status:   e.Status,
-				Enhanced: e.Enhanced,
-				Bounce:   e.BounceClass,
-				Text:     e.Text,
-				Async:    e.Async,
-				Guess:    e.Guess,
-			})
+		if a := byEntry[e.Attempt]; a != nil && e.Recipient == r && a.provider == e.Provider {
+			out = append(out, e.moment(a))
 		}
 	}
 	// Some providers give times in whole seconds. An event never comes before its
 	// attempt, nor before the answer of the same second.
 	when := func(m *Moment) time.Time {
-		at := LaterOf(m.At, began[m.Attempt])
-		if a := answered[m.Attempt]; m.What == "event" && m.At.Nanosecond() == 0 && a.Sub(m.At) < time.Second {
-			at = LaterOf(at, a)
+		if m.Attempt == 0 {
+			return m.At
+		}
+		a := own[m.Attempt-1]
+		at := LaterOf(m.At, a.began)
+		if m.What == "event" && m.At.Nanosecond() == 0 && a.answered.Sub(m.At) < time.Second {
+			at = LaterOf(at, a.answered)
 		}
 		return at
 	}
@@ -114,6 +91,56 @@ func (v *View) Timeline(log ID, facts []Fact) []Moment {
 		return cmp.Or(when(&a).Compare(when(&b)), a.rank()-b.rank())
 	})
 	return out
+}
+
+// moment returns an entry of the ledger as part of a timeline.
+func (e *Entry) moment() Moment {
+	m := Moment{
+		At:       e.At,
+		What:     string(e.Kind),
+		Provider: e.Provider,
+		Reason:   e.Reason,
+		Text:     e.Detail,
+		Because:  e.Because,
+		Command:  e.Command,
+	}
+	if e.Kind != Attempt && m.Because == "" {
+		m.Because = e.Reason.Words()
+	}
+	return m
+}
+
+// moment returns a part of an answer as part of a timeline.
+func (p *Part) moment(o *Outcome, a *ownAttempt) Moment {
+	return Moment{
+		At:       o.At,
+		What:     "answer",
+		Attempt:  a.number,
+		Provider: a.provider,
+		Class:    p.Class,
+		Reason:   p.reason(),
+		Status:   p.Status,
+		Text:     p.Text,
+		TookMS:   float64(o.Took.Microseconds()) / 1000,
+	}
+}
+
+// moment returns an event as part of a timeline.
+func (e *Event) moment(a *ownAttempt) Moment {
+	return Moment{
+		At:       e.At,
+		What:     "event",
+		Attempt:  a.number,
+		Provider: e.Provider,
+		Event:    e.Kind,
+		Reason:   e.Reason,
+		Status:   e.Status,
+		Enhanced: e.Enhanced,
+		Bounce:   e.BounceClass,
+		Text:     e.Text,
+		Async:    e.Async,
+		Guess:    e.Guess,
+	}
 }
 
 // rank orders moments of the same time: an attempt comes before its answer, and an event
