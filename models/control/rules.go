@@ -122,6 +122,11 @@ func (r *Rules) Erasures() int {
 	return r.erased
 }
 
+// resuming are the commands that resume mail of all users.
+var resuming = []models.CommandKind{
+	models.ProviderOnline, models.ProviderDrain, models.ProviderProbe, models.RemoveBlock, models.LiftHolds,
+}
+
 // Apply applies the next command. It ignores commands that were applied before, and
 // returns false if the number leaves a gap.
 func (r *Rules) Apply(c models.Command) bool {
@@ -134,12 +139,7 @@ func (r *Rules) Apply(c models.Command) bool {
 		return false
 	}
 	r.upTo = c.Number
-	switch c.Kind { //nolint:exhaustive // the commands that resume mail of all users
-	case models.ProviderOnline,
-		models.ProviderDrain,
-		models.ProviderProbe,
-		models.RemoveBlock,
-		models.LiftHolds:
+	if slices.Contains(resuming, c.Kind) {
 		r.resumed = c.Number
 	}
 	switch c.Kind {
