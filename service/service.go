@@ -144,6 +144,27 @@ type Deps struct {
 	AcceptTime func(models.Lane, time.Duration)
 }
 
+// withDefaults returns d with all that it may leave out.
+func (d Deps) withDefaults() Deps {
+	d.Config = d.Config.withDefaults()
+	if d.CommandLog == nil {
+		d.CommandLog = control.NewFollower(d.Store)
+	}
+	if d.Suppressions == nil {
+		d.Suppressions = suppression.New(d.Store, suppression.DefaultMemory)
+	}
+	if d.Policy == nil {
+		d.Policy = defaultPolicy(d.Providers, d.Config.Recheck)
+	}
+	if d.Accepted == nil {
+		d.Accepted = func(*models.Batch, models.Chunk) {}
+	}
+	if d.AcceptTime == nil {
+		d.AcceptTime = func(models.Lane, time.Duration) {}
+	}
+	return d
+}
+
 // Service implements the use cases. Its methods may be called by many goroutines at
 // once.
 type Service struct {
@@ -195,7 +216,8 @@ type Service struct {
 
 // New returns a Service. Close stops it.
 func New(d Deps) *Service {
-	cfg := d.Config.withDefaults()
+	d = d.withDefaults()
+	cfg := d.Config
 	s := &Service{
 		cfg:          cfg,
 		log:          cfg.Logger,
@@ -227,21 +249,6 @@ func New(d Deps) *Service {
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	s.quotas = quota.New(d.Store, &s.processes)
 	s.counts = walk.NewCounts(s.cfg.CountTime)
-	if s.onAccept == nil {
-		s.onAccept = func(*models.Batch, models.Chunk) {}
-	}
-	if s.acceptTime == nil {
-		s.acceptTime = func(models.Lane, time.Duration) {}
-	}
-	if s.commandLog == nil {
-		s.commandLog = control.NewFollower(d.Store)
-	}
-	if s.suppressions == nil {
-		s.suppressions = suppression.New(d.Store, suppression.DefaultMemory)
-	}
-	if s.policy == nil {
-		s.policy = defaultPolicy(d.Providers, cfg.Recheck)
-	}
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
 	}
