@@ -60,38 +60,8 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 		})
 		byName[p.Name] = &out[i] // out never grows beyond its capacity
 	}
-	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
-	if err != nil {
+	if err := s.addReports(ctx, byName); err != nil {
 		return nil, storeError("read providers", err)
-	}
-	for _, w := range workers {
-		for i := range w.Providers {
-			if p := byName[w.Providers[i].Name]; p != nil {
-				p.merge(&w.Providers[i])
-			}
-		}
-	}
-	received, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
-	if err != nil {
-		return nil, storeError("read providers", err)
-	}
-	for name, at := range received {
-		if p := byName[name]; p != nil {
-			p.LastWebhook = at
-		}
-	}
-	seen, err := reportsOf[time.Time](ctx, s, telemetry.EventSeen)
-	if err != nil {
-		return nil, storeError("read providers", err)
-	}
-	for name, at := range seen {
-		k := telemetry.ParseSeenKind(name)
-		if p := byName[k.Provider]; p != nil {
-			if p.EventsSeen == nil {
-				p.EventsSeen = map[models.EventKind]time.Time{}
-			}
-			p.EventsSeen[k.Kind] = at
-		}
 	}
 	if err := s.addLists(ctx, byName); err != nil {
 		return nil, err
@@ -110,6 +80,41 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 		}
 	}
 	return out, nil
+}
+
+// addReports adds what workers and receivers of webhooks report of the providers.
+func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) error {
+	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+	if err != nil {
+		return err
+	}
+	for _, w := range workers {
+		for i := range w.Providers {
+			if p := byName[w.Providers[i].Name]; p != nil {
+				p.merge(&w.Providers[i])
+			}
+		}
+	}
+	received, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
+	if err != nil {
+		return err
+	}
+	for name, at := range received {
+		if p := byName[name]; p != nil {
+			p.LastWebhook = at
+		}
+	}
+	seen, err := reportsOf[time.Time](ctx, s, telemetry.EventSeen)
+	for name, at := range seen {
+		k := telemetry.ParseSeenKind(name)
+		if p := byName[k.Provider]; p != nil {
+			if p.EventsSeen == nil {
+				p.EventsSeen = map[models.EventKind]time.Time{}
+			}
+			p.EventsSeen[k.Kind] = at
+		}
+	}
+	return err
 }
 
 // merge adds a worker's report of the provider.
