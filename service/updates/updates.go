@@ -153,48 +153,32 @@ func readError(doing string, err error) error {
 // query checks a query.
 func (r *Reader) query(user string, q *Query) (feed.Query, error) {
 	var wrong problem.Mistakes
-	bad := func(name, detail string, args ...any) {
-		wrong.Wrong(problem.Pointer(name), "invalid_value", detail, args...)
+	require := func(ok bool, name, detail string, args ...any) {
+		if !ok {
+			wrong.Wrong(problem.Pointer(name), "invalid_value", detail, args...)
+		}
 	}
-	fq := feed.Query{After: feed.Begin, From: q.From, To: q.To, Limit: q.Limit}
-	if q.Limit == 0 {
-		fq.Limit = defaultLimit
-	}
-	if fq.Limit < 1 || fq.Limit > MaxLimit {
-		bad("limit", "limit must be a number from 1 to %d.", MaxLimit)
-	}
+	fq := feed.Query{After: feed.Begin, From: q.From, To: q.To, Limit: cmp.Or(q.Limit, defaultLimit)}
+	require(fq.Limit >= 1 && fq.Limit <= MaxLimit, "limit", "limit must be a number from 1 to %d.", MaxLimit)
 	if q.Cursor != "" {
 		var ok bool
-		if fq.After, ok = decode(user, q.Cursor); !ok {
-			bad("cursor", "This is no cursor of your updates.")
-		}
+		fq.After, ok = decode(user, q.Cursor)
+		require(ok, "cursor", "This is no cursor of your updates.")
 	}
-	if q.Wait < 0 || q.Wait > MaxWait {
-		bad("wait", "wait must be a time from 0s to %s.", MaxWait)
-	}
-	if !q.From.IsZero() && !q.To.IsZero() && q.To.Before(q.From) {
-		bad("to", "to must not be earlier than from.")
-	}
-	if q.State != "" && (!q.State.Valid() || q.State == models.Sent) {
-		bad("state", "state must be queued, delivered, failed or cancelled.")
-	}
-	for _, t := range q.Events {
-		if !t.Known(user) {
-			bad("events", "events has the names %s, separated by commas.", feed.Names(user))
-			break
-		}
-	}
+	require(q.Wait >= 0 && q.Wait <= MaxWait, "wait", "wait must be a time from 0s to %s.", MaxWait)
+	require(q.From.IsZero() || q.To.IsZero() || !q.To.Before(q.From), "to", "to must not be earlier than from.")
+	require(q.State == "" || q.State.Valid() && q.State != models.Sent, "state",
+		"state must be queued, delivered, failed or cancelled.")
+	unknown := slices.ContainsFunc(q.Events, func(t feed.Type) bool { return !t.Known(user) })
+	require(!unknown, "events", "events has the names %s, separated by commas.", feed.Names(user))
 	for name, value := range map[string]string{"batch": q.Batch, "tag": q.Tag, "state": string(q.State)} {
-		if value != "" && user == feed.Installation {
-			bad(name, "What happens to the installation has no %s.", name)
-		}
+		require(value == "" || user != feed.Installation, name, "What happens to the installation has no %s.", name)
 	}
 	var id models.ID
 	if q.Batch != "" {
 		var err error
-		if id, err = models.ParseBatchID(q.Batch); err != nil {
-			bad("batch", "batch must be the ID of a batch.")
-		}
+		id, err = models.ParseBatchID(q.Batch)
+		require(err == nil, "batch", "batch must be the ID of a batch.")
 	}
 	fq.Notice = func(n *models.Notice) bool {
 		ofMail := q.State != "" || q.Batch != "" || q.Tag != ""
