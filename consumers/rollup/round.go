@@ -238,11 +238,10 @@ func (c *check) slice(
 		return before, true, nil
 	}
 	if from.IsZero() { // those that were purged cannot be recounted
-		purged, err := telemetry.LogsPurged(ctx, c.s.store, user)
-		if err != nil {
+		var err error
+		if from, err = telemetry.LogsPurged(ctx, c.s.store, user); err != nil {
 			return before, false, err
 		}
-		from = purged
 	}
 	seconds, partial := map[time.Time]models.Summary{}, map[time.Time]bool{}
 	upTo, since, more := before.Time().Truncate(time.Second), from, false
