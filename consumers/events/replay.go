@@ -21,85 +21,99 @@ const (
 	lastFlush     = time.Minute // time limit of the last flush of a replay that stops early
 )
 
+// replay is a run of Replay.
+type replay struct {
+	*Processor
+	revision int64
+	before   int64          // events taken before it
+	ids      []models.ID    // of the posts that are processed next
+	unnamed  []unnamedEvent // they are matched together: each search reads the mail of days
+	out      Replayed
+}
+
 // Replay parses the posts that arrived in [from, to) again. Events that are parsed
 // differently than before replace the old ones. The same parsers change nothing.
 // progress is called after each group of posts.
 //
 // A replay that stops early can be repeated. It renews the sums of what it has parsed.
-func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (out Replayed, err error) {
+func (q *Processor) Replay(ctx context.Context, from, to time.Time, progress func(Replayed)) (Replayed, error) {
 	ctx = priority.WithLow(ctx)
-	defer func() {
-		if err != nil {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
-			defer cancel()
-			err = errors.Join(err, q.summaries.Flush(last))
-		}
-	}()
-	before := q.counts.taken.Load()
-	revision := time.Now().UnixMilli()
-	if err := q.beginReplay(ctx); err != nil {
-		return out, err
+	r := replay{Processor: q, before: q.counts.taken.Load(), revision: time.Now().UnixMilli()}
+	err := r.run(ctx, from, to, progress)
+	if err != nil {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
+		defer cancel()
+		err = errors.Join(err, q.summaries.Flush(last))
 	}
-	var ids []models.ID
-	var unnamed []unnamedEvent // they are matched together: each search reads the mail of days
-	matchAll := func() error {
-		if len(unnamed) == 0 {
-			return nil
-		}
-		group := newEventGroup(revision)
-		group.unnamed, unnamed = unnamed, nil
-		err := q.storeGroup(ctx, group)
-		out.Events = q.counts.taken.Load() - before
+	return r.out, err
+}
+
+func (r *replay) run(ctx context.Context, from, to time.Time, progress func(Replayed)) error {
+	if err := r.beginReplay(ctx); err != nil {
 		return err
 	}
-	work := func() error {
-		posts, err := q.inbox(ctx, ids)
+	for in, err := range r.store.Posts(ctx, from, to) {
 		if err != nil {
 			return err
 		}
-		ids = ids[:0]
-		group := newEventGroup(revision)
-		group.collect = &unnamed
-		if err := q.processEntries(ctx, posts, group); err != nil {
+		if r.ids = append(r.ids, in.ID); len(r.ids) == replayAtOnce {
+			if err := r.posts(ctx, progress); err != nil {
+				return err
+			}
+		}
+	}
+	if len(r.ids) > 0 {
+		if err := r.posts(ctx, progress); err != nil {
 			return err
 		}
-		if len(unnamed) >= matchTogether {
-			if err := matchAll(); err != nil {
-				return err
-			}
+	}
+	if err := r.match(ctx); err != nil {
+		return err
+	}
+	if err := r.endReplay(ctx, r.revision); err != nil {
+		return err
+	}
+	return r.summaries.Flush(ctx)
+}
+
+// posts processes a group of posts.
+func (r *replay) posts(ctx context.Context, progress func(Replayed)) error {
+	posts, err := r.inbox(ctx, r.ids)
+	if err != nil {
+		return err
+	}
+	r.ids = r.ids[:0]
+	group := newEventGroup(r.revision)
+	group.collect = &r.unnamed
+	if err := r.processEntries(ctx, posts, group); err != nil {
+		return err
+	}
+	if len(r.unnamed) >= matchTogether {
+		if err := r.match(ctx); err != nil {
+			return err
 		}
-		out.Posts += len(posts)
-		out.Events = q.counts.taken.Load() - before
-		if q.summaries.Pending() > 1000 {
-			if err := q.summaries.Flush(ctx); err != nil {
-				return err
-			}
+	}
+	r.out.Posts += len(posts)
+	r.out.Events = r.counts.taken.Load() - r.before
+	if r.summaries.Pending() > 1000 {
+		if err := r.summaries.Flush(ctx); err != nil {
+			return err
 		}
-		progress(out)
+	}
+	progress(r.out)
+	return nil
+}
+
+// match matches the events that name no log.
+func (r *replay) match(ctx context.Context) error {
+	if len(r.unnamed) == 0 {
 		return nil
 	}
-	for in, err := range q.store.Posts(ctx, from, to) {
-		if err != nil {
-			return out, err
-		}
-		if ids = append(ids, in.ID); len(ids) == replayAtOnce {
-			if err := work(); err != nil {
-				return out, err
-			}
-		}
-	}
-	if len(ids) > 0 {
-		if err := work(); err != nil {
-			return out, err
-		}
-	}
-	if err := matchAll(); err != nil {
-		return out, err
-	}
-	if err := q.endReplay(ctx, revision); err != nil {
-		return out, err
-	}
-	return out, q.summaries.Flush(ctx)
+	group := newEventGroup(r.revision)
+	group.unnamed, r.unnamed = r.unnamed, nil
+	err := r.storeGroup(ctx, group)
+	r.out.Events = r.counts.taken.Load() - r.before
+	return err
 }
 
 // withoutRevision returns an event in a form that compares equal for all parse revisions
