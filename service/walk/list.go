@@ -46,63 +46,36 @@ type Found[T any] struct {
 
 // Read reads up to n entries that come after from, and about budget rows at most. If it fails, it returns what it had
 // found before.
-func (l *List[T]) Read(ctx context.Context, from models.ID, up bool, n, budget int) (out Found[T], err error) {
-	var open []Step // found, and not loaded
-	read, window := 0, 1
-	load := func() error {
-		found, costs := make([][]T, len(open)), make([]int, len(open))
-		g, ctx := errgroup.WithContext(ctx)
-		for i := range open {
-			g.Go(func() (err error) {
-				found[i], costs[i], err = l.Load(ctx, open[i])
-				return err
-			})
-		}
-		if err := g.Wait(); err != nil {
-			return err
-		}
-		for i := range found {
-			if !up {
-				slices.Reverse(found[i])
-			}
-			for k := range found[i] {
-				id := l.ID(&found[i][k])
-				if c := bytes.Compare(id[:], from[:]); from.IsZero() || up && c > 0 || !up && c < 0 {
-					out.Items = append(out.Items, found[i][k])
-				}
-			}
-			read += costs[i]
-		}
-		open, window = open[:0], min(2*window, loadAtOnce)
-		return nil
-	}
+func (l *List[T]) Read(ctx context.Context, from models.ID, up bool, n, budget int) (Found[T], error) {
+	r := listRead[T]{List: l, from: from, up: up, window: 1}
 	for st, err := range l.Steps(from, up) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
-			return out, err
+			return r.out, err
 		}
-		read += st.Rows
-		if out.End = st.At; st.Found {
-			open = append(open, st)
+		r.read += st.Rows
+		if r.out.End = st.At; st.Found {
+			r.open = append(r.open, st)
 			if up {
-				out.End = st.At.Log(models.MaxChunkRecipients) // its logs come after it
+				r.out.End = st.At.Log(models.MaxChunkRecipients) // its logs come after it
 			}
 		}
-		if len(open) == window || read >= budget {
-			if err := load(); err != nil {
-				return out, err
+		if len(r.open) == r.window || r.read >= budget {
+			if err := r.load(ctx); err != nil {
+				return r.out, err
 			}
 		}
-		if len(out.Items) > n || read >= budget {
-			out.More = true
+		if len(r.out.Items) > n || r.read >= budget {
+			r.out.More = true
 			break
 		}
 	}
-	if err := load(); err != nil {
-		return out, err
+	if err := r.load(ctx); err != nil {
+		return r.out, err
 	}
+	out := r.out
 	if len(out.Items) > n {
 		out.Items, out.More = out.Items[:n], true
 		out.End = l.ID(&out.Items[n-1])
@@ -110,6 +83,46 @@ func (l *List[T]) Read(ctx context.Context, from models.ID, up bool, n, budget i
 	}
 	out.Spent = out.More
 	return out, nil
+}
+
+// listRead is a run of Read.
+type listRead[T any] struct {
+	*List[T]
+	from   models.ID
+	up     bool
+	open   []Step // found, and not loaded
+	read   int    // rows
+	window int    // steps that are loaded at the same time
+	out    Found[T]
+}
+
+// load loads the entries of the open steps.
+func (r *listRead[T]) load(ctx context.Context) error {
+	found, costs := make([][]T, len(r.open)), make([]int, len(r.open))
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range r.open {
+		g.Go(func() (err error) {
+			found[i], costs[i], err = r.Load(ctx, r.open[i])
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i := range found {
+		if !r.up {
+			slices.Reverse(found[i])
+		}
+		for k := range found[i] {
+			id := r.ID(&found[i][k])
+			if c := bytes.Compare(id[:], r.from[:]); r.from.IsZero() || r.up && c > 0 || !r.up && c < 0 {
+				r.out.Items = append(r.out.Items, found[i][k])
+			}
+		}
+		r.read += costs[i]
+	}
+	r.open, r.window = r.open[:0], min(2*r.window, loadAtOnce)
+	return nil
 }
 
 // CountList counts the entries of a list one by one: MaxCounted at most, and fewer if that would read too much or take
