@@ -378,14 +378,8 @@ func (s *Service) appendBatchCommand(
 				c.Chunks = reached.chunks
 			}
 		}
-		if c.Kind != models.StopBatch {
-			err := s.store.Schedule(ctx, s.requeueEntries(b, c)...)
-			if err == nil && c.Schedule != nil {
-				err = s.putDues(ctx, b.Rescheduled(c.Schedule))
-			}
-			if err != nil {
-				return appended{}, storeError("schedule", err)
-			}
+		if err := s.scheduleCommand(ctx, b, c); err != nil {
+			return appended{}, storeError("schedule", err)
 		}
 		changed, err := s.appendCommand(ctx, who, c, func(rules *control.Rules) bool {
 			verdict = judge(rules, who, b, c)
@@ -404,6 +398,18 @@ func (s *Service) appendBatchCommand(
 		}
 		// Another retry or release came first. It may leave nothing to do.
 	}
+}
+
+// scheduleCommand puts the batch of a command on the agenda, if the command may let mail go out.
+func (s *Service) scheduleCommand(ctx context.Context, b *models.Batch, c *models.Command) error {
+	if c.Kind == models.StopBatch {
+		return nil
+	}
+	err := s.store.Schedule(ctx, s.requeueEntries(b, c)...)
+	if err == nil && c.Schedule != nil {
+		err = s.putDues(ctx, b.Rescheduled(c.Schedule))
+	}
+	return err
 }
 
 // releasedBefore returns the result of a retry or release whose request was repeated.
