@@ -124,59 +124,88 @@ func setOptions(
 // headerKey is the name of the recipient variable that is the value of header field i.
 func headerKey(i int) string { return "sd_h" + strconv.Itoa(i) }
 
+// variables makes the variables of the recipients of a call.
+type variables struct {
+	call    *models.Call
+	vars    []message.Var
+	keys    []string // of vars
+	escaped bool
+	headers []models.Header // of the first recipient
+	own     bool            // each recipient has header fields of its own
+
+	lacking models.Set // recipients without a value
+	lacks   string     // for one of them: what has none
+	other   models.Set // recipients with other header fields than the first
+}
+
+func newVariables(c *models.Call, f message.Filled, escaped bool) *variables {
+	v := &variables{call: c, vars: f.Vars, keys: make([]string, len(f.Vars)), escaped: escaped}
+	for i := range f.Vars {
+		v.keys[i] = key(f.Vars[i])
+	}
+	v.headers, v.own = c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
+	return v
+}
+
+// of returns the variables of a recipient and their size.
+func (v *variables) of(r *models.CallRecipient) (vars map[string]any, size int) {
+	vars = make(map[string]any, len(v.keys)+2)
+	vars[logKey] = r.Log.String()
+	if v.escaped {
+		vars[percentKey] = "%"
+	}
+	set := func(key, value string) {
+		vars[key] = value
+		size += len(key) + len(value) + 8
+	}
+	for k, one := range v.vars {
+		value, ok := one.Value(&r.Recipient)
+		if !ok {
+			v.lack(r, one.Name)
+		}
+		if one.Form == message.HTMLForm {
+			value = literal(message.HTMLForm, value, nil)
+		}
+		set(v.keys[k], value)
+	}
+	if !v.own {
+		return vars, size
+	}
+	fields := v.call.Content.HeadersOf(&r.Recipient)
+	if len(fields) != len(v.headers) {
+		v.other.Add(r.Log.Recipient())
+	}
+	for k := range v.headers {
+		at := models.FindHeader(fields, v.headers[k].Name)
+		if at < 0 {
+			v.other.Add(r.Log.Recipient())
+			break
+		}
+		value, missing := message.Header(&fields[at], &r.Recipient)
+		if missing != "" {
+			v.lack(r, missing)
+		}
+		set(headerKey(k), value)
+	}
+	return vars, size
+}
+
+// lack notes that a recipient has no value for a placeholder.
+func (v *variables) lack(r *models.CallRecipient, name string) {
+	v.lacking.Add(r.Log.Recipient())
+	v.lacks = name
+}
+
 // addRecipients adds the recipients with all their variables. A placeholder without a
 // variable would stay in the mail.
 func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Filled, escaped bool) []models.Part {
-	keys := make([]string, len(f.Vars))
-	for i, v := range f.Vars {
-		keys[i] = key(v)
-	}
-	headers, personal := c.Content.HeadersOf(&c.Recipients[0].Recipient), message.Personal(c)
+	variables := newVariables(c, f, escaped)
 	content := len(f.Subject) + len(f.Text) + len(f.HTML) + int(c.Content.AttachmentSize())
 	request := content
-	var lacking, tooLong, other models.Set
-	var lacks string
+	var tooLong models.Set
 	for i := range c.Recipients {
 		r := &c.Recipients[i]
-		vars := make(map[string]any, len(keys)+2)
-		vars[logKey] = r.Log.String()
-		if escaped {
-			vars[percentKey] = "%"
-		}
-		own := 0
-		for k, v := range f.Vars {
-			value, ok := v.Value(&r.Recipient)
-			if !ok {
-				lacking.Add(r.Log.Recipient())
-				lacks = v.Name
-			}
-			if v.Form == message.HTMLForm {
-				value = literal(message.HTMLForm, value, nil)
-			}
-			vars[keys[k]] = value
-			own += len(keys[k]) + len(value) + 8
-		}
-		var fields []models.Header
-		if personal {
-			fields = c.Content.HeadersOf(&r.Recipient)
-		}
-		if personal && len(fields) != len(headers) {
-			other.Add(r.Log.Recipient())
-		}
-		for k := 0; personal && k < len(headers); k++ {
-			at := models.FindHeader(fields, headers[k].Name)
-			if at < 0 {
-				other.Add(r.Log.Recipient())
-				break
-			}
-			value, missing := message.Header(&fields[at], &r.Recipient)
-			if missing != "" {
-				lacking.Add(r.Log.Recipient())
-				lacks = missing
-			}
-			vars[headerKey(k)] = value
-			own += len(headerKey(k)) + len(value) + 8
-		}
+		vars, own := variables.of(r)
 		if content+own > maxMessage {
 			tooLong.Add(r.Log.Recipient())
 		}
@@ -189,12 +218,12 @@ func addRecipients(m *sdk.Message, c *models.Call, all models.Set, f message.Fil
 		request += own + len(to) + len(r.Email) + 256
 	}
 	switch {
-	case !lacking.Empty():
-		return message.Missing(all, lacking, lacks)
-	case !other.Empty():
+	case !variables.lacking.Empty():
+		return message.Missing(all, variables.lacking, variables.lacks)
+	case !variables.other.Empty():
 		return message.Without(all, models.Part{
 			Class:      models.RejectedHereClass,
-			Recipients: other,
+			Recipients: variables.other,
 			Text:       "the recipient has other header fields than the first of the call, which Mailgun cannot carry",
 		})
 	case content > maxMessage:
