@@ -12,6 +12,29 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
+// A notice is told although another one is told between its reading and its writing, and knows of that one.
+func TestOvertakenNoticeIsTold(t *testing.T) {
+	t.Parallel()
+	s := sqlitetest.Open(t)
+	suspend := func(st *Standing, provider string) []models.Notice {
+		st.Suspended[provider] = time.Unix(1, 0).UTC()
+		return []models.Notice{{Kind: models.ProviderSuspended, Provider: provider}}
+	}
+	var known []int
+	require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice {
+		if known = append(known, len(st.Suspended)); len(known) == 1 {
+			require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice { return suspend(st, "mg") }))
+		}
+		return suspend(st, "sg")
+	}))
+	require.Equal(t, []int{0, 1}, known)
+	var told []string
+	for _, u := range readAll(t, s, Installation, 10) {
+		told = append(told, u.Notice.Provider)
+	}
+	require.Equal(t, []string{"mg", "sg"}, told)
+}
+
 // TestAnnounceTogether: of many who notice the same at the same time, one tells it. Notices have numbers without a hole,
 // in the order of the feed, and can be read in pages of any size. What was told outlives closed ranges and removed
 // entries.
