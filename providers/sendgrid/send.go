@@ -131,6 +131,56 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
+// personalizations makes the personalizations of a call.
+type personalizations struct {
+	call *models.Call
+	vars []message.Var
+	keys [][]byte // of vars: quoted tokens with their colon
+	own  bool     // the mails have header fields of their own
+
+	lacking models.Set // recipients without a value
+	lacks   string     // for one of them: what has none
+	tooLong models.Set // recipients whose values are longer than SendGrid takes
+}
+
+// append appends the personalization of a mail.
+func (p *personalizations) append(b []byte, r *models.CallRecipient) []byte {
+	c := p.call
+	b = append(b, `{"to":[`...)
+	b = append(appendPerson(b, r), ']')
+	if c.Together() {
+		b = appendCopies(b, c, models.CC)
+		b = appendCopies(b, c, models.BCC)
+	}
+	b = append(b, `,"custom_args":{"`+logKey+`":"`...)
+	b = append(b, r.Log.String()...)
+	b = append(b, `"}`...)
+	if p.own {
+		var missing string
+		if b, missing = appendHeaders(b, c.Content.HeadersOf(&r.Recipient), &r.Recipient); missing != "" {
+			p.lack(r, missing)
+		}
+	}
+	if len(p.vars) > 0 {
+		start := len(b)
+		var missing []string
+		if b, missing = appendSubstitutions(b, &r.Recipient, p.vars, p.keys); len(missing) > 0 {
+			p.lack(r, missing[len(missing)-1])
+		}
+		if len(b)-start > len(substitutions)+maxSubstitutions {
+			p.tooLong.Add(r.Log.Recipient())
+		}
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// lack notes that a recipient has no value for a placeholder.
+func (p *personalizations) lack(r *models.CallRecipient, name string) {
+	p.lacking.Add(r.Log.Recipient())
+	p.lacks = name
+}
+
 // personalize adds a personalization for each mail to the JSON object head.
 func personalize(
 	head []byte, c *models.Call, all models.Set, prefix string, vars []message.Var,
@@ -143,59 +193,27 @@ func personalize(
 	b = append(b, head[:len(head)-1]...)
 	b = appendFiles(b, c)
 	b = append(b, `,"personalizations":[`...)
-	keys := make([][]byte, len(vars)) // quoted tokens with their colon
+	p := personalizations{call: c, vars: vars, keys: make([][]byte, len(vars)), own: message.Personal(c)}
 	for i, v := range vars {
-		keys[i] = append(appendString(nil, prefix+string(v.Form)+strconv.Itoa(i)+"-"), ':')
+		p.keys[i] = append(appendString(nil, prefix+string(v.Form)+strconv.Itoa(i)+"-"), ':')
 	}
-	personal := message.Personal(c)
-	var tooLong, lacking models.Set
-	var lacks string
 	mails := c.Recipients
 	if c.Together() {
 		mails = mails[:1]
 	}
 	for i := range mails {
-		r := &mails[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"to":[`...)
-		b = append(appendPerson(b, r), ']')
-		if c.Together() {
-			b = appendCopies(b, c, models.CC)
-			b = appendCopies(b, c, models.BCC)
-		}
-		b = append(b, `,"custom_args":{"`+logKey+`":"`...)
-		b = append(b, r.Log.String()...)
-		b = append(b, `"}`...)
-		if personal {
-			var missing string
-			if b, missing = appendHeaders(b, c.Content.HeadersOf(&r.Recipient), &r.Recipient); missing != "" {
-				lacking.Add(r.Log.Recipient())
-				lacks = missing
-			}
-		}
-		if len(vars) > 0 {
-			start := len(b)
-			var missing []string
-			if b, missing = appendSubstitutions(b, &r.Recipient, vars, keys); len(missing) > 0 {
-				lacking.Add(r.Log.Recipient())
-				lacks = missing[len(missing)-1]
-			}
-			if len(b)-start > len(substitutions)+maxSubstitutions {
-				tooLong.Add(r.Log.Recipient())
-			}
-			b = append(b, '}')
-		}
-		b = append(b, '}')
+		b = p.append(b, &mails[i])
 	}
 	switch {
-	case !lacking.Empty():
-		return nil, message.Together(c, message.Missing(all, lacking, lacks))
-	case !tooLong.Empty():
+	case !p.lacking.Empty():
+		return nil, message.Together(c, message.Missing(all, p.lacking, p.lacks))
+	case !p.tooLong.Empty():
 		return nil, message.Together(c, message.Without(all, models.Part{
 			Class:      models.RejectedHereClass,
-			Recipients: tooLong,
+			Recipients: p.tooLong,
 			Reason:     models.TooLarge,
 			Text:       "the recipient's values are longer than the 10,000 bytes that SendGrid takes",
 		}))
