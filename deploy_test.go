@@ -15,7 +15,8 @@ import (
 // registered returns the metrics of the product, with what Prometheus makes of histograms, and their families.
 func registered(t *testing.T) (names, families map[string]bool) {
 	t.Helper()
-	declared := regexp.MustCompile(`"safedelivr_(\w+)"|(counter|histogram|gauge)\(\s*"(\w+)"|(Histogram)?Opts\{\s*Namespace:\s*"safedelivr",\s*Name:\s*"(\w+)"`)
+	declared := regexp.MustCompile(`"safedelivr_(\w+)"|(counter|histogram|gauge)\(\s*"(\w+)"|` +
+		`(Histogram)?Opts\{\s*Namespace:\s*"safedelivr",\s*Name:\s*"(\w+)"`)
 	names, families = map[string]bool{}, map[string]bool{}
 	for _, path := range []string{"internal/app/metrics.go", "consumers/metrics.go"} {
 		raw, err := os.ReadFile(path)

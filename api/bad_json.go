@@ -10,7 +10,8 @@ import (
 
 // badJSON returns the error for JSON whose first at bytes are valid. It says what the sender probably did.
 func badJSON(at int64, err error) error {
-	p := service.Fail(service.Malformed, "bad_json", "The JSON is not valid after %d bytes: %s.%s", at, err, jsonHint(err.Error()))
+	hint := jsonHint(err.Error())
+	p := service.Fail(service.Malformed, "bad_json", "The JSON is not valid after %d bytes: %s.%s", at, err, hint)
 	p.Position = &at
 	return p
 }
@@ -31,7 +32,8 @@ func checkJSON(text []byte, before int64) error {
 
 var errJSONEnds = errors.New("the JSON ends unexpectedly")
 
-// jsonHint returns what to do about a mistake that encoding/json describes, with a space before it; "" if it is unclear.
+// jsonHint returns what to do about a mistake that encoding/json describes, with a space before it; "" if it is
+// unclear.
 func jsonHint(mistake string) string {
 	has := func(s string) bool { return strings.Contains(mistake, s) }
 	switch {

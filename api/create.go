@@ -122,7 +122,8 @@ func (s *Server) read(c *gin.Context, d *decoder) error {
 		return d.readJSON(d.hashed(body))
 	case "application/x-www-form-urlencoded":
 		peeked := bufio.NewReader(d.hashed(body))
-		if start, _ := peeked.Peek(1); len(start) > 0 && (start[0] == '{' || start[0] == '[') { // a reader that fails says so later
+		// A reader that fails says so later.
+		if start, _ := peeked.Peek(1); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
 			return service.Fail(service.Unsupported, "wrong_type",
 				"The body looks like JSON. Set the header Content-Type: application/json.")
 		}

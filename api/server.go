@@ -63,8 +63,8 @@ func (s *Server) noRoute(c *gin.Context) {
 	methods := s.methods(c.Request.URL.EscapedPath())
 	if len(methods) == 0 {
 		c.Writer.Header().Del("Allow")
-		s.fail(c, service.Fail(service.NotFound, "no_such_route", "There is no resource at this path.%s See /v1/openapi.yaml.",
-			s.meantPath(c.Request.URL.Path)))
+		s.fail(c, service.Fail(service.NotFound, "no_such_route",
+			"There is no resource at this path.%s See /v1/openapi.yaml.", s.meantPath(c.Request.URL.Path)))
 		return
 	}
 	c.Header("Allow", strings.Join(methods, ", ")) // that of gin may have methods of other paths

@@ -93,8 +93,8 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, memory; "+
-			"separated by commas",
+		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, "+
+			"memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
 	versions := flag.String("versions", "", "versions of the servers, for the table")

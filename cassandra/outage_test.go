@@ -162,7 +162,8 @@ func TestServersAway(t *testing.T) {
 	require.NoError(t, through.Append(t.Context(), id, storetest.SampleEntry(1)))
 }
 
-// quickest returns the duration of f. It calls f again, because the machine may have paused, if that is not under a bound.
+// quickest returns the duration of f. It calls f again, because the machine may have paused, if that is not under a
+// bound.
 func quickest(bound time.Duration, f func()) time.Duration {
 	took := time.Duration(math.MaxInt64)
 	for range 4 {

@@ -151,7 +151,8 @@ func (rep replication) serves(consistency, serial string) error {
 	if serial == "LOCAL_SERIAL" && len(centres) > 1 {
 		return fmt.Errorf("%w: LOCAL_SERIAL with %d data centres (%s): each would decide for itself "+
 			"and mail would go out twice; set SAFEDELIVR_CASSANDRA_SERIAL_CONSISTENCY=SERIAL before the keyspace is made, "+
-			"or replicate it in one data centre with NetworkTopologyStrategy", models.ErrInvalid, len(centres), strings.Join(centres, ", "))
+			"or replicate it in one data centre with NetworkTopologyStrategy",
+			models.ErrInvalid, len(centres), strings.Join(centres, ", "))
 	}
 	return rep.overlaps(consistency, consistency)
 }

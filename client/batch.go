@@ -204,7 +204,7 @@ type Batch struct {
 	Counts     Counts      `json:"counts"`
 	Created    time.Time   `json:"created_at"`
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"` // zero: at once
-	DueAt      time.Time   `json:"due_at,omitzero"`     // the next time of the batch or of a recipient; zero: all have come
+	DueAt      time.Time   `json:"due_at,omitzero"`     // next time of the batch or of a recipient; zero: all have come
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 	OwnTimes   *OwnTimes   `json:"own_times,omitempty"` // nil: no recipient has times of their own
@@ -351,8 +351,8 @@ func (c *Client) Batch(ctx context.Context, id string, options ...CallOption) (B
 
 // BatchOptions choose batches. The zero value chooses all of the caller.
 type BatchOptions struct {
-	// State is scheduled, queued, sending, sent, done, stopped or cancelled. Those that are scheduled have mail whose time has
-	// not come, and are listed in the order of time.
+	// State is scheduled, queued, sending, sent, done, stopped or cancelled. Those that are scheduled have mail whose
+	// time has not come, and are listed in the order of time.
 	State string
 	// Subject and Sender are parts of the subject and of the sender's address, in any case.
 	Subject, Sender string

@@ -42,8 +42,8 @@ type EndpointSettings struct {
 	Sender string `json:"sender,omitempty"`
 	// Signature is how posts are signed. The default is SignatureHMAC, and when an endpoint is changed what it was.
 	Signature string `json:"signature,omitempty"`
-	// Everyone asks for the updates of all users, in place of notices. Only endpoints of the installation have it, and it is
-	// never changed.
+	// Everyone asks for the updates of all users, in place of notices. Only endpoints of the installation have it, and it
+	// is never changed.
 	Everyone bool `json:"everyone,omitempty"`
 	// Headers are header fields of the posts. Their values are never told again.
 	Headers map[string]string `json:"headers,omitempty"`

@@ -31,8 +31,8 @@ type GroupCounts struct {
 	Rates Rates `json:"rates"`
 }
 
-// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as delivered or failed, the others
-// of what was delivered.
+// Rates are shares of mail, from 0 to 1. Delivered and Bounced are shares of what ended as delivered or failed, the
+// others of what was delivered.
 type Rates struct {
 	Delivered    float64 `json:"delivered"`
 	Bounced      float64 `json:"bounced"`
@@ -46,8 +46,8 @@ type Rates struct {
 type StatsQuery struct {
 	// From and To are days, both included. A zero To is today, and a zero From is 29 days before To.
 	From, To time.Time
-	// By is provider, category, sender, template or tag: what to count apart. With Name, which is one of those, days and totals
-	// count only its mail.
+	// By is provider, category, sender, template or tag: what to count apart. With Name, which is one of those, days and
+	// totals count only its mail.
 	By, Name string
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestRecipes sends mail from the frameworks of docs/recipes with the code of their pages: one with an attachment and an
-// inline image to an address, one in cc and one in bcc, and one to two addresses.
+// TestRecipes sends mail from the frameworks of docs/recipes with the code of their pages: one with an attachment and
+// an inline image to an address, one in cc and one in bcc, and one to two addresses.
 func TestRecipes(t *testing.T) {
 	for name, recipe := range map[string]struct {
 		page, language, file string // where the code is, and where it belongs

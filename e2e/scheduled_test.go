@@ -20,9 +20,9 @@ import (
 	"github.com/safedelivr/safedelivr/simulator"
 )
 
-// TestScheduledMillion has mail to very many recipients wait for its time, and kills the process while it waits and while
-// it goes out. Waiting mail must cost neither memory nor entries of the agenda, all of it must go out once, and urgent
-// mail must not wait for it.
+// TestScheduledMillion has mail to very many recipients wait for its time, and kills the process while it waits and
+// while it goes out. Waiting mail must cost neither memory nor entries of the agenda, all of it must go out once, and
+// urgent mail must not wait for it.
 func TestScheduledMillion(t *testing.T) {
 	testkit.OnBackends(t, func(t *testing.T, b testkit.Backend) {
 		const each = 100_000
@@ -94,7 +94,8 @@ func (r *rig) urgent() {
 	require.EqualValues(r.t, 1, r.done(r.post(mail{n: 1})).Counts.Delivered)
 }
 
-// agendaEntries counts the entries of batches of this test and of their chunks, past ones too. No process must be running.
+// agendaEntries counts the entries of batches of this test and of their chunks, past ones too. No process must be
+// running.
 func (r *rig) agendaEntries(batches []models.ID) (n int) {
 	r.t.Helper()
 	cfg, err := config.Load("", r.env)
@@ -125,8 +126,8 @@ func (p *process) memory(t *testing.T) int {
 	return kilobytes << 10
 }
 
-// sentOnce waits until batches are done, and requires one copy of each of their mails, or none or one where the log says
-// that the outcome is unknown.
+// sentOnce waits until batches are done, and requires one copy of each of their mails, or none or one where the log
+// says that the outcome is unknown.
 func (r *rig) sentOnce(batches []models.ID, recipients int) {
 	r.t.Helper()
 	last, at := int64(-1), time.Now()

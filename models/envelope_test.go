@@ -49,8 +49,8 @@ func TestRecipientOfEvent(t *testing.T) {
 	require.Equal(t, 1, e.RecipientOf(1, "bob@x.test", rs), "each has a mail of its own")
 }
 
-// TestTakenTogether: an event about one address shows that a provider has the one mail to all, whatever it answered, and
-// nothing about mail that each address has of its own.
+// TestTakenTogether: an event about one address shows that a provider has the one mail to all, whatever it answered,
+// and nothing about mail that each address has of its own.
 func TestTakenTogether(t *testing.T) {
 	t.Parallel()
 	for _, class := range []Class{Unknown, Throttled, Accepted} {

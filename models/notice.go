@@ -25,7 +25,7 @@ const (
 	AcceptanceResumed NoticeKind = "acceptance.resumed" // they are accepted again
 	SendingStopped    NoticeKind = "sending.stopped"    // no provider accepts mail
 	SendingResumed    NoticeKind = "sending.resumed"    // one does again
-	EndpointDisabled  NoticeKind = "endpoint.disabled"  // nothing is posted to it, because it failed; also told to its user
+	EndpointDisabled  NoticeKind = "endpoint.disabled"  // it failed, and gets no posts; also told to its user
 )
 
 // Notice is an update of the installation's feed: something that operators want to hear of. It
@@ -38,7 +38,7 @@ type Notice struct {
 	Why      string     `json:"why,omitempty"`    // for people
 	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
 	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
-	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages, complaints, or what a limit has used up
+	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages or complaints; what is used of a limit
 	User     string     `json:"user,omitempty"`   // ID
 	Limit    Limit      `json:"limit,omitempty"`
 	Most     int64      `json:"most,omitempty"` // value of the limit

@@ -184,8 +184,8 @@ func (b *Batch) NextDue(now time.Time) (next time.Time) {
 }
 
 // NextChange returns the earliest time after now at which a time of the batch matters: mail may leave, because its time
-// has come or its window opens, or it expires. It is rounded up to a millisecond, as the agenda keeps it. Zero: there is
-// none.
+// has come or its window opens, or it expires. It is rounded up to a millisecond, as the agenda keeps it. Zero: there
+// is none.
 func (b *Batch) NextChange(now time.Time) (next time.Time) {
 	for _, s := range b.Schedules() {
 		for _, at := range [...]time.Time{s.MayLeave(now, false), s.ExpiresAt} {

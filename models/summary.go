@@ -39,7 +39,7 @@ type Summary struct {
 	Providers map[string]ProviderCounts `json:"a,omitempty"`
 
 	In         []Group            `json:"in,omitempty"` // of a chunk: the groups that all its logs are in
-	Groups     map[Group]*Summary `json:"g,omitempty"`  // sums of the logs that are in a group; of a chunk: of other groups
+	Groups     map[Group]*Summary `json:"g,omitempty"`  // sums of the logs in a group; of a chunk: of other groups
 	MoreGroups bool               `json:"mg,omitempty"` // there are more groups
 }
 

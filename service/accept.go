@@ -312,8 +312,8 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	return nil
 }
 
-// firstDue returns when a new batch is reconciled for the first time: after a recheck, or earlier if a time of the batch
-// comes sooner.
+// firstDue returns when a new batch is reconciled for the first time: after a recheck, or earlier if a time of the
+// batch comes sooner.
 func firstDue(b *models.Batch, recheck time.Duration) time.Time {
 	due := b.Created().Add(recheck)
 	if next := b.NextChange(b.Created()); !next.IsZero() {

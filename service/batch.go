@@ -31,7 +31,7 @@ type BatchView struct {
 
 	Waits            *models.Wait         `json:"waits,omitempty"` // what it waits for; in a list only a command
 	Subject          string               `json:"subject"`
-	Rendered         string               `json:"rendered_subject,omitempty"` // of a batch with one recipient: as it gets it
+	Rendered         string               `json:"rendered_subject,omitempty"` // of a batch with one recipient
 	From             models.Address       `json:"from"`
 	ReplyTo          []models.Address     `json:"reply_to,omitempty"`
 	Tags             []string             `json:"tags,omitempty"`

@@ -376,8 +376,8 @@ func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
 }
 
-// MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's user,
-// once for an ID of a post. The provider that it is about is not used, unless there is no other.
+// MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's
+// user, once for an ID of a post. The provider that it is about is not used, unless there is no other.
 func (s *Service) MailNotice(
 	ctx context.Context, e *endpoint.Endpoint, post string, body []byte,
 ) (answer string, err error) {

@@ -308,8 +308,8 @@ func TestPeerCrashIsRecordedOnce(t *testing.T) {
 	})
 }
 
-// TestRefusedPostsAreReported: posts that are refused one after the other are reported while that lasts, with their number
-// and the first of them. A post that is verified ends the report at once.
+// TestRefusedPostsAreReported: posts that are refused one after the other are reported while that lasts, with their
+// number and the first of them. A post that is verified ends the report at once.
 func TestRefusedPostsAreReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -48,7 +48,8 @@ func (a *Agenda) Requeue(ctx context.Context, entry models.AgendaEntry, found di
 	if a.longQueues(entry.Lane, now) { // messages that wait in long queues are repeated ever more rarely
 		rounds = min(entry.Round+1, maxRecheckFactor)
 	}
-	if often := now.Add(maxRecheckFactor * a.cfg.Recheck); found.Unsent && !found.Announced && often.Before(found.RequeueAt) {
+	often := now.Add(maxRecheckFactor * a.cfg.Recheck)
+	if found.Unsent && !found.Announced && often.Before(found.RequeueAt) {
 		found.RequeueAt = often // a provider may take it sooner than it was asked to: see RunRecovered
 	}
 	due := wholeMilli(found.ScheduledAt) // it is the same whenever it is computed

@@ -179,8 +179,8 @@ func (r *round) collect(ctx context.Context, q *pending, user string, of int) (m
 	return page.More, nil
 }
 
-// flush makes the posts that were collected. It reports whether the round is over: then the next one begins with the user
-// whose post was not made, or if that is the first one of this round, with the one after that.
+// flush makes the posts that were collected. It reports whether the round is over: then the next one begins with the
+// user whose post was not made, or if that is the first one of this round, with the one after that.
 func (r *round) flush(ctx context.Context, q *pending) (over bool) {
 	results := r.send(ctx, q.posts)
 	for i := range q.posts {

@@ -73,8 +73,8 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Close() error   { close(l.closed); return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestStreamsAreLimited: a client of HTTP/2 has few requests at a time on one connection, and as many as its address may
-// have on all.
+// TestStreamsAreLimited: a client of HTTP/2 has few requests at a time on one connection, and as many as its address
+// may have on all.
 func TestStreamsAreLimited(t *testing.T) {
 	t.Parallel()
 	free, begun := make(chan struct{}), make(chan struct{}, 200)

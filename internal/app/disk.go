@@ -12,8 +12,8 @@ import (
 // diskPoll is how often the free space is looked at.
 const diskPoll = 5 * time.Second
 
-// watchDisk reports while the free space of the data folder is below the reserve, so that operators know why batches are
-// refused.
+// watchDisk reports while the free space of the data folder is below the reserve, so that operators know why batches
+// are refused.
 func (a *App) watchDisk(ctx context.Context) {
 	if !a.cfg.Has("api") || a.cfg.Limits.DiskReserve <= 0 {
 		return

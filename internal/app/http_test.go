@@ -116,7 +116,9 @@ func TestRefusedPostIsAnswered(t *testing.T) {
 	a := serveApp(t, slog.New(slog.DiscardHandler), simulated.Settings("http://127.0.0.1:8025")...)
 	body := strings.Repeat("x", 8<<20)
 	for path, status := range map[string]int{
-		"/webhooks/sg": http.StatusUnauthorized, "/webhooks/mg": http.StatusRequestEntityTooLarge, "/webhooks/none": http.StatusNotFound,
+		"/webhooks/sg":   http.StatusUnauthorized,
+		"/webhooks/mg":   http.StatusRequestEntityTooLarge,
+		"/webhooks/none": http.StatusNotFound,
 	} {
 		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", a.Addr())
 		require.NoError(t, err)

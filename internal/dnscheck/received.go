@@ -14,8 +14,8 @@ import (
 // click (RFC 8058, 4).
 var oneClick = []string{"List-Unsubscribe", "List-Unsubscribe-Post"}
 
-// Received returns what is to be said about the one-click unsubscribing of a mail as it was received: whether it has the
-// header fields, and whether a DKIM signature names both. It does not verify the signature.
+// Received returns what is to be said about the one-click unsubscribing of a mail as it was received: whether it has
+// the header fields, and whether a DKIM signature names both. It does not verify the signature.
 func Received(raw io.Reader) ([]providers.Finding, error) {
 	m, err := mail.ReadMessage(raw)
 	if err != nil {
@@ -40,7 +40,8 @@ func Received(raw io.Reader) ([]providers.Finding, error) {
 		domain, left := signed(s)
 		if len(left) == 0 {
 			f = providers.Finding{
-				State: providers.OK, About: "DKIM", Text: "the signature of " + domain + " covers " + strings.Join(oneClick, " and "),
+				State: providers.OK, About: "DKIM",
+				Text: "the signature of " + domain + " covers " + strings.Join(oneClick, " and "),
 			}
 			return append(out, f), nil
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-// TestReceived: a mail has both header fields of one-click unsubscribing, and one of its signatures covers both, or it is
-// said what is missing. The signature of the second case is that of a report about SendGrid of 2019.
+// TestReceived: a mail has both header fields of one-click unsubscribing, and one of its signatures covers both, or it
+// is said what is missing. The signature of the second case is that of a report about SendGrid of 2019.
 func TestReceived(t *testing.T) {
 	t.Parallel()
 	fields := "List-Unsubscribe: <https://x.test/u>\r\nList-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"

@@ -31,8 +31,8 @@ func (d *drill) newEnvelope() client.NewBatch {
 	return b
 }
 
-// logOf returns the log that a copy belongs to, by its ID at the simulator: of one mail to several, the log of the first
-// address, a slash and the address of the copy.
+// logOf returns the log that a copy belongs to, by its ID at the simulator: of one mail to several, the log of the
+// first address, a slash and the address of the copy.
 func logOf(id string) string {
 	first, address, several := strings.Cut(id, "/")
 	if !several {

@@ -173,8 +173,8 @@ func (d *drill) failedWrongly(ctx context.Context, l *client.Log, o *outcome) (s
 	return "no fault that its mail met leads to that", nil
 }
 
-// suppressedWrongly says why a log may not have ended as suppressed; "" if it may: the drill suppressed the address, or a
-// provider reported of other mail that it is bad or does not want mail.
+// suppressedWrongly says why a log may not have ended as suppressed; "" if it may: the drill suppressed the address,
+// or a provider reported of other mail that it is bad or does not want mail.
 func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, error) {
 	if !d.suppressedAt(l.Email).IsZero() {
 		return "", nil

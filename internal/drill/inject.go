@@ -197,8 +197,8 @@ func (b *scheduledMail) logs() (batch, own []string) {
 }
 
 // scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
-// and breaks SendGrid over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave before
-// its time.
+// and breaks SendGrid over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave
+// before its time.
 func scheduledThroughOutage(ctx context.Context, d *drill) error {
 	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
 	later := at.Add(4 * time.Second)

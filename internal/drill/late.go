@@ -38,7 +38,8 @@ func (d *drill) noteLateness(log string, at time.Time) {
 	d.late = append(d.late, max(0, first.Sub(at)))
 }
 
-// measureLateness adds the lateness of all scheduled mail to the result. It judges nothing: the time depends on the machine.
+// measureLateness adds the lateness of all scheduled mail to the result. It judges nothing: the time depends on the
+// machine.
 func (d *drill) measureLateness() {
 	if len(d.late) == 0 {
 		return

@@ -29,7 +29,8 @@ type Counts struct {
 	held map[netip.Addr]int64
 }
 
-// Add adds n to the number of the client with an address. It returns false and adds nothing if that were more than most.
+// Add adds n to the number of the client with an address. It returns false and adds nothing if that were more than
+// most.
 func (c *Counts) Add(address netip.Addr, n, most int64) bool {
 	client := Of(address)
 	c.mu.Lock()

@@ -29,8 +29,8 @@ var pageHTML string
 //go:embed search.js
 var searchJS []byte
 
-// groups are the parts of the navigation, after https://diataxis.fr, with their pages in order. What is in no group is in
-// the last one.
+// groups are the parts of the navigation, after https://diataxis.fr, with their pages in order. What is in no group is
+// in the last one.
 var groups = []struct {
 	title string
 	pages []string
@@ -135,7 +135,13 @@ func (s *site) read(source string) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &page{text: strings.ToLower(string(raw)), Source: source, Path: pathOf(source), Title: source, ids: map[string]bool{}}
+	p := &page{
+		text:   strings.ToLower(string(raw)),
+		Source: source,
+		Path:   pathOf(source),
+		Title:  source,
+		ids:    map[string]bool{},
+	}
 	doc := markdown.Parser().Parse(text.NewReader(raw))
 	err = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		if !entering {

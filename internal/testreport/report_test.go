@@ -133,8 +133,8 @@ func TestSlow(t *testing.T) {
 	require.ErrorContains(t, err, "has no reason")
 }
 
-// TestHeavy: scripts/test leaves the heavy tests out of one run by their names, and runs them in their packages in another
-// one. So no other package may have a test of such a name.
+// TestHeavy: scripts/test leaves the heavy tests out of one run by their names, and runs them in their packages in
+// another one. So no other package may have a test of such a name.
 func TestHeavy(t *testing.T) {
 	inModule(t)
 	heavy, err := readAllowed("internal/testreport/heavy.txt")

@@ -59,7 +59,8 @@ func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
 func knownChanges(cs []models.FeedChange) error {
 	for i := range cs {
 		c := &cs[i]
-		if event := slices.Contains(models.FeedEvents, c.Event); !event && (c.Event != "" || (!c.State.Valid() || c.State == models.Sent)) {
+		event := slices.Contains(models.FeedEvents, c.Event)
+		if !event && (c.Event != "" || !c.State.Valid() || c.State == models.Sent) {
 			return fmt.Errorf("%w: update to %q%q", models.ErrNewer, c.State, c.Event)
 		}
 	}

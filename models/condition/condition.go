@@ -65,7 +65,7 @@ type Condition struct {
 	Provider string          `json:"provider,omitempty"`
 	Process  string          `json:"process,omitempty"`
 	Since    time.Time       `json:"since,omitzero"`
-	Until    time.Time       `json:"until,omitzero"` // of NoProvider: the next attempt at the earliest; zero: with the next mail
+	Until    time.Time       `json:"until,omitzero"` // of NoProvider: the next attempt; zero: with the next mail
 	Code     string          `json:"code,omitempty"` // of WebhooksRefused: see telemetry.Refused
 	Posts    int64           `json:"posts,omitempty"`
 	Disk     *telemetry.Disk `json:"disk,omitempty"`
@@ -166,7 +166,8 @@ func (c *Condition) Word() string {
 	case NoProvider:
 		return "no provider accepts mail; mail waits"
 	case WebhooksRefused:
-		return fmt.Sprintf("webhooks of %s are refused: %s (%d posts since %s)", c.Provider, c.cause(), c.Posts, clock(c.Since))
+		return fmt.Sprintf("webhooks of %s are refused: %s (%d posts since %s)",
+			c.Provider, c.cause(), c.Posts, clock(c.Since))
 	case DiskReserve:
 		return fmt.Sprintf("%s free, the reserve is %s; batches are refused", size(c.Disk.Free), size(c.Disk.Reserve))
 	}
@@ -259,8 +260,8 @@ func severity(h *telemetry.Health) int { return slices.Index(telemetry.HealthSta
 // them may have an old key.
 const recently = 10 * time.Minute
 
-// ofReceivers returns the providers whose webhooks are refused, each once for all receivers. received has the time of the
-// last post of each provider that was verified.
+// ofReceivers returns the providers whose webhooks are refused, each once for all receivers. received has the time of
+// the last post of each provider that was verified.
 func ofReceivers(
 	refused map[string]telemetry.Refused, received map[string]time.Time, now time.Time,
 ) (out []Condition) {

@@ -60,7 +60,7 @@ type Endpoint struct {
 	Headers     map[string]string `json:"headers,omitempty"`    // header fields of the posts
 	Format      Format            `json:"format,omitempty"`
 	Sender      *Sender           `json:"sender,omitempty"`   // of Mail
-	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, in place of notices
+	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, no notices
 	Start       Start             `json:"start,omitzero"`     // of Everyone
 	Secrets     []Secret          `json:"secrets"`            // the newest first
 	Created     time.Time         `json:"created"`

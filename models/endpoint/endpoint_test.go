@@ -42,8 +42,8 @@ func TestSignature(t *testing.T) {
 	require.Error(t, verify(older, body), "it has ended")
 }
 
-// TestAsymmetricSignature: posts have a signature of Ed25519 over the content that Standard Webhooks names, in its form,
-// with both keys while both are valid, also if one is of HMAC.
+// TestAsymmetricSignature: posts have a signature of Ed25519 over the content that Standard Webhooks names, in its
+// form, with both keys while both are valid, also if one is of HMAC.
 func TestAsymmetricSignature(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1674087231, 0)

@@ -72,8 +72,8 @@ func TestManyChunks(t *testing.T) {
 	require.Equal(t, len(entries), head.Number, "nothing is new")
 }
 
-// TestBatchesEnd: the end of a batch of several chunks is told when the last of them has ended, whichever writer tells of
-// which chunk, and if told rows are missing; and again when it was opened and has ended once more.
+// TestBatchesEnd: the end of a batch of several chunks is told when the last of them has ended, whichever writer tells
+// of which chunk, and if told rows are missing; and again when it was opened and has ended once more.
 func TestBatchesEnd(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -26,7 +26,7 @@ type Standing struct {
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
 	Complaints  map[string]time.Time `json:"complaints,omitempty"`  // by user and day: the day
 	Conditions  map[string]time.Time `json:"conditions,omitempty"`  // by condition.Condition.Key: since when
-	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when it was told
+	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when told
 }
 
 // disabledFor is how long it is known that a disabled endpoint was told. A worker that was killed tells it again much

@@ -35,9 +35,9 @@ func TestOvertakenNoticeIsTold(t *testing.T) {
 	require.Equal(t, []string{"mg", "sg"}, told)
 }
 
-// TestAnnounceTogether: of many who notice the same at the same time, one tells it. Notices have numbers without a hole,
-// in the order of the feed, and can be read in pages of any size. What was told outlives closed ranges and removed
-// entries.
+// TestAnnounceTogether: of many who notice the same at the same time, one tells it. Notices have numbers without a
+// hole, in the order of the feed, and can be read in pages of any size. What was told outlives closed ranges and
+// removed entries.
 func TestAnnounceTogether(t *testing.T) {
 	t.Parallel()
 	s := sqlitetest.Open(t)

@@ -39,7 +39,13 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 		k := models.SuppressionKey{Hash: models.HashAddress("a@x.test"), Category: "news", Reason: models.Unsubscribe}
 		at := e.At.Truncate(time.Millisecond)
 		e.Suppressions = []models.FeedSuppression{
-			{SuppressionKey: k, Origin: models.FromLink, Log: models.NewBatchID(now()).Log(n), At: at, Expires: at.Add(time.Hour)},
+			{
+				SuppressionKey: k,
+				Origin:         models.FromLink,
+				Log:            models.NewBatchID(now()).Log(n),
+				At:             at,
+				Expires:        at.Add(time.Hour),
+			},
 			{SuppressionKey: k, Origin: models.FromImport, At: at},
 		}
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // Add stores entries of a list. Every process knows them control.MaxRuleAge after Add has returned nil. Those that add
-// an address to the list are told in the feed of its user; see Tell. After an error some may be stored; Add may be called
-// again.
+// an address to the list are told in the feed of its user; see Tell. After an error some may be stored; Add may be
+// called again.
 func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) error {
 	hashes := make([]models.AddressHash, len(es))
 	for i := range es {
@@ -26,7 +26,9 @@ func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) 
 }
 
 // AddBeside does what Add does for a caller that has just read the stored entries of the addresses.
-func (l *Lists) AddBeside(ctx context.Context, name string, there []models.Suppression, es ...models.Suppression) error {
+func (l *Lists) AddBeside(
+	ctx context.Context, name string, there []models.Suppression, es ...models.Suppression,
+) error {
 	if added := models.SuppressionsAdded(there, es, time.Now()); len(added) > 0 {
 		if err := l.note(ctx, name, added); err != nil {
 			return err

@@ -206,9 +206,9 @@ func TestFullNotes(t *testing.T) {
 	require.Equal(t, 1, entries[1].Settled, "retention may remove what is read")
 }
 
-// TestRepeatsDoNotGrow: an event about an address that is on the list, however often it comes, leaves neither a note nor
-// an entry of the log of the list. A removed address and one that was told long ago keep their entries: the log says who
-// may be suppressed.
+// TestRepeatsDoNotGrow: an event about an address that is on the list, however often it comes, leaves neither a note
+// nor an entry of the log of the list. A removed address and one that was told long ago keep their entries: the log
+// says who may be suppressed.
 func TestRepeatsDoNotGrow(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)

@@ -29,7 +29,7 @@ type Settings struct {
 	Format      endpoint.Format   `json:"format,omitempty"`   // only of the installation
 	User        string            `json:"user,omitempty"`     // of endpoint.Mail: ID or name
 	Sender      string            `json:"sender,omitempty"`   // of endpoint.Mail: an address
-	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, in place of notices
+	Everyone    bool              `json:"everyone,omitempty"` // of the installation: updates of all users, no notices
 	Headers     map[string]string `json:"-"`
 	// Signature is how posts are signed; empty: as before, or of a new endpoint endpoint.HMAC.
 	Signature endpoint.Signature `json:"signature,omitempty"`

@@ -279,7 +279,8 @@ func (f *Filler) vars(r *models.Recipient, isJSON []string) (map[string]any, []p
 		}
 		var err error
 		if vars[name], err = number(v); err != nil {
-			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: "It has a number that is too large: " + err.Error() + "."})
+			detail := "It has a number that is too large: " + err.Error() + "."
+			wrong = append(wrong, problem.FieldError{Pointer: at, Code: "wrong_type", Detail: detail})
 		}
 	}
 	return vars, wrong

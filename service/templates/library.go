@@ -131,8 +131,8 @@ type Library struct {
 	previews *turns
 }
 
-// maxCached is how many bytes the sources of the compiled versions in the cache have. A compiled version takes many times
-// the memory of its source.
+// maxCached is how many bytes the sources of the compiled versions in the cache have. A compiled version takes many
+// times the memory of its source.
 const maxCached = 32 << 20
 
 // New returns the templates in a store. It stores a version only if room returns no error.

@@ -122,8 +122,8 @@ func Batches(ctx context.Context, store Store, s Span) Steps {
 	}
 }
 
-// Dues visits the times after now of a user's batches, each batch only at its next. Its IDs carry these times, and so do
-// From and First of the span: First is now.
+// Dues visits the times after now of a user's batches, each batch only at its next. Its IDs carry these times, and so
+// do From and First of the span: First is now.
 func Dues(ctx context.Context, store Store, s Span) Steps {
 	return func(yield func(Step, error) bool) {
 		at := s.From
