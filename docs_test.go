@@ -51,7 +51,8 @@ func TestNewsletterNamesFieldsOfCompose(t *testing.T) {
 	named := map[string]bool{}
 	for _, m := range regexp.MustCompile(`\*([^*\n]+)\*`).FindAllStringSubmatch(text, -1) {
 		named[m[1]] = true
-		require.True(t, strings.Contains(string(page), m[1]), "the page Compose has no field %s", m[1])
+		has := strings.Contains(string(page), m[1])
+		require.True(t, has, "the page Compose has no field %s", m[1])
 	}
 	for _, field := range []string{"Category", "Address", "Name", "Leave out", "Skip rows with mistakes"} {
 		require.True(t, named[field], "the guide does not say how to use %s", field)
