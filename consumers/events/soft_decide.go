@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
 )
@@ -24,15 +25,9 @@ func (q *Processor) RunSoftBounces(ctx context.Context) {
 	if q.cfg.SoftBounces <= 0 {
 		return
 	}
-	for now := range models.Every(ctx, q.cfg.SoftBouncePoll) {
-		held, err := q.store.Lease(ctx, softLease, q.cfg.Worker, softLeaseTTL)
-		if err == nil && held {
-			err = q.DecideSoftBounces(ctx, now)
-		}
-		if err != nil && ctx.Err() == nil {
-			q.log.Warn("cannot decide about addresses whose mail bounced several times; will retry", "err", err)
-		}
-	}
+	runner := jobs.Runner{Store: q.store, Worker: q.cfg.Worker, Log: q.log}
+	runner.Run(ctx, &jobs.Job{Lease: softLease, TTL: softLeaseTTL, Every: q.cfg.SoftBouncePoll,
+		Doing: "decide about addresses whose mail bounced several times", Round: q.DecideSoftBounces})
 }
 
 // DecideSoftBounces suppresses the addresses that have enough soft bounces, unless mail to them was

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
@@ -81,37 +82,47 @@ func (r *Reader) Run(ctx context.Context) {
 	if r.cfg.Every <= 0 {
 		return
 	}
-	for now := range models.Every(ctx, min(poll, r.cfg.Every)) {
-		if err := r.round(ctx, now); err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot store what is on the suppression lists of the providers; will retry", "err", err)
-		}
+	runner, job := r.job()
+	runner.Run(ctx, job)
+}
+
+// job returns the job that reads the lists.
+func (r *Reader) job() (*jobs.Runner, *jobs.Job) {
+	return &jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}, &jobs.Job{
+		Lease: lease, TTL: leaseTTL, Every: min(poll, r.cfg.Every),
+		Doing: "store what is on the suppression lists of the providers",
+		Due: func(ctx context.Context, now time.Time) (bool, error) {
+			due, err := r.due(ctx, now)
+			return len(due) > 0, err
+		},
+		Round: r.round,
 	}
 }
 
-// round reads the lists that are due, unless another worker does.
-func (r *Reader) round(ctx context.Context, now time.Time) error {
-	var due []*provider.Provider
+// due returns the providers whose lists are due.
+func (r *Reader) due(ctx context.Context, now time.Time) (due []*provider.Provider, err error) {
 	for _, p := range r.providers.All() {
 		if _, ok := p.Adapter.(models.ProviderLists); !ok {
 			continue
 		}
 		st, _, err := drift.ReadState(ctx, r.store, p.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		r.seen.ListsRead(p.Name, st.Read)
 		if now.Sub(st.Began) >= r.cfg.Every {
 			due = append(due, p)
 		}
 	}
-	if len(due) == 0 {
-		return nil
-	}
-	held, err := r.store.Lease(ctx, lease, r.cfg.Worker, leaseTTL)
-	if err != nil || !held {
+	return due, nil
+}
+
+// round reads the lists that are due.
+func (r *Reader) round(ctx context.Context, now time.Time) error {
+	due, err := r.due(ctx, now)
+	if err != nil {
 		return err
 	}
-	defer func() { _, _ = r.store.Lease(ctx, lease, r.cfg.Worker, 0) }() // otherwise it expires
 	for _, p := range due {
 		if err := r.read(ctx, p, now); errors.Is(err, models.ErrConflict) {
 			return nil // another worker goes on

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 )
 
 const (
@@ -16,24 +16,9 @@ const (
 // RunTelling tells the feeds what was added to the suppression lists, until ctx ends. One worker at a time does so; if
 // two do, some additions are told twice.
 func (r *Reader) RunTelling(ctx context.Context) {
-	held := false
-	defer func() {
-		if held { // another worker goes on at once
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			_, _ = r.store.Lease(ctx, tellLease, r.cfg.Worker, 0) // it ends anyway
-		}
-	}()
-	for now := range models.Every(ctx, tellPoll) {
-		waits, err := r.suppressions.Untold(ctx)
-		if err == nil && waits {
-			held, err = r.store.Lease(ctx, tellLease, r.cfg.Worker, tellLeaseTTL)
-			if err == nil && held {
-				err = r.suppressions.Tell(ctx, now)
-			}
-		}
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("cannot tell what was added to suppression lists; will retry", "err", err)
-		}
-	}
+	runner := jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}
+	runner.Run(ctx, &jobs.Job{Lease: tellLease, TTL: tellLeaseTTL, Every: tellPoll,
+		Doing: "publish what was added to suppression lists",
+		Due:   func(ctx context.Context, _ time.Time) (bool, error) { return r.suppressions.Untold(ctx) },
+		Round: r.suppressions.Tell})
 }

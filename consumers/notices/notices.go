@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -56,32 +57,17 @@ func New(worker string, providers []string, store Store, log *slog.Logger) *Watc
 
 // Run watches until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
-	held := false
-	defer func() {
-		if held { // another worker goes on at once
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-			defer cancel()
-			_, _ = w.store.Lease(ctx, "notices", w.worker, 0) // it ends anyway
-		}
-	}()
-	for range models.Every(ctx, poll) {
-		var err error
-		held, err = w.store.Lease(ctx, "notices", w.worker, leased)
-		switch {
-		case err == nil && held:
-			err = w.round(ctx, time.Now())
-		case err == nil:
+	runner := jobs.Runner{Store: w.store, Worker: w.worker, Log: w.log}
+	runner.Run(ctx, &jobs.Job{Lease: "notices", TTL: leased, Every: poll, Doing: "publish notices for operators",
+		Round: w.round,
+		Idle: func() {
 			clear(w.seen) // it is out of date when this worker's turn comes again
 			clear(w.found)
 			clear(w.gone)
-		}
-		if err != nil && ctx.Err() == nil {
-			w.log.Warn("cannot tell operators what happens; will retry", "err", err)
-		}
-	}
+		}})
 }
 
-// round tells what is new.
+// round publishes what is new.
 func (w *Watch) round(ctx context.Context, now time.Time) error {
 	found, err := w.health(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -75,23 +76,15 @@ func New(cfg Config, store Store, follower *control.Follower) *Retention {
 
 // Run purges once an hour until ctx ends. One worker at a time does so.
 func (r *Retention) Run(ctx context.Context) {
-	r.round(ctx)
-	for range models.Every(ctx, retentionPoll) {
-		r.round(ctx)
-	}
+	runner := jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}
+	runner.Run(ctx, &jobs.Job{Lease: "retention", TTL: retentionPoll, Every: retentionPoll, AtStart: true,
+		Doing: "remove old content", Due: r.forget, Round: r.Purge})
 }
 
-// round purges, unless another worker does.
-func (r *Retention) round(ctx context.Context) {
-	now := time.Now()
+// forget removes commands about old mail from the memory of this worker. There is always something to purge.
+func (r *Retention) forget(_ context.Context, now time.Time) (due bool, err error) {
 	r.follower.Rules().Forget(now.Add(-r.cfg.KeepContent-releasesKept), models.MinID(r.purgeBefore(now)))
-	held, err := r.store.Lease(ctx, "retention", r.cfg.Worker, retentionPoll)
-	if err == nil && held {
-		err = r.Purge(ctx, now)
-	}
-	if err != nil && ctx.Err() == nil {
-		r.log.Warn("cannot remove old content; will retry", "err", err)
-	}
+	return true, nil
 }
 
 // Purge removes the content and the recipients of all batches that were accepted more than

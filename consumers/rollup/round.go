@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -47,16 +48,18 @@ type Round struct {
 // and the sums above them. The older batches are those of one user after the other, from
 // the newest to the oldest.
 func (s *Rollup) RunChecks(ctx context.Context) {
-	for range models.Every(ctx, s.cfg.SumsPoll) {
-		if held, err := s.store.Lease(ctx, "sums", s.cfg.Worker, 2*s.cfg.SumsPoll); err == nil && held {
-			if err := s.checkSums(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				s.log.Warn("cannot check sums; will retry", "err", err)
-			}
-		}
+	runner := jobs.Runner{Store: s.store, Worker: s.cfg.Worker, Log: s.log}
+	report := func() {
 		if w, err := s.lastRound(ctx); err == nil && !w.At.IsZero() {
 			s.onRound(&w)
 		}
 	}
+	runner.Run(ctx, &jobs.Job{Lease: "sums", TTL: 2 * s.cfg.SumsPoll, Every: s.cfg.SumsPoll, Doing: "check sums",
+		Round: func(ctx context.Context, now time.Time) error {
+			defer report()
+			return s.checkSums(ctx, now)
+		},
+		Idle: report})
 }
 
 // lastRound returns the result of the newest round; zero: there is none.
