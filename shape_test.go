@@ -15,15 +15,15 @@ import (
 // shape are numbers of the source without its tests, which may only fall. A test of a number that fell asks to write
 // the new one here.
 var shape = map[string]int{
-	"methods of service.Service":        0,
-	"methods of dashboard.Dashboard":    0,
-	"methods of intake.Builder":         0,
-	"methods of main.cli":               0,
-	"methods of the store's contract":   0,
-	"exported names of models":          0,
-	"exported names of service":         0,
-	"functions of more than 60 lines":   0,
-	"thousands of lines of Go, at most": 0,
+	"methods of service.Service":        229,
+	"methods of dashboard.Dashboard":    182,
+	"methods of intake.Builder":         107,
+	"methods of main.cli":               138,
+	"methods of the store's contract":   86,
+	"exported names of models":          454,
+	"exported names of service":         136,
+	"functions of more than 60 lines":   26,
+	"thousands of lines of Go, at most": 124,
 }
 
 // TestShape counts what makes the source hard to read. See ARCHITECTURE.md.
