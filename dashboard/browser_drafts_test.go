@@ -69,7 +69,9 @@ func TestBrowserComposeFiles(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, make([]byte, models.PieceSize+5), 0o600))
 	b.open("/compose")
 	b.fill("from", "shop@example.com")
-	b.fill("subject", "Invoice")
+	b.typeInto("subject", "Invoice")
+	eval[bool](b, `document.getElementById("subject").dispatchEvent(new Event("change", { bubbles: true }))`)
+	b.until(`document.getElementById("summary").innerText.includes("Invoice")`)
 	b.do(chromedp.SetUploadFiles(chromedp.ID("attachments"), []string{file}))
 	list := ""
 	for i := range askFrom {

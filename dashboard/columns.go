@@ -163,22 +163,24 @@ func showColumns(d *Dashboard) handler {
 		if err != nil {
 			return err
 		}
-		out, err := d.pages.parts("compose", view, "columns")
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, err = w.Write(out["columns"])
-		return err
+		return writePart(w, d, "compose", "columns", view)
 	}
 }
 
 // When says when the batch is sent, as the sender thinks of it; "" if that is at once.
 func (c *composeView) When() string {
+	if day := c.day(); day != "" {
+		return "Goes out on " + day + "."
+	}
+	return ""
+}
+
+// day returns the day and time at which the batch is sent, where its sender is; "" if that is at once.
+func (c *composeView) day() string {
 	at, err := time.Parse("2006-01-02T15:04", c.DeliverAt[:min(len(c.DeliverAt), 16)])
 	if err != nil {
 		return ""
 	}
 	place := c.TimeZone[strings.LastIndexByte(c.TimeZone, '/')+1:]
-	return "Goes out on " + at.Format("Monday, 2 January 2006, 15:04") + " in " + strings.ReplaceAll(place, "_", " ") + "."
+	return at.Format("Monday, 2 January 2006, 15:04") + " in " + strings.ReplaceAll(place, "_", " ")
 }

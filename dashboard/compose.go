@@ -53,6 +53,8 @@ type composeView struct {
 	Sure                                     string                 // hash of the form that Ask is about
 
 	List        *columnsView
+	Card        []summaryRow
+	Check       bool // ask before anything is sent
 	BrowserZone bool // the time zone is that of the browser
 
 	uploaded []byte // the file with recipients
@@ -116,6 +118,9 @@ func (d *Dashboard) showCompose(
 	if c.List, err = c.look(in); err != nil {
 		return err
 	}
+	if c.Card, err = summaryOf(d, r, v, c, nil); err != nil {
+		return err
+	}
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
@@ -139,6 +144,8 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	case "curl":
 		c.Curl = curlOf(d.public.String(), c, list)
 		return d.showCompose(w, r, v, http.StatusOK, c)
+	case "check":
+		c.Check, c.Do = true, "send"
 	case "test":
 		if c.Test == "" {
 			c.Wrong["test"] = "Enter the address for the test message."
@@ -204,11 +211,13 @@ func (d *Dashboard) accept(
 		return service.Accepted{}, err
 	}
 	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
-	if asks && c.Sent != hash {
+	if c.Check || asks && c.Sent != hash {
 		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
-		if err == nil { // with mistakes there is nothing to confirm
-			c.Ask = planOf(&plan)
+		if err != nil { // with mistakes there is nothing to confirm
+			return service.Accepted{}, err
 		}
+		c.Ask = planOf(&plan)
+		c.Ask.Card, err = summaryOf(d, r, v, c, &plan)
 		return service.Accepted{}, err
 	}
 	a, _, err = d.service.Accept(

@@ -428,7 +428,8 @@ func TestComposeAsksAboutSuppressed(t *testing.T) {
 	}
 	page := textOf(b.post("/compose", url.Values{"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"},
 		"to": {to}, "once": {onceField.FindStringSubmatch(b.get("/compose").text)[1]}}).text)
-	require.Contains(t, page, "Send to 12 recipients? 1 message is not sent: "+
+	require.Contains(t, page, "Send to 12 recipients? From shop@example.com Subject s Recipients 12 Leaves now ")
+	require.Contains(t, page, "If you send it now 1 message is not sent: "+
 		"the address was added to the list manually. "+
 		"11 messages are sent now: mg gets 50 %; sg gets 50 %.")
 	require.Empty(t, f.composed(), "it was sent without a question")

@@ -248,6 +248,7 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
 		"POST /compose/columns": showColumns(d),
+		"POST /compose/summary": showSummary(d),
 
 		"GET /drafts":              d.drafts,
 		"POST /drafts":             d.saveDraft,

@@ -144,6 +144,18 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	view["Malformed"] = malformed
 }
 
+// scheduleOf returns when a message with times is sent, and the mistakes in them.
+func scheduleOf(
+	d *Dashboard, r *http.Request, v *visitor, c *composeView, given *intake.Times,
+) (models.Schedule, []service.FieldError, error) {
+	in := d.service.NewIntake(r.Context(), v.caller())
+	defer in.Close()
+	for name, text := range c.times() {
+		in.SetText(name, text)
+	}
+	return in.ScheduleOf(given, time.Now())
+}
+
 // timesOf says when the message to a recipient is sent; "" if that is at once.
 func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *listed) (string, error) {
 	given, line := &intake.Times{Texts: c.times()}, ""
@@ -152,12 +164,7 @@ func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *li
 	} else if c.DeliverAt == "" {
 		return "", nil
 	}
-	in := d.service.NewIntake(r.Context(), v.caller())
-	defer in.Close()
-	for name, text := range c.times() {
-		in.SetText(name, text)
-	}
-	s, wrong, err := in.ScheduleOf(given, time.Now())
+	s, wrong, err := scheduleOf(d, r, v, c, given)
 	switch {
 	case err != nil:
 		return "", err
@@ -205,6 +212,7 @@ type planView struct {
 	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
 	LeftOut    int64             // rows with mistakes
 	Mistakes   []string          // the first of them
+	Card       []summaryRow
 }
 
 // planLine is a statement, and how long it holds; zero: unknown.

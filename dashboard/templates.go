@@ -214,13 +214,7 @@ func showValues(d *Dashboard) handler {
 			return err
 		}
 		t.askValues(r, d, v)
-		out, err := d.pages.parts("template", t, "values")
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, err = w.Write(out["values"])
-		return err
+		return writePart(w, d, "template", "values", t)
 	}
 }
 

@@ -169,9 +169,10 @@
     sessionStorage.removeItem(sent);
     if ("new" in form.dataset) sessionStorage.removeItem(draft);
     // The time zone has a value from the beginning.
-    if (fields(form).some((e) => e.value && e.type !== "hidden" && e.id !== "time_zone")) return;
+    if (fields(form).some((e) => e.value && e.type !== "hidden" && e.id !== "time_zone")) return false;
     const kept = JSON.parse(sessionStorage.getItem(draft) ?? "{}");
     for (const e of fields(form)) e.value = kept[e.id] ?? e.value;
+    return Object.keys(kept).length > 0;
   };
   const dropDraft = () => {
     if (!sessionStorage.getItem(sent) || !location.pathname.startsWith("/batches/")) return;
@@ -256,19 +257,23 @@
   };
 
   // A part of the form that the server makes from its fields is made again shortly after the last change: the columns of
-  // the recipients and their mistakes, or the fields for the variables of a template.
-  let looking = 0, looked = 0;
-  const lookAgain = (form, wait) => {
-    clearTimeout(looking);
-    looking = setTimeout(async () => {
-      const at = form.querySelector("[data-part]"), data = new FormData(form), turn = ++looked;
+  // the recipients and their mistakes, the summary of the message, or the fields for the variables of a template.
+  const turns = new WeakMap(); // of each part: the timer of its next request, and the number of the last
+  const lookAgain = (form, wait, id) => {
+    const at = id ? document.getElementById(id) : form.querySelector("[data-part]");
+    if (!at) return;
+    const turnOf = turns.get(at) ?? { timer: 0, last: 0 };
+    turns.set(at, turnOf);
+    clearTimeout(turnOf.timer);
+    turnOf.timer = setTimeout(async () => {
+      const data = new FormData(form), turn = ++turnOf.last;
       for (const name of ["file", "attachments"]) data.delete(name);
       try {
         const answer = await fetch(at.dataset.part, { method: "POST", body: keeps(form) ? data : new URLSearchParams(data) });
-        if (!answer.ok || answer.redirected || turn !== looked) return;
+        if (!answer.ok || answer.redirected || turn !== turnOf.last) return;
         const part = new DOMParser().parseFromString(await answer.text(), "text/html"), focused = focusIn(at);
         at.replaceChildren(...part.body.childNodes);
-        localNumbers(at);
+        localize(at);
         at.querySelectorAll(choices)[focused]?.focus();
       } catch { /* the next change tries again */ }
     }, wait);
@@ -291,9 +296,11 @@
     if (zone) zone.value = zone.defaultValue = Intl.DateTimeFormat().resolvedOptions().timeZone || zone.value;
     const isMessage = keeps(form);
     if (isMessage) {
-      restoreDraft(form);
+      const restored = restoreDraft(form);
       sayWhen();
       if (document.getElementById("to").value !== document.getElementById("to").defaultValue) lookAgain(form, 0);
+      if (restored) lookAgain(form, 0, "summary");
+      form.addEventListener("change", () => lookAgain(form, 100, "summary")); // when a field is left
     }
     form.addEventListener("input", (e) => {
       if (e.target.type === "file") return;
@@ -346,7 +353,7 @@
         const into = document.getElementById(input.dataset.into);
         into.value = decode(new Uint8Array(await input.files[0].arrayBuffer()));
         input.value = "";
-        into.dispatchEvent(new Event("input", { bubbles: true }));
+        for (const type of ["input", "change"]) into.dispatchEvent(new Event(type, { bubbles: true }));
       });
     }
   };
