@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/dom"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +35,14 @@ func TestBrowserTemplates(t *testing.T) {
 	b.typeInto("text", "Hello")
 	b.typeInto("sender", "Shop <shop@demo.test>")
 	b.typeInto("defaults", `{"city": "Vienna"}`)
-	b.typeInto("languages", `{"de": {"subject": "Willkommen, {{name}}"}}`)
+	eval[bool](b, `(document.querySelector("label[for=shown-new]").click(), true)`)
+	b.typeInto("new_language", "de")
+	b.press("Add")
+	b.until(`document.getElementById("shown-de")?.checked && document.getElementById("html-de").checkVisibility()`)
+	b.typeInto("subject-de", "Willkommen, {{name}}")
+	b.previews("Subject: Willkommen, Ann")
+	b.do(chromedp.Focus(chromedp.ID("shown-de")), chromedp.SendKeys(chromedp.ID("shown-de"), kb.ArrowLeft))
+	b.until(`document.getElementById("subject").checkVisibility() && !document.getElementById("html-de").checkVisibility()`)
 	b.previews("Subject: Hi Ann")
 	b.typeInto("vars", `{"name": "Bo", "vip": true}`)
 	b.previews("Subject: Hi Bo", "Thank you, Bo of Vienna.", "Hello")

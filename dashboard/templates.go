@@ -44,7 +44,10 @@ func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor
 // templateView is the form of a template as it was entered, its errors, and its versions.
 type templateView struct {
 	Name, Subject, HTML, Text, Sender, Category string
-	Defaults, Schema, Languages                 string // JSON
+	Defaults, Schema                            string // JSON
+	Languages                                   []languageTab
+	Shown                                       string // language of the tab that is open; "": the default
+	NewLanguage                                 string
 	AllowRaw                                    bool
 	To, Vars, Language                          string // of the preview; Vars: what Values has not, as JSON
 	Values                                      []sampleValue
@@ -73,6 +76,9 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor)
 		return err
 	}
 	view.fill(&t)
+	if code := r.URL.Query().Get("language"); view.has(code) {
+		view.Shown = code
+	}
 	if view.Against, _ = strconv.Atoi(r.URL.Query().Get("against")); view.Against > 0 {
 		old, err := d.service.Templates().Get(r.Context(), v.User, name, view.Against)
 		if err != nil {
@@ -88,8 +94,8 @@ func (t *templateView) fill(v *templates.Template) {
 	s := &v.Source
 	t.Version, t.Subject, t.HTML, t.Text = v.Version, s.Subject, s.HTML, s.Text
 	t.Sender, t.Category, t.AllowRaw = s.Sender, s.Category, s.AllowRaw
-	t.Defaults, t.Languages = indented(s.Defaults, len(s.Defaults)), indented(s.Languages, len(s.Languages))
-	t.Schema = indented(s.Schema, len(s.Schema))
+	t.Defaults, t.Schema = indented(s.Defaults, len(s.Defaults)), indented(s.Schema, len(s.Schema))
+	t.Languages = languageTabs(s.Languages)
 }
 
 // indented returns a value as JSON for people; "" if n is 0.
@@ -153,7 +159,7 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 	f := func(name string) string { return lines(r.PostFormValue(name)) }
 	t := &templateView{
 		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
-		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"), Languages: f("languages"),
+		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"),
 		AllowRaw: r.PostFormValue("allow_raw") != "",
 		To:       f("to"), Vars: f("vars"), Language: f("language"),
 		Wrong: map[string]string{},
@@ -161,10 +167,9 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 	for i, value := range r.PostForm["value"][:min(len(r.PostForm["value"]), len(r.PostForm["variable"]))] {
 		t.Values = append(t.Values, sampleValue{r.PostForm["variable"][i], lines(value)})
 	}
+	t.readLanguages(r.PostForm)
 	src := t.source()
-	for name, field := range map[string]any{
-		"defaults": &src.Defaults, "schema": &src.Schema, "languages": &src.Languages,
-	} {
+	for name, field := range map[string]any{"defaults": &src.Defaults, "schema": &src.Schema} {
 		if text := strings.TrimSpace(f(name)); text != "" && json.Unmarshal([]byte(text), field) != nil {
 			t.Wrong[name] = "Enter a JSON object, or leave it empty."
 		}
@@ -177,6 +182,7 @@ func (t *templateView) source() templates.Source {
 	return templates.Source{
 		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
 		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
+		Languages: languagesOf(t.Languages),
 	}
 }
 
@@ -186,10 +192,9 @@ type sampleValue struct{ Name, Value string }
 // askValues asks for a value of each variable that the template shows, and keeps those that were entered.
 func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
 	source := t.source()
-	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults)   // a mistake is reported elsewhere
-	_ = json.Unmarshal([]byte(t.Languages), &source.Languages) // also
+	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
 	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.public.String())}
-	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: source, To: to}
+	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
 	p, err := d.service.Templates().Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
 		return
@@ -260,11 +265,15 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 	if err != nil {
 		return err
 	}
-	to, isJSON := t.recipient()
-	if len(t.Wrong) > 0 {
-		return d.showTemplate(w, r, v, http.StatusUnprocessableEntity, t)
-	}
 	do := r.PostFormValue("do")
+	person, isJSON := t.recipient()
+	if done := t.changeLanguages(do); done || len(t.Wrong) > 0 {
+		status := http.StatusOK
+		if len(t.Wrong) > 0 {
+			status = http.StatusUnprocessableEntity
+		}
+		return d.showTemplate(w, r, v, status, t)
+	}
 	saved, err := d.service.Templates().AddVersion(r.Context(), v.User, t.Name, src, do == "publish")
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.NotFound {
@@ -272,7 +281,7 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 	}
 	if err == nil && do == "test" {
 		return d.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
-			Email: to.Email, Name: to.Name, Vars: to.Vars, JSON: isJSON,
+			Email: person.Email, Name: person.Name, Vars: person.Vars, JSON: isJSON,
 		})
 	}
 	if err != nil {
@@ -282,7 +291,11 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 	if do == "publish" {
 		done = "published"
 	}
-	seeOther(w, r, fmt.Sprintf("/templates/%s?version=%d&done=%s", url.PathEscape(t.Name), saved.Version, done))
+	to := url.Values{"version": {strconv.Itoa(saved.Version)}, "done": {done}}
+	if t.has(t.Shown) {
+		to.Set("language", t.Shown)
+	}
+	seeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
 	return nil
 }
 
@@ -296,7 +309,11 @@ func (d *Dashboard) refusedTemplate(
 	}
 	t.Problem = e.Detail
 	for _, f := range e.Fields {
-		field, _, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		field, part, _ := strings.Cut(strings.TrimPrefix(f.Pointer, "/"), "/")
+		if field == "languages" && part != "" {
+			t.wrongLanguage(part, &f)
+			continue
+		}
 		if field == "template" || field == "from" || field == "name" {
 			t.Problem += " " + sentence(f.Detail)
 			continue
@@ -313,7 +330,7 @@ func (d *Dashboard) testTemplate(
 	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
 	in.SetText("template", ref)
-	in.SetText("language", strings.TrimSpace(t.Language))
+	in.SetText("language", t.sampleLanguage())
 	if err := in.Add(to); err != nil {
 		return err
 	}
@@ -400,7 +417,7 @@ func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *v
 		wrong = append(wrong, name+": "+text)
 	}
 	slices.Sort(wrong)
-	sample := templates.Sample{Language: strings.TrimSpace(t.Language), Source: src, To: to, JSON: isJSON}
+	sample := templates.Sample{Language: t.sampleLanguage(), Source: src, To: to, JSON: isJSON}
 	p, more, hints, err := d.fillSample(r, v, sample)
 	if err != nil {
 		return err

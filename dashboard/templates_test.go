@@ -27,7 +27,8 @@ func TestTemplatePages(t *testing.T) {
 		"subject": {"Hi {{name}}"}, "html": {"<p>{% if vip %}{{ city }}{% endif %}</p>"}, "text": {"one\ntwo"},
 		"sender": {
 			"shop@example.com",
-		}, "defaults": {`{"city": "B & B"}`}, "languages": {`{"de": {"subject": "Hallo {{name}}"}}`},
+		}, "defaults": {`{"city": "B & B"}`},
+		"language_code": {"de"}, "language_subject": {"Hallo {{name}}"}, "language_html": {""}, "language_text": {""},
 		"to": {"me@example.com"}, "vars": {`{"name": "Ann", "vip": true}`}, "language": {"de-AT"}, "do": {"save"},
 	}
 	a = b.post("/templates/welcome/preview", form)

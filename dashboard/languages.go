@@ -1,0 +1,105 @@
+package dashboard
+
+import (
+	"cmp"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/text/language"
+
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/templates"
+)
+
+// languageTab is a tab of the template editor: what a language says in place of the default.
+type languageTab struct{ Code, Subject, HTML, Text string }
+
+// languageTabs returns the tabs of a template, sorted by language.
+func languageTabs(all map[string]templates.Content) (out []languageTab) {
+	for _, code := range slices.Sorted(maps.Keys(all)) {
+		c := all[code]
+		out = append(out, languageTab{code, c.Subject, c.HTML, c.Text})
+	}
+	return out
+}
+
+// languagesOf is the reverse of languageTabs.
+func languagesOf(tabs []languageTab) map[string]templates.Content {
+	if len(tabs) == 0 {
+		return nil
+	}
+	out := map[string]templates.Content{}
+	for _, tab := range tabs {
+		out[tab.Code] = templates.Content{Subject: tab.Subject, HTML: tab.HTML, Text: tab.Text}
+	}
+	return out
+}
+
+// readLanguages reads the tabs of the form. Their fields have the same names in all tabs.
+func (t *templateView) readLanguages(form url.Values) {
+	at := func(name string, i int) string {
+		if all := form[name]; i < len(all) {
+			return lines(all[i])
+		}
+		return ""
+	}
+	for i, code := range form["language_code"] {
+		tab := languageTab{code, at("language_subject", i), at("language_html", i), at("language_text", i)}
+		t.Languages = append(t.Languages, tab)
+	}
+	t.Shown, t.NewLanguage = form.Get("shown"), strings.TrimSpace(form.Get("new_language"))
+}
+
+// sampleLanguage returns the language of the preview and of a test: the one that was entered, or that of the open tab.
+func (t *templateView) sampleLanguage() string {
+	if t.Shown == newLanguageTab {
+		return strings.TrimSpace(t.Language)
+	}
+	return cmp.Or(strings.TrimSpace(t.Language), t.Shown)
+}
+
+// has reports whether there is a tab of a language.
+func (t *templateView) has(code string) bool {
+	return slices.ContainsFunc(t.Languages, func(tab languageTab) bool { return tab.Code == code })
+}
+
+// newLanguageTab is the tab that adds a language.
+const newLanguageTab = "+"
+
+// Adding reports whether the tab that adds a language is open.
+func (t *templateView) Adding() bool { return t.Shown == newLanguageTab }
+
+// changeLanguages adds or removes a tab if that button was pressed, and stores nothing.
+func (t *templateView) changeLanguages(do string) bool {
+	if code, remove := strings.CutPrefix(do, "remove "); remove {
+		t.Languages = slices.DeleteFunc(t.Languages, func(tab languageTab) bool { return tab.Code == code })
+		t.Shown = ""
+		return true
+	}
+	if do != "add" {
+		return false
+	}
+	tag, err := language.Parse(t.NewLanguage)
+	if err != nil || tag == language.Und {
+		t.Wrong["new_language"] = "Enter a language like de or de-AT."
+		t.Shown = newLanguageTab
+		return true
+	}
+	t.Shown, t.NewLanguage = tag.String(), ""
+	if !t.has(t.Shown) {
+		t.Languages = append(t.Languages, languageTab{Code: t.Shown})
+	}
+	return true
+}
+
+// wrongLanguage reports a mistake in a language, and opens the tab of the first one.
+func (t *templateView) wrongLanguage(pointer string, f *service.FieldError) {
+	code, part, _ := strings.Cut(pointer, "/")
+	if t.Wrong["languages"] == "" {
+		t.Shown = code
+	}
+	text := strings.TrimSpace(code+" "+part) + ": " + sentence(f.Detail)
+	t.Wrong["languages"] = strings.TrimSpace(t.Wrong["languages"] + " " + text)
+}
