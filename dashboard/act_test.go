@@ -133,7 +133,7 @@ func TestKeys(t *testing.T) {
 	)
 	secret := regexp.MustCompile(`sd_[A-Za-z0-9_-]{43}`).FindString(a.text)
 	require.NotEmpty(t, secret)
-	require.NotContains(t, b.get("/settings").text, secret, "the key is shown more than once")
+	require.NotContains(t, b.get("/settings/keys").text, secret, "the key is shown more than once")
 	keys, err := f.store.Keys(t.Context(), "local")
 	require.NoError(t, err)
 	require.Equal(t, []string{"203.0.113.0/24"}, keys[0].Networks)
@@ -146,8 +146,8 @@ func TestLogOutEverywhere(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	one, two := f.byLink(LocalUser()), f.byLink(LocalUser())
-	require.Contains(t, one.get("/settings").text, "this browser")
-	require.Equal(t, "/login", one.post("/settings/sessions/all/end", nil).Request.URL.Path)
+	require.Contains(t, one.get("/settings/account").text, "this browser")
+	require.Equal(t, "/login", one.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.Equal(t, "/login", two.get("/").Request.URL.Path)
 }
 
@@ -211,8 +211,8 @@ func TestLimits(t *testing.T) {
 	testkit.WithinHour()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	require.Contains(t, b.get("/settings").text, "Recipients per hour")
-	require.Contains(t, b.get("/settings").text, "Urgent recipients per hour")
+	require.Contains(t, b.get("/settings/limits").text, "Recipients per hour")
+	require.Contains(t, b.get("/settings/limits").text, "Urgent recipients per hour")
 	path := "/operations/users/" + LocalUser().ID + "/limits"
 	require.Contains(t, b.get("/operations/users").text, `href="`+path+`"`)
 	a := b.post(path, url.Values{"recipients_per_hour": {"many"}, "batches_per_day": {"7"}, "why": {"trial"}})
@@ -230,14 +230,14 @@ func TestLimits(t *testing.T) {
 	require.Regexp(
 		t,
 		`Recipients per hour</th><td class="n">0</td><td class="n">1\x{202f}234</td>`,
-		b.get("/settings").text,
+		b.get("/settings/limits").text,
 	)
 	require.Contains(t, b.get("/operations/audit").text, "set the limits of a user")
 	for _, want := range []string{"urgent: sent ahead", "the limit of urgent recipients per hour was reached"} {
 		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		require.Contains(t, b.get("/batches/"+id.String()).text, want)
 	}
-	require.Regexp(t, `Urgent recipients per hour</th><td class="n">1</td><td class="n">1</td>`, b.get("/settings").text)
+	require.Regexp(t, `Urgent recipients per hour</th><td class="n">1</td><td class="n">1</td>`, b.get("/settings/limits").text)
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve/limits").StatusCode)
 }
 

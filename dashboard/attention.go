@@ -117,7 +117,7 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 		if a.who.Operator {
 			text += " " + c.Do()
 		}
-		a.add(true, c.Title(), text, "/settings#webhooks", "Check the key")
+		a.add(true, c.Title(), text, "/settings/webhooks", "Check the key")
 	case condition.DiskReserve:
 		text := "Since " + since + "."
 		if a.who.Operator {
@@ -179,7 +179,7 @@ func (a *attentions) operator(ctx context.Context) error {
 func (a *attentions) provider(p *providerNow, none bool) {
 	name, to := p.Info.Title+" ("+p.Name+")", "/providers#"+p.Name
 	if p.LacksWebhook && p.Refused == nil {
-		a.add(true, "No webhook received from "+name, "It accepted mail but has not reported on it.", "/settings#webhooks",
+		a.add(true, "No webhook received from "+name, "It accepted mail but has not reported on it.", "/settings/webhooks",
 			"Check the webhook address and key")
 	}
 	switch {

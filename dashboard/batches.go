@@ -409,11 +409,11 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *visit
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: newKeyForm(), Times: f})
+		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "times", Times: f})
 	}
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/settings#times")
+	seeOther(w, r, settingsPath("times"))
 	return nil
 }

@@ -134,8 +134,8 @@ func TestBrowserStatements(t *testing.T) {
 	require.NotContains(t, eval[string](b, "document.body.innerText"), "arrive twice")
 	b.open("/operations/blocks/x/remove")
 	b.at("/operations/blocks")
-	b.open("/settings/keys")
-	b.at("/settings")
+	b.open("/settings/keys/x/revoke")
+	b.at("/settings/keys")
 	require.Empty(t, b.complaints())
 }
 

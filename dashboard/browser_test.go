@@ -194,7 +194,12 @@ func lookAtAll(t *testing.T, b *browserTab, p *product) {
 		"rules":       "/operations/blocks",
 		"users":       "/operations/users",
 		"audit":       "/operations/audit",
-		"settings":    "/settings",
+		"settings":    "/settings/keys",
+		"senders":     "/settings/senders",
+		"used":        "/settings/limits",
+		"hours":       "/settings/times",
+		"hooks":       "/settings/webhooks",
+		"account":     "/settings/account",
 		"limits":      limits,
 		"docs":        "/docs",
 		"ask":         "/providers/sg/offline",
@@ -241,7 +246,7 @@ func composeWithFile(b *browserTab) {
 }
 
 func useKey(b *browserTab) {
-	b.open("/settings")
+	b.open("/settings/keys")
 	b.fill("name", "browser test")
 	b.press("Create key")
 	b.until(`document.getElementById("new-key")`)

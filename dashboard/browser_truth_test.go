@@ -68,7 +68,7 @@ func TestBrowserKeyIsOnScreen(t *testing.T) {
 	b := f.logIn(f.url)
 	for i, width := range []int64{1920, 1440, 1366, 768, 390, 360} {
 		b.do(chromedp.EmulateViewport(width, 800))
-		b.open("/settings")
+		b.open("/settings/keys")
 		name := fmt.Sprint("key ", i)
 		b.fill("name", name)
 		b.press("Create key")
@@ -102,7 +102,7 @@ func TestBrowserBack(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.logIn(f.url)
 	for _, c := range []struct{ path, button, sees string }{
-		{"/settings", "Create key", "Enter a name"},
+		{"/settings/keys", "Create key", "Enter a name"},
 		{"/operations/users", "Set senders", "No user has this name"},
 		{"/compose", "Send to all", "Not sent."},
 	} {

@@ -206,7 +206,7 @@ func (d *Dashboard) pageOf(of string) string {
 type handler func(w http.ResponseWriter, r *http.Request, v *visitor) error
 
 func (d *Dashboard) userRoutes() map[string]handler {
-	return map[string]handler{
+	routes := map[string]handler{
 		"GET /{$}":           d.overview,
 		"GET /live/overview": d.overviewEvents,
 
@@ -277,12 +277,16 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /providers":      d.providers,
 		"GET /live/providers": d.providersEvents,
 
-		"GET /settings":                    d.settings,
-		"POST /settings/keys":              d.createKey,
-		"POST /settings/times":             d.setDefaults,
-		"POST /settings/keys/{id}/revoke":  d.revokeKey,
-		"POST /settings/sessions/{id}/end": d.endSession,
+		"GET /settings":                            firstSettings,
+		"POST /settings/keys":                      d.createKey,
+		"POST /settings/times":                     d.setDefaults,
+		"POST /settings/keys/{id}/revoke":          d.revokeKey,
+		"POST /settings/account/sessions/{id}/end": d.endSession,
 	}
+	for _, p := range settingsPages {
+		routes["GET "+settingsPath(p.name)] = settings(d, p.name)
+	}
+	return routes
 }
 
 func (d *Dashboard) operatorRoutes() map[string]handler {

@@ -370,7 +370,7 @@ func TestRequestsPage(t *testing.T) {
 	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	path := "/keys/" + key.ID + "/requests"
-	require.Contains(t, user.get("/settings").text, path)
+	require.Contains(t, user.get("/settings/keys").text, path)
 	require.Contains(t, user.get(path).text, "No request was made with this key")
 	batch := models.NewBatchID(time.Now())
 	f.service.LogRequest(

@@ -22,9 +22,9 @@ func TestTypedAddressOfForm(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	for path, want := range map[string]string{
-		"/settings/keys":                        "/settings#keys",
-		"/settings/keys/x/revoke":               "/settings#keys",
-		"/settings/sessions/all/end":            "/settings#sessions",
+		"/settings/keys":                        "/settings/keys",
+		"/settings/keys/x/revoke":               "/settings/keys#x",
+		"/settings/account/sessions/all/end":    "/settings/account#sessions",
 		"/operations/blocks/x/remove":           "/operations/blocks#x",
 		"/operations/users/local/keys/y/revoke": "/operations/users/local#keys",
 		"/operations/parked/x/discard":          "/operations/parked#x",
@@ -82,7 +82,7 @@ func TestKeyFormTwice(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/settings").text)
+	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/settings/keys").text)
 	require.NotNil(t, once)
 	form := url.Values{"name": {"shop"}, "scope": {"send"}, "once": {once[1]}}
 	first := b.post("/settings/keys", form).text

@@ -69,7 +69,7 @@ func TestLoginThroughGitHub(t *testing.T) {
 	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
 	a := f.browser().byGitHub("Ann")
 	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
-	require.Equal(t, "/settings", a.Request.URL.Path, "the login did not return to the page")
+	require.Equal(t, "/settings/keys", a.Request.URL.Path, "the login did not return to the page")
 	u, err := f.store.User(t.Context(), "gh7")
 	require.NoError(t, err)
 	require.Equal(t, "ann", u.Name)
@@ -275,7 +275,7 @@ func TestLocalPath(t *testing.T) {
 // A session ends when its user is removed from the configuration or from the organisation.
 func TestSessionEndsWithAccess(t *testing.T) {
 	t.Parallel()
-	in := func(b *browser) bool { return b.get("/settings").Request.URL.Path == "/settings" }
+	in := func(b *browser) bool { return b.get("/settings/keys").Request.URL.Path == "/settings/keys" }
 	t.Run("login no longer listed", func(t *testing.T) {
 		t.Parallel()
 		f := newRig(t, &GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)

@@ -18,7 +18,7 @@ import (
 var console = service.Caller{By: "cli:zoe", Operator: true}
 
 // in reports whether a browser is logged in.
-func (b *browser) in() bool { return b.get("/settings").Request.URL.Path == "/settings" }
+func (b *browser) in() bool { return b.get("/settings/keys").Request.URL.Path == "/settings/keys" }
 
 // recorded returns the access log as "kind reason user login".
 func (f *rig) recorded() (out []string) {
@@ -156,7 +156,7 @@ func TestAllSessionsEnd(t *testing.T) {
 
 	first.byGitHub("eve")
 	second.byGitHub("eve")
-	require.Equal(t, "/login", first.post("/settings/sessions/all/end", nil).Request.URL.Path)
+	require.Equal(t, "/login", first.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.False(t, second.in())
 	page, err := f.service.Audit(t.Context(), console, service.Page{})
 	require.NoError(t, err)

@@ -132,7 +132,7 @@ func TestWebhookSetUp(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
-	text := b.get("/settings").text
+	text := b.get("/settings/webhooks").text
 	require.Contains(t, text, "No webhook key", "mg")
 	require.Contains(t, text, "No webhook received yet", "sg")
 	require.Contains(t, text, f.url+"/webhooks/sg")
@@ -149,16 +149,16 @@ func TestWebhookSetUp(t *testing.T) {
 	require.Contains(t, text, f.url+"/webhooks/sg")
 	require.Contains(t, text, "80 ms")
 	require.Contains(t, text, "2.0 s")
-	require.Contains(t, b.get("/settings").text, "although it accepted mail")
+	require.Contains(t, b.get("/settings/webhooks").text, "although it accepted mail")
 
 	f.put(telemetry.LastReceived, "mg", time.Now().UTC())
 	f.put(telemetry.LastReceived, "sg", time.Now().UTC())
 	f.board.tracker.sample(t.Context(), time.Now())
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
-	require.Contains(t, b.get("/settings").text, "last verified webhook")
+	require.Contains(t, b.get("/settings/webhooks").text, "last verified webhook")
 
 	f.board.public.Scheme = "https"
-	require.NotContains(t, b.get("/settings").text, "SAFEDELIVR_PUBLIC_URL")
+	require.NotContains(t, b.get("/settings/webhooks").text, "SAFEDELIVR_PUBLIC_URL")
 }
 
 // TestUnverifiedSenders checks that only operators see which senders a provider

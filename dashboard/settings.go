@@ -15,8 +15,11 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// settingsView is the page of a user's settings.
+// settingsView has what one of the pages of Settings shows.
 type settingsView struct {
+	Page      string // one of settingsPages
+	Title     string
+	Tabs      []tab
 	Keys      []keyRow
 	Revoked   int
 	Form      keyForm
@@ -28,7 +31,30 @@ type settingsView struct {
 	Limits    []limitRow
 	Theme     string
 	Times     defaultsForm
+	May       service.AllowedSenders // senders that the visitor may use
 }
+
+// settingsPages are the pages of Settings by the last part of their paths.
+var settingsPages = []struct{ name, title string }{
+	{"keys", "API keys"},
+	{"senders", "Senders and domains"},
+	{"limits", "Limits"},
+	{"times", "Sending hours"},
+	{"webhooks", "Webhook addresses"},
+	{"account", "Account"},
+}
+
+// settingsElsewhere are pages that people look for in Settings and that have their place in the menu.
+var settingsElsewhere = []struct {
+	title, to string
+	operators bool
+}{
+	{"Endpoints", "/endpoints", false},
+	{"People", "/operations/users", true},
+}
+
+// settingsPath returns the path of a page of Settings.
+func settingsPath(name string) string { return "/settings/" + name }
 
 // keyRow is a key in the list.
 type keyRow struct {
@@ -66,9 +92,62 @@ var keyLives = map[string]time.Duration{
 	"365": 365 * 24 * time.Hour,
 }
 
-// settings is GET /settings.
-func (d *Dashboard) settings(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Form: newKeyForm()})
+// settings returns the handler of a page of Settings.
+func settings(d *Dashboard, name string) handler {
+	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: name, Form: newKeyForm()})
+	}
+}
+
+// firstSettings is GET /settings.
+func firstSettings(w http.ResponseWriter, r *http.Request, _ *visitor) error {
+	seeOther(w, r, settingsPath(settingsPages[0].name))
+	return nil
+}
+
+// setTabs sets the links to the pages of Settings, and the title.
+func (s *settingsView) setTabs(operator bool) {
+	for _, p := range settingsPages {
+		s.Tabs = append(s.Tabs, tab{Text: p.title, To: settingsPath(p.name), Here: p.name == s.Page})
+		if p.name == s.Page {
+			s.Title = p.title
+		}
+	}
+	for _, p := range settingsElsewhere {
+		if operator || !p.operators {
+			s.Tabs = append(s.Tabs, tab{Text: p.title, To: p.to})
+		}
+	}
+}
+
+// read reads what the page shows.
+func (s *settingsView) read(d *Dashboard, r *http.Request, v *visitor) (err error) {
+	switch ctx, who := r.Context(), v.caller(); s.Page {
+	case "keys":
+		var keys []service.KeyView
+		keys, err = d.service.Keys(ctx, who)
+		s.Keys, s.Revoked = keyRows(keys, time.Now())
+		s.Once = newSecret()
+	case "senders":
+		s.May, err = d.service.AllowedSenders(ctx, who)
+	case "limits":
+		var used service.LimitsView
+		used, err = d.service.Usage(ctx, who)
+		s.Limits = limitRows(&used)
+	case "times":
+		if s.Times.Wrong == nil {
+			s.Times, err = d.defaultsNow(ctx, who)
+		}
+	case "webhooks":
+		s.Providers, err = d.providersNow()
+	case "account":
+		s.Sessions, err = d.sessions.list(ctx, v.User)
+		for i := range s.Sessions {
+			s.Sessions[i].Here = s.Sessions[i].ID == v.ID
+		}
+		s.Theme = theme(r)
+	}
+	return err
 }
 
 func (d *Dashboard) showSettings(
@@ -78,32 +157,11 @@ func (d *Dashboard) showSettings(
 	status int,
 	view *settingsView,
 ) error {
-	keys, err := d.service.Keys(r.Context(), v.caller())
-	if err != nil {
+	view.setTabs(v.Operator)
+	if err := view.read(d, r, v); err != nil {
 		return err
 	}
-	view.Keys, view.Revoked = keyRows(keys, time.Now())
-	if view.Sessions, err = d.sessions.list(r.Context(), v.User); err != nil {
-		return err
-	}
-	for i := range view.Sessions {
-		view.Sessions[i].Here = view.Sessions[i].ID == v.ID
-	}
-	limits, err := d.service.Usage(r.Context(), v.caller())
-	if err != nil {
-		return err
-	}
-	view.Limits = limitRows(&limits)
-	if view.Providers, err = d.providersNow(); err != nil {
-		return err
-	}
-	if view.Times.Wrong == nil {
-		if view.Times, err = d.defaultsNow(r.Context(), v.caller()); err != nil {
-			return err
-		}
-	}
-	view.Theme, view.Once = theme(r), newSecret()
-	d.render(w, r, v, status, "settings", page{Title: "Settings", Active: "settings", Data: view})
+	d.render(w, r, v, status, "settings", page{Title: view.Title, Active: "settings", Data: view})
 	return nil
 }
 
@@ -137,23 +195,23 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 		f.Wrong["scopes"] = "Choose at least one permission."
 	}
 	if len(f.Wrong) > 0 {
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
+		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
 	}
 	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err
 	} else if again {
-		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Again: true, Form: newKeyForm()})
+		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
 	}
 	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, o)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Form: f})
+		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
 	}
 	if err != nil {
 		return err
 	}
-	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Secret: secret, Form: newKeyForm()})
+	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret, Form: newKeyForm()})
 }
 
 // submitted reports whether a form with this secret was submitted before, and records that it
@@ -191,11 +249,11 @@ func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := d.service.RevokeKey(r.Context(), v.caller(), r.PathValue("id"), ""); err != nil {
 		return err
 	}
-	seeOther(w, r, "/settings#keys")
+	seeOther(w, r, settingsPath("keys"))
 	return nil
 }
 
-// endSession is POST /settings/sessions/{id}/end; the id may be "all".
+// endSession is POST /settings/account/sessions/{id}/end; the id may be "all".
 func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
 	if id == "all" {
@@ -221,7 +279,7 @@ func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visito
 	if !found {
 		return errNoPage
 	}
-	seeOther(w, r, "/settings#sessions")
+	seeOther(w, r, settingsPath("account")+"#sessions")
 	return nil
 }
 

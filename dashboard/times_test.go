@@ -125,13 +125,13 @@ func TestDefaultTimes(t *testing.T) {
 		"time_zone": {"UTC"},
 		"strict":    {"yes"},
 	})
-	require.Equal(t, "/settings", saved.Request.URL.Path)
+	require.Equal(t, "/settings/times", saved.Request.URL.Path)
 	require.Contains(t, saved.text, `value="monday, friday"`)
 	id := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com"})
 	require.Contains(t, b.get("/batches/"+id.String()).text, "09:00 to 17:00 on Monday, Friday (UTC), strictly")
 	require.Contains(t, b.get("/operations/audit").text, "set the time zone and the hours of a user")
 	require.Contains(t, b.post("/settings/times", nil).text, `placeholder="any time; or 09:00"`)
-	require.NotContains(t, b.get("/settings").text, "monday, friday")
+	require.NotContains(t, b.get("/settings/times").text, "monday, friday")
 }
 
 // TestPagesOfOwnTimes: the list and the page of a batch say when the first and the last recipient get their mail, and

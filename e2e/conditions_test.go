@@ -49,7 +49,7 @@ func (s *seen) at(place condition.Place) string {
 	case condition.Providers:
 		return s.page(base + "/providers")
 	case condition.Settings:
-		return s.page(base + "/settings")
+		return s.page(base + "/settings/webhooks")
 	case condition.Operations:
 		return s.page(base + "/operations")
 	case condition.ProviderList:
