@@ -49,6 +49,8 @@ var funcs = template.FuncMap{
 	"address":    addressTag,
 	"suppressed": suppressionWords,
 	"initial":    initial,
+	"spark":      sparkline,
+	"eachDay":    eachDay,
 	"dict":       dict,
 	"lower":      strings.ToLower,
 	"join":       strings.Join,

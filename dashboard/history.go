@@ -250,7 +250,7 @@ func ms(n float64) time.Duration { return time.Duration(n * float64(time.Millise
 
 // chart is the input of static/charts.js.
 type chart struct {
-	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked) or lines
+	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked), lines or counts
 	X      []float64 `json:"x"`              // seconds since 1970
 	Step   int       `json:"step,omitempty"` // length of a step in seconds, for steps and lines; x is its beginning
 	Max    int64     `json:"max,omitempty"`  // upper end of the scale; 0: the largest value

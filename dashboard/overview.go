@@ -26,6 +26,7 @@ type overviewView struct {
 	Totals    service.Counts
 	Days      []service.DayCounts
 	Chart     chart
+	Hour      *hourView // nil: the page is not of all mail
 	Providers []providerNow
 	Attention []attention
 	Notices   []noticeRow
@@ -39,6 +40,9 @@ const (
 	overviewNotices = 10
 	watchedBatches  = 30 // number of newest batches that are checked for problems
 )
+
+// overviewParts are the parts of the page that update by themselves.
+var overviewParts = []string{"attention", "today", "hour", "days", "providers", "recent", "notices"}
 
 // overview is GET /.
 func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -80,7 +84,7 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 		return source{
 			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
 			render: func(now any) (parts, error) {
-				return d.pages.parts("overview", now, "attention", "today", "days", "providers", "recent", "notices")
+				return d.pages.parts("overview", now, overviewParts...)
 			},
 		}
 	})
@@ -121,8 +125,15 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Notices:   notices,
 		Operator:  who.Operator,
 	}
+	hour, err := d.history(ctx, service.LastHour)
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.Providers {
+		v.Providers[i].Minutes = hour.minutesOf(v.Providers[i].Name)
+	}
 	if who.Everyone {
-		v.Whose = mailOfUsers(&stats)
+		v.Whose, v.Hour = mailOfUsers(&stats), hourOf(hour)
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))

@@ -136,10 +136,15 @@ func (d *Dashboard) readProviders(
 	if err != nil {
 		return nil, err
 	}
+	hour, err := d.history(ctx, service.LastHour)
+	if err != nil {
+		return nil, err
+	}
 	v := &providersView{History: history, Tabs: historyTabs(history.Range), From: stats.From, To: stats.To}
 	var names []string
 	for i := range providers {
 		names = append(names, providers[i].Name)
+		providers[i].Minutes = hour.minutesOf(providers[i].Name)
 		p := providerView{
 			providerNow: providers[i],
 			Mine:        stats.Totals.Providers[providers[i].Name],
@@ -259,6 +264,8 @@ type providerNow struct {
 	Info ProviderInfo
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // number of its colour, from 1
+	// Minutes has the messages that it accepted in each minute of the last hour, where a page shows them.
+	Minutes []float64
 
 	// Hook is the webhook URL to set at the provider. LacksWebhook reports that the
 	// provider accepted mail a while ago and has not sent a verified webhook.

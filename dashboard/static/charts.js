@@ -2,8 +2,9 @@
 //   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max, list}
 // bars has a bar per UTC day, or per week where there is no room for that, steps a bar per step; both are stacked, as is area.
 // A click on a bar of a day or a week leads to the list behind it, if there is one.
+// counts has a line for each series of numbers.
 // lines are durations in ms and have a gap where a value is 0; shares are lines in percent, with a
-// gap where a value is negative. Neither is stacked. Steps in which something failed
+// gap where a value is negative. None of these is stacked. Steps in which something failed
 // have a mark at the axis. The page has the same
 // figures as text or as a table.
 "use strict";
@@ -141,11 +142,10 @@
     if (!spec.x?.length) return;
     if (spec.kind === "bars" && spec.x.length * 3 > host.clientWidth) spec = weeks(spec);
     const half = spec.ends ? 302400 : 43200; // of what a bar of days stands for
-    const shares = spec.kind === "shares", lines = shares || spec.kind === "lines", steps = spec.kind === "steps";
-    const sums = lines ? spec.series.map((s) => s.values.map((v) => (shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
+    const shares = spec.kind === "shares", counts = spec.kind === "counts", lines = shares || counts || spec.kind === "lines", steps = spec.kind === "steps";
+    const sums = lines ? spec.series.map((s) => s.values.map((v) => (counts ? v : shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
     const order = spec.series.map((_, i) => i).reverse(); // paint the tallest first
     const axis = { stroke: token("--ink-2"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false }, font: `12px ${token("--font")}` };
-    const spark = host.classList.contains("spark");
     const days = spec.kind === "bars", bars = days || steps;
     // lone draws a point for a value without neighbours.
     const lone = (u, k) => u.data[k].map((v, i, all) => (v != null && all[i - 1] == null && all[i + 1] == null ? i : -1)).filter((i) => i >= 0);
@@ -154,14 +154,14 @@
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (s) => (days ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: spark ? [2, 0, 0, 0] : [spec.ends ? 24 : 8, days ? 4 : spec.step ? 16 : 38, 0, 0],
+      padding: [spec.ends ? 24 : 8, days ? 4 : spec.step ? 16 : 38, 0, 0],
       scales: {
         x: { range: (u, min, max) => (days ? [min - half, max + half] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
         y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * (spec.marks ? 1.2 : 1.08), 1)] },
       },
-      axes: spark ? [{ show: false }, { show: false }] : [
+      axes: [
         { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
-        { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(shares ? { values: (u, vs) => vs.map((v) => percent.format(v / 100)) } : lines ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
+        { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(shares ? { values: (u, vs) => vs.map((v) => percent.format(v / 100)) } : lines && !counts ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
           : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? number.format(v) : "")) }) },
       ],
       series: [{}, ...order.map((i) => ({

@@ -1,0 +1,87 @@
+package dashboard
+
+import (
+	"fmt"
+	"html/template"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+// sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
+// there are less than two values, or none above 0.
+func sparkline(values []float64) template.HTML {
+	most := 0.0
+	for _, v := range values {
+		most = max(most, v)
+	}
+	if len(values) < 2 || most == 0 {
+		return ""
+	}
+	var points strings.Builder
+	for i, v := range values {
+		fmt.Fprintf(&points, "%d,%.1f ", i, 15-14*v/most)
+	}
+	text := fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d 16" preserveAspectRatio="none" aria-hidden="true">`+
+		`<polyline points="%s"/></svg>`, len(values)-1, strings.TrimSpace(points.String()))
+	return template.HTML(text) //nolint:gosec // has only numbers
+}
+
+// dayCounts are the counts that eachDay knows.
+var dayCounts = map[string]func(*service.Counts) int64{
+	"accepted":  func(c *service.Counts) int64 { return c.Accepted },
+	"delivered": func(c *service.Counts) int64 { return c.Success },
+	"failed":    func(c *service.Counts) int64 { return c.Failed },
+	"rerouted":  func(c *service.Counts) int64 { return c.Rerouted },
+}
+
+// eachDay returns a count of each day. It panics if it does not know the count.
+func eachDay(days []service.DayCounts, count string) (out []float64) {
+	of := dayCounts[count]
+	for i := range days {
+		out = append(out, float64(of(&days[i].Counts)))
+	}
+	return out
+}
+
+// hourView is the mail of all users in the last hour, by minute.
+type hourView struct {
+	Sent, Delivered, Failed int64
+	Chart                   chart
+}
+
+// hourOf adds up the providers of the history of an hour.
+func hourOf(h *historyView) *hourView {
+	v := &hourView{Chart: chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []series{
+		{Label: "sent", Color: "--p5"}, {Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
+	}}}
+	for i := range h.Providers {
+		p := &h.Providers[i]
+		v.Sent, v.Delivered, v.Failed = v.Sent+p.Totals.Accepted, v.Delivered+p.Totals.Delivered, v.Failed+p.Totals.Failed
+		v.Chart.X = p.Calls.X
+		for k, values := range [][]float64{p.Calls.Series[0].Values, p.Reports.Series[0].Values, p.Reports.Series[2].Values} {
+			v.Chart.Series[k].Values = sumOf(v.Chart.Series[k].Values, values)
+		}
+	}
+	return v
+}
+
+// sumOf returns the sums of two lists of the same length; a may be empty.
+func sumOf(a, b []float64) []float64 {
+	out := make([]float64, len(b))
+	copy(out, a)
+	for i := range b {
+		out[i] += b[i]
+	}
+	return out
+}
+
+// minutesOf returns the messages that a provider accepted in each minute of the last hour.
+func (v *historyView) minutesOf(provider string) []float64 {
+	for i := range v.Providers {
+		if v.Providers[i].Name == provider {
+			return v.Providers[i].Calls.Series[0].Values
+		}
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func TestSparkline(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `<svg class="spark" viewBox="0 0 2 16" preserveAspectRatio="none" aria-hidden="true">`+
+		`<polyline points="0,15.0 1,1.0 2,8.0"/></svg>`, string(sparkline([]float64{0, 4, 2})))
+	require.Empty(t, sparkline([]float64{0, 0}), "nothing happened")
+	require.Empty(t, sparkline([]float64{5}))
+}
+
+// TestOverviewHour: the overview of everyone's mail has what the providers did in the last hour, by minute. That of one
+// user has not, because minutes are counted for all users together.
+func TestOverviewHour(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Delivered, t.Failed = 1, 8, 6, 1 })
+	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 4 })
+	b := f.byLink(LocalUser()) // the pages keep what they read for a while
+	page := b.get("/").text
+	require.Contains(t, textOf(page), "Last hour by minute · by provider sent 13 delivered 6 failed 5 ")
+	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
+	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
+
+	h, err := f.board.history(t.Context(), service.LastHour)
+	require.NoError(t, err)
+	hour := hourOf(h)
+	require.Len(t, hour.Chart.X, 60)
+	for i, want := range []float64{13, 6, 5} {
+		most := 0.0
+		for _, v := range hour.Chart.Series[i].Values {
+			most += v
+		}
+		require.InDelta(t, want, most, 0, hour.Chart.Series[i].Label)
+	}
+	require.Equal(t, 2, strings.Count(b.get("/providers").text, "<polyline"))
+
+	require.Equal(t, http.StatusOK, b.post("/everyone", url.Values{"everyone": {"no"}, "to": {"/"}}).StatusCode)
+	require.NotContains(t, b.get("/").text, "Last hour")
+}
+
+// TestOverviewTiles: a tile has a line of its count in the last 30 days.
+func TestOverviewTiles(t *testing.T) {
+	t.Parallel()
+	days := []service.DayCounts{{Counts: service.Counts{Accepted: 3, Success: 2, Failed: 1}}, {Counts: service.Counts{}}}
+	require.Equal(t, []float64{3, 0}, eachDay(days, "accepted"))
+	require.Equal(t, []float64{2, 0}, eachDay(days, "delivered"))
+	require.Equal(t, []float64{1, 0}, eachDay(days, "failed"))
+	require.Equal(t, []float64{0, 0}, eachDay(days, "rerouted"))
+	f := newRig(t, nil)
+	page, err := f.board.pages.parts("overview", &overviewView{Days: days}, "today")
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(string(page["today"]), "<polyline"))
+}
