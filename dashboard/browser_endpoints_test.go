@@ -27,6 +27,14 @@ func TestBrowserEndpoints(t *testing.T) {
 	for _, t := range []updates.Type{updates.Opened, updates.Bounced} {
 		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=event][value='` + string(t) + `']"))`)
 	}
+	boxes := `[...document.querySelectorAll("[data-group]:first-of-type .choices input")]`
+	group := `document.querySelector("input[name=event-group][value=messages]")`
+	b.until(group + `.indeterminate`)
+	require.True(t, eval[bool](b, `(`+group+`.click(), `+boxes+`.every((e) => e.checked))`))
+	require.False(t, eval[bool](b, `(`+group+`.click(), `+boxes+`.some((e) => e.checked))`))
+	for _, t := range []updates.Type{updates.Opened, updates.Bounced} {
+		b.until(`((e) => e && (e.click(), true))(document.querySelector("input[name=event][value='` + string(t) + `']"))`)
+	}
 	b.press("Add")
 	b.sees("Copy it now")
 	b.sees("bounced, opened")

@@ -23,9 +23,9 @@ type endpointsView struct {
 	List   []endpoints.View
 	New    endpoints.Settings // as it was entered
 	Chosen map[updates.Type]bool
-	Types  []updates.Type
-	// MailTypes are those of everyone's mail, which endpoints of the installation may get.
-	MailTypes []updates.Type
+	Groups []eventGroup
+	// MailGroups are those of everyone's mail, which endpoints of the installation may get.
+	MailGroups []eventGroup
 
 	Wrong map[string]string
 	Again bool   // the form was submitted before, and its endpoint exists
@@ -69,9 +69,19 @@ type endpointView struct {
 	Owned
 	endpoints.View
 	Attempts []endpoint.Attempt
-	Test     *endpoints.TestResult // what became of a test post, if one was just made
+	retries  map[string]time.Time  // of posts that are made again, by their IDs
+	Test     *endpoints.TestResult // the result of a test post, if one was just made
 	Request  *endpoints.Request    // what was posted, if one was asked for
 	Done     string
+}
+
+// Next returns when the post of the n-th attempt is made again; zero: it is not known, or a later attempt says it.
+func (v *endpointView) Next(n int) time.Time {
+	post := v.Attempts[n].Post
+	if slices.ContainsFunc(v.Attempts[:n], func(a endpoint.Attempt) bool { return a.Post == post }) {
+		return time.Time{}
+	}
+	return v.retries[post]
 }
 
 // Excerpt returns the beginning of what was posted.
@@ -91,9 +101,10 @@ func (d *Dashboard) showEndpoints(
 	if view.List, err = d.service.Endpoints(v.caller()).List(r.Context(), owner); err != nil {
 		return err
 	}
-	view.Types, view.Once, view.Chosen = updates.TypesOf(owner), newSecret(), map[updates.Type]bool{}
+	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), newSecret()
+	view.Chosen = map[updates.Type]bool{}
 	if view.Installation {
-		view.MailTypes = updates.Types
+		view.MailGroups = eventGroups(updates.Types)
 	}
 	for _, t := range view.New.Events {
 		view.Chosen[t] = true
@@ -126,12 +137,9 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	if owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
 		n.Format, n.User = endpoint.Mail, v.User
 	}
-	chosen := "event"
+	n.Events = chosenEvents(r.PostForm, "event", updates.TypesOf(owner))
 	if n.Everyone {
-		chosen = "mail-event"
-	}
-	for _, t := range r.PostForm[chosen] {
-		n.Events = append(n.Events, updates.Type(t))
+		n.Events = chosenEvents(r.PostForm, "mail-event", updates.Types)
 	}
 	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err
@@ -201,6 +209,9 @@ func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visi
 	view.Owned = o
 	var err error
 	if view.Attempts, err = d.service.Endpoints(v.caller()).Attempts(r.Context(), owner, view.ID); err != nil {
+		return err
+	}
+	if view.retries, err = d.service.Endpoints(v.caller()).Retries(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
 	d.render(w, r, v, http.StatusOK, "endpoint", page{Title: view.URL, Active: "endpoints", Data: view})

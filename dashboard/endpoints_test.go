@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,7 +35,7 @@ func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 	e, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
-		Retries: []endpoint.Retry{{}}}
+		Retries: []endpoint.Retry{{Part: attempts[0].Part, Tried: 1, At: time.Now().Add(time.Hour)}}}
 	require.NoError(f, endpoint.PutState(f.Context(), f.store, &e, &s, 0))
 }
 
@@ -68,7 +70,7 @@ func TestEndpointPages(t *testing.T) {
 	page := "/endpoints/" + list[0].ID
 	require.NotContains(t, b.get(page).text, "whsec_")
 
-	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
+	require.Contains(t, b.post(page+"/test", nil).text, "</b> Answered 418: the endpoint refused the post. It took ")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
 	added := []models.FeedSuppression{{}, {}}
 	require.NoError(t, updates.TellSuppressions(t.Context(), f.store, LocalUser().ID, added))
@@ -80,9 +82,12 @@ func TestEndpointPages(t *testing.T) {
 	f.attempted(list[0].ID, endpoint.Attempt{At: time.Now(), Post: "msg_1", Updates: 1, Type: updates.Failed,
 		Part: endpoint.Part{To: updates.Position{Skip: 1}}, Log: "01937b5a-8c4e-7a31-9f00-1b2c00000001", Status: 503, Answer: "<b>busy</b>"})
 	shown := b.get(page).text
-	require.Contains(t, shown, "Its posts have been failing since")
+	require.Regexp(t, `Posts have been failing since .*: it answered 503 Service Unavailable\.</b>`, shown)
+	require.Contains(t, textOf(shown), "Answered 503: the endpoint is not available Next attempt "+
+		time.Now().Add(time.Hour).UTC().Format("2 Jan, 15:"))
 	require.Contains(t, shown, "&lt;b&gt;busy&lt;/b&gt;")
 	require.Contains(t, shown, "100 %</span> of the newest 1")
+	require.Contains(t, b.get("/endpoints").text, "1 to be repeated · it answered 503 Service Unavailable")
 	require.NotContains(t, shown, "What was posted<")
 	sent := b.get(page + "?post=msg_1").text
 	require.Contains(t, sent, "Webhook-Id: msg_1")
@@ -127,7 +132,7 @@ func TestInstallationEndpointPages(t *testing.T) {
 	require.Len(t, of, 1)
 	page := "/installation/endpoints/" + of[0].ID
 	require.Contains(t, made.text, `formaction="`+page+`/test"`)
-	require.Contains(t, b.post(page+"/test", nil).text, "The test post was not accepted: 418 after")
+	require.Contains(t, b.post(page+"/test", nil).text, "</b> Answered 418: the endpoint refused the post. It took ")
 	require.Equal(t, http.StatusNotFound, b.get("/endpoints/"+of[0].ID).StatusCode)
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
 	require.Contains(t, b.post(page+"/disable", nil).text, "Nothing is posted until you enable the endpoint.")
@@ -143,4 +148,59 @@ func TestInstallationEndpointPages(t *testing.T) {
 	require.Contains(t, add(url.Values{"url": {app}, "everyone": {"yes"}, "mail-event": {"log.failed"}}), "of all users: failed")
 	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}, "sender": {"a@x.example"}}), "mail from a@x.example")
 	require.Contains(t, add(url.Values{"url": {"mailto:ops@x.example"}}), `id="sender-wrong"`)
+}
+
+// TestAnswerWords: an answer of an endpoint is said in words.
+func TestAnswerWords(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		204: "Accepted (204)", 0: "No answer: connection refused", 302: "Answered 302: the address has moved",
+		401: "Answered 401: the endpoint does not allow the post", 404: "Answered 404: nothing takes posts",
+		410: "Answered 410: the address is gone", 413: "Answered 413: the post is too large", 429: "Answered 429: the endpoint asks",
+		422: "Answered 422: the endpoint refused the post", 500: "Answered 500: the endpoint has an error",
+		503: "Answered 503: the endpoint is not available",
+	} {
+		require.Contains(t, answerWords(status, "connection refused"), want)
+	}
+	require.Equal(t, "No answer", answerWords(0, ""))
+}
+
+// TestNextAttempt: only the newest attempt at a post says when the next one is.
+func TestNextAttempt(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	v := endpointView{Attempts: []endpoint.Attempt{{Post: "a"}, {Post: "b"}, {Post: "a"}}, retries: map[string]time.Time{"a": at}}
+	require.Equal(t, at, v.Next(0))
+	require.Zero(t, v.Next(1))
+	require.Zero(t, v.Next(2))
+}
+
+// TestEventGroups: each type of update is in a group with others, and the box of a group chooses all of it.
+func TestEventGroups(t *testing.T) {
+	t.Parallel()
+	for _, types := range [][]updates.Type{updates.Types, updates.NoticeTypes} {
+		var all []updates.Type
+		for _, g := range eventGroups(types) {
+			require.Greater(t, len(g.Types), 1, g.Title)
+			all = append(all, g.Types...)
+		}
+		require.ElementsMatch(t, types, all)
+		for _, typ := range types {
+			noun, _, _ := strings.Cut(string(typ), ".")
+			require.True(t, slices.ContainsFunc(eventNouns, func(n eventNoun) bool { return slices.Contains(n.nouns, noun) }),
+				"%s belongs to no group", typ)
+		}
+	}
+	f, app := endpointRig(t, http.StatusOK)
+	b := f.byLink(LocalUser())
+	page := b.get("/endpoints").text
+	require.Contains(t, page, `name="event-group" value="messages"><b>Messages</b>`)
+	form := url.Values{"url": {"x"}, "event": {"log.failed"}, "event-group": {"rest"}}
+	page = b.post("/endpoints", form).text
+	require.Contains(t, page, `name="event-group" value="rest" checked>`)
+	require.Contains(t, page, `name="event-group" value="messages">`)
+	require.Contains(t, page, `name="event" value="log.failed" checked>`)
+	form.Set("url", app)
+	require.Contains(t, textOf(b.post("/endpoints", form).text),
+		"Updates failed, batch done, address suppressed, endpoint disabled")
 }

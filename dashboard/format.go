@@ -49,6 +49,7 @@ var funcs = template.FuncMap{
 	"address":    addressTag,
 	"suppressed": suppressionWords,
 	"initial":    initial,
+	"answer":     answerWords,
 	"spark":      sparkline,
 	"eachDay":    eachDay,
 	"dict":       dict,

@@ -381,6 +381,17 @@
       if (!e.target.matches("[data-all]")) return;
       for (const box of e.target.form.querySelectorAll("input[name=id]")) box.checked = e.target.checked;
     });
+    // The box of a group chooses all of its boxes, and shows whether they are chosen.
+    const boxesOf = (group) => [...group.querySelectorAll(".choices input")];
+    document.addEventListener("change", (e) => {
+      const group = e.target.closest("[data-group]");
+      if (!group) return;
+      const all = group.querySelector("legend input"), boxes = boxesOf(group);
+      if (e.target === all) for (const box of boxes) box.checked = all.checked;
+      const n = boxes.filter((box) => box.checked).length;
+      all.checked = n === boxes.length;
+      all.indeterminate = n > 0 && n < boxes.length;
+    });
     document.addEventListener("keydown", (e) => {
       if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select")) return;
       const find = document.getElementById("find");

@@ -30,6 +30,25 @@ func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.A
 	return state.Attempts, nil
 }
 
+// Retries returns when posts are made again, by the IDs of those that are among the newest hundred.
+func (s *Endpoints) Retries(ctx context.Context, user, id string) (map[string]time.Time, error) {
+	_, state, err := s.stateOf(ctx, user, id)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]time.Time{}
+	for i := range state.Attempts {
+		a := &state.Attempts[i].Part
+		for k := range state.Retries {
+			r := &state.Retries[k]
+			if a.User == r.User && a.From.Compare(r.From) == 0 && a.To.Compare(r.To) == 0 {
+				out[state.Attempts[i].Post] = r.At
+			}
+		}
+	}
+	return out, nil
+}
+
 func (s *Endpoints) stateOf(ctx context.Context, user, id string) (endpoint.Endpoint, endpoint.State, error) {
 	e, err := s.get(ctx, user, id)
 	if err != nil {
