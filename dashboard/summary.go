@@ -74,7 +74,7 @@ func (c *composeView) counted(plan *service.DryRun) string {
 	case bad > 0 && skip:
 		text += ", and " + num(bad) + " " + plural(bad, "row is", "rows are") + " skipped"
 	case bad > 0:
-		text += ", of which " + num(bad) + " " + plural(bad, "has a mistake", "have mistakes")
+		text += ", " + num(bad) + " with mistakes"
 	}
 	return text
 }

@@ -54,7 +54,7 @@ func TestComposeSummary(t *testing.T) {
 	form.Set("track_opens", "yes")
 	form.Set("track_clicks", "yes")
 	text := textOf(b.post("/compose/summary", form).text)
-	require.Contains(t, text, "Recipients 3, of which 1 has a mistake Leaves "+
+	require.Contains(t, text, "Recipients 3, 1 with mistakes Leaves "+
 		at.Format("Monday, 2 January 2006, 15:04")+" in GMT+5 ( "+at.Add(5*time.Hour).Format("2 Jan 2006, 15:04:05 UTC")+
 		" ) Lane bulk: sent after urgent mail Category newsletter, with a link to unsubscribe Tags none "+
 		"Tracking opens and clicks")
