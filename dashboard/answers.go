@@ -11,7 +11,7 @@ func answerWords(status int, text string) string {
 	if status == 0 {
 		return strings.TrimSuffix("No answer: "+text, ": ")
 	}
-	meaning := ""
+	var meaning string
 	switch {
 	case status/100 == 2:
 		return fmt.Sprintf("Accepted (%d)", status)

@@ -119,6 +119,8 @@ func readRerouted(b *browserTab, batch string) {
 	b.sees("Routed to Mailgun (mg)")
 	b.sees("Reason: sg returned 503 (service unavailable)")
 	b.sees("Delivered by Mailgun (mg)")
+	b.lookAround("rerouted", "")
+	b.emulate(1280, "light")
 }
 
 func doubleClick(b *browserTab) {
