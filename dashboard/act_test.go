@@ -237,7 +237,8 @@ func TestLimits(t *testing.T) {
 		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		require.Contains(t, b.get("/batches/"+id.String()).text, want)
 	}
-	require.Regexp(t, `Urgent recipients per hour</th><td class="n">1</td><td class="n">1</td>`, b.get("/settings/limits").text)
+	used := b.get("/settings/limits").text
+	require.Regexp(t, `Urgent recipients per hour</th><td class="n">1</td><td class="n">1</td>`, used)
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/eve/limits").StatusCode)
 }
 

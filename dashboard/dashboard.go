@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -244,6 +245,29 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"GET /logs/{id}/requests/{provider}": d.requestOfLog,
 		"GET /live/logs/{id}":                d.logEvents,
 
+		"POST /selected/suppress":           d.suppressSelected,
+		"GET /endpoints":                    d.listEndpoints,
+		"POST /endpoints":                   d.addEndpoint,
+		"GET /endpoints/{id}":               d.endpoint,
+		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
+		"GET /statistics":                   d.statistics,
+		"GET /suppressions":                 d.suppressions,
+		"GET /suppressions/export.csv":      exportSuppressions(d),
+		"POST /suppressions":                d.addSuppression,
+		"GET /suppressions/{email}/remove":  d.askSuppression,
+		"POST /suppressions/{email}/remove": d.removeSuppression,
+
+		"GET /providers":      d.providers,
+		"GET /live/providers": d.providersEvents,
+	}
+	maps.Copy(routes, writingRoutes(d))
+	maps.Copy(routes, settingsRoutes(d))
+	return routes
+}
+
+// writingRoutes are the routes of pages on which mail is written.
+func writingRoutes(d *Dashboard) map[string]handler {
+	return map[string]handler{
 		"GET /compose":          d.compose,
 		"POST /compose":         d.send,
 		"POST /compose/preview": d.preview,
@@ -261,22 +285,12 @@ func (d *Dashboard) userRoutes() map[string]handler {
 		"POST /templates/{name}/values":  showValues(d),
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
+	}
+}
 
-		"POST /selected/suppress":           d.suppressSelected,
-		"GET /endpoints":                    d.listEndpoints,
-		"POST /endpoints":                   d.addEndpoint,
-		"GET /endpoints/{id}":               d.endpoint,
-		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
-		"GET /statistics":                   d.statistics,
-		"GET /suppressions":                 d.suppressions,
-		"GET /suppressions/export.csv":      exportSuppressions(d),
-		"POST /suppressions":                d.addSuppression,
-		"GET /suppressions/{email}/remove":  d.askSuppression,
-		"POST /suppressions/{email}/remove": d.removeSuppression,
-
-		"GET /providers":      d.providers,
-		"GET /live/providers": d.providersEvents,
-
+// settingsRoutes are the routes of Settings.
+func settingsRoutes(d *Dashboard) map[string]handler {
+	routes := map[string]handler{
 		"GET /settings":                            firstSettings,
 		"POST /settings/keys":                      d.createKey,
 		"POST /settings/times":                     d.setDefaults,
