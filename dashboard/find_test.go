@@ -210,7 +210,7 @@ func TestEveryoneSwitch(t *testing.T) {
 	}
 	require.Contains(t, b.get("/batches").text, " · ann<")
 	sums := []struct{ path, mine, all string }{
-		{"/statistics", "Statistics What became", "Statistics of everyone"},
+		{"/statistics", "Statistics Results of", "Statistics of everyone"},
 		{"/statistics", "Accepted 6 recipients", "Accepted 12 recipients"},
 		{"/statistics?by=sender&name=example.com", "Accepted 6 recipients", "Accepted 12 recipients"},
 		{"/providers", "your mail, accepted in the last 30 days", "mail of all users, accepted in the last 30 days"},
