@@ -21,6 +21,7 @@ func TestBrowserEndpoints(t *testing.T) {
 	b := f.logIn(f.url)
 	b.open("/endpoints")
 	b.sees("No endpoint yet.")
+	eval[bool](b, `document.querySelector("details.data").open = true`)
 	b.lookAround("endpoints-none", "")
 	b.fill("url", app+"/hooks/mail")
 	b.fill("description", "shop, production")
