@@ -89,6 +89,7 @@ var noLists = map[string]string{
 	`^: (26 recipients|84.6 %)`:                                                  "the page is about them, and has a tab for each state",
 	`^(Mailgun mg|SendGrid sg): 0`:                                               "a rate or a limit of the provider",
 	`^Recipients of ([03] calls|its events): `:                                   "counted at the time of a call or an event, of all users",
+	`^hour-title: `:                                                              "the same",
 	`^(Shares of messages that were delivered|Deferrals): `:                      "the same",
 	`^Providers in the last (hour, by minute|24 hours, by 15 minutes), `:         "the same",
 	`^Comparison of providers, [a-zA-Z ]+: [0-9.]+ %$`:                           "the share of the number beside it",
