@@ -109,11 +109,11 @@ var noLists = map[string]string{
 func TestFiguresAreLinks(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	id := f.mixed("local", 26)
 	f.happened("w", 0, "sg", func(t *telemetry.ProviderTally) {
 		t.Calls, t.Accepted, t.Refused, t.Delivered, t.Deferred, t.Failed = 3, 11, 22, 10, 2, 1
 	})
+	b := f.byLink(LocalUser()) // the pages keep the history for a while
+	id := f.mixed("local", 26)
 	used := map[string]bool{}
 	for _, path := range []string{
 		"/", "/batches", "/batches/" + id.String(), "/logs", "/providers", "/providers?range=day", "/statistics",

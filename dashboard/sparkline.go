@@ -50,6 +50,9 @@ type hourView struct {
 	Chart                   chart
 }
 
+// Empty reports whether nothing was sent and nothing was reported.
+func (v *hourView) Empty() bool { return v.Sent+v.Delivered+v.Failed == 0 }
+
 // hourOf adds up the providers of the history of an hour.
 func hourOf(h *historyView) *hourView {
 	v := &hourView{Chart: chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []series{

@@ -24,6 +24,7 @@ func TestSparkline(t *testing.T) {
 // user has not, because minutes are counted for all users together.
 func TestOverviewHour(t *testing.T) {
 	t.Parallel()
+	require.Contains(t, newRig(t, nil).byLink(LocalUser()).get("/").text, "No messages were sent in the last hour.")
 	f := newRig(t, nil)
 	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Delivered, t.Failed = 1, 8, 6, 1 })
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 4 })

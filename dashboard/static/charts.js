@@ -2,7 +2,7 @@
 //   {kind, x: [seconds], series: [{label, color, values}], failed: [{label, values}], marks: [{from, to, label}], unit, step, max, list}
 // bars has a bar per UTC day, or per week where there is no room for that, steps a bar per step; both are stacked, as is area.
 // A click on a bar of a day or a week leads to the list behind it, if there is one.
-// counts has a line for each series of numbers, and an area below the first.
+// counts has a line for each series of numbers where they are not 0, and an area below the first.
 // lines are durations in ms and have a gap where a value is 0; shares are lines in percent, with a
 // gap where a value is negative. None of these is stacked. Steps in which something failed
 // have a mark at the axis. The page has the same
@@ -143,7 +143,7 @@
     if (spec.kind === "bars" && spec.x.length * 3 > host.clientWidth) spec = weeks(spec);
     const half = spec.ends ? 302400 : 43200; // of what a bar of days stands for
     const shares = spec.kind === "shares", counts = spec.kind === "counts", lines = shares || counts || spec.kind === "lines", steps = spec.kind === "steps";
-    const sums = lines ? spec.series.map((s) => s.values.map((v) => (counts ? v : shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
+    const sums = lines ? spec.series.map((s) => s.values.map((v, i, all) => (counts ? (v || all[i - 1] || all[i + 1] ? v : null) : shares ? (v < 0 ? null : v) : v || null))) : stack(spec.series);
     const order = spec.series.map((_, i) => i);
     if (!counts) order.reverse(); // paint the tallest first
     const axis = { stroke: token("--ink-2"), grid: { stroke: token("--line"), width: 1 }, ticks: { show: false }, font: `12px ${token("--font")}` };
