@@ -37,7 +37,7 @@ type overviewView struct {
 const (
 	overviewDays    = 30
 	overviewBatches = 6
-	overviewNotices = 10
+	overviewNotices = 5
 	watchedBatches  = 30 // number of newest batches that are checked for problems
 )
 
