@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -375,21 +374,18 @@ func (c *composeView) wrong(e *service.Error, list *addressList) {
 	}
 }
 
-// placeholderName finds the placeholder that no recipient has a value for.
-var placeholderName = regexp.MustCompile(`^No recipient has a value for \{\{([^{}]+)\}\}`)
-
 // fieldText returns the text of an error for the form. The service's texts name fields of
 // the API.
 func fieldText(f *service.FieldError) string {
-	switch name := placeholderName.FindStringSubmatch(f.Detail); {
+	switch name := f.Missing; {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
-	case f.Code == "unknown_placeholder" && name != nil && name[1] == models.UnsubscribeURL:
+	case name == models.UnsubscribeURL:
 		return "{{" + models.UnsubscribeURL + "}} has no value. " + needsCategory
-	case f.Code == "unknown_placeholder" && name != nil && intake.IsTimeColumn(name[1]):
-		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name[1])
-	case f.Code == "unknown_placeholder" && name != nil:
-		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name[1], name[1])
+	case name != "" && intake.IsTimeColumn(name):
+		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name)
+	case name != "":
+		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name, name)
 	}
 	return sentence(f.Detail)
 }

@@ -35,7 +35,7 @@ func (b *Builder) checkPlaceholders(batch *models.Batch) error {
 			if b.template != nil && !strings.HasPrefix(field[n], "headers") {
 				at = "/" + Template
 			}
-			b.Wrong(at, "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", n)
+			b.NoValue(at, n)
 		case missingSome:
 			some[n] = true
 		case missingNone:

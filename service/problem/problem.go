@@ -75,6 +75,9 @@ type FieldError struct {
 	Pointer string `json:"pointer"`
 	Code    string `json:"code"`
 	Detail  string `json:"detail"`
+
+	// Missing is the name of a placeholder that no recipient has a value for, for pages that say it in other words.
+	Missing string `json:"-"`
 }
 
 // New returns an Error. If there are args, detail is a format for them.
@@ -158,6 +161,14 @@ func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
 	m.total++
 	if len(m.list) < maxFieldErrors {
 		m.list = append(m.list, FieldError{Pointer: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
+	}
+}
+
+// NoValue adds that no recipient has a value for a placeholder.
+func (m *Mistakes) NoValue(pointer, placeholder string) {
+	m.Wrong(pointer, "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", placeholder)
+	if m.total == len(m.list) {
+		m.list[m.total-1].Missing = placeholder
 	}
 }
 
