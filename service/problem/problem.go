@@ -158,18 +158,26 @@ type Mistakes struct {
 
 // Wrong adds a mistake. detail is a format for args.
 func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
+	if m.Full() {
+		m.total++
+		return
+	}
+	m.add(FieldError{Pointer: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
+}
+
+func (m *Mistakes) add(f FieldError) {
 	m.total++
-	if len(m.list) < maxFieldErrors {
-		m.list = append(m.list, FieldError{Pointer: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
+	if !m.Full() {
+		m.list = append(m.list, f)
 	}
 }
 
 // NoValue adds that no recipient has a value for a placeholder.
 func (m *Mistakes) NoValue(pointer, placeholder string) {
-	m.Wrong(pointer, "unknown_placeholder", "No recipient has a value for {{%s}}; add it to vars.", placeholder)
-	if m.total == len(m.list) {
-		m.list[m.total-1].Missing = placeholder
-	}
+	m.add(FieldError{
+		Pointer: pointer, Code: "unknown_placeholder", Missing: placeholder,
+		Detail: "No recipient has a value for {{" + placeholder + "}}; add it to vars.",
+	})
 }
 
 // Add adds the mistakes of another list, and replaces the beginning of their pointers.
@@ -178,7 +186,7 @@ func (m *Mistakes) Add(other *Mistakes, from, to string) {
 		if rest, ok := strings.CutPrefix(f.Pointer, from); ok {
 			f.Pointer = to + rest
 		}
-		m.Wrong(f.Pointer, f.Code, "%s", f.Detail)
+		m.add(f)
 	}
 	m.Skip(other.total - len(other.list))
 }
