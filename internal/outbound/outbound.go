@@ -47,6 +47,15 @@ func (c *Client) Within(timeout time.Duration) *Client {
 	return &Client{http: &other}
 }
 
+// Dialing returns the client with another way to connect, which is not limited to allowed networks. Tests use it.
+func (c *Client) Dialing(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
+	other := *c.http
+	transport := other.Transport.(*http.Transport).Clone()
+	transport.DialContext = dial
+	other.Transport = transport
+	return &Client{http: &other}
+}
+
 // newClient returns a Client that asks a resolver for addresses; nil: that of the system.
 func newClient(allowed []netip.Prefix, names *net.Resolver) *Client {
 	var v4, v6 []netip.Prefix
