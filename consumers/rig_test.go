@@ -16,18 +16,10 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// TestMain uses the compression of stored forms once: it makes channels at its first use, and those of
-// one synctest bubble cannot be used in another one.
-func TestMain(m *testing.M) {
-	if _, err := codec.Unpack(codec.Pack(make([]byte, 1<<10))); err != nil {
-		panic(err)
-	}
-	testkit.VerifyNoLeaks(m)
-}
+func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 
 // patience is how long a test waits for something that should happen soon.
 const patience = 5 * time.Minute
