@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,36 +19,38 @@ import (
 // disabled. Each post is counted.
 func TestLags(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	var up atomic.Bool
-	answer := func(w http.ResponseWriter, _ int) {
-		if up.Load() {
-			w.WriteHeader(http.StatusNoContent)
-		} else {
-			w.WriteHeader(http.StatusServiceUnavailable)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var up atomic.Bool
+		answer := func(w http.ResponseWriter, _ int) {
+			if up.Load() {
+				w.WriteHeader(http.StatusNoContent)
+			} else {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
 		}
-	}
-	back, gone := newReceiver(t, answer), newReceiver(t, status(http.StatusServiceUnavailable, 1<<30))
-	f.endpoint(back, func(e *endpoint.Endpoint) { e.Ordered = true })
-	f.tell(f.batch(2, nil), 1, models.Success, 1, 2)
-	f.run("w", slices.Repeat([]time.Duration{50 * time.Millisecond}, 1000)...) // none is given up
-	lag := func() (active, failing time.Duration) { return f.poster.Lags(time.Now()) }
-	f.eventually(func() bool {
-		active, failing := lag()
-		return failing > 0 && active == 0
+		back, gone := newReceiver(f, answer), newReceiver(f, status(http.StatusServiceUnavailable, 1<<30))
+		f.endpoint(back, func(e *endpoint.Endpoint) { e.Ordered = true })
+		f.tell(f.batch(2, nil), 1, models.Success, 1, 2)
+		f.run("w", slices.Repeat([]time.Duration{50 * time.Millisecond}, 1000)...) // none is given up
+		lag := func() (active, failing time.Duration) { return f.poster.Lags(time.Now()) }
+		f.eventually(func() bool {
+			active, failing := lag()
+			return failing > 0 && active == 0
+		})
+		up.Store(true)
+		f.eventually(func() bool { return len(back.accepted()) == 2 })
+		f.eventually(func() bool {
+			active, failing := lag()
+			return failing == 0 && active == 0
+		})
+		e := f.endpoint(gone, nil)
+		f.eventually(func() bool { _, failing := lag(); return failing > 0 })
+		f.change(e, func(e *endpoint.Endpoint) { e.Disabled = &endpoint.Disabled{At: time.Now(), Why: "a test"} })
+		f.eventually(func() bool { _, failing := lag(); return failing == 0 })
+		require.Positive(t, f.count(ServerError))
+		require.EqualValues(t, 2, f.count(Accepted))
 	})
-	up.Store(true)
-	f.eventually(func() bool { return len(back.accepted()) == 2 })
-	f.eventually(func() bool {
-		active, failing := lag()
-		return failing == 0 && active == 0
-	})
-	e := f.endpoint(gone, nil)
-	f.eventually(func() bool { _, failing := lag(); return failing > 0 })
-	f.change(e, func(e *endpoint.Endpoint) { e.Disabled = &endpoint.Disabled{At: time.Now(), Why: "a test"} })
-	f.eventually(func() bool { _, failing := lag(); return failing == 0 })
-	require.Positive(t, f.count(ServerError))
-	require.EqualValues(t, 2, f.count(Accepted))
 }
 
 // TestOldestUpdateCounts: the backlog is as old as its oldest update, new or to be repeated.

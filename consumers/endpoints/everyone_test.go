@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -47,57 +48,60 @@ func everyonesMail(e *endpoint.Endpoint) {
 // appear later, and says whose they are; another worker goes on where one stopped. A replay posts all since a time.
 func TestEveryonesUpdates(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	ann, bob := f.newUser("ann"), f.newUser("bob")
-	f.as(ann)
-	old := f.batch(1, nil)
-	f.tell(old, 1, models.Success, 1)
-	r, tagged := newReceiver(t, nil), newReceiver(t, nil)
-	e := f.endpoint(r, everyonesMail)
-	f.endpoint(tagged, func(e *endpoint.Endpoint) {
-		everyonesMail(e)
-		e.Tags, e.Batch = []string{"b"}, true
-	})
-	want := map[models.ID]string{}
-	tell := func(user, tag string, n int) {
-		t.Helper()
-		b := f.as(user).batch(n, func(b *models.Batch) { b.Content.Tags = []string{tag} })
-		for i := range n {
-			f.tell(b, 1, models.Failed, i+1)
-			want[b.Log(i+1)] = user
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		ann, bob := f.newUser("ann"), f.newUser("bob")
+		f.as(ann)
+		old := f.batch(1, nil)
+		f.tell(old, 1, models.Success, 1)
+		time.Sleep(time.Millisecond) // the endpoints are newer
+		r, tagged := newReceiver(f, nil), newReceiver(f, nil)
+		e := f.endpoint(r, everyonesMail)
+		f.endpoint(tagged, func(e *endpoint.Endpoint) {
+			everyonesMail(e)
+			e.Tags, e.Batch = []string{"b"}, true
+		})
+		want := map[models.ID]string{}
+		tell := func(user, tag string, n int) {
+			t.Helper()
+			b := f.as(user).batch(n, func(b *models.Batch) { b.Content.Tags = []string{tag} })
+			for i := range n {
+				f.tell(b, 1, models.Failed, i+1)
+				want[b.Log(i+1)] = user
+			}
 		}
-	}
-	tell(ann, "a", 70)
-	tell(bob, "b", 3)
-	require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
-		return []models.Notice{{Kind: models.FailoverStarted}}
-	}))
-	stop := f.run("w")
-	f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 3 })
-	cat := f.newUser("cat")
-	tell(cat, "b", 2)
-	f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 5 })
-	stop()
-	tell(ann, "a", 1)
-	tell(cat, "a", 1)
-	stop = f.run("v")
-	f.eventually(func() bool { return maps.Equal(r.users(0), want) })
-	for _, p := range tagged.got() {
-		for _, u := range p.updates {
-			require.Equal(t, p.updates[0].User, u.User, "a post has updates of one user")
+		tell(ann, "a", 70)
+		tell(bob, "b", 3)
+		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+			return []models.Notice{{Kind: models.FailoverStarted}}
+		}))
+		stop := f.run("w")
+		f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 3 })
+		cat := f.newUser("cat")
+		tell(cat, "b", 2)
+		f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 5 })
+		stop()
+		tell(ann, "a", 1)
+		tell(cat, "a", 1)
+		stop = f.run("v")
+		f.eventually(func() bool { return maps.Equal(r.users(0), want) })
+		for _, p := range tagged.got() {
+			for _, u := range p.updates {
+				require.Equal(t, p.updates[0].User, u.User, "a post has updates of one user")
+			}
 		}
-	}
-	stop()
+		stop()
 
-	f.user = feed.Installation
-	f.change(e, func(e *endpoint.Endpoint) {
-		e.Generation++
-		e.Replay, e.Start = &feed.Position{}, endpoint.Start{Generation: e.Generation}
+		f.user = feed.Installation
+		f.change(e, func(e *endpoint.Endpoint) {
+			e.Generation++
+			e.Replay, e.Start = &feed.Position{}, endpoint.Start{Generation: e.Generation}
+		})
+		before := len(r.got())
+		want[old.Log(1)] = ann
+		f.run("w")
+		f.eventually(func() bool { return maps.Equal(r.users(before), want) })
 	})
-	before := len(r.got())
-	want[old.Log(1)] = ann
-	f.run("w")
-	f.eventually(func() bool { return maps.Equal(r.users(before), want) })
 }
 
 // users returns the logs that the accepted posts from a number on tell of, and their users.
@@ -117,33 +121,35 @@ func (r *receiver) users(from int) map[models.ID]string {
 // all come, and no post is lost or has another ID.
 func TestFailingEveryone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	r := newReceiver(t, status(http.StatusServiceUnavailable, 12))
-	f.endpoint(r, everyonesMail)
-	want := 0
-	for i := range 8 {
-		f.newUser(fmt.Sprint("user", i))
-		f.tell(f.batch(3, nil), 1, models.Success, 1, 2, 3)
-		want += 3
-	}
-	delays := make([]time.Duration, 20)
-	for i := range delays {
-		delays[i] = 20 * time.Millisecond
-	}
-	f.run("w", delays...)
-	f.eventually(func() bool { return len(r.accepted()) == want })
-	ids, logs := map[string]string{}, map[models.ID]bool{}
-	for _, p := range r.got() {
-		log := p.updates[0].Log.String()
-		require.Equal(t, log, cmp.Or(ids[p.id], log))
-		ids[p.id] = log
-	}
-	for _, u := range r.accepted() {
-		logs[u.Log] = true
-		require.NotEmpty(t, u.User)
-	}
-	require.Len(t, ids, want)
-	require.Len(t, logs, want)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, status(http.StatusServiceUnavailable, 12))
+		f.endpoint(r, everyonesMail)
+		want := 0
+		for i := range 8 {
+			f.newUser(fmt.Sprint("user", i))
+			f.tell(f.batch(3, nil), 1, models.Success, 1, 2, 3)
+			want += 3
+		}
+		delays := make([]time.Duration, 20)
+		for i := range delays {
+			delays[i] = 20 * time.Millisecond
+		}
+		f.run("w", delays...)
+		f.eventually(func() bool { return len(r.accepted()) == want })
+		ids, logs := map[string]string{}, map[models.ID]bool{}
+		for _, p := range r.got() {
+			log := p.updates[0].Log.String()
+			require.Equal(t, log, cmp.Or(ids[p.id], log))
+			ids[p.id] = log
+		}
+		for _, u := range r.accepted() {
+			logs[u.Log] = true
+			require.NotEmpty(t, u.User)
+		}
+		require.Len(t, ids, want)
+		require.Len(t, logs, want)
+	})
 }
 
 // forgetful is a store whose worker is killed each time before it stores cursors, a few times.
@@ -163,33 +169,35 @@ func (s *forgetful) PutDocument(ctx context.Context, owner, kind string, d model
 // their IDs, and loses none, also of those that wait for a retry.
 func TestKilledEveryone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	store := &forgetful{Store: f.store}
-	store.left.Store(3)
-	f.store = store
-	r := newReceiver(t, status(http.StatusServiceUnavailable, 2))
-	f.endpoint(r, everyonesMail)
-	for i := range 4 {
-		f.newUser(fmt.Sprint("user", i))
-		f.tell(f.batch(5, nil), 1, models.Success, 1, 2, 3, 4, 5)
-	}
-	f.run("w")
-	logs := map[models.ID]bool{}
-	f.eventually(func() bool {
-		for _, u := range r.accepted() {
-			logs[u.Log] = true
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		store := &forgetful{Store: f.store}
+		store.left.Store(3)
+		f.store = store
+		r := newReceiver(f, status(http.StatusServiceUnavailable, 2))
+		f.endpoint(r, everyonesMail)
+		for i := range 4 {
+			f.newUser(fmt.Sprint("user", i))
+			f.tell(f.batch(5, nil), 1, models.Success, 1, 2, 3, 4, 5)
 		}
-		return len(logs) == 20 && store.left.Load() < 0
+		f.run("w")
+		logs := map[models.ID]bool{}
+		f.eventually(func() bool {
+			for _, u := range r.accepted() {
+				logs[u.Log] = true
+			}
+			return len(logs) == 20 && store.left.Load() < 0
+		})
+		posts := map[models.ID]string{}
+		for _, p := range r.got() {
+			log := p.updates[0].Log
+			if posts[log] == "" {
+				posts[log] = p.id
+			}
+			require.Equal(t, posts[log], p.id)
+		}
+		require.Greater(t, len(r.got()), 22, "some were repeated")
 	})
-	posts := map[models.ID]string{}
-	for _, p := range r.got() {
-		log := p.updates[0].Log
-		if posts[log] == "" {
-			posts[log] = p.id
-		}
-		require.Equal(t, posts[log], p.id)
-	}
-	require.Greater(t, len(r.got()), 22, "some were repeated")
 }
 
 // unread is a store in which the feed of a user cannot be read for the first time after something has happened.
@@ -214,45 +222,49 @@ func (s *unread) Feed(ctx context.Context, user string, after, limit int) (found
 // fails.
 func TestFailedReadRepeatsNoPost(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	r := newReceiver(t, nil)
-	f.endpoint(r, everyonesMail)
-	f.newUser("ann")
-	b := f.batch(collected, nil)
-	for n := range collected {
-		f.tell(b, 1, models.Success, n+1)
-	}
-	f.store = &unread{Store: f.store, user: f.newUser("bob"), after: func() bool { return len(r.got()) > 0 }}
-	f.tell(f.batch(1, nil), 1, models.Success, 1)
-	f.run("w")
-	f.eventually(func() bool { return len(r.users(0)) == collected+1 })
-	require.Len(t, r.got(), collected+1)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, nil)
+		f.endpoint(r, everyonesMail)
+		f.newUser("ann")
+		b := f.batch(collected, nil)
+		for n := range collected {
+			f.tell(b, 1, models.Success, n+1)
+		}
+		f.store = &unread{Store: f.store, user: f.newUser("bob"), after: func() bool { return len(r.got()) > 0 }}
+		f.tell(f.batch(1, nil), 1, models.Success, 1)
+		f.run("w")
+		f.eventually(func() bool { return len(r.users(0)) == collected+1 })
+		require.Len(t, r.got(), collected+1)
+	})
 }
 
 // TestManyUsers: with more users than a round looks at, all are posted, and the cursors are a few documents.
 func TestManyUsers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	r := newReceiver(t, nil)
-	e := f.endpoint(r, everyonesMail)
-	const users = 2*feedsOfRound + 100
-	for i := range users {
-		f.newUser(fmt.Sprintf("user%05d", i))
-		if i%100 == 0 {
-			f.tell(f.batch(1, nil), 1, models.Success, 1)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, nil)
+		e := f.endpoint(r, everyonesMail)
+		const users = 2*feedsOfRound + 100
+		for i := range users {
+			f.newUser(fmt.Sprintf("user%05d", i))
+			if i%100 == 0 {
+				f.tell(f.batch(1, nil), 1, models.Success, 1)
+			}
 		}
-	}
-	f.run("w")
-	f.eventually(func() bool { return len(r.accepted()) == users/100 })
-	f.eventually(func() bool {
+		f.run("w")
+		f.eventually(func() bool { return len(r.accepted()) == users/100 })
+		f.eventually(func() bool {
+			cursors, err := endpoint.CursorsOf(t.Context(), f.store, e)
+			require.NoError(t, err)
+			_, ok := cursors.Of(f.user)
+			return ok
+		})
+		require.NoError(t, endpoint.RemoveCursors(t.Context(), f.store, e))
 		cursors, err := endpoint.CursorsOf(t.Context(), f.store, e)
 		require.NoError(t, err)
 		_, ok := cursors.Of(f.user)
-		return ok
+		require.False(t, ok)
 	})
-	require.NoError(t, endpoint.RemoveCursors(t.Context(), f.store, e))
-	cursors, err := endpoint.CursorsOf(t.Context(), f.store, e)
-	require.NoError(t, err)
-	_, ok := cursors.Of(f.user)
-	require.False(t, ok)
 }

@@ -4,16 +4,19 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/outbound"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -25,9 +28,11 @@ const patience = 5 * time.Minute
 // fixture is a store with a feed of one user.
 type fixture struct {
 	t     *testing.T
+	net   *testkit.Network
 	store models.Store
 	user  string
 	head  int
+	last  time.Time // of the newest entry; each is later than the one before
 
 	timeout  time.Duration // of posts
 	disabled atomic.Value  // ID of a user
@@ -46,8 +51,17 @@ func (f *fixture) count(c Class) int64 {
 
 func newFixture(t *testing.T) *fixture {
 	return &fixture{
-		t: t, store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID(), timeout: patience,
+		t: t, net: testkit.NewNetwork(t), store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID(),
+		timeout: patience,
 	}
+}
+
+// serve returns the URL of a server.
+func (f *fixture) serve(h http.Handler) string {
+	s := &httptest.Server{Listener: f.net.Listen(), Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}}
+	s.Start()
+	f.t.Cleanup(s.Close)
+	return s.URL
 }
 
 // batch stores a batch of n recipients.
@@ -81,8 +95,9 @@ func (f *fixture) tell(batch models.ID, number int, s models.State, recipients .
 func (f *fixture) happen(batch models.ID, c models.FeedChange) {
 	f.t.Helper()
 	f.head++
+	f.last = models.LaterOf(time.Now().UTC().Truncate(time.Microsecond), f.last.Add(time.Microsecond))
 	require.NoError(f.t, f.store.AppendFeed(f.t.Context(), f.user, models.FeedEntry{
-		Number: f.head, Token: models.NewToken(), At: time.Now().UTC().Truncate(time.Microsecond),
+		Number: f.head, Token: models.NewToken(), At: f.last,
 		Chunks: []models.FeedChunk{{Chunk: batch, Version: int64(f.head), Changes: []models.FeedChange{c}}},
 	}))
 }
@@ -104,14 +119,13 @@ func (f *fixture) endpoint(r *receiver, change func(*endpoint.Endpoint)) *endpoi
 	return e
 }
 
-// newPoster returns a Poster, which may post to this machine.
+// newPoster returns a Poster, which posts over the network of the fixture.
 func (f *fixture) newPoster(worker string, delays ...time.Duration) *Poster {
 	if delays == nil {
 		delays = []time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 50 * time.Millisecond}
 	}
-	allowed := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	return New(Config{
-		Worker: worker, Client: outbound.New(allowed).Within(f.timeout), Mailer: f.mailer, Delays: delays, Poll: f.poll,
+		Worker: worker, Client: outbound.New(nil).Dialing(f.net.Dial).Within(f.timeout), Mailer: f.mailer, Delays: delays, Poll: f.poll,
 		LastPosts: patience, // so that no pause of this process has a post made again
 		Logger:    slog.New(slog.DiscardHandler),
 		Disabled:  func(user string) bool { return f.disabled.Load() == user },
@@ -148,7 +162,12 @@ func (f *fixture) state(e *endpoint.Endpoint) endpoint.State {
 	return s
 }
 
+// eventually waits until ok, in the time of a bubble.
 func (f *fixture) eventually(ok func() bool) {
 	f.t.Helper()
-	require.Eventually(f.t, ok, patience, 5*time.Millisecond)
+	began := time.Now()
+	for synctest.Wait(); !ok(); synctest.Wait() {
+		require.Less(f.t, time.Since(began), patience)
+		time.Sleep(50 * time.Millisecond)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,18 +19,20 @@ import (
 )
 
 // listen returns the URL of a receiver that reads a request and answers with what answer and then write.
-func listen(t *testing.T, answer, then func(c net.Conn)) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = l.Close() })
+func listen(f *fixture, answer, then func(c net.Conn)) string {
+	l := f.net.Listen()
+	var open sync.WaitGroup
+	f.t.Cleanup(func() {
+		_ = l.Close()
+		open.Wait()
+	})
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			open.Go(func() {
 				defer func() { _ = c.Close() }()
 				if req, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
 					_, _ = io.Copy(io.Discard, req.Body) // what it is does not matter
@@ -37,7 +40,7 @@ func listen(t *testing.T, answer, then func(c net.Conn)) string {
 						then(c)
 					}
 				}
-			}()
+			})
 		}
 	}()
 	return "http://" + l.Addr().String()
@@ -88,24 +91,26 @@ func TestReceiversThatLie(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			if f.timeout = 15 * time.Second; c.want == NoAnswer { // answers come, although this process may pause
-				f.timeout = time.Second / 2
-			}
-			e := f.endpoint(&receiver{url: listen(t, c.answer, c.then)}, nil)
-			f.tell(f.batch(1, nil), 1, models.Success, 1)
-			f.run("w", time.Hour)
-			f.eventually(func() bool { return len(f.state(e).Attempts) == 1 })
-			s := f.state(e)
-			require.EqualValues(t, 1, f.count(c.want), "%+v", s.Attempts[0])
-			if c.want == Accepted {
-				require.Empty(t, s.Retries)
-				return
-			}
-			require.Len(t, s.Retries, 1)
-			wait := s.Retries[0].At.Sub(s.Attempts[0].At)
-			require.GreaterOrEqual(t, wait, time.Hour)
-			require.Less(t, wait, 27*time.Hour)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				if f.timeout = 15 * time.Second; c.want == NoAnswer {
+					f.timeout = time.Second / 2
+				}
+				e := f.endpoint(&receiver{url: listen(f, c.answer, c.then)}, nil)
+				f.tell(f.batch(1, nil), 1, models.Success, 1)
+				f.run("w", time.Hour)
+				f.eventually(func() bool { return len(f.state(e).Attempts) == 1 })
+				s := f.state(e)
+				require.EqualValues(t, 1, f.count(c.want), "%+v", s.Attempts[0])
+				if c.want == Accepted {
+					require.Empty(t, s.Retries)
+					return
+				}
+				require.Len(t, s.Retries, 1)
+				wait := s.Retries[0].At.Sub(s.Attempts[0].At)
+				require.GreaterOrEqual(t, wait, time.Hour)
+				require.Less(t, wait, 27*time.Hour)
+			})
 		})
 	}
 }
@@ -114,28 +119,30 @@ func TestReceiversThatLie(t *testing.T) {
 // updates, as they come.
 func TestHangingEndpointDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	came, release := make(chan struct{}, 100), make(chan struct{})
-	slow := newReceiver(t, func(http.ResponseWriter, int) {
-		came <- struct{}{}
-		<-release
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		came, release := make(chan struct{}, 100), make(chan struct{})
+		slow := newReceiver(f, func(http.ResponseWriter, int) {
+			came <- struct{}{}
+			<-release
+		})
+		free := sync.OnceFunc(func() { close(release) })
+		t.Cleanup(free) // before the receiver is closed, which waits for its posts
+		up := newReceiver(f, nil)
+		e := f.endpoint(slow, nil)
+		f.endpoint(up, nil)
+		b := f.batch(50, nil)
+		f.tell(b, 1, models.Success, slices.Collect(models.SetOf(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).All())...)
+		f.run("w")
+		for range endpoint.DefaultAtOnce {
+			<-came
+		}
+		for i := 13; i <= 50; i++ {
+			f.tell(b, 1, models.Success, i)
+		}
+		f.eventually(func() bool { return len(up.accepted()) == 50 })
+		require.Empty(t, f.state(e).Attempts)
+		free()
+		f.eventually(func() bool { return len(slow.accepted()) == 50 })
 	})
-	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // before the receiver is closed, which waits for its posts
-	up := newReceiver(t, nil)
-	e := f.endpoint(slow, nil)
-	f.endpoint(up, nil)
-	b := f.batch(50, nil)
-	f.tell(b, 1, models.Success, slices.Collect(models.SetOf(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).All())...)
-	f.run("w")
-	for range endpoint.DefaultAtOnce {
-		<-came
-	}
-	for i := 13; i <= 50; i++ {
-		f.tell(b, 1, models.Success, i)
-	}
-	f.eventually(func() bool { return len(up.accepted()) == 50 })
-	require.Empty(t, f.state(e).Attempts)
-	free()
-	f.eventually(func() bool { return len(slow.accepted()) == 50 })
 }

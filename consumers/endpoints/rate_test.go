@@ -81,18 +81,20 @@ func TestLateRoundMakesOnePost(t *testing.T) {
 // TestRateOfRound: a round has the rate that its endpoint has now.
 func TestRateOfRound(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	r := newReceiver(t, nil)
-	f.tell(f.batch(1, nil), 1, models.Failed, 1)
-	one := round{p: f.newPoster("w"), e: f.endpoint(r, nil), pace: rate.NewLimiter(1, 1)}
-	_, err := one.run(t.Context())
-	require.NoError(t, err)
-	require.Greater(t, one.pace.Limit(), rate.Limit(1_000_000))
-	one.e.Rate = 7
-	_, err = one.run(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 7, int(one.pace.Limit()))
-	require.Len(t, r.got(), 1)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, nil)
+		f.tell(f.batch(1, nil), 1, models.Failed, 1)
+		one := round{p: f.newPoster("w"), e: f.endpoint(r, nil), pace: rate.NewLimiter(1, 1)}
+		_, err := one.run(t.Context())
+		require.NoError(t, err)
+		require.Greater(t, one.pace.Limit(), rate.Limit(1_000_000))
+		one.e.Rate = 7
+		_, err = one.run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 7, int(one.pace.Limit()))
+		require.Len(t, r.got(), 1)
+	})
 }
 
 // TestAtOnce: an endpoint gets no more posts at the same time than it asks for, and if they are to be in order, one.
@@ -122,21 +124,23 @@ func TestAtOnce(t *testing.T) {
 // TestRateOfRetries: retries that the rate does not allow in a round stay, and nothing is counted of them.
 func TestRateOfRetries(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	r := newReceiver(t, nil)
-	e := f.endpoint(r, nil)
-	f.tell(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
-	one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
-	for i := range 3 {
-		one.state.Retries = append(one.state.Retries, endpoint.Retry{
-			Part: endpoint.Part{From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}}, Tried: 1,
-		})
-	}
-	tried, err := one.retry(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 3, tried)
-	require.Len(t, r.got(), 1)
-	require.Len(t, one.state.Retries, 2)
-	require.Len(t, one.state.Attempts, 1)
-	require.Equal(t, feed.Position{Skip: 1}, one.state.Retries[0].From)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		r := newReceiver(f, nil)
+		e := f.endpoint(r, nil)
+		f.tell(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
+		one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
+		for i := range 3 {
+			one.state.Retries = append(one.state.Retries, endpoint.Retry{
+				Part: endpoint.Part{From: feed.Position{Skip: i}, To: feed.Position{Skip: i + 1}}, Tried: 1,
+			})
+		}
+		tried, err := one.retry(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 3, tried)
+		require.Len(t, r.got(), 1)
+		require.Len(t, one.state.Retries, 2)
+		require.Len(t, one.state.Attempts, 1)
+		require.Equal(t, feed.Position{Skip: 1}, one.state.Retries[0].From)
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 
@@ -35,11 +34,9 @@ type receiver struct {
 	posts  []received
 }
 
-func newReceiver(t *testing.T, answer func(w http.ResponseWriter, n int)) *receiver {
-	r := &receiver{t: t, answer: answer}
-	s := httptest.NewServer(r)
-	t.Cleanup(s.Close)
-	r.url = s.URL
+func newReceiver(f *fixture, answer func(w http.ResponseWriter, n int)) *receiver {
+	r := &receiver{t: f.t, answer: answer}
+	r.url = f.serve(r)
 	return r
 }
 

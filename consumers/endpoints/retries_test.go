@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -61,30 +62,32 @@ func TestRetryTimes(t *testing.T) {
 // a post meanwhile is not.
 func TestDisabledAfterDays(t *testing.T) {
 	t.Parallel()
-	for since, want := range map[time.Duration]bool{
-		5*24*time.Hour - time.Minute: false,
-		5*24*time.Hour + time.Minute: true,
-	} {
-		for _, accepted := range []bool{false, true} {
-			f := newFixture(t)
-			e := f.endpoint(&receiver{url: "http://127.0.0.1:1"}, nil)
-			r := round{p: f.newPoster("w"), e: e, state: endpoint.State{Failures: 9, FailingSince: time.Now().Add(-since)}}
-			res := result{at: time.Now(), answer: outbound.Answer{Status: http.StatusOK}}
-			if !accepted {
-				res.err = errors.New("no answer")
-			}
-			r.note(&endpoint.Post{Updates: []feed.Update{{Number: 1}}}, &res)
-			require.NoError(t, r.disable(t.Context()))
-			got, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
-			require.NoError(t, err)
-			require.Equal(t, want && !accepted, got.Disabled != nil, "%s %t", since, accepted)
-			_, err = f.store.FeedHead(t.Context(), feed.Installation)
-			if want && !accepted {
-				require.Contains(t, got.Disabled.Why, "all posts have failed since 20")
-				require.NoError(t, err, "operators are told")
-			} else {
-				require.ErrorIs(t, err, models.ErrNotFound)
+	synctest.Test(t, func(t *testing.T) {
+		for since, want := range map[time.Duration]bool{
+			5*24*time.Hour - time.Minute: false,
+			5*24*time.Hour + time.Minute: true,
+		} {
+			for _, accepted := range []bool{false, true} {
+				f := newFixture(t)
+				e := f.endpoint(&receiver{url: "http://127.0.0.1:1"}, nil)
+				r := round{p: f.newPoster("w"), e: e, state: endpoint.State{Failures: 9, FailingSince: time.Now().Add(-since)}}
+				res := result{at: time.Now(), answer: outbound.Answer{Status: http.StatusOK}}
+				if !accepted {
+					res.err = errors.New("no answer")
+				}
+				r.note(&endpoint.Post{Updates: []feed.Update{{Number: 1}}}, &res)
+				require.NoError(t, r.disable(t.Context()))
+				got, err := endpoint.Get(t.Context(), f.store, f.user, e.ID)
+				require.NoError(t, err)
+				require.Equal(t, want && !accepted, got.Disabled != nil, "%s %t", since, accepted)
+				_, err = f.store.FeedHead(t.Context(), feed.Installation)
+				if want && !accepted {
+					require.Contains(t, got.Disabled.Why, "all posts have failed since 1999-12-26T23:59:00Z")
+					require.NoError(t, err, "operators are told")
+				} else {
+					require.ErrorIs(t, err, models.ErrNotFound)
+				}
 			}
 		}
-	}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,35 +15,37 @@ import (
 // it again; neither to an endpoint of a user nor to one of everyone's mail.
 func TestStopWaitsForAnswer(t *testing.T) {
 	t.Parallel()
-	for _, everyone := range []bool{false, true} {
-		f := newFixture(t)
-		arrived, answer := make(chan bool), make(chan bool)
-		app := newReceiver(t, func(_ http.ResponseWriter, n int) {
-			if n == 1 {
-				arrived <- true
-				<-answer
+	synctest.Test(t, func(t *testing.T) {
+		for _, everyone := range []bool{false, true} {
+			f := newFixture(t)
+			arrived, answer := make(chan bool), make(chan bool)
+			app := newReceiver(f, func(_ http.ResponseWriter, n int) {
+				if n == 1 {
+					arrived <- true
+					<-answer
+				}
+			})
+			f.as(f.newUser("ann"))
+			if everyone {
+				f.endpoint(app, everyonesMail)
+			} else {
+				f.endpoint(app, nil)
 			}
-		})
-		f.as(f.newUser("ann"))
-		if everyone {
-			f.endpoint(app, everyonesMail)
-		} else {
-			f.endpoint(app, nil)
-		}
-		f.tell(f.batch(1, nil), 1, models.Success, 1)
-		ctx, stop := context.WithCancel(t.Context())
-		p, done := f.newPoster("first"), make(chan struct{})
-		go func() { defer close(done); p.Run(ctx) }()
-		<-arrived
-		stop()
-		answer <- true
-		<-done
+			f.tell(f.batch(1, nil), 1, models.Success, 1)
+			ctx, stop := context.WithCancel(t.Context())
+			p, done := f.newPoster("first"), make(chan struct{})
+			go func() { defer close(done); p.Run(ctx) }()
+			<-arrived
+			stop()
+			answer <- true
+			<-done
 
-		f.tell(f.batch(1, nil), 1, models.Success, 1)
-		f.run("second")
-		f.eventually(func() bool { return len(app.accepted()) >= 2 })
-		posts := app.got()
-		require.Len(t, posts, 2)
-		require.NotEqual(t, posts[0].id, posts[1].id)
-	}
+			f.tell(f.batch(1, nil), 1, models.Success, 1)
+			f.run("second")
+			f.eventually(func() bool { return len(app.accepted()) >= 2 })
+			posts := app.got()
+			require.Len(t, posts, 2)
+			require.NotEqual(t, posts[0].id, posts[1].id)
+		}
+	})
 }
