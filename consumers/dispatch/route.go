@@ -236,10 +236,13 @@ func (d *Dispatcher) cut(c *Chunk, st *policy.Step, a *provider.Provider) models
 type messages []models.Message
 
 // add adds a message. If the list has one that differs only in its time, the earlier
-// time counts.
+// time counts. The generic consumer gets one message, whatever the retries: it handles the whole
+// chunk, and would answer each of two messages with two.
 func (n *messages) add(m models.Message) {
 	for i := range *n {
-		if o := &(*n)[i]; o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID && o.Retry == m.Retry {
+		o := &(*n)[i]
+		if o.Kind == m.Kind && o.Provider == m.Provider && o.ID == m.ID &&
+			(o.Retry == m.Retry || m.Kind == models.BatchMessage) {
 			o.NotBefore = models.EarlierOf(o.NotBefore, m.NotBefore)
 			return
 		}

@@ -38,6 +38,26 @@ func TestRequeueJitter(t *testing.T) {
 	require.Greater(t, len(seen), 50)
 }
 
+// TestOneMessageForWaitingSteps: the steps of a chunk that wait get one message, which is due with the first of them.
+// Two messages would be answered with two each.
+func TestOneMessageForWaitingSteps(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, models.Accepted, "sg")
+	now := time.Now()
+	c := &Chunk{ID: models.NewBatchID(now)}
+	var out messages
+	for n, wait := range []time.Duration{time.Hour, time.Minute, 2 * time.Hour} {
+		f.requeue(c, &policy.Step{
+			Do:         policy.Call,
+			Recipients: models.SetOf(n + 1),
+			Retry:      n,
+			Options:    []policy.Option{{Provider: "sg", NotBefore: now.Add(wait)}},
+		}, now, "", &out)
+	}
+	require.Len(t, out, 1)
+	require.WithinRange(t, out[0].NotBefore, now.Add(time.Minute), now.Add(2*time.Minute))
+}
+
 // TestUntriedProvidersComeFirst: a provider that refused the mail and may be tried again comes
 // after those that were not tried.
 func TestUntriedProvidersComeFirst(t *testing.T) {
