@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,85 +21,87 @@ import (
 // was delivered, or while it is off.
 func TestComplaintsAreTold(t *testing.T) {
 	t.Parallel()
-	cfg := posting()
-	cfg.SumsPoll, cfg.Complaints, cfg.ComplaintsFrom = 50*time.Millisecond, 10, 10
-	r := emptyRig(t, nil, "sg")
-	sg := newScripted("sg", always(models.Accepted))
-	r.engine = r.worker(cfg, sg)
-	restart := func(percent float64) {
-		r.stop()
-		cfg.Complaints = percent
+	synctest.Test(t, func(t *testing.T) {
+		r := emptyRig(t, nil, "sg")
+		cfg := r.posting()
+		cfg.SumsPoll, cfg.Complaints, cfg.ComplaintsFrom = 50*time.Millisecond, 10, 10
+		sg := newScripted("sg", always(models.Accepted))
 		r.engine = r.worker(cfg, sg)
-	}
-	ctx := t.Context()
-	// sends has a new user send mail to some recipients, has the first of them complain, and waits for the sums.
-	sends := func(mails, complaints int) (user string) {
-		r.user = models.NewUserID()
-		u := models.User{ID: r.user, Name: "u" + r.user, Created: time.Now().UTC().Truncate(time.Millisecond)}
-		require.NoError(t, r.store.CreateUser(ctx, u))
-		b := r.batch(mails, true, nil)
-		r.done(b)
-		for n := 1; n <= complaints; n++ {
-			r.event("sg", b.ID.Log(n), models.Event{
-				ID: fmt.Sprint(r.user, n), Attempt: 1, Kind: models.Complained, At: time.Now(),
+		restart := func(percent float64) {
+			r.stop()
+			cfg.Complaints = percent
+			r.engine = r.worker(cfg, sg)
+		}
+		ctx := t.Context()
+		// sends has a new user send mail to some recipients, has the first of them complain, and waits for the sums.
+		sends := func(mails, complaints int) (user string) {
+			r.user = models.NewUserID()
+			u := models.User{ID: r.user, Name: "u" + r.user, Created: time.Now().UTC().Truncate(time.Millisecond)}
+			require.NoError(t, r.store.CreateUser(ctx, u))
+			b := r.batch(mails, true, nil)
+			r.done(b)
+			for n := 1; n <= complaints; n++ {
+				r.event("sg", b.ID.Log(n), models.Event{
+					ID: fmt.Sprint(r.user, n), Attempt: 1, Kind: models.Complained, At: time.Now(),
+				})
+			}
+			r.until(func() bool {
+				day := models.DayOf(b.Created())
+				nodes, err := r.store.Nodes(ctx, r.user, models.Day, day, day.AddDate(0, 0, 1))
+				require.NoError(t, err)
+				return len(nodes) == 1 && nodes[0].Summary.Events[models.Complained] == int64(complaints) &&
+					nodes[0].Summary.Success == int64(mails)
 			})
+			return r.user
 		}
-		require.Eventually(t, func() bool {
-			day := models.DayOf(b.Created())
-			nodes, err := r.store.Nodes(ctx, r.user, models.Day, day, day.AddDate(0, 0, 1))
-			require.NoError(t, err)
-			return len(nodes) == 1 && nodes[0].Summary.Events[models.Complained] == int64(complaints) &&
-				nodes[0].Summary.Success == int64(mails)
-		}, patience, 5*time.Millisecond)
-		return r.user
-	}
-	// checked waits until a round of checks has begun and ended.
-	checked := func() {
-		var begun, last telemetry.Recount
-		for begun.At.IsZero() || !last.At.After(begun.At) {
-			raw, err := r.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
-			if err == nil {
-				require.NoError(t, json.Unmarshal(raw, &last))
+		// checked waits until a round of checks has begun and ended.
+		checked := func() {
+			var begun, last telemetry.Recount
+			for begun.At.IsZero() || !last.At.After(begun.At) {
+				raw, err := r.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
+				if err == nil {
+					require.NoError(t, json.Unmarshal(raw, &last))
+				}
+				if begun.At.IsZero() {
+					begun.At = time.Now()
+				}
+				models.Pause(ctx, time.Millisecond)
 			}
-			if begun.At.IsZero() {
-				begun.At = time.Now()
-			}
-			models.Pause(ctx, time.Millisecond)
 		}
-	}
-	// told waits until so many users were told, and returns them.
-	told := func(n int) (users []string) {
-		require.Eventually(t, func() bool {
-			page, err := feed.Read(ctx, r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
-			require.NoError(t, err)
-			users = nil
-			for _, u := range page.Updates {
-				users = append(users, u.Notice.User)
-			}
-			return len(users) >= n
-		}, patience, 5*time.Millisecond)
-		return users
-	}
-	sends(9, 9)
-	sends(20, 2)
-	want := []string{sends(20, 3)}
-	require.Equal(t, want, told(1))
-	restart(0)
-	off := sends(10, 10)
-	checked()
-	require.Equal(t, want, told(1))
-	restart(10)
-	want = append(want, off)
-	require.Equal(t, want, told(2))
-	restart(10)
-	want = append(want, sends(30, 4))
-	require.Equal(t, want, told(3))
+		// told waits until so many users were told, and returns them.
+		told := func(n int) (users []string) {
+			r.until(func() bool {
+				page, err := feed.Read(ctx, r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
+				require.NoError(t, err)
+				users = nil
+				for _, u := range page.Updates {
+					users = append(users, u.Notice.User)
+				}
+				return len(users) >= n
+			})
+			return users
+		}
+		sends(9, 9)
+		sends(20, 2)
+		want := []string{sends(20, 3)}
+		require.Equal(t, want, told(1))
+		restart(0)
+		off := sends(10, 10)
+		checked()
+		require.Equal(t, want, told(1))
+		restart(10)
+		want = append(want, off)
+		require.Equal(t, want, told(2))
+		restart(10)
+		want = append(want, sends(30, 4))
+		require.Equal(t, want, told(3))
 
-	posts := newApplication(r, feed.Installation, feed.ComplaintsHigh).wait(t, 3)
-	slices.SortFunc(posts, func(a, b update) int { return cmp.Compare(a.Data.Number, b.Data.Number) }) // made together
-	for i, share := range [][]int64{{3, 20}, {10, 10}, {4, 30}} {
-		n := posts[i].Data
-		require.Equal(t, feed.ComplaintsHigh, posts[i].Type)
-		require.Equal(t, []any{i + 1, want[i], share[0], share[1]}, []any{n.Number, n.User, n.Count, n.Delivered})
-	}
+		posts := newApplication(r, feed.Installation, feed.ComplaintsHigh).wait(t, 3)
+		slices.SortFunc(posts, func(a, b update) int { return cmp.Compare(a.Data.Number, b.Data.Number) }) // made together
+		for i, share := range [][]int64{{3, 20}, {10, 10}, {4, 30}} {
+			n := posts[i].Data
+			require.Equal(t, feed.ComplaintsHigh, posts[i].Type)
+			require.Equal(t, []any{i + 1, want[i], share[0], share[1]}, []any{n.Number, n.User, n.Count, n.Delivered})
+		}
+	})
 }

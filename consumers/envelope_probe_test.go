@@ -23,37 +23,39 @@ func TestEnvelopeAsProbe(t *testing.T) {
 	for _, class := range []models.Class{models.AccountClass, models.Unavailable} {
 		t.Run(string(class), func(t *testing.T) {
 			t.Parallel()
-			var r *rig
-			var healed, probed atomic.Bool
-			sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-				h := r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{})
-				if probed.Store(probed.Load() || h.State == telemetry.Probing); healed.Load() {
-					return part(models.Accepted, c)
-				}
-				return part(class, c)
-			})
-			mg := newScripted("mg", always(models.Accepted))
-			r = emptyRig(t, nil, "sg", "mg")
-			r.withEvents(fast(), sg, mg)
-			r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
-			moves := r.envelope(nil)
-			require.Eventually(t, probed.Load, patience, 20*time.Millisecond)
-			r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
-			r.taken(moves)
-			require.Equal(t, []string{wholeEnvelope}, mg.shapes())
+			synctest.Test(t, func(t *testing.T) {
+				var r *rig
+				var healed, probed atomic.Bool
+				sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+					h := r.engine.providers.Get("sg").Health.Report(time.Now(), control.ProviderMode{})
+					if probed.Store(probed.Load() || h.State == telemetry.Probing); healed.Load() {
+						return part(models.Accepted, c)
+					}
+					return part(class, c)
+				})
+				mg := newScripted("mg", always(models.Accepted))
+				r = emptyRig(t, nil, "sg", "mg")
+				r.withEvents(fast(), sg, mg)
+				r.order(models.Command{Kind: models.ProviderOffline, Provider: "mg"})
+				moves := r.envelope(nil)
+				require.Eventually(t, probed.Load, patience, 20*time.Millisecond)
+				r.order(models.Command{Kind: models.ProviderOnline, Provider: "mg"})
+				r.taken(moves)
+				require.Equal(t, []string{wholeEnvelope}, mg.shapes())
 
-			probed.Store(false)
-			healed.Store(true)
-			stays := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
-			r.taken(stays)
-			require.True(t, probed.Load())
-			for _, shape := range sg.shapes() {
-				require.Equal(t, wholeEnvelope, shape)
-			}
-			for n := 1; n <= 4; n++ {
-				require.Equal(t, 1, sg.copiesOf(stays.ID.Log(n)))
-				require.Zero(t, sg.copiesOf(moves.ID.Log(n)))
-			}
+				probed.Store(false)
+				healed.Store(true)
+				stays := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg"} })
+				r.taken(stays)
+				require.True(t, probed.Load())
+				for _, shape := range sg.shapes() {
+					require.Equal(t, wholeEnvelope, shape)
+				}
+				for n := 1; n <= 4; n++ {
+					require.Equal(t, 1, sg.copiesOf(stays.ID.Log(n)))
+					require.Zero(t, sg.copiesOf(moves.ID.Log(n)))
+				}
+			})
 		})
 	}
 }

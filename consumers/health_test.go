@@ -179,36 +179,38 @@ func TestFailedCallsAreStored(t *testing.T) {
 // What several workers find out about a provider is told to operators once.
 func TestOutageIsTold(t *testing.T) {
 	t.Parallel()
-	var up atomic.Bool
-	cfg := fast()
-	cfg.Worker = "one"
-	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		if up.Load() {
-			return part(models.Accepted, c)
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		cfg := fast()
+		cfg.Worker = "one"
+		sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			if up.Load() {
+				return part(models.Accepted, c)
+			}
+			return part(models.AccountClass, c)
+		})
+		r := newRig(t, cfg, nil, sg)
+		cfg.Worker = "two"
+		r.worker(cfg, sg)
+		told := func() (kinds []models.NoticeKind) {
+			page, err := feed.Read(t.Context(), r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
+			require.NoError(t, err)
+			for i := range page.Updates {
+				require.Equal(t, "sg", page.Updates[i].Notice.Provider)
+				kinds = append(kinds, page.Updates[i].Notice.Kind)
+			}
+			return kinds
 		}
-		return part(models.AccountClass, c)
+		b := r.batch(5, true, nil)
+		require.Eventually(t, func() bool { return len(told()) >= 2 }, patience, 10*time.Millisecond)
+		up.Store(true)
+		r.done(b)
+		require.Eventually(t, func() bool {
+			r.batch(1, true, nil) // each worker probes the provider with mail of its own
+			return len(told()) >= 4
+		}, patience, 200*time.Millisecond)
+		require.Equal(t, []models.NoticeKind{
+			models.FailoverStarted, models.ProviderSuspended, models.ProviderRecovered, models.FailoverEnded,
+		}, told())
 	})
-	r := newRig(t, cfg, nil, sg)
-	cfg.Worker = "two"
-	r.worker(cfg, sg)
-	told := func() (kinds []models.NoticeKind) {
-		page, err := feed.Read(t.Context(), r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
-		require.NoError(t, err)
-		for i := range page.Updates {
-			require.Equal(t, "sg", page.Updates[i].Notice.Provider)
-			kinds = append(kinds, page.Updates[i].Notice.Kind)
-		}
-		return kinds
-	}
-	b := r.batch(5, true, nil)
-	require.Eventually(t, func() bool { return len(told()) >= 2 }, patience, 10*time.Millisecond)
-	up.Store(true)
-	r.done(b)
-	require.Eventually(t, func() bool {
-		r.batch(1, true, nil) // each worker probes the provider with mail of its own
-		return len(told()) >= 4
-	}, patience, 200*time.Millisecond)
-	require.Equal(t, []models.NoticeKind{
-		models.FailoverStarted, models.ProviderSuspended, models.ProviderRecovered, models.FailoverEnded,
-	}, told())
 }

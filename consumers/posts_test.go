@@ -6,11 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -26,6 +26,7 @@ import (
 
 // application gets posts, and verifies them with the library of Standard Webhooks.
 type application struct {
+	r      *rig
 	verify func(body []byte, h http.Header) error
 	noted  func() int64 // posts that the worker has stored as accepted
 
@@ -53,8 +54,8 @@ func newApplication(r *rig, owner string, types ...feed.Type) *application {
 	secret := endpoint.NewSecret(endpoint.HMAC)
 	w, err := standardwebhooks.NewWebhook(secret.String())
 	require.NoError(r.t, err)
-	a := &application{verify: w.Verify}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	a := &application{r: r, verify: w.Verify}
+	serve := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			return // the sender was stopped
@@ -65,7 +66,9 @@ func newApplication(r *rig, owner string, types ...feed.Type) *application {
 			defer a.mu.Unlock()
 			a.posts, a.ids = append(a.posts, u), append(a.ids, req.Header.Get("webhook-id"))
 		}
-	}))
+	})
+	s := &httptest.Server{Listener: r.net.Listen(), Config: &http.Server{Handler: serve, ReadHeaderTimeout: time.Hour}}
+	s.Start()
 	r.t.Cleanup(s.Close)
 	e := &endpoint.Endpoint{
 		ID: models.NewUserID(), User: owner, URL: s.URL, Secrets: []endpoint.Secret{secret}, Types: types,
@@ -93,104 +96,106 @@ func (a *application) got(t *testing.T) []update {
 // again.
 func (a *application) wait(t *testing.T, n int) []update {
 	t.Helper()
-	require.Eventually(t, func() bool {
+	a.r.until(func() bool {
 		return len(a.got(t)) >= n && a.noted() >= int64(n)
-	}, patience, 5*time.Millisecond, "%d posts", n)
+	})
 	return a.got(t)
 }
 
-// posting returns a configuration of workers that post to this machine. Calls may begin late, because this machine may
-// pause.
-func posting() Config {
+// posting returns a configuration of workers that post over the network of the rig.
+func (r *rig) posting() Config {
 	cfg := fast()
-	cfg.StartBy = time.Hour
-	cfg.EndpointClient = outbound.New([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")})
+	cfg.EndpointClient = outbound.New(nil).Dialing(r.net.Dial)
 	return cfg
 }
 
 // TestRollUpWakesPoster: an update is posted when the roll-up has told it, although the feed would not be read for an hour.
 func TestRollUpWakesPoster(t *testing.T) {
 	t.Parallel()
-	cfg := posting()
-	cfg.EndpointPoll = time.Hour
-	r := emptyRig(t, nil, "sg")
-	app := newApplication(r, r.user, feed.Delivered)
-	r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
-	require.Eventually(t, func() bool { // until the worker listens for wakes
-		r.done(r.batch(1, true, nil))
-		return len(app.got(t)) > 0
-	}, patience, time.Millisecond)
-	for range 3 {
-		b := r.batch(1, true, nil)
-		require.Eventually(t, func() bool {
-			return slices.ContainsFunc(app.got(t), func(u update) bool { return u.Data.Log == b.ID.Log(1) })
-		}, patience, time.Millisecond)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := emptyRig(t, nil, "sg")
+		cfg := r.posting()
+		cfg.EndpointPoll = time.Hour
+		app := newApplication(r, r.user, feed.Delivered)
+		r.engine = r.worker(cfg, newScripted("sg", always(models.Accepted)))
+		r.until(func() bool { // until the worker listens for wakes
+			r.done(r.batch(1, true, nil))
+			return len(app.got(t)) > 0
+		})
+		for range 3 {
+			b := r.batch(1, true, nil)
+			r.until(func() bool {
+				return slices.ContainsFunc(app.got(t), func(u update) bool { return u.Data.Log == b.ID.Log(1) })
+			})
+		}
+	})
 }
 
 // TestNoticesOfCauses: a call without an answer, and a sum that was made wrong in the store, are each posted once to an
 // endpoint of the operators, although workers are restarted.
 func TestNoticesOfCauses(t *testing.T) {
 	t.Parallel()
-	cfg := posting()
-	cfg.SumsPoll = 50 * time.Millisecond
-	var calls atomic.Int64
-	sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
-		if calls.Add(1) == 1 {
-			return part(models.Unknown, c)
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		sg := newScripted("sg", func(_ context.Context, c *models.Call) []models.Part {
+			if calls.Add(1) == 1 {
+				return part(models.Unknown, c)
+			}
+			return part(models.Accepted, c)
+		})
+		r := emptyRig(t, nil, "sg")
+		cfg := r.posting()
+		cfg.SumsPoll = 50 * time.Millisecond
+		r.known()
+		app := newApplication(r, feed.Installation, feed.UnknownOutcomes, feed.CheckDifference)
+		restart := func() { r.stop(); r.engine = r.worker(cfg, sg) }
+		r.engine = r.worker(cfg, sg)
+
+		b := r.batch(3, true, nil)
+		r.until(func() bool {
+			v := r.view(b)
+			return len(v.Entries) == 1 && v.Tries(1)[0].Verdict == models.VerdictUnknown
+		})
+		restart() // a worker stores what it has counted when it stops, and one that begins tells it at once
+		posts := app.wait(t, 1)
+		require.Equal(t, feed.UnknownOutcomes, posts[0].Type)
+		require.Equal(t, []any{"sg", int64(3)}, []any{posts[0].Data.Provider, posts[0].Data.Count})
+
+		r.stop()
+		ctx := t.Context()
+		lost := *b // no worker looks at it, and renews its sums
+		lost.ID, lost.Recipients = models.NewBatchID(time.Now()), 2
+		require.NoError(t, r.store.PutBatch(ctx, lost, models.Chunk{
+			ID: lost.ID, Recipients: []models.Recipient{{Email: "a@x.test"}, {Email: "b@x.test"}},
+		}))
+		lie := models.Resolve(2, nil, nil).SummaryOf(lost.ID, nil)
+		lie.Success, lie.Queued = lie.Queued, 0
+		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: lost.ID, Summary: lie}))
+		for _, level := range models.Levels {
+			_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, lost.Created()))
+			require.NoError(t, err)
 		}
-		return part(models.Accepted, c)
-	})
-	r := emptyRig(t, nil, "sg")
-	r.known()
-	app := newApplication(r, feed.Installation, feed.UnknownOutcomes, feed.CheckDifference)
-	restart := func() { r.stop(); r.engine = r.worker(cfg, sg) }
-	r.engine = r.worker(cfg, sg)
-
-	b := r.batch(3, true, nil)
-	require.Eventually(t, func() bool {
-		v := r.view(b)
-		return len(v.Entries) == 1 && v.Tries(1)[0].Verdict == models.VerdictUnknown
-	}, patience, time.Millisecond)
-	restart() // a worker stores what it has counted when it stops, and one that begins tells it at once
-	posts := app.wait(t, 1)
-	require.Equal(t, feed.UnknownOutcomes, posts[0].Type)
-	require.Equal(t, []any{"sg", int64(3)}, []any{posts[0].Data.Provider, posts[0].Data.Count})
-
-	r.stop()
-	ctx := t.Context()
-	lost := *b // no worker looks at it, and renews its sums
-	lost.ID, lost.Recipients = models.NewBatchID(time.Now()), 2
-	require.NoError(t, r.store.PutBatch(ctx, lost, models.Chunk{
-		ID: lost.ID, Recipients: []models.Recipient{{Email: "a@x.test"}, {Email: "b@x.test"}},
-	}))
-	lie := models.Resolve(2, nil, nil).SummaryOf(lost.ID, nil)
-	lie.Success, lie.Queued = lie.Queued, 0
-	require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: lost.ID, Summary: lie}))
-	for _, level := range models.Levels {
-		_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, lost.Created()))
+		r.engine = r.worker(cfg, sg)
+		var round map[string]any
+		r.until(func() bool {
+			raw, err := r.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
+			return err == nil && json.Unmarshal(raw, &round) == nil && round["suspects"] != nil
+		})
+		r.stop()
+		for _, s := range round["suspects"].([]any) { // as if it had differed for longer than mail takes to be counted
+			s.(map[string]any)["since"] = time.Now().Add(-time.Hour)
+		}
+		raw, err := json.Marshal(round)
 		require.NoError(t, err)
-	}
-	r.engine = r.worker(cfg, sg)
-	var round map[string]any
-	require.Eventually(t, func() bool {
-		raw, err := r.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
-		return err == nil && json.Unmarshal(raw, &round) == nil && round["suspects"] != nil
-	}, patience, 10*time.Millisecond)
-	r.stop()
-	for _, s := range round["suspects"].([]any) { // as if it had differed for longer than mail takes to be counted
-		s.(map[string]any)["since"] = time.Now().Add(-time.Hour)
-	}
-	raw, err := json.Marshal(round)
-	require.NoError(t, err)
-	require.NoError(t, r.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, time.Hour))
-	r.engine = r.worker(cfg, sg)
-	posts = app.wait(t, 2)
-	require.Equal(t, feed.CheckDifference, posts[1].Type)
-	require.Positive(t, posts[1].Data.Count)
+		require.NoError(t, r.store.PutTransient(ctx, telemetry.RecountReport, telemetry.NewestRecount, raw, time.Hour))
+		r.engine = r.worker(cfg, sg)
+		posts = app.wait(t, 2)
+		require.Equal(t, feed.CheckDifference, posts[1].Type)
+		require.Positive(t, posts[1].Data.Count)
 
-	restart()
-	r.done(r.batch(1, true, nil))
-	restart()
-	require.Len(t, app.got(t), 2)
+		restart()
+		r.done(r.batch(1, true, nil))
+		restart()
+		require.Len(t, app.got(t), 2)
+	})
 }

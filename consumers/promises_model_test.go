@@ -43,7 +43,8 @@ type given struct{ stopped, cancelled bool }
 type promises struct {
 	store  *sqlite.Store
 	broker *inproc.Broker
-	end    func()
+	end    func() // stops the engine
+	close  func() // stops all
 	engine *Engine
 	user   string
 
@@ -57,6 +58,7 @@ type promises struct {
 	envelopes map[models.ID]int  // addresses of the batches that are envelopes
 	doubtful  map[models.ID]bool // logs with a call that was not answered
 	outbox    []modelEvent
+	accepted  chan struct{} // closed when a call is accepted; nil: nobody waits
 
 	divided string // what is wrong with a call of an envelope; "": nothing
 
@@ -93,11 +95,11 @@ func newPromises(t *rapid.T) *promises {
 	m.store, err = sqlite.Open(dir, sqlite.Options{})
 	must(t, err)
 	m.begin(t)
-	t.Cleanup(func() {
+	m.close = func() {
 		m.end()
 		_ = m.store.Close()
 		_ = os.RemoveAll(dir)
-	})
+	}
 	return m
 }
 
@@ -163,6 +165,10 @@ func (m *promises) answer(name string, c *models.Call) []models.Part {
 	}
 	m.together(c)
 	take := func() {
+		if m.accepted != nil {
+			close(m.accepted)
+			m.accepted = nil
+		}
 		for i := range c.Recipients {
 			log := c.Recipients[i].Log
 			m.taken[log]++

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -22,25 +23,38 @@ import (
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	fewChecks()
-	rapid.Check(t, func(t *rapid.T) {
-		m := newPromises(t)
-		t.Repeat(map[string]func(*rapid.T){
-			"post":     m.post,
-			"answers":  m.answers,
-			"report":   func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) },
-			"forge":    m.forge,
-			"stop":     m.stop,
-			"resume":   m.resume,
-			"cancel":   m.cancel,
-			"move":     m.move,
-			"suppress": m.suppress,
-			"purge":    m.purge,
-			"kill":     m.kill,
-			"work":     m.work,
-			"":         m.balanced,
+	rapid.Check(t, func(model *rapid.T) {
+		var stopped any // how rapid ends a run that failed or was skipped
+		synctest.Test(t, func(*testing.T) {
+			defer func() { stopped = recover() }()
+			promise(model)
 		})
-		m.finish(t)
+		if stopped != nil {
+			panic(stopped)
+		}
 	})
+}
+
+// promise is one run of TestPromises.
+func promise(t *rapid.T) {
+	m := newPromises(t)
+	defer m.close()
+	t.Repeat(map[string]func(*rapid.T){
+		"post":     m.post,
+		"answers":  m.answers,
+		"report":   func(t *rapid.T) { m.report(t, rapid.IntRange(1, 30).Draw(t, "events")) },
+		"forge":    m.forge,
+		"stop":     m.stop,
+		"resume":   m.resume,
+		"cancel":   m.cancel,
+		"move":     m.move,
+		"suppress": m.suppress,
+		"purge":    m.purge,
+		"kill":     m.kill,
+		"work":     m.work,
+		"":         m.balanced,
+	})
+	m.finish(t)
 }
 
 // fewChecks makes rapid check less often than it does by default: a check of an engine takes up to a second.
@@ -241,19 +255,15 @@ func (m *promises) kill(t *rapid.T) {
 	m.begin(t)
 }
 
-// work waits until a call was accepted, or 30 ms.
+// work waits until a call was accepted, or 30 ms. What happens after the call goes on meanwhile.
 func (m *promises) work(*rapid.T) {
-	calls := func() (n int) {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		for _, k := range m.taken {
-			n += k
-		}
-		return n
-	}
-	before := calls()
-	for end := time.Now().Add(30 * time.Millisecond); calls() == before && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
+	m.mu.Lock()
+	m.accepted = make(chan struct{})
+	accepted := m.accepted
+	m.mu.Unlock()
+	select {
+	case <-accepted:
+	case <-time.After(30 * time.Millisecond):
 	}
 }
 

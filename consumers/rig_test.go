@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -102,6 +103,7 @@ func always(class models.Class) func(context.Context, *models.Call) []models.Par
 // rig is an engine on the embedded backends.
 type rig struct {
 	t      *testing.T
+	net    *testkit.Network
 	store  models.Store
 	broker models.Broker
 	engine *Engine
@@ -143,7 +145,7 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, names...)
-	r := &rig{t: t, store: store, broker: broker, user: models.NewUserID()}
+	r := &rig{t: t, net: testkit.NewNetwork(t), store: store, broker: broker, user: models.NewUserID()}
 	if wrap != nil {
 		r.store = wrap(store)
 	}
@@ -245,6 +247,16 @@ func (r *rig) view(b *models.Batch) *models.View {
 	return models.Resolve(b.Recipients, entries, facts)
 }
 
+// until waits until ok, in the time of a bubble.
+func (r *rig) until(ok func() bool) {
+	r.t.Helper()
+	began := time.Now()
+	for synctest.Wait(); !ok(); synctest.Wait() {
+		require.Less(r.t, time.Since(began), patience)
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // open returns how many logs of a view are queued or sent.
 func open(v *models.View) int64 {
 	s := v.Summary()
@@ -254,11 +266,11 @@ func open(v *models.View) int64 {
 // done waits until no log of a batch is open, and returns its view.
 func (r *rig) done(b *models.Batch) *models.View {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool {
+	r.until(func() bool {
 		s := r.view(b).Summary()
 		require.True(r.t, s.Balanced())
 		return s.Open() == 0
-	}, patience, 5*time.Millisecond, "%+v", b.ID)
+	})
 	return r.view(b)
 }
 
@@ -282,12 +294,7 @@ func (r *rig) known() {
 // taken waits until a provider has accepted the last recipient of a batch.
 func (r *rig) taken(b *models.Batch) {
 	r.t.Helper()
-	require.Eventually(
-		r.t,
-		func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted },
-		patience,
-		5*time.Millisecond,
-	)
+	r.until(func() bool { return r.view(b).Status(b.Recipients).Last.Verdict == models.VerdictAccepted })
 }
 
 // newBrokerFor returns a broker with other providers.
@@ -333,7 +340,7 @@ func unsettled(t *testing.T, n int) (*rig, *models.Batch) {
 	t.Helper()
 	r := newRig(t, fast(), nil, newScripted("sg", always(models.Unknown)))
 	b := r.batch(n, true, nil)
-	require.Eventually(t, func() bool { return len(r.view(b).Entries) == 1 }, patience, 20*time.Millisecond)
+	r.until(func() bool { return len(r.view(b).Entries) == 1 })
 	return r, b
 }
 
