@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,28 +20,30 @@ import (
 // shards of a worker that stops.
 func TestShardsAreShared(t *testing.T) {
 	t.Parallel()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-	all := store.Shards()
-	first, second := newFixture(t, store, broker, testConfig()), newFixture(t, store, broker, testConfig())
-	first.run(t)
-	require.Eventually(t, func() bool { return first.held() == all }, patience, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+		all := store.Shards()
+		first, second := newFixture(t, store, broker, testConfig()), newFixture(t, store, broker, testConfig())
+		first.run(t)
+		require.Eventually(t, func() bool { return first.held() == all }, patience, time.Millisecond)
 
-	first.cluster.size.Store(2)
-	second.cluster.size.Store(2)
-	stop := second.run(t)
-	require.Eventually(
-		t,
-		func() bool { return first.held() == (all+1)/2 && second.held() == all/2 },
-		patience,
-		time.Millisecond,
-	)
-	for i := range first.shards {
-		require.NotEqual(t, first.shards[i].held.Load(), second.shards[i].held.Load(), "one of them holds shard %d", i)
-	}
+		first.cluster.size.Store(2)
+		second.cluster.size.Store(2)
+		stop := second.run(t)
+		require.Eventually(
+			t,
+			func() bool { return first.held() == (all+1)/2 && second.held() == all/2 },
+			patience,
+			time.Millisecond,
+		)
+		for i := range first.shards {
+			require.NotEqual(t, first.shards[i].held.Load(), second.shards[i].held.Load(), "one of them holds shard %d", i)
+		}
 
-	stop()
-	first.cluster.size.Store(1)
-	require.Eventually(t, func() bool { return first.held() == all }, patience, time.Millisecond)
+		stop()
+		first.cluster.size.Store(1)
+		require.Eventually(t, func() bool { return first.held() == all }, patience, time.Millisecond)
+	})
 }
 
 // TestShardsAreKeptWhileRepublishing: a worker that republishes a backlog keeps its shards
@@ -91,15 +94,17 @@ func (s *leases) Batch(ctx context.Context, id models.ID) (models.Batch, error) 
 // takes longer than a lease.
 func TestLeasesAreRenewedDuringLongWork(t *testing.T) {
 	t.Parallel()
-	s := &leases{Store: sqlitetest.Open(t), reading: make(chan struct{}), free: make(chan struct{})}
-	cfg := testConfig()
-	cfg.Lease = 100 * time.Millisecond
-	f := newFixture(t, s, inproctest.New(t, "sg"), cfg)
-	f.put(t, models.Bulk, time.Now())
-	f.run(t)
-	<-s.reading
-	began, all := s.renewals.Load(), int64(len(f.shards))
-	require.Eventually(t, func() bool { return s.renewals.Load() >= began+10*all }, patience, time.Millisecond)
-	close(s.free)
-	require.Eventually(t, func() bool { return f.announced(t)[models.Bulk] == 1 }, patience, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		s := &leases{Store: sqlitetest.Open(t), reading: make(chan struct{}), free: make(chan struct{})}
+		cfg := testConfig()
+		cfg.Lease = 100 * time.Millisecond
+		f := newFixture(t, s, inproctest.New(t, "sg"), cfg)
+		f.put(t, models.Bulk, time.Now())
+		f.run(t)
+		<-s.reading
+		began, all := s.renewals.Load(), int64(len(f.shards))
+		require.Eventually(t, func() bool { return s.renewals.Load() >= began+10*all }, patience, time.Millisecond)
+		close(s.free)
+		require.Eventually(t, func() bool { return f.announced(t)[models.Bulk] == 1 }, patience, time.Millisecond)
+	})
 }
