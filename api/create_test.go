@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,31 +116,25 @@ func TestCreateOptions(t *testing.T) {
 // that.
 func TestExpiresAt(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	var at time.Time
-	var key, body string
-	var first *reply
-	for soon := time.Second; ; soon *= 2 { // the machine may pause until it has expired
-		at = time.Now().Add(soon).In(time.FixedZone("", 3600)).Truncate(time.Millisecond)
-		key, body = soon.String(), batchOf(t, `{"expires_at": "`+at.Format(time.RFC3339Nano)+`"}`)
-		first = f.repeat(key, body)
-		if first.Status == http.StatusAccepted || time.Now().Before(at) {
-			break
-		}
-	}
-	_, b, _ := f.accepted(first)
-	require.Equal(t, at.UTC(), b.ExpiresAt)
-	require.Eventually(t, func() bool { return time.Now().After(at) }, time.Minute, 10*time.Millisecond)
-	require.Equal(t, http.StatusUnprocessableEntity, f.post(body).Status)
-	second := f.repeat(key, body)
-	require.Equal(t, http.StatusAccepted, second.Status)
-	require.JSONEq(t, string(first.Body), string(second.Body))
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inBubble)
+		at := time.Now().Add(time.Second).In(time.FixedZone("", 3600))
+		key, body := "once", batchOf(t, `{"expires_at": "`+at.Format(time.RFC3339Nano)+`"}`)
+		first := f.repeat(key, body)
+		_, b, _ := f.accepted(first)
+		require.Equal(t, at.UTC(), b.ExpiresAt)
+		time.Sleep(time.Until(at))
+		require.Equal(t, http.StatusUnprocessableEntity, f.post(body).Status)
+		second := f.repeat(key, body)
+		require.Equal(t, http.StatusAccepted, second.Status)
+		require.JSONEq(t, string(first.Body), string(second.Body))
 
-	form := "from=a@b.de&to=c@d.de&subject=s&text=t&expires_at=" +
-		url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
-	_, b, _ = f.accepted(
-		f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(form)))
-	require.WithinDuration(t, time.Now().Add(time.Hour), b.ExpiresAt, time.Minute)
+		form := "from=a@b.de&to=c@d.de&subject=s&text=t&expires_at=" +
+			url.QueryEscape(time.Now().Add(time.Hour).Format(time.RFC3339))
+		_, b, _ = f.accepted(
+			f.do(http.MethodPost, "/v1/batches", "application/x-www-form-urlencoded", strings.NewReader(form)))
+		require.WithinDuration(t, time.Now().Add(time.Hour), b.ExpiresAt, time.Minute)
+	})
 }
 
 // TestCreateForm: a URL-encoded and a multipart form are stored alike.
@@ -255,18 +250,19 @@ func TestDefaultLane(t *testing.T) {
 	}
 }
 
-// TestUrgentMailIsNoted: the scheduler learns of urgent mail, and not of bulk mail. Other tests
-// send urgent mail, too, so it does not run in parallel.
-func TestUrgentMailIsNoted(t *testing.T) { //nolint:paralleltest // see above
-	f := newFixture(t)
-	sched := f.deps.Config.Priority
-	require.Eventually(t, func() bool { return !sched.UrgentLately() }, time.Minute, time.Millisecond)
-	f.accepted(f.post(batchOf(t, `{"lane": "bulk"}`)))
-	require.False(t, sched.UrgentLately())
-	require.Eventually(t, func() bool {
+// TestUrgentMailIsNoted: the scheduler learns of urgent mail, and not of bulk mail.
+func TestUrgentMailIsNoted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inBubble)
+		sched := f.deps.Config.Priority
+		f.accepted(f.post(batchOf(t, `{"lane": "bulk"}`)))
+		require.False(t, sched.UrgentLately())
 		f.accepted(f.post(batchOf(t, `{"lane": "urgent"}`)))
-		return sched.UrgentLately()
-	}, time.Minute, time.Millisecond)
+		require.True(t, sched.UrgentLately())
+		time.Sleep(time.Second)
+		require.False(t, sched.UrgentLately())
+	})
 }
 
 // TestDuplicates: repeated addresses are dropped unless the request keeps them.

@@ -33,6 +33,7 @@ type fixture struct {
 	deps   service.Deps
 	url    string
 	client *http.Client
+	net    *testkit.Network // nil: that of the machine
 
 	user, secret   string
 	other, foreign string // another user and its key
@@ -43,7 +44,11 @@ type setup struct {
 	service service.Config
 	broker  func(models.Broker) models.Broker
 	names   []string // of the providers; worker w reports on the first of them
+	pipes   bool     // requests come over a testkit.Network
 }
+
+// inBubble makes a fixture that may be used in a bubble of testing/synctest.
+func inBubble(s *setup) { s.pipes = true }
 
 func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	t.Helper()
@@ -77,6 +82,9 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 			Events:      models.EventsWebhook,
 			Carries:     models.Capabilities{Names: true, Variables: true, Metadata: true, Headers: true, HeaderNames: true},
 		})
+	}
+	if st.pipes {
+		f.net = testkit.NewNetwork(t)
 	}
 	f.putReports()
 	f.serve(st.cfg)
@@ -147,9 +155,19 @@ func (f *fixture) serve(cfg Config) *service.Service {
 	svc := service.New(f.deps)
 	f.Cleanup(svc.Close)
 	f.server = New(svc, cfg)
-	ts := httptest.NewServer(f.server)
+	if f.net == nil {
+		ts := httptest.NewServer(f.server)
+		f.Cleanup(ts.Close)
+		f.url, f.client = ts.URL, ts.Client()
+		return svc
+	}
+	ts := &httptest.Server{
+		Listener: f.net.Listen(), Config: &http.Server{Handler: f.server, ReadHeaderTimeout: time.Hour},
+	}
+	ts.Start()
 	f.Cleanup(ts.Close)
 	f.url, f.client = ts.URL, ts.Client()
+	f.client.Transport.(*http.Transport).DialContext = f.net.Dial
 	return svc
 }
 

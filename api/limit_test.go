@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -209,44 +210,44 @@ func TestStoreFailureGivesQuotaBack(t *testing.T) {
 // TestRequestsAreLimited: one user's requests do not use up another's.
 func TestRequestsAreLimited(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsPerSecond: 1} })
-	var refused *reply
-	require.Eventually(t, func() bool { // a second may end between two requests
-		refused = f.get("/v1/stats")
-		return refused.Status == http.StatusTooManyRequests
-	}, time.Minute, time.Millisecond)
-	require.Equal(t, "limit_reached", refused.problem(t).Code)
-	require.NotEmpty(t, refused.Header.Get("Retry-After"))
-	require.Regexp(t, `"requests_per_second";r=0;t=\d+`, refused.Header.Get("RateLimit"))
-	require.Equal(t, http.StatusOK, f.get("/v1/stats", "Authorization", "Bearer "+f.foreign).Status)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inBubble, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsPerSecond: 1} })
+		require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
+		refused := f.get("/v1/stats")
+		require.Equal(t, http.StatusTooManyRequests, refused.Status)
+		require.Equal(t, "limit_reached", refused.problem(t).Code)
+		require.NotEmpty(t, refused.Header.Get("Retry-After"))
+		require.Regexp(t, `"requests_per_second";r=0;t=\d+`, refused.Header.Get("RateLimit"))
+		require.Equal(t, http.StatusOK, f.get("/v1/stats", "Authorization", "Bearer "+f.foreign).Status)
+	})
 }
 
 // TestRequestsAtOnce: a request counts until it has ended.
 func TestRequestsAtOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
-	// The body is sent once the server reads it.
-	f.client = &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Hour}}
-	defer f.client.CloseIdleConnections()
-	body, w := io.Pipe()
-	done := make(chan *reply)
-	go func() {
-		done <- f.do(http.MethodPost, "/v1/batches", "application/json", body, "Expect", "100-continue")
-	}()
-	whole := batchTo(1)
-	_, err := io.WriteString(w, whole[:20])
-	require.NoError(t, err)
-	require.Equal(t, http.StatusTooManyRequests, f.get("/v1/stats").Status)
-	_, err = io.WriteString(w, whole[20:])
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	f.accepted(<-done)
-	require.Eventually(
-		t,
-		func() bool { return f.get("/v1/stats").Status == http.StatusOK },
-		time.Minute,
-		time.Millisecond,
-	)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, inBubble, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
+		// The body is sent once the server reads it.
+		f.client = &http.Client{Transport: &http.Transport{
+			DialContext: f.net.Dial, ExpectContinueTimeout: time.Hour,
+		}}
+		defer f.client.CloseIdleConnections()
+		body, w := io.Pipe()
+		done := make(chan *reply)
+		go func() {
+			done <- f.do(http.MethodPost, "/v1/batches", "application/json", body, "Expect", "100-continue")
+		}()
+		whole := batchTo(1)
+		_, err := io.WriteString(w, whole[:20])
+		require.NoError(t, err)
+		require.Equal(t, http.StatusTooManyRequests, f.get("/v1/stats").Status)
+		_, err = io.WriteString(w, whole[20:])
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		f.accepted(<-done)
+		synctest.Wait() // the answer was written before the request ended
+		require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
+	})
 }
 
 // TestSpoolIsLimited: what a user's requests keep on disk is limited until they end.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -318,49 +319,52 @@ func stamp(t time.Time) string { return url.QueryEscape(t.UTC().Format(time.RFC3
 // TestUpdatesWait: requests wait for updates, more of them than may be made at once, and one poll serves all.
 func TestUpdatesWait(t *testing.T) {
 	t.Parallel()
-	f := newFed(t, 3, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 20} })
-	f.end(f.batch, 3, 1)
-	end := f.read("").Next
-	began := time.Now()
-	require.Empty(t, f.read("wait=100ms&cursor=%s", end).Updates)
-	require.GreaterOrEqual(t, time.Since(began), 100*time.Millisecond)
-	ctx, leave := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() { // a client that leaves
-		_, err := f.server.svc.Updates().Read(ctx, f.user, updates.Query{Cursor: end, Wait: updates.MaxWait})
-		left <- err
-	}()
-	leave()
-	require.Error(t, <-left)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFed(t, 3, inBubble, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 20} })
+		f.end(f.batch, 3, 1)
+		end := f.read("").Next
+		began := time.Now()
+		require.Empty(t, f.read("wait=100ms&cursor=%s", end).Updates)
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { // a client that leaves
+			_, err := f.server.svc.Updates().Read(ctx, f.user, updates.Query{Cursor: end, Wait: updates.MaxWait})
+			left <- err
+		}()
+		leave()
+		require.Error(t, <-left)
 
-	var group sync.WaitGroup
-	for range 200 {
-		group.Go(func() {
-			var p updates.Page
-			for len(p.Updates) == 0 { // a wait may end, and all come at the same time
-				r := f.get("/v1/updates?wait=50s&cursor=" + end)
-				if r.Status == http.StatusTooManyRequests {
-					continue
+		var group sync.WaitGroup
+		for range 200 {
+			group.Go(func() {
+				var p updates.Page
+				for len(p.Updates) == 0 { // a wait may end, and all come at the same time
+					r := f.get("/v1/updates?wait=50s&cursor=" + end)
+					if r.Status == http.StatusTooManyRequests {
+						time.Sleep(time.Second)
+						continue
+					}
+					if !assert.Equal(t, http.StatusOK, r.Status) || !assert.NoError(t, json.Unmarshal(r.Body, &p)) {
+						return
+					}
 				}
-				if !assert.Equal(t, http.StatusOK, r.Status) || !assert.NoError(t, json.Unmarshal(r.Body, &p)) {
-					return
-				}
-			}
-			assert.Equal(t, []int{2}, recipients(p.Updates))
-		})
-	}
-	time.Sleep(time.Second)
-	f.end(f.batch, 3, 2)
-	group.Wait()
+				assert.Equal(t, []int{2}, recipients(p.Updates))
+			})
+		}
+		synctest.Wait()
+		f.end(f.batch, 3, 2)
+		group.Wait()
 
-	r := f.get("/v1/updates?wait=1h")
-	require.Equal(t, http.StatusBadRequest, r.Status)
-	done := make(chan updates.Page, 1)
-	end = f.read("").Next
-	go func() { done <- f.read("wait=50s&cursor=%s", end) }()
-	time.Sleep(100 * time.Millisecond)
-	f.server.svc.Updates().Close() // the server stops
-	require.Empty(t, (<-done).Updates)
+		r := f.get("/v1/updates?wait=1h")
+		require.Equal(t, http.StatusBadRequest, r.Status)
+		done := make(chan updates.Page, 1)
+		end = f.read("").Next
+		go func() { done <- f.read("wait=50s&cursor=%s", end) }()
+		synctest.Wait()
+		f.server.svc.Updates().Close() // the server stops
+		require.Empty(t, (<-done).Updates)
+	})
 }
 
 // TestWaitingOfUsers: a user has at most a quarter of the requests that wait, with all keys and for all feeds.
