@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -155,54 +156,52 @@ func TestLogOutEverywhere(t *testing.T) {
 // pauses users and lifts the hold after a restore.
 func TestOperations(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
-	require.NoError(
-		t,
-		f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}),
-	)
-	id := f.batchOf(
-		"0123456789abcdef",
-		map[string]string{"subject": "Ann's own"},
-		service.Recipient{Email: "a@example.com"},
-	)
-	b := f.byLink(LocalUser())
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		require.NoError(
+			t,
+			f.store.CreateUser(t.Context(), models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now()}),
+		)
+		id := f.batchOf(
+			"0123456789abcdef",
+			map[string]string{"subject": "Ann's own"},
+			service.Recipient{Email: "a@example.com"},
+		)
+		b := f.byLink(LocalUser())
 
-	a := b.get("/operations")
-	for _, want := range []string{
-		"1 sum is wrong",
-		"safedelivr check --repair",
-	} {
-		require.Contains(t, a.text, want)
-	}
-	a = b.get("/operations/users")
-	require.Contains(t, a.text, "may send as anyone")
-	require.Contains(t, a.text, `href="/batches?user=0123456789abcdef"`)
-	b.post("/everyone", url.Values{"everyone": {""}}) // operators begin with everyone's mail
-	require.NotContains(t, b.get("/batches").text, "Ann&#39;s own")
-	a = b.get("/batches?user=0123456789abcdef")
-	require.Contains(t, a.text, "Batches of ann")
-	require.Contains(t, a.text, "Ann&#39;s own")
-	require.Contains(t, b.get("/batches/"+id.String()).text, "Batches of ann")
-	require.Contains(t, b.get("/logs/"+id.Log(1).String()).text, "a@example.com")
+		a := b.get("/operations")
+		for _, want := range []string{
+			"1 sum is wrong",
+			"safedelivr check --repair",
+		} {
+			require.Contains(t, a.text, want)
+		}
+		a = b.get("/operations/users")
+		require.Contains(t, a.text, "may send as anyone")
+		require.Contains(t, a.text, `href="/batches?user=0123456789abcdef"`)
+		b.post("/everyone", url.Values{"everyone": {""}}) // operators begin with everyone's mail
+		require.NotContains(t, b.get("/batches").text, "Ann&#39;s own")
+		a = b.get("/batches?user=0123456789abcdef")
+		require.Contains(t, a.text, "Batches of ann")
+		require.Contains(t, a.text, "Ann&#39;s own")
+		require.Contains(t, b.get("/batches/"+id.String()).text, "Batches of ann")
+		require.Contains(t, b.get("/logs/"+id.Log(1).String()).text, "a@example.com")
 
-	b.post("/operations/users", url.Values{"name": {"0123456789abcdef"}, "do": {"pause"}})
-	require.Contains(t, b.get("/operations/users").text, "Paused")
-	require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
+		b.post("/operations/users", url.Values{"name": {"0123456789abcdef"}, "do": {"pause"}})
+		require.Contains(t, b.get("/operations/users").text, "Paused")
+		require.Contains(t, b.get("/batches/"+id.String()).text, "the user is paused")
 
-	require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
-	command := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
-	_, err := control.NewFollower(f.store).Append(t.Context(), &command, nil)
-	require.NoError(t, err)
-	require.Eventually(
-		t,
-		func() bool { return strings.Contains(b.get("/operations").text, "Mail is on hold") },
-		time.Minute,
-		20*time.Millisecond,
-	)
-	a = b.get("/operations/holds/lift")
-	require.Contains(t, a.text, "such mail may arrive twice")
-	b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
-	require.NotContains(t, b.get("/operations/parked").text, "is on hold")
+		require.Equal(t, http.StatusConflict, b.get("/operations/holds/lift").StatusCode)
+		command := models.Command{Kind: models.HoldOld, By: "cli:root", Before: time.Now().Add(time.Minute), Why: "restored"}
+		_, err := control.NewFollower(f.store).Append(t.Context(), &command, nil)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Contains(t, b.get("/operations").text, "Mail is on hold")
+		a = b.get("/operations/holds/lift")
+		require.Contains(t, a.text, "such mail may arrive twice")
+		b.post("/operations/holds/lift", url.Values{"once": {onceField.FindStringSubmatch(a.text)[1]}, "why": {"looked at"}})
+		require.NotContains(t, b.get("/operations/parked").text, "is on hold")
+	})
 }
 
 // TestLimits checks that an operator sets the limits of a user, and the user sees them.

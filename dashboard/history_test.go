@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -29,56 +30,57 @@ func (f *rig) happened(worker string, ago time.Duration, provider string, change
 // figure.
 func TestHistoryWithoutScript(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	require.Contains(t, b.get("/providers").text, "No messages were sent in the last hour")
-	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
-		t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
-		t.Answers.Add(250 * time.Millisecond)
-		t.Delivery.Add(8 * time.Second)
-	})
-	f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
-	for back, others := range map[string]bool{
-		"": false, "hour": false, "nonsense": false,
-		"day": true, "week": true, "month": true,
-	} {
-		require.Eventually(
-			t,
-			func() bool { return strings.Contains(b.get("/providers?range="+back).text, num(1111)) },
-			time.Minute,
-			50*time.Millisecond,
-			back,
-		)
-		text := b.get("/providers?range=" + back).text
-		require.Contains(t, text, num(222), back)
-		require.Contains(t, text, num(1010), back)
-		require.Equal(t, others, strings.Contains(text, num(3333)), back)
-		shown := back
-		if historyWords[service.HistoryRange(back)].tab == "" {
-			shown = "hour"
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		b := f.byLink(LocalUser())
+		require.Contains(t, b.get("/providers").text, "No messages were sent in the last hour")
+		f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
+			t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
+			t.Answers.Add(250 * time.Millisecond)
+			t.Delivery.Add(8 * time.Second)
+		})
+		f.happened("two", 5*time.Hour, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Unknown = 1, 3333, 44 })
+		for back, others := range map[string]bool{
+			"": false, "hour": false, "nonsense": false,
+			"day": true, "week": true, "month": true,
+		} {
+			time.Sleep(historyEvery)
+			text := b.get("/providers?range=" + back).text
+			require.Contains(t, text, num(1111), back)
+			require.Contains(t, text, num(222), back)
+			require.Contains(t, text, num(1010), back)
+			require.Equal(t, others, strings.Contains(text, num(3333)), back)
+			shown := back
+			if historyWords[service.HistoryRange(back)].tab == "" {
+				shown = "hour"
+			}
+			require.Contains(t, text, `href="/providers?range=`+shown+`#history" aria-current="true"`)
+			require.Contains(t, text, `sse-connect="/live/providers?range=`+shown+`"`)
+			require.Equal(t, 1, strings.Count(text, `aria-current="true"`), back)
 		}
-		require.Contains(t, text, `href="/providers?range=`+shown+`#history" aria-current="true"`)
-		require.Contains(t, text, `sse-connect="/live/providers?range=`+shown+`"`)
-		require.Equal(t, 1, strings.Count(text, `aria-current="true"`), back)
-	}
+	})
 }
 
 // TestHistoryIsShared checks that all pages share one history until it changes.
 func TestHistoryIsShared(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
-	view := func() *historyView {
-		v, err := f.board.history(t.Context(), service.LastDay)
-		require.NoError(t, err)
-		return v
-	}
-	first := view()
-	require.Same(t, first, view())
-	f.board.histories.kept[service.LastDay].read = time.Time{}
-	require.Same(t, first, view(), "an unchanged history was rendered again")
-	f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
-	require.Eventually(t, func() bool { return view() != first }, time.Minute, 50*time.Millisecond)
-	require.NotEmpty(t, view().parts["history"])
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		view := func() *historyView {
+			v, err := f.board.history(t.Context(), service.LastDay)
+			require.NoError(t, err)
+			return v
+		}
+		first := view()
+		require.Same(t, first, view())
+		f.board.histories.kept[service.LastDay].read = time.Time{}
+		require.Same(t, first, view(), "an unchanged history was rendered again")
+		f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
+		require.Same(t, first, view(), "the history was read again too soon")
+		time.Sleep(historyEvery)
+		require.NotSame(t, first, view())
+		require.NotEmpty(t, view().parts["history"])
+	})
 }
 
 // TestRatesOverTime: the history has the shares of delivered and deferred messages of each provider
@@ -109,17 +111,15 @@ func TestRatesOverTime(t *testing.T) {
 // TestQueueAge checks that operators see the age of the oldest message of a queue.
 func TestQueueAge(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
-	require.Eventually(
-		t,
-		func() bool { return strings.Contains(b.get("/operations").text, ">unknown<") },
-		time.Minute,
-		20*time.Millisecond,
-	)
-	f.put(telemetry.QueuesReport, "w", telemetry.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
-	require.Contains(t, b.get("/operations").text, "≤ 3 h")
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		b := f.byLink(LocalUser())
+		f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+		synctest.Wait() // until the batch is announced
+		require.Contains(t, b.get("/operations").text, ">unknown<")
+		f.put(telemetry.QueuesReport, "w", telemetry.QueueTimes{"batch.urgent": time.Now().Add(-3 * time.Hour)})
+		require.Contains(t, b.get("/operations").text, "≤ 3 h")
+	})
 }
 
 // TestOpenCallsAreShown: the page of a batch counts a call without an outcome at its provider before the sums have it.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -52,27 +53,28 @@ func (e *events) until(want string) {
 // TestLive stops a batch and expects the new state in its stream of events.
 func TestLive(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
-	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
-	live := b.live("/live/batches/" + id.String())
-	live.until("is-queued")
-	_, _, err := f.service.ControlBatch(
-		t.Context(),
-		service.Caller{User: "local"},
-		models.StopBatch,
-		id.String(),
-		"",
-		service.Repeat{},
-	)
-	require.NoError(t, err)
-	live.until("Stopped")
-	live.leave()
-	require.Eventually(t, func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		f := newBubbleRig(t, nil)
+		b := f.byLink(LocalUser())
+		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
+		live := b.live("/live/batches/" + id.String())
+		live.until("is-queued")
+		_, _, err := f.service.ControlBatch(
+			t.Context(),
+			service.Caller{User: "local"},
+			models.StopBatch,
+			id.String(),
+			"",
+			service.Repeat{},
+		)
+		require.NoError(t, err)
+		live.until("Stopped")
+		live.leave()
+		synctest.Wait()
 		f.board.live.mu.Lock()
 		defer f.board.live.mu.Unlock()
-		return len(f.board.live.feeds) == 0
-	}, time.Minute, 10*time.Millisecond, "a feed without watchers still runs")
+		require.Empty(t, f.board.live.feeds, "a feed without watchers still runs")
+	})
 }
 
 // TestSharedFeeds checks that pages with the same content share one reader.

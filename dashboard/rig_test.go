@@ -23,7 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/simulator/github"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -72,6 +72,7 @@ type rig struct {
 	service *service.Service
 	board   *Dashboard
 	url     string
+	net     *testkit.Network // nil: that of the machine
 	github  *github.Server
 
 	seen  []telemetry.ProviderState
@@ -100,12 +101,29 @@ func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
 	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
+// newBubbleRig returns a rig that may be used in a bubble of testing/synctest.
+func newBubbleRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
+	t.Helper()
+	return newRigOn(t, testkit.NewNetwork(t), service.Config{}, gh, users...)
+}
+
 func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
+	return newRigOn(t, nil, cfg, gh, users...)
+}
+
+// serverOn returns a server that is not started.
+func serverOn(net *testkit.Network, h http.Handler) *httptest.Server {
+	if net == nil {
+		return httptest.NewUnstartedServer(h)
+	}
+	return &httptest.Server{Listener: net.Listen(), Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}}
+}
+
+func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub, users ...github.User) *rig {
+	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
-	real, err := sqlite.Open(t.TempDir(), sqlite.Options{})
-	require.NoError(t, err)
-	store := &countingStore{Store: real}
+	store := &countingStore{Store: sqlitetest.Open(t)}
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()
@@ -116,7 +134,7 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		Why:    `it answered <b>503</b>`,
 	}
 	none := func(context.Context, string) []Finding { return nil }
-	f := &rig{TB: t, store: store, lists: &fakeLists{}, inspect: none, seen: []telemetry.ProviderState{
+	f := &rig{TB: t, net: net, store: store, lists: &fakeLists{}, inspect: none, seen: []telemetry.ProviderState{
 		{Name: "mg", Health: down},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
 	}}
@@ -138,15 +156,17 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 			{Name: "mg", Kind: "mailgun", Weight: 1, Carries: carries},
 			{Name: "sg", Kind: "sendgrid", Weight: 1, Carries: carries},
 		}})
-	server := httptest.NewUnstartedServer(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }),
-	)
+	server := serverOn(net, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.board.ServeHTTP(w, r) }))
 	f.url = "http://" + server.Listener.Addr().String()
 	if gh != nil {
 		app := github.App{ClientID: "app", ClientSecret: "secret", RedirectURL: f.url + "/login/github/callback"}
 		f.github = github.New(app, users...)
-		stand := httptest.NewServer(f.github)
+		stand := serverOn(net, f.github)
+		stand.Start()
 		t.Cleanup(stand.Close)
+		if net != nil {
+			stand.Client().Transport.(*http.Transport).DialContext = net.Dial
+		}
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
@@ -166,7 +186,6 @@ func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User
 		server.Close()
 		f.service.Close()
 		require.NoError(t, broker.Close())
-		require.NoError(t, store.Close())
 	})
 	return f
 }
@@ -181,6 +200,9 @@ func (f *rig) browser() *browser {
 	jar, err := cookiejar.New(nil)
 	require.NoError(f, err)
 	tr := &http.Transport{}
+	if f.net != nil {
+		tr.DialContext = f.net.Dial
+	}
 	f.Cleanup(tr.CloseIdleConnections)
 	return &browser{rig: f, client: &http.Client{Jar: jar, Transport: tr}}
 }
