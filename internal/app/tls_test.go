@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -99,23 +100,27 @@ func TestCertificateReload(t *testing.T) {
 // A changed file is noticed without a signal.
 func TestCertificateIsWatched(t *testing.T) {
 	t.Parallel()
-	ca, dir := testkit.NewAuthority(t), t.TempDir()
-	c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
-	ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
-	_, err := c.load()
-	require.NoError(t, err)
-	old := c.now.Load()
-	a := &App{certs: c, log: slog.New(slog.DiscardHandler)}
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.watchCertificate(ctx)
-	}()
-	ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
-	require.Eventually(t, func() bool { return c.now.Load() != old }, testkit.Patience, 10*time.Millisecond)
-	stop()
-	<-done
+	synctest.Test(t, func(t *testing.T) {
+		ca, dir := testkit.NewAuthority(t), t.TempDir()
+		c := &certificate{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem")}
+		ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
+		_, err := c.load()
+		require.NoError(t, err)
+		old := c.now.Load()
+		a := &App{certs: c, log: slog.New(slog.DiscardHandler)}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.watchCertificate(ctx)
+		}()
+		ca.Certificate(t, c.cert, c.key, "127.0.0.1", time.Hour)
+		time.Sleep(certificateCheck)
+		synctest.Wait()
+		require.NotSame(t, old, c.now.Load())
+		stop()
+		<-done
+	})
 }
 
 // A process does not start with a certificate that it cannot use, or with half of the settings.
