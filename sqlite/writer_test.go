@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -47,14 +48,15 @@ func hold(t *testing.T, s *Store) (release func()) {
 	})
 }
 
-// queued waits until n requests wait for the writer.
-func queued(t *testing.T, s *Store, n int) {
+// queued waits until all goroutines of the bubble wait, low and urgent requests of them for the writer. The writer may
+// call it.
+func queued(t *testing.T, s *Store, low, urgent int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		s.writer.mu.Lock()
-		defer s.writer.mu.Unlock()
-		return len(s.writer.urgent) == n
-	}, patience, time.Millisecond)
+	synctest.Wait()
+	s.writer.mu.Lock()
+	defer s.writer.mu.Unlock()
+	assert.Len(t, s.writer.low, low)
+	assert.Len(t, s.writer.urgent, urgent)
 }
 
 func chunkExists(t *testing.T, s *Store, id models.ID) bool {
@@ -71,43 +73,45 @@ func chunkExists(t *testing.T, s *Store, id models.ID) bool {
 // A request of a group that cannot be written must fail alone, and nothing of it may
 // be written.
 func TestFailedRequestOfGroup(t *testing.T) {
-	s := newStore(t)
-	id := models.NewBatchID(time.Now())
-	answer := errors.New("an answer")
-	requests := []func(c *conn) error{
-		func(c *conn) error {
-			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
-			return err
-		},
-		func(c *conn) error {
-			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(2), []byte("b")); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		id := models.NewBatchID(time.Now())
+		answer := errors.New("an answer")
+		requests := []func(c *conn) error{
+			func(c *conn) error {
+				_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
 				return err
-			}
-			_, err := c.exec(`INSERT INTO chunks VALUES (?, NULL)`, id.Chunk(3))
-			return err
-		},
-		func(c *conn) error {
-			if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
+			},
+			func(c *conn) error {
+				if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(2), []byte("b")); err != nil {
+					return err
+				}
+				_, err := c.exec(`INSERT INTO chunks VALUES (?, NULL)`, id.Chunk(3))
 				return err
-			}
-			return answer
-		},
-	}
-	release := hold(t, s)
-	errs := make([]error, len(requests))
-	var all sync.WaitGroup
-	for i, do := range requests {
-		all.Go(func() { errs[i] = s.write(t.Context(), 10, do) })
-	}
-	queued(t, s, len(requests))
-	release()
-	all.Wait()
-	require.NoError(t, errs[0])
-	require.ErrorIs(t, errs[1], models.ErrUnavailable)
-	require.ErrorIs(t, errs[2], answer)
-	require.True(t, chunkExists(t, s, id.Chunk(1)))
-	require.False(t, chunkExists(t, s, id.Chunk(2)), "half of a failed request was written")
-	require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
+			},
+			func(c *conn) error {
+				if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
+					return err
+				}
+				return answer
+			},
+		}
+		release := hold(t, s)
+		errs := make([]error, len(requests))
+		var all sync.WaitGroup
+		for i, do := range requests {
+			all.Go(func() { errs[i] = s.write(t.Context(), 10, do) })
+		}
+		queued(t, s, 0, len(requests))
+		release()
+		all.Wait()
+		require.NoError(t, errs[0])
+		require.ErrorIs(t, errs[1], models.ErrUnavailable)
+		require.ErrorIs(t, errs[2], answer)
+		require.True(t, chunkExists(t, s, id.Chunk(1)))
+		require.False(t, chunkExists(t, s, id.Chunk(2)), "half of a failed request was written")
+		require.True(t, chunkExists(t, s, id.Chunk(4)), "an answer is no failure")
+	})
 }
 
 // failCommits returns a write that makes the commit of its transaction fail, as a
@@ -128,67 +132,71 @@ func failCommits(t *testing.T, s *Store) (failCommit func(c *conn) error) {
 // The commit of a group fails with an unknown outcome, and an exclusive request of it
 // fails alone, too. It must get ErrOutcomeUnknown.
 func TestGroupWithUnknownOutcome(t *testing.T) {
-	s := newStore(t)
-	failCommit := failCommits(t, s)
-	runs := [4]int{}
-	broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
-	requests := []struct {
-		exclusive bool
-		do        func(c *conn) error
-	}{
-		{false, failCommit},
-		{true, func(c *conn) error { // fails only when it runs alone
-			if runs[1]++; runs[1] > 1 {
-				return broken(c)
-			}
-			return nil
-		}},
-		{true, func(*conn) error { runs[2]++; return nil }},
-		{false, func(c *conn) error {
-			if runs[3]++; runs[3] > 1 {
-				return broken(c)
-			}
-			return nil
-		}},
-	}
-	release := hold(t, s)
-	defer release()
-	errs := make([]error, len(requests))
-	var all sync.WaitGroup
-	for i, r := range requests {
-		all.Go(func() { errs[i] = s.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
-	}
-	queued(t, s, len(requests))
-	release()
-	all.Wait()
-	require.Equal(t, [4]int{0, 2, 2, 2}, runs, "once together, once alone")
-	require.ErrorIs(t, errs[1], models.ErrOutcomeUnknown)
-	require.NoError(t, errs[2], "what is written alone is known")
-	for _, i := range []int{0, 3} {
-		require.ErrorIs(t, errs[i], models.ErrUnavailable)
-		require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
-	}
-	require.ErrorIs(t, s.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		failCommit := failCommits(t, s)
+		runs := [4]int{}
+		broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
+		requests := []struct {
+			exclusive bool
+			do        func(c *conn) error
+		}{
+			{false, failCommit},
+			{true, func(c *conn) error { // fails only when it runs alone
+				if runs[1]++; runs[1] > 1 {
+					return broken(c)
+				}
+				return nil
+			}},
+			{true, func(*conn) error { runs[2]++; return nil }},
+			{false, func(c *conn) error {
+				if runs[3]++; runs[3] > 1 {
+					return broken(c)
+				}
+				return nil
+			}},
+		}
+		release := hold(t, s)
+		defer release()
+		errs := make([]error, len(requests))
+		var all sync.WaitGroup
+		for i, r := range requests {
+			all.Go(func() { errs[i] = s.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
+		}
+		queued(t, s, 0, len(requests))
+		release()
+		all.Wait()
+		require.Equal(t, [4]int{0, 2, 2, 2}, runs, "once together, once alone")
+		require.ErrorIs(t, errs[1], models.ErrOutcomeUnknown)
+		require.NoError(t, errs[2], "what is written alone is known")
+		for _, i := range []int{0, 3} {
+			require.ErrorIs(t, errs[i], models.ErrUnavailable)
+			require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
+		}
+		require.ErrorIs(t, s.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
+	})
 }
 
 // A request whose caller gives up before the write begins must not be written.
 func TestCallerGivesUpBeforeWrite(t *testing.T) {
-	s := newStore(t)
-	release := hold(t, s)
-	defer release()
-	ctx, cancel := context.WithCancel(t.Context())
-	id := models.NewBatchID(time.Now())
-	appended := make(chan error, 1)
-	go func() { appended <- s.Append(ctx, id, storetest.SampleEntry(1)) }()
-	queued(t, s, 1)
-	cancel()
-	err := <-appended
-	require.ErrorIs(t, err, models.ErrUnavailable, "it certainly was not done")
-	require.ErrorIs(t, err, context.Canceled)
-	release()
-	es, err := s.Ledger(t.Context(), id)
-	require.NoError(t, err)
-	require.Empty(t, es)
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		release := hold(t, s)
+		defer release()
+		ctx, cancel := context.WithCancel(t.Context())
+		id := models.NewBatchID(time.Now())
+		appended := make(chan error, 1)
+		go func() { appended <- s.Append(ctx, id, storetest.SampleEntry(1)) }()
+		queued(t, s, 0, 1)
+		cancel()
+		err := <-appended
+		require.ErrorIs(t, err, models.ErrUnavailable, "it certainly was not done")
+		require.ErrorIs(t, err, context.Canceled)
+		release()
+		es, err := s.Ledger(t.Context(), id)
+		require.NoError(t, err)
+		require.Empty(t, es)
+	})
 }
 
 // A caller gives up after the write began. Only an exclusive request has an unknown
@@ -291,51 +299,46 @@ func TestLateSumChangesNothing(t *testing.T) {
 func TestUrgentWritePassesLowPriority(t *testing.T) {
 	for _, begun := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Begun=%t", begun), func(t *testing.T) {
-			s := newStore(t)
-			release := hold(t, s)
-			defer release()
-			var all sync.WaitGroup
-			queued := func(low, urgent int) { // also called by the writer
-				assert.Eventually(t, func() bool {
-					s.writer.mu.Lock()
-					defer s.writer.mu.Unlock()
-					return len(s.writer.low) == low && len(s.writer.urgent) == urgent
-				}, patience, time.Millisecond)
-			}
-			var order []string // only the writer touches it until all is written
-			writeUrgent := func(low int) {
-				all.Go(func() {
-					assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
-						order = append(order, "urgent")
-						return nil
-					}))
-				})
-				queued(low, 1)
-			}
-			const flood = 500
-			for range flood {
-				all.Go(func() {
-					assert.NoError(t, s.write(priority.WithLow(context.Background()), 100, func(*conn) error {
-						if begun && len(order) == 0 {
-							writeUrgent(0)
-						}
-						order = append(order, "flood")
-						return nil
-					}))
-				})
-			}
-			queued(flood, 0)
-			if !begun {
-				writeUrgent(flood)
-			}
-			release()
-			all.Wait()
-			require.Len(t, order, flood+1)
-			if begun {
-				require.Equal(t, lowBeside, slices.Index(order, "urgent"))
-			} else {
-				require.Equal(t, "urgent", order[0])
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				release := hold(t, s)
+				defer release()
+				var all sync.WaitGroup
+				var order []string // only the writer touches it until all is written
+				writeUrgent := func(low int) {
+					all.Go(func() {
+						assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
+							order = append(order, "urgent")
+							return nil
+						}))
+					})
+					queued(t, s, low, 1)
+				}
+				const flood = 500
+				for range flood {
+					all.Go(func() {
+						assert.NoError(t, s.write(priority.WithLow(context.Background()), 100, func(*conn) error {
+							if begun && len(order) == 0 {
+								writeUrgent(0)
+							}
+							order = append(order, "flood")
+							return nil
+						}))
+					})
+				}
+				queued(t, s, flood, 0)
+				if !begun {
+					writeUrgent(flood)
+				}
+				release()
+				all.Wait()
+				require.Len(t, order, flood+1)
+				if begun {
+					require.Equal(t, lowBeside, slices.Index(order, "urgent"))
+				} else {
+					require.Equal(t, "urgent", order[0])
+				}
+			})
 		})
 	}
 }
