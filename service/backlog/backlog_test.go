@@ -43,6 +43,13 @@ func TestLines(t *testing.T) {
 		one, waits := batches[id]
 		return one, waits, nil // the last is sent meanwhile
 	}))
+	mg := Batch{ids[6], models.Urgent, 4, models.Wait{Code: models.WaitProviderSuspend, Provider: "mg"}, now}
+	b.add(&mg)
+	require.Equal(t, Line{
+		Lane: models.Urgent, Code: models.WaitProviderSuspend, Provider: "mg", Recipients: 4, Batches: 1, Since: now,
+		Oldest: ids[6],
+	}, b.Lines[4], "another provider is another line")
+	b.Lines = b.Lines[:4]
 	require.Equal(t, []Line{
 		{models.Urgent, models.WaitProviderSuspend, "sg", 1, 1, old, soon, "urgent", ids[3]},
 		{models.Urgent, models.WaitSchedule, "", 2, 1, time.Time{}, later, "its time", ids[4]},
