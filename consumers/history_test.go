@@ -2,8 +2,6 @@ package consumers
 
 import (
 	"context"
-	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
-	"github.com/safedelivr/safedelivr/consumers/retention"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
@@ -88,75 +85,4 @@ func TestHistoryOutlivesWorkers(t *testing.T) {
 		_, writers := historyOf(t, r.store, "sg")
 		require.GreaterOrEqual(t, writers, 2, "a report for each start")
 	})
-}
-
-// failing is a store that cannot store transient values while it is down.
-type failing struct {
-	models.Store
-	down atomic.Bool
-}
-
-func (s *failing) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
-	if s.down.Load() {
-		return errors.New("down")
-	}
-	return s.Store.PutTransient(ctx, kind, name, value, ttl)
-}
-
-// TestHistoryByTimeOfEvents: events count in the hour in which they happened. A history that could
-// not be stored is stored later, and nothing counts twice.
-func TestHistoryByTimeOfEvents(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := emptyRig(t, nil, "sg")
-		store := &failing{Store: r.store}
-		h := retention.NewHistory(store, "w/1")
-		now := time.Now().UTC()
-		attempt := &models.Entry{At: now.Add(-3 * time.Hour)}
-		event := func(kind models.EventKind, at time.Time) {
-			h.Event(&models.Event{Provider: "sg", Kind: kind, At: at}, attempt)
-		}
-		event(models.Delivered, now.Add(-2*time.Hour))
-		event(models.Delivered, now.Add(time.Hour)) // a fast clock
-		event(models.Bounced, now)
-		event(models.Deferred, now)
-		event(models.Opened, now)
-		event(models.Delivered, now.Add(-telemetry.HistoryLate-time.Hour))
-		store.down.Store(true)
-		require.Error(t, h.Flush(t.Context()))
-		store.down.Store(false)
-		for range 2 {
-			require.NoError(t, h.Flush(t.Context()))
-			sum, writers := historyOf(t, r.store, "sg")
-			require.Equal(t, 2, writers, "an hour each")
-			require.Equal(t, []int64{2, 1, 1, 0}, []int64{sum.Delivered, sum.Failed, sum.Deferred, sum.Calls})
-			require.InEpsilon(t, float64(time.Hour), float64(sum.Delivery.Within(.5)), .2)
-		}
-		then, err := r.store.Transients(t.Context(), telemetry.HistoryKind(now.Add(-2*time.Hour)))
-		require.NoError(t, err)
-		hour, err := telemetry.DecodeHistory(then["w/1"])
-		require.NoError(t, err)
-		require.EqualValues(t, 1, hour["sg"][now.Minute()].Delivered)
-	})
-}
-
-// TestDeliveryTime: the time from a call to its delivery is as exact as the provider's clock allows,
-// and never negative.
-func TestDeliveryTime(t *testing.T) {
-	t.Parallel()
-	call := time.Date(2026, 1, 31, 12, 0, 0, 700_000_000, time.UTC)
-	at := func(d time.Duration) time.Time { return call.Add(d) }
-	for name, c := range map[string]struct {
-		event, heard time.Time
-		want         time.Duration
-	}{
-		"to a millisecond":            {at(time.Second + time.Millisecond), at(time.Minute), time.Second + time.Millisecond},
-		"to a second":                 {at(300 * time.Millisecond), at(time.Minute), 800 * time.Millisecond},
-		"to a second, heard at once":  {at(300 * time.Millisecond), at(400 * time.Millisecond), 350 * time.Millisecond},
-		"in the second of the call":   {at(-700 * time.Millisecond), at(time.Minute), 150 * time.Millisecond},
-		"by a clock that is ahead":    {at(time.Hour + 1), at(2 * time.Second), 2 * time.Second},
-		"by a clock that lags behind": {at(-time.Hour + 1), at(2 * time.Second), 0},
-	} {
-		require.Equal(t, c.want, telemetry.DeliveryTime(c.event, call, c.heard), name)
-	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
-	"github.com/safedelivr/safedelivr/models/softbounce"
 )
 
 // TestRetention: the content and the addresses of an old batch are removed, and its states are
@@ -285,59 +284,5 @@ func TestReleaseAfterPurge(t *testing.T) {
 		r.order(models.Command{Kind: models.ProviderOnline, Provider: "sg"})
 		require.Equal(t, models.NoProviderLeft, r.done(other).Status(1).EndedBy)
 		require.Equal(t, 1, p.count())
-	})
-}
-
-// TestRetentionOfUpdates: updates are kept for a set time.
-func TestRetentionOfUpdates(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		cfg := fast()
-		cfg.KeepUpdates = 24 * time.Hour
-		r := emptyRig(t, nil, "sg")
-		r.known()
-		e, err := New(r.store, r.broker, nil, cfg)
-		require.NoError(t, err)
-		now := time.Now().UTC()
-		for n := 1; n <= 10; n++ {
-			require.NoError(t, r.store.AppendFeed(t.Context(), r.user, models.FeedEntry{
-				Number:  n,
-				Token:   models.NewToken(),
-				At:      now.Add(time.Duration(n) * time.Hour),
-				Settled: n - 1,
-			}))
-		}
-		first := func() int {
-			entries, err := r.store.Feed(t.Context(), r.user, 0, 1)
-			require.NoError(t, err)
-			return entries[0].Number
-		}
-		require.NoError(t, e.Purge(t.Context(), now.Add(25*time.Hour)))
-		require.Equal(t, 1, first())
-		require.NoError(t, e.Purge(t.Context(), now.Add(29*time.Hour)))
-		require.Equal(t, 5, first())
-		require.NoError(t, e.Purge(t.Context(), now.Add(99*time.Hour)))
-		require.Equal(t, 10, first())
-	})
-}
-
-// TestRetentionOfSoftBounces: what is known of the soft bounces of an address goes with its mail.
-func TestRetentionOfSoftBounces(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, fast(), nil, newScripted("sg", always(models.Accepted)))
-		ctx := t.Context()
-		r.known()
-		h := models.HashAddress("ann@x.test")
-		bounce := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
-		require.NoError(t, softbounce.Note(ctx, r.store, r.user, 5, map[models.AddressHash][]softbounce.Bounce{h: {bounce}}))
-		require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 89)))
-		records, err := softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
-		require.NoError(t, err)
-		require.Len(t, records, 1)
-		require.NoError(t, r.engine.Purge(ctx, time.Now().AddDate(0, 0, 91)))
-		records, err = softbounce.Records(ctx, r.store, r.user, []models.AddressHash{h})
-		require.NoError(t, err)
-		require.Empty(t, records)
 	})
 }

@@ -68,3 +68,24 @@ func TestHistoryHour(t *testing.T) {
 	_, err = DecodeHistory([]byte{0})
 	require.ErrorIs(t, err, models.ErrInvalid)
 }
+
+// TestDeliveryTime: the time from a call to its delivery is as exact as the provider's clock allows,
+// and never negative.
+func TestDeliveryTime(t *testing.T) {
+	t.Parallel()
+	call := time.Date(2026, 1, 31, 12, 0, 0, 700_000_000, time.UTC)
+	at := func(d time.Duration) time.Time { return call.Add(d) }
+	for name, c := range map[string]struct {
+		event, heard time.Time
+		want         time.Duration
+	}{
+		"to a millisecond":            {at(time.Second + time.Millisecond), at(time.Minute), time.Second + time.Millisecond},
+		"to a second":                 {at(300 * time.Millisecond), at(time.Minute), 800 * time.Millisecond},
+		"to a second, heard at once":  {at(300 * time.Millisecond), at(400 * time.Millisecond), 350 * time.Millisecond},
+		"in the second of the call":   {at(-700 * time.Millisecond), at(time.Minute), 150 * time.Millisecond},
+		"by a clock that is ahead":    {at(time.Hour + 1), at(2 * time.Second), 2 * time.Second},
+		"by a clock that lags behind": {at(-time.Hour + 1), at(2 * time.Second), 0},
+	} {
+		require.Equal(t, c.want, DeliveryTime(c.event, call, c.heard), name)
+	}
+}
