@@ -245,23 +245,32 @@ func TestDeadlineEndsWithBody(t *testing.T) {
 // One address cannot take all connections, and gets new ones when it closes some.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	t.Parallel()
-	l := limitConnections(listenLocal(t), 100, 2, nil)
-	serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
-	ask := func(c net.Conn) error {
-		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-		if err == nil {
-			err = resp.Body.Close()
+	synctest.Test(t, func(t *testing.T) {
+		network := testkit.NewNetwork(t)
+		l := limitConnections(network.Listen(), 100, 2, nil)
+		serveHandler(t, l, func(http.ResponseWriter, *http.Request) {})
+		connect := func() net.Conn {
+			c, err := network.Dial(t.Context(), "tcp", l.Addr().String())
+			require.NoError(t, err)
+			return c
 		}
-		return err
-	}
-	a, b := dial(t, l), dial(t, l)
-	require.NoError(t, ask(a))
-	require.NoError(t, ask(b))
-	require.Error(t, ask(dial(t, l)))
-	require.NoError(t, ask(a), "open ones stay open")
-	require.NoError(t, b.Close())
-	require.Eventually(t, func() bool { return ask(dial(t, l)) == nil }, testkit.Patience, 10*time.Millisecond)
+		ask := func(c net.Conn) error {
+			fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		a, b := connect(), connect()
+		require.NoError(t, ask(a))
+		require.NoError(t, ask(b))
+		require.Error(t, ask(connect()))
+		require.NoError(t, ask(a), "open ones stay open")
+		require.NoError(t, b.Close())
+		synctest.Wait()
+		require.NoError(t, ask(connect()))
+	})
 }
 
 // The limits of the configuration hold in a process that serves.
