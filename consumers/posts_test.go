@@ -105,7 +105,7 @@ func (a *application) wait(t *testing.T, n int) []update {
 // posting returns a configuration of workers that post over the network of the rig.
 func (r *rig) posting() Config {
 	cfg := fast()
-	cfg.EndpointClient = outbound.New(nil).Dialing(r.net.Dial)
+	cfg.EndpointClient = outbound.New(nil).Over(r.net.Dial)
 	return cfg
 }
 

@@ -47,8 +47,8 @@ func (c *Client) Within(timeout time.Duration) *Client {
 	return &Client{http: &other}
 }
 
-// Dialing returns the client with another way to connect, which is not limited to allowed networks. Tests use it.
-func (c *Client) Dialing(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
+// Over returns the client with another way to connect, which is not limited to allowed networks. Tests use it.
+func (c *Client) Over(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Client {
 	other := *c.http
 	transport := other.Transport.(*http.Transport).Clone()
 	transport.DialContext = dial

@@ -142,7 +142,7 @@ func TestReadIsBounded(t *testing.T) {
 			}
 			require.Equal(t, want, looked[id], "batch %d of %d", i, n)
 		}
-		require.EqualValues(t, len(looked), b.Lines[0].Batches)
+		require.Equal(t, len(looked), b.Lines[0].Batches)
 		require.Equal(t, ids[0], b.Lines[0].Oldest)
 	}
 }
