@@ -32,7 +32,7 @@ var allowed = map[string][]string{
 	"models/softbounce":   {"models"},
 	"models/storetest":    {"models", "models/..."},
 	"models/brokertest":   {"models", "models/..."},
-	"models/providertest": {"models", "models/...", "simulator/..."},
+	"models/providertest": {"models", "models/...", "lab/simulator/..."},
 	"config":              {"models", "models/nearest"},
 	"models/nearest":      {},
 	"tracing":             {"models"},
@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"inproc/...":          {"models", "models/...", "inproc/..."},
 	"rabbit/...":          {"models", "models/...", "rabbit/..."},
 	"providers/...":       {"models", "models/...", "providers/..."},
-	"simulator/...":       {"simulator/..."},
+	"lab/simulator/...":   {"lab/simulator/..."},
 	"service/problem":     {"models"},
 	"service/intake":      {"models", "models/codec", "models/nearest", "service/templates", "service/problem", "service/table"},
 	"service/liquid":      {"models"},
@@ -109,32 +109,32 @@ var allowed = map[string][]string{
 	"dashboard/...":       {"internal/known", "internal/perclient", "models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},
-	"internal/attack":     {},
-	"internal/tcpproxy":   {},
+	"lab/attack":          {},
+	"lab/tcpproxy":        {},
 	"internal/outbound":   {},
-	"internal/receiver":   {"client"},
+	"lab/receiver":        {"client"},
 	"internal/known":      {},
 	"internal/perclient":  {},
 	"internal/priority":   {},
-	"internal/simulated":  {"simulator/..."},
+	"lab/simulated":       {"lab/simulator/..."},
 	"internal/testkit":    {"models"},
-	"internal/demo": {"client", "config", "dashboard", "models", "service", "simulator/...", "internal/app",
-		"internal/receiver", "internal/simulated"},
-	"internal/drill": {"client", "config", "models", "models/telemetry", "cassandra", "rabbit", "sqlite", "simulator/...",
-		"internal/app", "internal/attack", "internal/receiver", "internal/simulated", "internal/tcpproxy",
+	"lab/demo": {"client", "config", "dashboard", "models", "service", "lab/simulator/...", "internal/app",
+		"lab/receiver", "lab/simulated"},
+	"lab/drill": {"client", "config", "models", "models/telemetry", "cassandra", "rabbit", "sqlite", "lab/simulator/...",
+		"internal/app", "lab/attack", "lab/receiver", "lab/simulated", "lab/tcpproxy",
 		"internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
-	"bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "simulator/...",
-		"internal/attack", "internal/simulated"},
+	"lab/bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "lab/simulator/...",
+		"lab/attack", "lab/simulated"},
 	"e2e": {"..."},
 }
 
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
 var testAllowed = []string{
-	"simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
-	"internal/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit",
+	"lab/simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
+	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit",
 }
 
 // covers reports whether a name of the table matches a room.
@@ -158,6 +158,9 @@ func mayImport(room string) (names []string, ok bool) {
 	return nil, false
 }
 
+// usersOfLab are the rooms that may import the lab: the product itself never does.
+var usersOfLab = []string{"lab", "cmd", "e2e"}
+
 // homes are libraries that stay inside one room each; Gin has three, and service
 // is none of them.
 var homes = map[string]string{
@@ -169,7 +172,6 @@ var homes = map[string]string{
 	"github.com/spf13/cobra":          "cmd",
 	"github.com/knadh/koanf":          "config cmd",
 	"github.com/osteele/liquid":       "service",
-	"github.com/vanng822":             "service",
 	"github.com/santhosh-tekuri":      "service",
 	"go.opentelemetry.io/otel":        "tracing",
 	"github.com/gin-gonic/gin":        "api webhooks dashboard",
@@ -207,6 +209,8 @@ func TestImports(t *testing.T) {
 			if strings.HasSuffix(path, "_test.go") && slices.ContainsFunc(testAllowed, fits) {
 				continue
 			}
+			require.False(t, strings.HasPrefix(to, "lab/") && !slices.Contains(usersOfLab, room) &&
+				own != "models/providertest" && !strings.HasSuffix(path, "_test.go"), "%s imports %s", path, to)
 			require.True(t, slices.ContainsFunc(names, fits), "%s imports %s", path, to)
 		}
 		return nil
@@ -219,7 +223,7 @@ func checkLibrary(t *testing.T, path, room, name string) {
 	for lib, home := range homes {
 		if (name == lib || strings.HasPrefix(name, lib+"/")) && !slices.Contains(strings.Fields(home), room) {
 			// The simulator's tests drive it with the providers' real SDKs.
-			if room == "simulator" && home == "providers" &&
+			if room == "lab" && home == "providers" &&
 				(strings.HasSuffix(path, "_test.go") || strings.Contains(filepath.ToSlash(path), "/simtest/")) {
 				continue
 			}

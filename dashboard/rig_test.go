@@ -19,10 +19,10 @@ import (
 	"github.com/safedelivr/safedelivr/internal/testkit"
 
 	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/simulator/github"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // TestClients makes the packages of the clients in other languages, installs them as their users do, and runs their

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models/condition"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // seen asks each place for what it shows of a condition.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // TestBelowDiskReserve: while the disk has less free space than its reserve, no batch is accepted. Those that were are

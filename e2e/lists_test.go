@@ -9,8 +9,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // everyones returns the entries of everyone's suppression list, by address.

@@ -19,8 +19,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // TestModel drives the whole product at random, as its users, its operators and its providers do: requests of the

@@ -25,7 +25,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 const proxyName = "mail.example.com" // in docs/proxy.md

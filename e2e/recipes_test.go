@@ -13,7 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // TestRecipes sends mail from the frameworks of docs/recipes with the code of their pages: one with an attachment and

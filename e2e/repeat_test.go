@@ -8,8 +8,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // TestRepeatedRequestThroughKills repeats one request with one key while the process that handles it is killed again

@@ -9,7 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/testkit"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // TestRestoredMailIsHeld restores a backup, which does not know what was sent since it was made. Served with

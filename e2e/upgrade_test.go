@@ -16,8 +16,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // nextVersion builds the program as a later version may be: it stores every value in a new form and sends messages of a

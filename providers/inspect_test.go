@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // inspect returns the findings about an account as "state about: text".

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // listed returns all entries of a list by address, and the number of pages.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // An eventID identifies a reported event.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/providertest"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 // TestMailsAreTheSame sends a hundred mails through every kind. What comes out is the same, part by

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/safedelivr/safedelivr/simulator"
 )
 
 const logKey = "sd_log" // the adapters' name for the log of a recipient

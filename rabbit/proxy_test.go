@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/internal/tcpproxy"
+	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 )
 
 // proxy stands between a broker of ours and RabbitMQ and injects faults.

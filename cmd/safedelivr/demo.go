@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/internal/demo"
-	"github.com/safedelivr/safedelivr/internal/drill"
+	"github.com/safedelivr/safedelivr/lab/demo"
+	"github.com/safedelivr/safedelivr/lab/drill"
 )
 
 func (c *cli) rehearseCommand() *cobra.Command {

@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/internal/app"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // simulatedAPI returns the URL of a simulated SendGrid sg and Mailgun mg, whose keys are secret-sg and secret-mg. They

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
-	"github.com/safedelivr/safedelivr/internal/drill"
 	"github.com/safedelivr/safedelivr/internal/testkit"
+	"github.com/safedelivr/safedelivr/lab/drill"
 )
 
 // TestRehearse requires that the command rehearses what it is asked for, prints the results as JSON and leaves nothing

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 // TestSendWholeMail: send takes all that a message may be. Mistakes name the flag.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/internal/simulated"
-	"github.com/safedelivr/safedelivr/simulator"
+	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
 func (c *cli) simulatorCommand() *cobra.Command {

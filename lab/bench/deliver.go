@@ -1,0 +1,192 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/providers"
+)
+
+// deliverAll measures the time from the first byte of a post to the last mail that a
+// provider accepted. No events come back; events measures them.
+func (b *bench) deliverAll(be *backend) error {
+	for _, latency := range []time.Duration{0, 100 * time.Millisecond} {
+		for _, perPost := range []int{1000, b.deliver} {
+			if err := b.deliverOne(be, latency, perPost); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// atOnce is the concurrency of each of the two providers.
+const atOnce = 32
+
+func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) error {
+	how := "posts of 1,000"
+	if perPost != 1000 {
+		how = "one post"
+	}
+	title := fmt.Sprintf(
+		"accept to provider, %s answer time, %s recipients in %s",
+		latency,
+		thousands(int64(b.deliver)),
+		how,
+	)
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	rate, cpu, err := median(
+		b.runs,
+		func() (float64, [2]time.Duration, error) {
+			return b.deliverRun(be, &rigOptions{latency: latency}, perPost)
+		},
+	)
+	if err != nil {
+		return err
+	}
+	raw, _, err := median(b.runs, func() (float64, struct{}, error) {
+		v, err := b.rawSend(be, latency)
+		return v, struct{}{}, err
+	})
+	if err != nil {
+		return err
+	}
+	per := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Seconds()*1e6/float64(b.deliver)) }
+	detail := fmt.Sprintf(
+		"%d calls at once per provider; processor time per recipient: product %s us, simulator %s us",
+		atOnce,
+		per(cpu[0]),
+		per(cpu[1]),
+	)
+	b.report.add(be, title, rate, "recipients/s", detail, base{"adapters alone, same calls", raw})
+	return nil
+}
+
+func (b *bench) deliverRun(
+	be *backend,
+	o *rigOptions,
+	perPost int,
+) (rate float64, cpu [2]time.Duration, err error) {
+	o.concurrency = atOnce
+	r, err := b.newRig(be, o)
+	if err != nil {
+		return 0, cpu, err
+	}
+	defer r.close()
+	posts := b.deliver / perPost
+	var bodies []string
+	if perPost == 1000 {
+		for i := range min(posts, 50) {
+			bodies = append(bodies, batchText(i*perPost, perPost, ""))
+		}
+	}
+	warm := int64(0)
+	if o.warm {
+		if _, err := r.post(batchStream(1, "")); err != nil {
+			return 0, cpu, err
+		}
+		if _, err := r.taken(1); err != nil {
+			return 0, cpu, err
+		}
+		warm = 1
+	}
+	before := [2]time.Duration{r.serve.cpu(), r.provide.cpu()}
+	begin := time.Now()
+	var posted atomic.Int64
+	failed := make(chan error, 1)
+	go func() {
+		_, err := each(posts, 8, func(i int) error {
+			var body io.Reader
+			if bodies == nil {
+				body = batchStream(perPost, "")
+			} else {
+				body = strings.NewReader(bodies[i%len(bodies)])
+			}
+			_, err := r.post(body)
+			posted.Add(1)
+			return err
+		})
+		failed <- err
+	}()
+	last, err := r.taken(warm + int64(posts*perPost))
+	if perr := <-failed; perr != nil {
+		return 0, cpu, perr
+	}
+	if err != nil {
+		return 0, cpu, err
+	}
+	cpu = [2]time.Duration{r.serve.cpu() - before[0], r.provide.cpu() - before[1]}
+	if st, serr := r.sim.Stats(b.ctx, ""); serr != nil || st.Doubled != 0 || st.Distinct != warm+int64(posts*perPost) {
+		return 0, cpu, fmt.Errorf("lost or doubled: %+v %w", st, errors.Join(serr))
+	}
+	return float64(posts*perPost) / last.Sub(begin).Seconds(), cpu, nil
+}
+
+// rawSend measures the same calls through the same adapters, without HTTP server, store
+// and broker.
+func (b *bench) rawSend(be *backend, latency time.Duration) (float64, error) {
+	r, err := b.newRig(be, &rigOptions{latency: latency, concurrency: 1})
+	if err != nil {
+		return 0, err
+	}
+	defer r.close()
+	var adapters [2]models.Adapter
+	for i, s := range []providers.Settings{
+		{
+			Name:       "sg",
+			Kind:       "sendgrid",
+			APIKey:     simulated.APIKey,
+			BaseURL:    r.simURL + "/sg",
+			WebhookKey: simulated.SendGridPublicKey,
+		},
+		{
+			Name:       "mg",
+			Kind:       "mailgun",
+			APIKey:     simulated.APIKey,
+			BaseURL:    r.simURL + "/mg",
+			Domain:     simulated.Domain,
+			WebhookKey: simulated.MailgunKey,
+		},
+	} {
+		s.Timeout, s.MaxConns = 30*time.Second, atOnce
+		if adapters[i], err = providers.New(s); err != nil {
+			return 0, err
+		}
+		defer adapters[i].Close()
+	}
+	content := models.Content{
+		From:    models.Address{Email: "shop@bench.test", Name: "Shop"},
+		Subject: "Your order {{order}}",
+		Text:    "Dear {{first}}, order {{order}} is on its way.",
+		HTML:    "<p>Dear <b>{{first}}</b>, order {{order}} is on its way.</p>",
+	}
+	calls := b.deliver / 1000
+	batch := models.NewBatchID(time.Now())
+	var refused atomic.Int64
+	l, err := each(calls, 2*atOnce, func(i int) error {
+		call := models.Call{Batch: batch, Attempt: 1, Content: &content, Recipients: make([]models.CallRecipient, 1000)}
+		for n := range call.Recipients {
+			k := i*1000 + n
+			call.Recipients[n] = models.CallRecipient{Log: batch.Chunk(i).Log(n + 1), Recipient: models.Recipient{
+				Email: fmt.Sprintf("user%d@bench.test", k), Name: fmt.Sprintf("Person %d", k),
+				Vars: map[string]string{"first": fmt.Sprintf("P%d", k), "order": fmt.Sprintf("%08d", k)}}}
+		}
+		for _, p := range adapters[i%2].Send(b.ctx, &call) {
+			if p.Class != models.Accepted {
+				refused.Add(1)
+			}
+		}
+		return nil
+	})
+	if err == nil && refused.Load() > 0 {
+		err = fmt.Errorf("%d calls were not accepted", refused.Load())
+	}
+	return l.rate(calls * 1000), err
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/lab/attack"
+)
+
+// hostile measures the time from the post of an urgent mail to its arrival at the provider:
+// when idle, then while another user sends whatever may keep the product busy. The other
+// user has the limits of the configuration.
+func (b *bench) hostile(be *backend) error {
+	return b.attacked(be, "urgent mail, post to provider, while another user sends whatever takes long to refuse",
+		func(r *rig) string { return r.hostileKey })
+}
+
+// stranger measures the same while somebody without a key attacks.
+func (b *bench) stranger(be *backend) error {
+	return b.attacked(be, "urgent mail, post to provider, while a stranger holds connections and guesses links and keys",
+		func(*rig) string { return "" })
+}
+
+// attacked measures urgent mail when idle and during an attack with a key; empty: by a stranger.
+func (b *bench) attacked(be *backend, title string, key func(r *rig) string) error {
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	r, err := b.newRig(be, &rigOptions{latency: bulkLatency, concurrency: bulkAtOnce})
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	idle, err := r.idleUrgents()
+	if err != nil {
+		return err
+	}
+	least, err := r.serve.peak()
+	if err != nil {
+		return err
+	}
+	stop, err := r.attack(key(r))
+	if err != nil {
+		return err
+	}
+	busy, err := r.urgents(b.urgents, always)
+	answers := stop()
+	if err != nil {
+		return err
+	}
+	most, err := r.serve.peak()
+	if err != nil {
+		return err
+	}
+	detail := fmt.Sprintf("median; p95 %s, idle %s; %d mails each; %s; aim: at most 1.5 of idle",
+		short(busy.quantile(0.95)), short(idle.quantile(0.95)), len(busy.times), answers)
+	late := b.report.add(be, title, ms(busy.quantile(0.5)), "ms", detail, base{"idle", ms(idle.quantile(0.5))})
+	large := b.report.add(be, title+": peak memory", float64(most)/1e6, "MB", "aim: at most 1.5 of idle", base{"idle", float64(least) / 1e6})
+	return errors.Join(late.atMost(attackAim), large.atMost(attackAim))
+}
+
+// attackAim is how much of the idle figure an attack may make of it.
+const attackAim = 1.5
+
+// attack starts a process that sends hostile requests. stop ends it and returns what it
+// says. The process has the lowest priority, because a real one would not use the
+// product's processors.
+func (r *rig) attack(key string) (stop func() string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(r.b.ctx, "nice", "-n", "19", self, "-attack", r.addr)
+	cmd.Env = append(os.Environ(), "BENCH_KEY="+key)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	return func() string {
+		_ = cmd.Cancel()
+		_ = cmd.Wait()
+		return strings.TrimSpace(said.String())
+	}, nil
+}
+
+// runAttack sends hostile requests to an address until ctx ends, and prints how many were
+// answered.
+func runAttack(ctx context.Context, addr string) {
+	key := os.Getenv("BENCH_KEY")
+	if key == "" {
+		s := attack.NewStranger(addr)
+		s.Send(ctx)
+		fmt.Printf("%d requests of a stranger answered\n", s.Answered())
+		return
+	}
+	a := attack.New(addr, key)
+	a.Send(ctx)
+	fmt.Printf("%d hostile requests answered, %d of them 429\n", a.Answered(), a.Limited())
+}

@@ -1,0 +1,246 @@
+package drill
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/lab/receiver"
+	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/lab/tcpproxy"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+const (
+	startBy         = 3 * time.Second
+	patience        = 90 * time.Second // for one state, with few recipients: see bound
+	scenarioLimit   = 4 * time.Minute
+	fewRecipients   = 3_000
+	latency         = 60 * time.Millisecond
+	callTimeout     = 2 * time.Second
+	callSize        = 10 // recipients per call, so that there are many calls
+	backgroundPause = 300 * time.Millisecond
+	backgroundSize  = 20
+)
+
+// drill is one run of a scenario.
+type drill struct {
+	*scenario
+	environment *environment
+	recipients  int
+	rnd         *rand.Rand
+	say         func(format string, args ...any)
+
+	sim     *simulator.Simulator
+	simURL  string
+	addr    string // of API and webhooks
+	env     []string
+	proxies map[need]*tcpproxy.Proxy
+	victim  *victim  // between the next one and the providers
+	worker  *process // the one that is killed or frozen
+	others  []*process
+	account         // whose mail is sent while things break
+	other   account // another user, who sends a little mail
+	hostile account // another user, who attacks
+	res     Result
+	times   map[string]time.Time // of scheduled mail, by log
+	late    []time.Duration      // how long after its time each scheduled mail left
+	killed  int                  // processes, while they worked
+	woken   []time.Time          // when a frozen worker was woken
+
+	follower   *follower
+	receiver   *receiver.Receiver    // to which every update is posted
+	everyone   *receiver.Receiver    // to which those of all users are posted
+	failedOver map[string][]failover // the failovers of each provider that notices tell of
+	heldUp     standstills
+
+	unanswered        atomic.Int64 // requests that may or may not have been accepted
+	unansweredAtBreak int64
+
+	versions         []string // of the messages that were changed: the one that was answered last; empty: cancelled
+	changed, tooLate int      // changes of them, and those that a provider had already
+
+	mu      sync.Mutex
+	batches []posted
+
+	envelopes  map[models.ID]bool   // whether a batch is one mail to several addresses
+	suppressed map[string]time.Time // when it was answered that an address is suppressed
+	repeated   map[string]bool      // whether the request to suppress an address was repeated
+
+	began    time.Time
+	brokenAt time.Time
+	healedAt time.Time
+	before   map[string]int64 // mails that each provider had accepted when it was healed
+}
+
+func newDrill(env *environment, s *scenario, o Options) *drill {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s.name))
+	return &drill{
+		scenario:    s,
+		environment: env,
+		recipients:  o.Recipients,
+		rnd:         rand.New(rand.NewPCG(o.Seed, h.Sum64())), //nolint:gosec // it chooses moments
+		proxies:     map[need]*tcpproxy.Proxy{},
+		envelopes:   map[models.ID]bool{},
+		suppressed:  map[string]time.Time{},
+		repeated:    map[string]bool{},
+		began:       time.Now(),
+		res:         Result{Name: s.name},
+	}
+}
+
+// play runs the scenario and counts what came of it.
+func (d *drill) play(ctx context.Context) Result {
+	ctx, cancel := context.WithTimeout(ctx, d.bound(scenarioLimit)+d.longer)
+	defer cancel()
+	go d.heldUp.note(ctx)
+	if err := d.run(ctx); err != nil {
+		d.res.wrong("%v", err)
+		for _, p := range d.processes() {
+			d.res.wrong("the server printed: %s", p.out)
+		}
+	}
+	d.res.Seconds = round(time.Since(d.began))
+	d.say("%s", &d.res)
+	return d.res
+}
+
+func (d *drill) run(ctx context.Context) error {
+	simulated, stopSimulator := context.WithCancel(context.WithoutCancel(ctx))
+	ended, err := d.simulate(simulated)
+	if err != nil {
+		stopSimulator()
+		return err
+	}
+	defer func() {
+		stopSimulator()
+		<-ended
+	}()
+	defer func() {
+		for _, p := range d.proxies {
+			p.Close()
+		}
+	}()
+	defer d.stopServers()
+	if err := d.startServers(ctx); err != nil {
+		return err
+	}
+	defer d.closeReceivers()
+	if err := d.startReceivers(ctx); err != nil {
+		return err
+	}
+	d.follower = d.follow(ctx)
+	defer func() {
+		d.follower.cancel()
+		<-d.follower.done
+	}()
+	if err := d.suppressBefore(ctx); err != nil {
+		return err
+	}
+	if err := d.rehearse(ctx); err != nil {
+		return err
+	}
+	if err := d.count(ctx); err != nil {
+		return err
+	}
+	d.stopServers() // what they know of failed calls is complete then, and an embedded store is free
+	return d.compareOutages(ctx)
+}
+
+// rehearse sends mail, injects the fault while mail is being sent, and waits until every log has its final state.
+func (d *drill) rehearse(ctx context.Context) error {
+	enough := make(chan struct{})
+	var meanwhile errgroup.Group
+	meanwhile.Go(func() error { return d.suppressMeanwhile(ctx, enough) })
+	err := d.injectDuringMail(ctx, &meanwhile, enough)
+	close(enough)
+	if merr := meanwhile.Wait(); err == nil {
+		err = merr
+	}
+	if err != nil {
+		return err
+	}
+	return d.settled(ctx)
+}
+
+// injectDuringMail posts mail, and injects the fault when some of it is sent. It lets meanwhile post more until enough
+// is closed, and returns when all is normal again.
+func (d *drill) injectDuringMail(ctx context.Context, meanwhile *errgroup.Group, enough <-chan struct{}) error {
+	if err := d.postOther(ctx); err != nil {
+		return err
+	}
+	size := min(max(d.recipients/8, 25), 1000)
+	for left := d.recipients; left > 0; left -= size {
+		if err := d.post(ctx, min(size, left)); err != nil {
+			return err
+		}
+	}
+	moment := int64(float64(d.recipients) * (0.1 + 0.5*d.rnd.Float64()))
+	if err := d.until(ctx, "mail is sent", func() bool { return d.taken("") >= moment }); err != nil {
+		return err
+	}
+	meanwhile.Go(func() error { return d.sendBackground(ctx, enough) })
+	if err := d.inject(ctx, d); err != nil {
+		return err
+	}
+	return d.normal(ctx)
+}
+
+// until waits for a state.
+func (d *drill) until(ctx context.Context, what string, f func() bool) error {
+	return poll(ctx, d.bound(patience), what, func() (bool, error) { return f(), nil })
+}
+
+// bound scales a time limit for few recipients to the recipients of the drill: new mail and its events wait behind
+// theirs.
+func (d *drill) bound(t time.Duration) time.Duration {
+	return t * time.Duration(max(d.recipients, d.posted(), fewRecipients)) / fewRecipients
+}
+
+// posted returns how many mails were accepted.
+func (d *drill) posted() (n int) {
+	for _, b := range d.all() {
+		n += b.n
+	}
+	return n
+}
+
+// broken notes that the fault has been injected.
+func (d *drill) broken() {
+	d.mu.Lock()
+	d.brokenAt = time.Now()
+	d.mu.Unlock()
+	d.unansweredAtBreak = d.unanswered.Load()
+	d.say("✗ %s", d.story)
+}
+
+// healed notes that the fault has ended.
+func (d *drill) healed() {
+	d.mu.Lock()
+	d.healedAt = time.Now()
+	d.before = map[string]int64{}
+	for _, a := range simulated.Names {
+		d.before[a] = d.taken(a)
+	}
+	d.mu.Unlock()
+	d.say("✓ healed after %.1f s", time.Since(d.brokenAt).Seconds())
+}
+
+// taken returns how many mails a provider has accepted; all of them for "".
+func (d *drill) taken(provider string) int64 { return d.sim.Stats(provider).Accepted }
+
+// quiet reports whether the providers have everything that was posted, but what was suppressed.
+func (d *drill) quiet() bool {
+	wanted := d.posted()
+	for _, b := range d.all() {
+		wanted -= b.suppressed
+	}
+	return d.taken("") >= int64(wanted)
+}

@@ -1,0 +1,78 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// envelopeSize is the number of addresses of one mail to several. It is less than callSize.
+const envelopeSize = 6
+
+// sharing returns the address of recipient n of a mail to several.
+func sharing(n int) string { return fmt.Sprintf("copy%d@rehearse.test", n) }
+
+// newEnvelope returns one mail to several addresses.
+func (d *drill) newEnvelope() client.NewBatch {
+	b := d.newBatch(1)
+	b.Unsubscribe = nil // the addresses would share the link
+	b.To[0].Email = sharing(1)
+	for n := 2; n <= envelopeSize; n++ {
+		if n <= envelopeSize/2 {
+			b.CC = append(b.CC, sharing(n))
+		} else {
+			b.BCC = append(b.BCC, sharing(n))
+		}
+	}
+	return b
+}
+
+// logOf returns the log that a copy belongs to, by its ID at the simulator: of one mail to several, the log of the
+// first address, a slash and the address of the copy.
+func logOf(id string) string {
+	first, address, several := strings.Cut(id, "/")
+	if !several {
+		return id
+	}
+	log, err := models.ParseLogID(first)
+	n := 0
+	if _, serr := fmt.Sscanf(address, "copy%d@", &n); err != nil || serr != nil {
+		return id
+	}
+	return log.ChunkID().Log(n).String()
+}
+
+// copiesOf returns the copies of a mail: those of its log, and that of one mail to several.
+func (d *drill) copiesOf(log string) []simulator.Copy {
+	out := d.sim.Copies(log)
+	id, err := models.ParseLogID(log)
+	if n := id.Recipient(); err == nil && n > 1 && d.isEnvelope(id.Batch()) {
+		out = append(out, d.sim.Copies(id.ChunkID().Log(1).String()+"/"+sharing(n))...)
+	}
+	return out
+}
+
+// isEnvelope reports whether a batch is one mail to several addresses.
+func (d *drill) isEnvelope(batch models.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.envelopes[batch]
+}
+
+// leftOutWrongly says why a log may not have failed because the address in To did; "" if it may. Why that one failed is
+// checked with its own log.
+func (d *drill) leftOutWrongly(ctx context.Context, l *client.Log) (string, error) {
+	id, err := models.ParseLogID(l.ID)
+	if err != nil || !d.isEnvelope(id.Batch()) {
+		return "its mail has one address", err
+	}
+	first, err := d.client.Log(ctx, id.ChunkID().Log(1).String())
+	if err == nil && (id.Recipient() == 1 || first.State != client.Failed) {
+		return "the address in To has not failed", nil
+	}
+	return "", err
+}

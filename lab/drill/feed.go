@@ -1,0 +1,291 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/receiver"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// account is a user of the drill.
+type account struct {
+	user   models.User
+	secret string // of its key
+	client *client.Client
+	logged []told // the logs that were counted
+}
+
+// told is an update, as far as it is compared.
+type told struct {
+	log      string // or the batch that is done, or the ID of an addition to the suppression list
+	number   int
+	state    client.State
+	event    string
+	provider string // of an event
+	reason   string
+	at       time.Time
+	added    client.AddedSuppression // if the update is about that
+}
+
+func toldOf(u *client.Update) told {
+	t := told{log: receiver.Named(u).About, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
+	if u.Event != "" {
+		t.provider = u.Provider
+	}
+	if u.Suppression != nil {
+		t.added = *u.Suppression
+	}
+	return t
+}
+
+// everything asks for all types of updates.
+var everything = client.UpdateOptions{Events: append(slices.Clone(receiver.Types), client.SuppressionAdded)}
+
+// startReceivers starts an application that gets the updates of the drill's user, and one that gets those of all users.
+func (d *drill) startReceivers(ctx context.Context) (err error) {
+	s := client.EndpointSettings{Events: everything.Events, Batch: true}
+	if d.receiver, err = receiver.Start(ctx, d.client, s); err != nil {
+		return err
+	}
+	s.Everyone = true
+	d.everyone, err = receiver.Start(ctx, d.client, s, client.OfInstallation())
+	return err
+}
+
+func (d *drill) closeReceivers() {
+	for _, r := range []*receiver.Receiver{d.receiver, d.everyone} {
+		if r != nil {
+			r.Close()
+		}
+	}
+}
+
+// follower reads the feed of updates while things break.
+type follower struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	read   []told // after done
+}
+
+// follow starts a follower. After an error, as while the API is away, it goes on where it stopped.
+func (d *drill) follow(ctx context.Context) *follower {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{cancel: cancel, done: make(chan struct{})}
+	o := everything
+	o.Wait, o.PageSize = 5*time.Second, 200
+	updates := d.client.Updates(o)
+	go func() {
+		defer close(f.done)
+		for ctx.Err() == nil {
+			for u, err := range updates.All(ctx) {
+				if err != nil {
+					break
+				}
+				f.read = append(f.read, toldOf(&u))
+			}
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return f
+}
+
+// countFeeds compares the feeds of updates with what became of the mail, with what the follower has read, and with what
+// was posted.
+func (d *drill) countFeeds(ctx context.Context) error {
+	all, err := d.countFeed(ctx, &d.account)
+	if err != nil {
+		return err
+	}
+	others, err := d.countFeed(ctx, &d.other)
+	if err != nil {
+		return err
+	}
+	d.follower.cancel()
+	<-d.follower.done
+	if n := len(d.follower.read); n > len(all) || !slices.Equal(d.follower.read, all[:n]) {
+		d.res.wrong("a client that followed the feed has read %d updates, which are not the first of %d", n, len(all))
+	}
+	if err := d.countPosts(ctx, "the user", d.receiver, statesOf("", all)); err != nil {
+		return err
+	}
+	everyones := statesOf(d.user.ID, all)
+	maps.Copy(everyones, statesOf(d.other.user.ID, others))
+	if err := d.countPosts(ctx, "all users", d.everyone, everyones); err != nil {
+		return err
+	}
+	// The servers of the next drill would post to it.
+	if err := d.client.RemoveEndpoint(ctx, d.everyone.Endpoint(), client.OfInstallation()); err != nil {
+		return err
+	}
+	return d.countRanges(ctx, all)
+}
+
+// countFeed reads the feed of a user to its end, and compares it with the logs and the suppression list.
+func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err error) {
+	updates := a.client.Updates(everything)
+	newest, events := map[string]told{}, map[string][]told{}
+	var added []client.AddedSuppression
+	why := ""
+	err = poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
+		for u, err := range updates.All(ctx) {
+			if err != nil {
+				return false, err
+			}
+			now := toldOf(&u)
+			all = append(all, now)
+			if u.Suppression != nil {
+				added = append(added, now.added)
+				continue
+			}
+			before := newest[now.log]
+			if happened := events[now.log]; u.Event != "" {
+				before = told{}
+				if len(happened) > 0 {
+					before = happened[len(happened)-1]
+				}
+				events[now.log] = append(happened, now)
+			} else {
+				newest[now.log] = now
+			}
+			if why := follows(before, &u); why != "" {
+				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
+			}
+		}
+		if why, err = d.additionsDiffer(ctx, a.client, client.SuppressionOptions{}, added); why != "" || err != nil {
+			return false, err
+		}
+		for i, l := range a.logged {
+			why = d.differs(ctx, &l, newest[l.log])
+			if why == "" && i%20 == 0 {
+				why, err = d.otherEvents(ctx, l.log, events[l.log])
+			}
+			if why != "" || err != nil {
+				break
+			}
+		}
+		return why == "", err
+	})
+	if why != "" && ctx.Err() == nil {
+		d.res.wrong("the feed of updates: %s", why)
+		err = nil
+	}
+	return all, err
+}
+
+// statesOf returns the states that updates tell. The names of the updates have a user.
+func statesOf(user string, all []told) map[receiver.Update]client.State {
+	states := map[receiver.Update]client.State{}
+	for i := range all {
+		u := &all[i]
+		states[receiver.Update{User: user, About: u.log, Event: u.event, Number: u.number}] = u.state
+	}
+	return states
+}
+
+// countPosts waits until all updates were posted to an endpoint.
+func (d *drill) countPosts(
+	ctx context.Context, whose string, r *receiver.Receiver, states map[receiver.Update]client.State,
+) error {
+	err := d.until(ctx, "every update of "+whose+" is posted", func() bool { return r.Missing(states) == 0 })
+	n := r.Counts()
+	if n.Refused > 0 {
+		d.res.wrong("%d of %d posts were not verified", n.Refused, n.Posts+n.Refused)
+	}
+	if missing := r.Missing(states); err != nil && ctx.Err() == nil {
+		d.res.wrong("%d of %d updates of %s were not posted", missing, len(states), whose)
+		err = nil
+	}
+	return err
+}
+
+// follows says why an update may not follow on the one before of its log; "" if it may.
+func follows(before told, u *client.Update) string {
+	switch {
+	case u.Number != before.number+1:
+		return fmt.Sprintf("follows update %d", before.number)
+	case u.At.Before(before.at):
+		return "is older than the one before"
+	}
+	return ""
+}
+
+// differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since
+// it was counted.
+func (d *drill) differs(ctx context.Context, l *told, newest told) string {
+	if newest.state == l.state && newest.reason == l.reason {
+		return ""
+	}
+	now, err := d.client.Log(ctx, l.log)
+	if err != nil {
+		return err.Error()
+	}
+	if newest.state == now.State && newest.reason == now.Reason {
+		return ""
+	}
+	return fmt.Sprintf("log %s is %s %s, and its update %d says %s %s", l.log, now.State, now.Reason, newest.number,
+		newest.state, newest.reason)
+}
+
+// otherEvents says how the events of a log in the feed differ from those in its timeline; "" if they do not.
+func (d *drill) otherEvents(ctx context.Context, log string, happened []told) (string, error) {
+	story, err := d.timeline(ctx, log)
+	if err != nil {
+		return "", err
+	}
+	counted := map[[2]string]int{}
+	for _, m := range story {
+		if m.What != "event" {
+			continue
+		}
+		switch m.Event {
+		case "bounced", "dropped", "blocked", "rejected":
+			counted[[2]string{"bounced", m.Provider}] = 1
+		case "deferred", "complained", "unsubscribed", "opened", "clicked":
+			counted[[2]string{m.Event, m.Provider}] = 1
+		}
+	}
+	inFeed := map[[2]string]int{}
+	for _, t := range happened {
+		inFeed[[2]string{t.event, t.provider}]++
+	}
+	if !maps.Equal(counted, inFeed) {
+		return fmt.Sprintf("log %s has the events %v, and its updates are %v", log, counted, inFeed), nil
+	}
+	return "", nil
+}
+
+// countRanges reads the feed in ranges of time that touch.
+func (d *drill) countRanges(ctx context.Context, all []told) error {
+	if len(all) == 0 {
+		return nil
+	}
+	var read []told
+	from := time.Time{}
+	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
+		o := everything
+		o.From, o.To = from, to
+		part := d.client.Updates(o)
+		for u, err := range part.All(ctx) {
+			if err != nil {
+				return err
+			}
+			read = append(read, toldOf(&u))
+		}
+		if part.Complete().Before(to) {
+			d.res.wrong("the updates before %s are complete only until %s", to, part.Complete())
+		}
+		from = to
+	}
+	if !slices.Equal(read, all) {
+		d.res.wrong("ranges of time that touch have %d updates, and the feed has %d", len(read), len(all))
+	}
+	return nil
+}

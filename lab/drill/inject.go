@@ -1,0 +1,326 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/attack"
+	"github.com/safedelivr/safedelivr/lab/receiver"
+	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// faultMet is how many calls must have met a fault.
+const faultMet = 3
+
+// providerFault breaks the scenario's provider until calls have met the fault, mail is sent through the other one, and
+// operators are told so.
+func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		f.Account = d.breaks[0]
+		id := d.sim.Inject(f)
+		d.broken()
+		other := d.taken("mg")
+		err := d.until(ctx, "mail is sent through the other provider", func() bool {
+			return d.taken("mg") >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
+		})
+		if err == nil {
+			err = d.until(ctx, "operators are told", func() bool { return d.isTold(ctx, f.Account) })
+		}
+		d.sim.Clear(id)
+		d.healed()
+		return err
+	}
+}
+
+// bothDown breaks all providers until each has refused a number of calls.
+func bothDown(ctx context.Context, d *drill) error {
+	for _, a := range simulated.Names {
+		d.sim.Inject(simulator.Fault{Account: a, Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	}
+	d.broken()
+	err := d.until(ctx, "both providers have refused calls", func() bool {
+		return d.sim.Stats("sg").Refused >= 10 && d.sim.Stats("mg").Refused >= 10
+	})
+	d.sim.ClearAll("")
+	d.healed()
+	return err
+}
+
+// workerKilled kills a worker with calls in flight and starts another one.
+func workerKilled(ctx context.Context, d *drill) error {
+	if err := d.killDuringCalls(ctx); err != nil {
+		return err
+	}
+	d.broken()
+	err := d.restart(ctx)
+	d.healed()
+	return err
+}
+
+// workerFrozen freezes a worker with calls in flight for longer than the start-by of its attempts, three times.
+func workerFrozen(ctx context.Context, d *drill) error {
+	for i := range 3 {
+		err := d.freezeDuringCalls(ctx, func() {
+			if i == 0 {
+				d.broken()
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	d.healed()
+	return nil
+}
+
+// The counters of what a fault did to events.
+func doubledEvents(s *simulator.Stats) int64   { return s.EventsDoubled }
+func overtakenEvents(s *simulator.Stats) int64 { return s.EventsOvertaken }
+func lateEvents(s *simulator.Stats) int64      { return s.EventsLate }
+
+// eventFault disturbs the events of all new mail until the providers have counted many disturbed ones.
+func eventFault(f simulator.Fault, disturbed func(*simulator.Stats) int64) func(ctx context.Context, d *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		id := d.sim.Inject(f)
+		before := d.sim.Stats("")
+		d.broken()
+		err := d.post(ctx, d.recipients/4)
+		if err == nil {
+			err = d.until(ctx, "events are disturbed", func() bool {
+				now := d.sim.Stats("")
+				return now.EventsSent >= before.EventsSent+int64(d.recipients/2) &&
+					disturbed(&now) >= disturbed(&before)+int64(d.recipients/10)
+			})
+		}
+		d.sim.Clear(id)
+		d.healed()
+		return err
+	}
+}
+
+// endpointDown has the endpoints fail in several ways until posts to each of them have met each of these.
+func endpointDown(ctx context.Context, d *drill) error {
+	d.broken()
+	var err error
+	for _, status := range []int{http.StatusServiceUnavailable, http.StatusFound, receiver.Hang, receiver.Hangup} {
+		one, all := d.receiver.Counts().Failed, d.everyone.Counts().Failed
+		d.receiver.Answer(status)
+		d.everyone.Answer(status)
+		if err = d.post(ctx, backgroundSize); err == nil {
+			err = d.until(ctx, "posts have met the fault", func() bool {
+				return d.receiver.Counts().Failed > one && d.everyone.Counts().Failed > all
+			})
+		}
+		if err != nil {
+			break
+		}
+	}
+	d.receiver.Answer(0)
+	d.everyone.Answer(0)
+	d.healed()
+	return err
+}
+
+// hostileUser has another user attack until many requests are answered and mail is sent meanwhile. No request of others
+// may go without its answer.
+func hostileUser(ctx context.Context, d *drill) error {
+	// The others of the drill have no limits, because it asks without pause.
+	limits := map[string]int64{string(models.RequestsPerSecond): 50, string(models.RequestsAtOnce): 16}
+	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, "", limits, "rehearsal"); err != nil {
+		return err
+	}
+	a := attack.New(d.addr, d.hostile.secret)
+	err := d.attacked(ctx, a.Send, func() bool { return a.Answered() >= 5000 && a.Limited() > 0 })
+	if err == nil {
+		err = d.addBatches(ctx, &d.hostile, attack.Flood)
+	}
+	return err
+}
+
+// hostileStranger has somebody without a key attack until many requests are answered and mail is sent meanwhile. No
+// request of others may go without its answer.
+func hostileStranger(ctx context.Context, d *drill) error {
+	s := attack.NewStranger(d.addr)
+	return d.attacked(ctx, s.Send, func() bool { return s.Answered() >= 500 })
+}
+
+// attacked sends mail while somebody attacks, until enough of the attack is answered.
+func (d *drill) attacked(ctx context.Context, send func(ctx context.Context), enough func() bool) error {
+	attacking, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		send(attacking)
+	}()
+	d.broken()
+	before := d.taken("")
+	err := d.post(ctx, d.recipients/4)
+	if err == nil {
+		err = d.until(ctx, "requests of the attacker are answered, and mail is sent", func() bool {
+			return enough() && d.taken("") >= before+int64(d.recipients/4)
+		})
+	}
+	stop()
+	<-ended
+	d.healed()
+	if n := d.unanswered.Load() - d.unansweredAtBreak; err == nil && n > 0 {
+		err = fmt.Errorf("%d requests of other users had no answer", n)
+	}
+	return err
+}
+
+// scheduledMail is a batch that may not leave before a time.
+type scheduledMail struct {
+	posted
+	at  time.Time
+	own int // its last recipients, who have a time of their own
+}
+
+// logs returns the logs of the recipients with the time of the batch, and of those with a time of their own.
+func (b *scheduledMail) logs() (batch, own []string) {
+	const size = models.MaxChunkRecipients
+	first := b.n - b.own
+	for i := range first {
+		batch = append(batch, b.id.Chunk(i/size).Log(i%size+1).String())
+	}
+	for i := range b.own {
+		own = append(own, b.id.Chunk((first+size-1)/size+i/size).Log(i%size+1).String())
+	}
+	return batch, own
+}
+
+// scheduledThroughOutage posts batches for a few seconds later, a third of whose recipients have a time of their own,
+// and breaks SendGrid over that time. Meanwhile it moves some of them, to earlier and to later. No mail may leave
+// before its time.
+func scheduledThroughOutage(ctx context.Context, d *drill) error {
+	at := time.Now().Add(6 * time.Second).Truncate(time.Millisecond)
+	later := at.Add(4 * time.Second)
+	due, err := d.schedule(ctx, later, at, at, at, at.AddDate(0, 0, 1))
+	if err != nil {
+		return err
+	}
+	id := d.sim.Inject(simulator.Fault{Account: "sg", Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable})
+	d.broken()
+	for i, to := range map[int]time.Time{1: later, 3: at} {
+		if err := d.move(ctx, &due[i], to); err != nil {
+			return err
+		}
+	}
+	err = d.awaitLeft(ctx, due, later)
+	d.sim.Clear(id)
+	d.healed()
+	return err
+}
+
+// scheduledThrough posts a batch for a few seconds later, a third of whose recipients have a time of their own, and
+// injects a fault over that time. No mail may leave before its time.
+func scheduledThrough(inject func(ctx context.Context, d *drill) error) func(ctx context.Context, d *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		at := time.Now().Add(3 * time.Second).Truncate(time.Millisecond)
+		own := at.Add(time.Second)
+		due, err := d.schedule(ctx, own, at)
+		if err == nil {
+			err = inject(ctx, d)
+		}
+		if err != nil {
+			return err
+		}
+		return d.awaitLeft(ctx, due, own)
+	}
+}
+
+// awaitLeft waits until mail of some batches has left, also to recipients with a time of their own, and notes what left
+// before its time.
+func (d *drill) awaitLeft(ctx context.Context, due []scheduledMail, own time.Time) error {
+	err := poll(ctx, d.bound(patience), "scheduled mail has gone out", func() (bool, error) {
+		for _, b := range due {
+			got, err := d.batch(ctx, b.id)
+			if err != nil || got.Counts.Delivered == 0 || !d.anyLeft(&b) {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	for _, b := range due {
+		logs, theirs := b.logs()
+		d.checkLeft(logs, b.at)
+		d.checkLeft(theirs, own)
+	}
+	return err
+}
+
+// checkLeft notes the mail of logs that left before a time.
+func (d *drill) checkLeft(logs []string, at time.Time) {
+	for _, log := range logs {
+		if d.times == nil {
+			d.times = map[string]time.Time{}
+		}
+		d.times[log] = at
+		for _, c := range d.copiesOf(log) {
+			if c.At.Before(at) {
+				d.res.wrong("scheduled mail left %s too early", at.Sub(c.At))
+			}
+		}
+	}
+}
+
+// anyLeft reports whether any mail to the recipients with a time of their own has left.
+func (d *drill) anyLeft(b *scheduledMail) bool {
+	_, own := b.logs()
+	return slices.ContainsFunc(own, func(log string) bool { return len(d.copiesOf(log)) > 0 })
+}
+
+// schedule posts a batch for each of some times. The last third of its recipients have a time of their own.
+func (d *drill) schedule(ctx context.Context, own time.Time, times ...time.Time) (out []scheduledMail, err error) {
+	for _, at := range times {
+		batch := d.newBatch(d.recipients / 10)
+		batch.DeliverAt = at
+		n := len(batch.To) / 3
+		for i := range n {
+			batch.To[len(batch.To)-1-i].DeliverAt = own
+		}
+		b, err := d.accept(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, scheduledMail{b, at, n})
+	}
+	return out, nil
+}
+
+// move changes the time of a batch. If it has begun, it keeps its time.
+func (d *drill) move(ctx context.Context, b *scheduledMail, to time.Time) error {
+	_, err := d.client.RescheduleBatch(ctx, b.id.String(), client.Reschedule{DeliverAt: to, Why: "a drill"})
+	var refused *client.Error
+	if errors.As(err, &refused) && refused.Code == "batch_begun" && b.at.Before(to) {
+		return nil
+	}
+	if err == nil {
+		b.at = to
+	}
+	return err
+}
+
+// forgeries posts bounces of every tenth mail with wrong signatures. Each must be refused.
+func forgeries(ctx context.Context, d *drill) error {
+	d.broken()
+	err := d.forgeAndCount(ctx)
+	d.healed()
+	return err
+}
+
+// forgeAndCount posts forged bounces and notes a mistake if one was not refused.
+func (d *drill) forgeAndCount(ctx context.Context) error {
+	refused, taken, err := d.forge(ctx)
+	if err == nil && (taken > 0 || refused == 0) {
+		d.res.wrong("of %d forged posts %d were not refused", refused+taken, taken)
+	}
+	return err
+}

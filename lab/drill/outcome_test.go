@@ -1,0 +1,177 @@
+package drill
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+// TestAddressesAreGivenOnce requires that no two drills get the same address, even if nothing listens there.
+func TestAddressesAreGivenOnce(t *testing.T) {
+	a := &addresses{given: map[string]bool{}}
+	for range 300 {
+		addr, err := a.next(t.Context())
+		require.NoError(t, err)
+		l, err := net.Listen("tcp", addr)
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+	}
+	require.Len(t, a.given, 300)
+}
+
+// copiesOf reads copies in the order of a text, each as outcome@provider, with ! if it was swallowed and ? if its
+// webhooks are withheld.
+func copiesOf(text string) (out []simulator.Copy) {
+	begin := time.Now()
+	for word := range strings.FieldsSeq(text) {
+		outcome, provider, _ := strings.Cut(strings.TrimRight(word, "!?"), "@")
+		out = append(out, simulator.Copy{
+			Outcome:   outcome,
+			Account:   provider,
+			At:        begin.Add(time.Duration(len(out)) * time.Second),
+			Swallowed: strings.HasSuffix(word, "!"),
+			Muted:     strings.HasSuffix(word, "?"),
+		})
+	}
+	return out
+}
+
+// TestDoubledAndLost distinguishes mail that was sent twice from mail that another provider sent because the first one
+// is known not to have delivered it.
+func TestDoubledAndLost(t *testing.T) {
+	for _, c := range []struct {
+		copies        string
+		doubled, lost bool
+	}{
+		{"", false, true},
+		{"deliver@sg", false, false},
+		{"blocked@sg deliver@mg", false, false},
+		{"blocked@sg blocked@mg", false, true},
+		{"blocked@sg hardbounce@mg", false, true},
+		{"expire@sg open@mg", false, false},
+		{"suppressed-bounce@sg deliver@mg", false, false},
+		{"blocked@mg? deliver@sg", false, false}, // the provider was queried
+
+		{"deliver@sg deliver@mg", true, false},
+		{"deliver@sg silent@mg", true, false},
+		{"deliver@sg blocked@mg", true, false}, // delivered, and sent again all the same
+		{"deliver@sg hardbounce@mg", true, false},
+		{"deliver@sg! deliver@mg", true, false}, // it was unknown that the first was swallowed
+		{"blocked@sg! deliver@mg", true, false},
+		{"blocked@sg? deliver@mg", false, false},
+		{"async@sg deliver@mg", true, false},
+		{"async@mg async@sg", true, false},
+		{"async@sg blocked@mg", true, false},
+		{"hardbounce@sg hardbounce@mg", true, true},
+		{"hardbounce@sg deliver@mg", true, false},
+		{"invalid@sg deliver@mg", true, false},
+		{"suppressed-unsub@sg deliver@mg", true, false},
+		{"mailboxfull@sg deliver@mg", true, false},
+		{"blocked@sg deliver@sg", true, false}, // the same provider again
+		{"blocked@sg blocked@mg deliver@sg", true, false},
+		{"blocked@sg deliver@mg open@sg", true, false},
+	} {
+		copies := copiesOf(c.copies)
+		for range 2 {
+			var o outcome
+			for _, copy := range copies {
+				o.add(copy)
+			}
+			require.Equal(t, c.doubled, o.doubled(), c.copies)
+			require.Equal(t, c.lost, o.lost(), c.copies)
+			slices.Reverse(copies) // in whichever order they are counted
+		}
+	}
+}
+
+// TestHiddenOutcomes distinguishes copies whose outcome Safedelivr can know from those that a fault hides.
+func TestHiddenOutcomes(t *testing.T) {
+	for copies, want := range map[string][2]int{ // final, hidden
+		"deliver@sg":             {1, 0},
+		"hardbounce@mg":          {1, 0},
+		"async@mg":               {1, 0},
+		"deliver@sg!":            {0, 1},
+		"deliver@mg!":            {0, 1},
+		"deliver@sg?":            {1, 0},
+		"deliver@mg?":            {1, 0},
+		"silent@sg":              {1, 0},
+		"silent@mg":              {1, 0},
+		"blocked@sg":             {0, 0},
+		"blocked@sg deliver@mg?": {1, 0},
+	} {
+		var o outcome
+		for _, c := range copiesOf(copies) {
+			o.add(c)
+		}
+		require.Equal(t, want, [2]int{o.final, o.hidden}, copies)
+	}
+}
+
+// TestStandstills finds the times in which the machine stood still by a part of them.
+func TestStandstills(t *testing.T) {
+	var s standstills
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	require.False(t, s.any())
+	s.add(at(10), at(13))
+	require.True(t, s.any())
+	for span, want := range map[[2]int]bool{
+		{1, 10}: false, {1, 11}: true, {1, 20}: true, {11, 12}: true, {12, 20}: true, {13, 20}: false,
+	} {
+		require.Equal(t, want, s.within(at(span[0]), at(span[1])), span)
+	}
+}
+
+// TestHeldOnlyInDoubt requires that a log may be held only if the drill hides the result of its call.
+func TestHeldOnlyInDoubt(t *testing.T) {
+	answer := func(class models.Class, status int, reason models.Reason) *client.Moment {
+		return &client.Moment{What: "answer", Class: string(class), Status: status, Reason: string(reason)}
+	}
+	hung := answer(models.Unknown, 0, models.OutcomeUnknown)
+	failed := answer(models.Unknown, http.StatusInternalServerError, models.OutcomeUnknown)
+	down := answer(models.Unknown, http.StatusServiceUnavailable, models.OutcomeUnknown)
+	late := answer(models.Unavailable, 0, models.StartByPassed)
+	slow := answer(models.Unavailable, 0, models.NotComposed)
+	for _, c := range []struct {
+		holds  doubts
+		in     string
+		answer *client.Moment
+		want   bool
+	}{
+		{answersWithheld, "met", hung, true},
+		{answersWithheld, "met", failed, true},
+		{answersWithheld, "met", down, false}, // 503 says that nothing was taken
+		{answersWithheld, "met", answer(models.Accepted, http.StatusAccepted, ""), false},
+		{answersWithheld, "", hung, false}, // no fault of the provider gave the answer
+		{answersWithheld, "killed", nil, false},
+		{callsCutOff, "killed", nil, true},
+		{callsCutOff, "frozen", hung, true},
+		{callsCutOff, "frozen", late, true},
+		{callsCutOff, "frozen", slow, true},
+		{callsCutOff, "frozen", nil, false},
+		{callsCutOff, "", nil, false},
+		{callsCutOff, "", hung, false},
+		{callsCutOff, "killed", failed, false},
+		{appendsLost, "", nil, true},
+		{appendsLost, "", late, true},
+		{appendsLost, "", hung, false},
+		{eventsWithheld, "killed", nil, false},
+	} {
+		d := &drill{scenario: &scenario{holds: c.holds}}
+		switch c.in {
+		case "killed":
+			d.killed++
+		case "frozen":
+			d.woken = append(d.woken, time.Now())
+		}
+		require.Equal(t, c.want, d.inDoubt(c.answer, c.in == "met"), "%b %s %+v", c.holds, c.in, c.answer)
+	}
+}

@@ -1,0 +1,225 @@
+package drill
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/lab/simulated"
+	"github.com/safedelivr/safedelivr/lab/simulator"
+)
+
+// scenario is something that breaks while mail is being sent, and is healed again.
+type scenario struct {
+	name, story string
+
+	needs    need          // what it is not possible without
+	prefer   []string      // the providers of its batches in order; nil is any
+	breaks   []string      // the providers that it breaks
+	events   bool          // only events are disturbed
+	holds    doubts        // what may hide the outcome of some mail; 0: nothing may be held in the end
+	apart    bool          // roles run in processes of their own, if the backends allow it
+	settings []string      // of the servers
+	longer   time.Duration // how much longer than others it may take
+	scale    float64       // simulated seconds per second; 0 is timeScale
+
+	// mayFail reports whether the fault explains that a log failed. If it is nil, only mail to bouncing addresses may
+	// fail.
+	mayFail func(d *drill, l *client.Log, story []client.Moment, o *outcome) bool
+
+	// clocksOff says that ledgers and providers have different times.
+	clocksOff bool
+
+	// inject injects the fault, waits until it has had its effect, and heals it. It calls broken and healed.
+	inject func(ctx context.Context, d *drill) error
+}
+
+// need is what a scenario is not possible without.
+type need int
+
+const (
+	needsNothing  need = iota
+	needsBroker        // RabbitMQ
+	needsStore         // Cassandra
+	needsOwnStore      // the embedded store
+	needsSignals       // by which processes are frozen
+)
+
+// impossible says why the scenario is not possible on a set-up; "" if it is.
+func (s *scenario) impossible(set *setup) string {
+	switch {
+	case s.needs == needsBroker && set.ownBroker():
+		return "the broker is part of the process"
+	case s.needs == needsStore && set.ownStore():
+		return "the store is part of the process"
+	case s.needs == needsOwnStore && !set.ownStore():
+		return "it is about the embedded store"
+	case s.needs == needsBroker && strings.HasPrefix(set.cfg.AMQP.URL, "amqps:"):
+		return "connections to RabbitMQ go through a proxy, whose name amqps:// would not accept"
+	case s.needs == needsStore && !loopback(set.cfg.Cassandra.Hosts[0]):
+		return "connections to Cassandra go through a proxy, which the driver avoids unless the node is on this machine"
+	case s.needs == needsStore && set.cfg.Cassandra.TLSCA != "":
+		return "connections to Cassandra go through a proxy, whose name TLS would not accept"
+	case s.needs == needsSignals && !canFreeze:
+		return "processes cannot be frozen on this system"
+	}
+	return ""
+}
+
+// loopback reports whether a host is this machine's loopback address.
+func loopback(host string) bool {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return name == "localhost" || net.ParseIP(name).Equal(net.IPv4(127, 0, 0, 1))
+}
+
+// timeScale is how much faster than real providers the simulated ones repeat posts, defer and flush.
+const timeScale = 120
+
+// sgFirst sends all mail through SendGrid as long as that works.
+var sgFirst = []string{"sg", "mg"}
+
+// sendGridFault returns a scenario in which SendGrid has a fault.
+func sendGridFault(name, story string, f simulator.Fault) scenario {
+	return scenario{
+		name:   name,
+		story:  story,
+		prefer: sgFirst,
+		breaks: []string{"sg"},
+		inject: providerFault(f),
+	}
+}
+
+// holding returns the scenario with doubts.
+func (s scenario) holding(holds doubts, settings ...string) scenario {
+	s.holds, s.settings = holds, settings
+	return s
+}
+
+// scenarios are those that users can run.
+var scenarios = []scenario{
+	sendGridFault("provider-down", "SendGrid answers 503 to everything",
+		simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusServiceUnavailable}),
+	sendGridFault("hanging", "SendGrid reads requests and never answers; it sends none of them",
+		simulator.Fault{Mode: simulator.ModeHang}).holding(answersWithheld),
+	sendGridFault("hang-after-body", "SendGrid sends the mail and never answers",
+		simulator.Fault{Mode: simulator.ModeHangAfterBody}),
+	sendGridFault("close-after-accepting", "SendGrid sends the mail and closes the connection without an answer",
+		simulator.Fault{Mode: simulator.ModeAcceptThenClose}),
+	sendGridFault("429-storm", "SendGrid answers 429 to everything and names a time to come back",
+		simulator.Fault{Mode: simulator.ModeRate, RetryAfter: 2 * time.Second}),
+	sendGridFault("black-hole", "SendGrid accepts everything, sends nothing and reports nothing",
+		simulator.Fault{Mode: simulator.ModeSuspend}).
+		holding(eventsWithheld, "SAFEDELIVR_TIMES_SILENCE=3s", "SAFEDELIVR_TIMES_FINAL_EVENT=20s"),
+	sendGridFault("key-revoked", "SendGrid no longer knows the API key",
+		simulator.Fault{Mode: simulator.ModeStatus, Status: http.StatusUnauthorized}),
+	{
+		name:   "both-down",
+		story:  "SendGrid and Mailgun answer 503 to everything",
+		breaks: simulated.Names,
+		inject: bothDown,
+	},
+	{
+		name:   "worker-killed",
+		story:  "kill -9 of a worker during its calls; a new one is started",
+		apart:  true,
+		holds:  callsCutOff,
+		inject: workerKilled,
+	},
+	{
+		name:   "worker-frozen",
+		story:  "SIGSTOP of a worker for longer than its calls may wait to begin, then SIGCONT",
+		apart:  true,
+		needs:  needsSignals,
+		holds:  callsCutOff,
+		inject: workerFrozen,
+	},
+	{
+		name:     "broker-purged",
+		story:    "all queues lose all messages (in-process broker: the process is killed and started again)",
+		holds:    callsCutOff,
+		settings: fewCalls,
+		inject:   brokerPurged,
+	},
+	{
+		name:   "broker-gone",
+		story:  "RabbitMQ cannot be reached for a while, in which scheduled mail is due",
+		needs:  needsBroker,
+		inject: scheduledThrough(unavailable((*drill).brokerProxy, brokerUnavailable)),
+	},
+	{
+		name:   "store-gone",
+		story:  "Cassandra cannot be reached for a while",
+		needs:  needsStore,
+		holds:  appendsLost,
+		inject: unavailable((*drill).storeProxy, storeUnavailable),
+	},
+	{
+		name:   "endpoint-down",
+		story:  "the application answers updates with 503, redirects, nothing at all and closed connections; then it takes them",
+		events: true,
+		inject: endpointDown,
+	},
+	{
+		name:   "scheduled-in-time",
+		story:  "nothing breaks, and mail is due a few seconds after it was accepted, also at times of recipients",
+		inject: scheduledInTime,
+	},
+	{
+		name: "scheduled-through-outage",
+		story: "SendGrid answers 503 to everything when scheduled mail is due, also at times of recipients, " +
+			"and some of it is moved",
+		prefer: sgFirst,
+		breaks: []string{"sg"},
+		inject: scheduledThroughOutage,
+	},
+	{
+		name:   "messages-changed",
+		story:  "kill -9 of API and worker while messages are created, changed and cancelled by ids of the client's own",
+		apart:  true,
+		holds:  callsCutOff,
+		inject: messagesThroughKills,
+	},
+	{
+		name:   "webhooks-doubled",
+		story:  "every event is reported twice",
+		events: true,
+		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsDuplicate}, doubledEvents),
+	},
+	{
+		name:   "webhooks-shuffled",
+		story:  "events come out of order",
+		events: true,
+		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsShuffle}, overtakenEvents),
+	},
+	{
+		name:   "webhooks-late",
+		story:  "events come five simulated hours after everything else is done",
+		events: true,
+		scale:  3600,
+		inject: eventFault(simulator.Fault{Mode: simulator.ModeEventsDelay, Delay: 5 * time.Second}, lateEvents),
+	},
+	{
+		name:   "webhooks-forged",
+		story:  "an attacker posts bounces of mail that is being sent, with wrong signatures",
+		events: true,
+		inject: forgeries,
+	},
+	{
+		name:   "hostile-user",
+		story:  "another user sends, all at once, requests that are expensive to check",
+		events: true,
+		inject: hostileUser,
+	},
+	{
+		name:   "hostile-stranger",
+		story:  "somebody without a key reads no answers, begins posts, and guesses links and keys, from five addresses",
+		events: true,
+		inject: hostileStranger,
+	},
+}

@@ -1,0 +1,68 @@
+package drill
+
+import (
+	"context"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/tcpproxy"
+)
+
+// noticed waits until the servers notice that something is unavailable.
+type noticed func(context.Context, *drill) error
+
+// outageTime is how long a server stays unavailable after that was first noticed.
+const outageTime = 3 * time.Second
+
+// unavailable refuses connections to a server until that was noticed, and again a while later.
+func unavailable(proxy func(*drill) *tcpproxy.Proxy, noticed noticed) func(context.Context, *drill) error {
+	return func(ctx context.Context, d *drill) error {
+		p := proxy(d)
+		p.Refuse()
+		d.broken()
+		err := d.until(ctx, "connections are refused", func() bool { return p.Refused() >= 5 })
+		if err == nil {
+			err = noticed(ctx, d)
+		}
+		if err == nil {
+			err = pause(ctx, outageTime)
+		}
+		if err == nil {
+			d.unansweredAtBreak = d.unanswered.Load()
+			err = noticed(ctx, d)
+		}
+		p.Accept()
+		d.healed()
+		return err
+	}
+}
+
+// pause waits for a time in which something must not happen.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// storeUnavailable waits until requests have had no answer since the break.
+func storeUnavailable(ctx context.Context, d *drill) error {
+	return d.until(ctx, "the store is noticed to be unavailable", func() bool {
+		return d.unanswered.Load() >= d.unansweredAtBreak+2
+	})
+}
+
+// brokerUnavailable waits until the API says that the broker is unavailable, and accepts batches all the same.
+func brokerUnavailable(ctx context.Context, d *drill) error {
+	err := d.until(ctx, "the broker is noticed to be unavailable", func() bool {
+		ready, err := d.client.Readiness(ctx)
+		state, known := ready.Checks["broker"]
+		return err == nil && known && state != "ok"
+	})
+	if err != nil {
+		return err
+	}
+	accepted := len(d.all())
+	return d.until(ctx, "mail is accepted without a broker", func() bool { return len(d.all()) >= accepted+5 })
+}

@@ -1,0 +1,199 @@
+package simulator
+
+import (
+	"fmt"
+	"regexp"
+	"sync/atomic"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/mailgun"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/sendgrid"
+)
+
+// Kind names a provider.
+type Kind = string
+
+// The providers that can be simulated.
+const (
+	SendGrid = "sendgrid"
+	Mailgun  = "mailgun"
+)
+
+// providers holds the constructor of each kind.
+var providers = map[Kind]func(provider.Account) (provider.Provider, error){
+	SendGrid: sendgrid.New,
+	Mailgun:  mailgun.New,
+}
+
+// An Account is a customer account at a simulated provider.
+type Account struct {
+	Name string `json:"name"` // path prefix; a-z 0-9 - _
+	Kind string `json:"kind"`
+	Key  string `json:"key"` // API key; requests with another one get 401
+	// Mailgun: the sending domain, another one gets 404. SendGrid: the authenticated domain.
+	Domain     string `json:"domain,omitempty"`
+	WebhookURL string `json:"webhook_url,omitempty"` // where events are posted; empty = nowhere
+	// SigningKey signs webhooks. Mailgun: the HTTP webhook signing key, required if
+	// there is a WebhookURL. SendGrid: an ECDSA P-256 private key, PEM or base64 of
+	// PKCS#8; empty = AddAccount generates one, see Simulator.PublicKey.
+	SigningKey string `json:"signing_key,omitempty"`
+}
+
+// An account is an Account in use.
+type account struct {
+	s        *Simulator
+	name     string
+	kind     string
+	key      string
+	ids      provider.IDs
+	provider provider.Provider
+	about    provider.Description
+	webhooks *provider.Webhooks
+	lists    *provider.Lists
+	outbox   *outbox
+
+	latency  atomic.Int64
+	serial   atomic.Uint64 // number of the last batch
+	lastHead atomic.Pointer[message.Head]
+	tally    atomic.Pointer[tally]
+	calls    callLog
+}
+
+var accountName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)
+
+// AddAccount opens an account. Its name must be new.
+func (s *Simulator) AddAccount(c Account) error {
+	if !accountName.MatchString(c.Name) || c.Name == controlName {
+		return fmt.Errorf("account name %q: want 1 to 40 of a-z 0-9 - _, and not %q", c.Name, controlName)
+	}
+	a, err := s.newAccount(c)
+	if err != nil {
+		return fmt.Errorf("account %s: %w", c.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if s.accounts[a.name] != nil {
+		return fmt.Errorf("account %s exists already", a.name)
+	}
+	s.accounts[a.name] = a
+	s.order = append(s.order, a)
+	s.wg.Add(1)
+	go a.outbox.run()
+	return nil
+}
+
+func (s *Simulator) newAccount(c Account) (*account, error) {
+	open := providers[c.Kind]
+	if open == nil {
+		return nil, fmt.Errorf("unknown kind %q", c.Kind)
+	}
+	if c.Key == "" {
+		return nil, errKeyEmpty
+	}
+	if err := provider.CheckURL(c.WebhookURL); err != nil {
+		return nil, err
+	}
+	a := &account{
+		s:        s,
+		name:     c.Name,
+		kind:     c.Kind,
+		key:      c.Key,
+		ids:      provider.NewIDs(s.seed, c.Name),
+		webhooks: provider.NewWebhooks(c.WebhookURL),
+		lists:    provider.NewLists(),
+		calls:    callLog{size: s.opts.CallLogSize},
+	}
+	a.latency.Store(int64(s.opts.Latency))
+	a.tally.Store(newTally())
+	var err error
+	a.provider, err = open(provider.Account{
+		Name:       c.Name,
+		Key:        c.Key,
+		Domain:     c.Domain,
+		SigningKey: c.SigningKey,
+		IDs:        a.ids,
+		Webhooks:   a.webhooks,
+		Lists:      a.lists,
+		Options: provider.Options{
+			LookupLag:         s.opts.LookupLag,
+			LookupWindow:      s.opts.LookupWindow,
+			LookupsPerSecond:  s.opts.LookupsPerSecond,
+			NoLogs:            s.opts.NoLogs,
+			NoLists:           s.opts.NoLists,
+			FlushEvery:        s.opts.FlushEvery,
+			FlushCount:        s.opts.FlushCount,
+			NewEventIDOnRetry: s.opts.NewEventIDOnRetry,
+			RetryDelivered:    s.opts.RetryDelivered,
+		},
+		Scale: s.scaled,
+		Log:   func(until time.Time) []message.Event { return a.outbox.happened(until) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.about = a.provider.Describe()
+	a.outbox = newOutbox(a)
+	return a, nil
+}
+
+// Accounts returns the accounts in the order in which they were added.
+func (s *Simulator) Accounts() []Account {
+	list := []Account{}
+	for _, a := range s.accountList() {
+		list = append(list, Account{
+			Name:       a.name,
+			Kind:       a.kind,
+			Key:        a.key,
+			Domain:     a.about.Domain,
+			WebhookURL: a.webhooks.URL(),
+			SigningKey: a.about.SigningKey,
+		})
+	}
+	return list
+}
+
+// PublicKey returns the key that verifies the webhooks of a SendGrid account, as
+// SendGrid shows it: base64 of a DER SubjectPublicKeyInfo. It is empty for other
+// accounts.
+func (s *Simulator) PublicKey(account string) string {
+	if a := s.account(account); a != nil {
+		return a.about.PublicKey
+	}
+	return ""
+}
+
+// SetWebhookURL sends the events of the account to another URL from now on,
+// including pending ones. An empty URL means nowhere. SetWebhookURL ignores an
+// unknown account, and logs and ignores a URL that is not valid.
+func (s *Simulator) SetWebhookURL(account, url string) {
+	a := s.account(account)
+	if a == nil {
+		return
+	}
+	if err := provider.CheckURL(url); err != nil {
+		s.log.Error("simulator: webhook URL not set", "account", account, "err", err)
+		return
+	}
+	a.webhooks.SetURL(url)
+}
+
+// SetLatency replaces Options.Latency for the account, or for all if the name is
+// empty.
+func (s *Simulator) SetLatency(account string, d time.Duration) {
+	for _, a := range s.accountList() {
+		if account == "" || a.name == account {
+			a.latency.Store(int64(d))
+		}
+	}
+}
+
+// count changes the counters of the account and those of all accounts.
+func (a *account) count(change func(*tally)) {
+	change(a.tally.Load())
+	change(a.s.total.Load())
+}

@@ -1,0 +1,151 @@
+package simulator
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+)
+
+// Content is what a recipient would read, after substitution.
+type Content = message.Content
+
+// Attachment is a file of a mail.
+type Attachment = message.Attachment
+
+// A Copy is one accepted mail to one address.
+type Copy struct {
+	ID         string            `json:"id"` // value of Options.RecipientKey, or the address in lower case; see Role
+	Account    string            `json:"account"`
+	Address    string            `json:"address"`
+	At         time.Time         `json:"at"`
+	ProviderID string            `json:"provider_id"` // answered to the call; the same for all copies of a call
+	From       string            `json:"from,omitempty"`
+	Tags       []string          `json:"tags,omitempty"` // SendGrid: categories
+	Metadata   map[string]string `json:"metadata,omitempty"`
+	Outcome    string            `json:"outcome"` // see Outcomes
+	// Swallowed reports that a suspension without Fault.Release keeps the copy for
+	// ever, whatever its outcome. The suspension may have begun at any time before
+	// its last event.
+	Swallowed bool `json:"swallowed,omitempty"`
+	// Muted reports that a fault at the time of acceptance suppresses all its
+	// webhooks. Look-ups show its events.
+	Muted bool `json:"muted,omitempty"`
+	// Role is cc or bcc, or empty for To. Of a message to several addresses, the IDs of all copies but the first have a
+	// slash and the address in lower case at their end.
+	Role string `json:"role,omitempty"`
+	// Visible lists the other recipients that this copy names in To and Cc. It is
+	// empty for an individual message; in a batch anything else is a leak.
+	Visible     []string     `json:"visible,omitempty"`
+	Attachments []Attachment `json:"attachments,omitempty"`
+	Content                  // empty unless Options.KeepContent
+}
+
+// export returns the copy c as users see it.
+func (b *stored) export(c message.Copy) Copy {
+	x := Copy{
+		ID:         string(b.ID(c)),
+		Account:    b.account.name,
+		Address:    string(c.Addr),
+		At:         b.Accepted(),
+		ProviderID: b.account.provider.ID(&b.Batch),
+		From:       b.Head.From,
+		Tags:       b.Head.Tags,
+		Outcome:    c.Outcome.String(),
+		Visible:    b.visible(c),
+
+		Attachments: slices.Clone(b.Attachments),
+	}
+	switch {
+	case c.Flags&message.BCC != 0:
+		x.Role = "bcc"
+	case c.Flags&message.CC != 0:
+		x.Role = "cc"
+	}
+	g := b.group(c.Group)
+	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
+	x.Muted = g.mute != nil && len(g.mute.events) == 0
+	b.Metadata(c, func(key int, value []byte) {
+		if x.Metadata == nil {
+			x.Metadata = map[string]string{}
+		}
+		x.Metadata[b.Head.Keys[key-1]] = string(value)
+	})
+	if b.Batch.Content != nil {
+		x.Content = b.Batch.Content[c.Index]
+	}
+	return x
+}
+
+// visible returns the other recipients that the message of c names.
+func (b *stored) visible(c message.Copy) []string {
+	var same []message.Copy // of the same message
+	for x := range b.Copies() {
+		if x.Flags&message.Joint == 0 {
+			if x.Index > c.Index {
+				break
+			}
+			same = same[:0]
+		}
+		same = append(same, x)
+	}
+	var list []string
+	for _, x := range same {
+		if x.Index != c.Index && x.Flags&message.BCC == 0 {
+			list = append(list, string(x.Addr))
+		}
+	}
+	return list
+}
+
+// Copies returns the copies with the given id: the value of the recipient key,
+// or an address. An address that is not the id is searched in all copies.
+func (s *Simulator) Copies(id string) []Copy {
+	st := s.store.Load()
+	var list []Copy
+	for _, number := range st.index.Numbers([]byte(id)) {
+		b := st.batch(number)
+		if c, ok := b.Copy(number - b.first); ok {
+			list = append(list, b.export(c))
+		}
+	}
+	addr := message.Lower([]byte(id))
+	if bytes.IndexByte(addr, '@') < 0 {
+		return list
+	}
+	if s.opts.RecipientKey == "" {
+		if len(list) == 0 && string(addr) != id {
+			return s.Copies(string(addr))
+		}
+		return list
+	}
+	for _, b := range st.all() {
+		for c := range b.Copies() {
+			if bytes.Equal(message.Lower(c.Addr), addr) && string(b.ID(c)) != id {
+				list = append(list, b.export(c))
+			}
+		}
+	}
+	return list
+}
+
+// EachCopy calls f once for each id that has a copy, in the order of the first
+// copies, with the number of its copies at each account that has any. The map is
+// reused: it is valid until f returns. Copies accepted meanwhile may be missed.
+func (s *Simulator) EachCopy(f func(id string, perAccount map[string]int)) {
+	s.eachCopy(func(id string, counts map[string]int) bool { f(id, counts); return true })
+}
+
+func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) {
+	st := s.store.Load()
+	counts := map[string]int{}
+	for _, b := range st.all() {
+		for c := range b.Copies() {
+			id := b.ID(c)
+			if st.index.Counts(id, b.first+c.Index, counts) && !f(string(id), counts) {
+				return
+			}
+		}
+	}
+}

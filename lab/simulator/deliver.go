@@ -1,0 +1,311 @@
+package simulator
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
+)
+
+// maxDrain is how much of an answer is read so that its connection can be used
+// again.
+const maxDrain = 64 << 10
+
+// work makes posts until there are none.
+func (ob *outbox) work() {
+	defer ob.s.wg.Done()
+	for {
+		ob.mu.Lock()
+		p, ok := ob.take(time.Now().UnixNano())
+		if !ok || ob.s.ctx.Err() != nil {
+			ob.workers--
+			ob.mu.Unlock()
+			ob.nudge() // for the timer of what is left
+			return
+		}
+		ob.mu.Unlock()
+		ob.deliver(p)
+	}
+}
+
+// take returns a post to be made now. The outbox is locked.
+func (ob *outbox) take(now int64) (post, bool) {
+	if len(ob.posts) > 0 {
+		return pop(&ob.posts), true
+	}
+	if ob.waiting == 0 || !ob.mature(now) {
+		return post{}, false
+	}
+	if ob.batching.Single && ob.mixUp() {
+		return pop(&ob.posts), true
+	}
+	return ob.collect(), true
+}
+
+// mature reports whether the collected events are to be sent now: the timer ran
+// out, there are enough of them, or a flush was asked for. The outbox is locked
+// and has waiting events.
+func (ob *outbox) mature(now int64) bool {
+	b := &ob.batching
+	return ob.waiting >= b.Events || b.Bytes > 0 && ob.waiting*b.EventBytes >= b.Bytes ||
+		ob.ready[0].gen <= ob.force || now >= ob.flushTime()
+}
+
+// flushTime returns when collected events are sent at the latest.
+func (ob *outbox) flushTime() int64 { return ob.since + int64(ob.s.scaled(ob.batching.Every)) }
+
+// collect takes waiting events for one post. The outbox is locked and has some.
+func (ob *outbox) collect() (p post) {
+	for room := ob.batching.Events; room > 0 && ob.waiting > 0; {
+		e := ob.ready[0]
+		s := e.take(int32(room))
+		if e.left == 0 {
+			pop(&ob.ready)
+		}
+		room -= int(s.n)
+		ob.waiting -= int(s.n)
+		if p.scheduled == nil {
+			p.segment = s
+			continue
+		}
+		if p.more == nil {
+			p.more = &further{}
+		}
+		p.more.segments = append(p.more.segments, s)
+	}
+	if ob.waiting > 0 {
+		ob.since = ob.ready[0].Due
+	}
+	return p
+}
+
+// deliver makes one post and decides what becomes of its events.
+func (ob *outbox) deliver(p post) {
+	muted := p.muted
+	status, sent := ob.send(&p)
+	count := ob.a.count
+	if sent > 0 {
+		count(func(t *tally) { t.post(status, sent) })
+	}
+	count(func(t *tally) { t.muted.Add(int64(p.muted - muted)) })
+	p.tries++
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	if p.gen < ob.oldest {
+		return // from before a reset
+	}
+	n := int64(p.events()) - int64(p.muted)
+	switch {
+	case sent == 0:
+	case ob.a.provider.Acknowledged(status):
+		count(func(t *tally) { t.ok.Add(n) })
+	case ob.retry(&p, status):
+		return
+	default:
+		count(func(t *tally) { t.givenUp.Add(n) })
+	}
+	p.segments(func(s segment) { ob.close(s.gen, int(s.n)) })
+}
+
+// retry puts a failed post off. It reports false if the provider gives up. The
+// outbox is locked.
+func (ob *outbox) retry(p *post, status int) bool {
+	now := time.Now().UnixNano()
+	age := time.Duration(float64(now-p.Due) * ob.s.opts.TimeScale)
+	gap, ok := ob.a.provider.Retry(p.stage(), status, int(p.tries), age)
+	if !ok {
+		return false
+	}
+	p.at = now + int64(ob.s.scaled(gap))
+	for len(ob.retries) <= int(p.tries) {
+		ob.retries = append(ob.retries, nil)
+	}
+	ob.retries[p.tries] = append(ob.retries[p.tries], *p)
+	ob.nudge()
+	return true
+}
+
+// enqueue adds a post besides the one that is being sent. New says that its events
+// have not been counted as open.
+func (ob *outbox) enqueue(p post, new bool) {
+	ob.mu.Lock()
+	if p.gen >= ob.oldest {
+		if new {
+			p.segments(func(s segment) { ob.open[s.gen] += int(s.n) })
+		}
+		ob.posts = append(ob.posts, p)
+	}
+	ob.mu.Unlock()
+	ob.nudge()
+}
+
+// close ends n events of a generation. The outbox is locked.
+func (ob *outbox) close(gen uint32, n int) {
+	if ob.open[gen] -= n; ob.open[gen] == 0 {
+		delete(ob.open, gen)
+		ob.done.Broadcast()
+	}
+}
+
+// send renders the post and makes the request. The status is 0 if there was no
+// answer. sent is the number of events in the request, and 0 if none was made. send
+// counts the events without a webhook in p.muted. It may shorten p and enqueue the
+// rest.
+func (ob *outbox) send(p *post) (status, sent int) {
+	urls := ob.a.provider.URLs(p.stage())
+	if int(p.url) >= len(urls) {
+		return 0, 0
+	}
+	if !p.planned {
+		p.planned = true
+		if !ob.batching.Single {
+			ob.plan(p)
+		} else if !ob.planSingle(p, len(urls)) {
+			return 0, 0
+		}
+	}
+	r := ob.render(p)
+	if r.sent == 0 {
+		return 0, 0
+	}
+	body, header, err := ob.a.provider.Sign(ob.toSign(p, r.body))
+	if err != nil {
+		ob.s.log.Error("simulator: signing events", "account", ob.a.name, "err", err)
+		return 0, r.sent
+	}
+	status = ob.postJSON(urls[p.url], body, header)
+	if p.tries == 0 && r.faults != (faultCounts{}) {
+		ob.a.count(func(t *tally) { t.addFaults(r.faults) })
+	}
+	return status, r.sent
+}
+
+// toSign returns what the provider signs. A repeated post has the signature of the
+// first one unless Options.ResignRetries is set.
+func (ob *outbox) toSign(p *post, body []byte) provider.Post {
+	nonce := uint64(p.url)
+	if p.repeat {
+		nonce |= 1 << 8
+	}
+	if p.signed == 0 || ob.s.opts.ResignRetries {
+		p.signed = time.Now().Unix()
+		nonce |= uint64(p.tries) << 16
+	}
+	return provider.Post{
+		Body:   body,
+		Event:  &p.Event,
+		Copy:   p.first().Index,
+		Time:   p.signed,
+		Nonce:  nonce,
+		Forged: ob.forged(p),
+	}
+}
+
+// A rendering is the body of a post.
+type rendering struct {
+	body   []byte
+	sent   int // number of events
+	faults faultCounts
+}
+
+// render writes the events of p. What exceeds the size of a request becomes a post
+// of its own. The body depends on nothing that changes from try to try, unless
+// Options.NewEventIDOnRetry is set.
+func (ob *outbox) render(p *post) (r rendering) {
+	b := &ob.batching
+	size := p.events() * b.EventBytes * 5 / 4
+	if b.Bytes > 0 {
+		size = min(size, b.Bytes)
+	}
+	r.body = append(make([]byte, 0, size+2*b.EventBytes), b.Open...)
+	r.faults = p.faultCounts()
+	var ends []int
+	var order []eventKey // of what is shuffled
+	var rest *post
+	shuffled := p.more != nil && p.more.shuffle != 0
+	muted, at, part := uint32(0), 0, -1
+	p.segments(func(s segment) {
+		part++
+		if rest != nil {
+			return
+		}
+		write := ob.a.provider.Writer(&s.Event, int(p.tries))
+		quiet, late := s.quiet(), s.group().delay > 0 && !p.repeat
+		var done int32
+		s.each(func(c message.Copy, after message.Position) bool {
+			times := p.treatment(at).times()
+			if quiet {
+				times = 0
+			}
+			at++
+			done++
+			if times == 0 {
+				muted++
+			}
+			r.faults.count(times, late)
+			for ; times > 0; times-- {
+				if r.sent++; r.sent > 1 {
+					r.body = append(r.body, b.Separator...)
+				}
+				r.body = write(r.body, c)
+				if shuffled {
+					ends = append(ends, len(r.body))
+					order = append(order, eventKey{s.batch.Serial, c.Index, s.Stage})
+				}
+			}
+			if b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes {
+				rest = p.split(cut{part, done, at, after})
+				return false
+			}
+			return true
+		})
+	})
+	if rest != nil {
+		ob.enqueue(*rest, false)
+	}
+	p.muted = muted
+	if len(ends) > 1 {
+		r.body = b.shuffle(r.body, ends, order, p.more.shuffle)
+		overtaken(order, func(int) { r.faults.overtaken++ })
+	}
+	r.body = append(r.body, b.Close...)
+	return r
+}
+
+// quiet reports whether no copy of the segment has a webhook.
+func (s segment) quiet() bool {
+	st := s.stage()
+	f := s.group().mute
+	return st.Quiet || f != nil && f.events.Has(st.Event, st.Kind)
+}
+
+// postJSON makes one webhook request and returns the status of the answer, or 0
+// if there was none.
+func (ob *outbox) postJSON(url string, body []byte, header http.Header) (status int) {
+	// The body must not be reused: the transport may read it after the answer.
+	r, err := http.NewRequestWithContext(ob.s.ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		ob.s.log.Error("simulator: webhook", "account", ob.a.name, "err", err)
+		return 0
+	}
+	r.Header = header
+	r.Header["Content-Type"] = []string{"application/json"}
+	resp, err := ob.s.client.Do(r)
+	if err != nil {
+		if ob.s.ctx.Err() == nil {
+			// Unwrapped, the error does not hold the URL.
+			ob.s.log.Warn("simulator: webhook", "account", ob.a.name, "err", errors.Unwrap(err))
+		}
+		return 0
+	}
+	io.CopyN(io.Discard, resp.Body, maxDrain)
+	resp.Body.Close()
+	if resp.StatusCode >= 300 {
+		ob.s.log.Debug("simulator: webhook refused", "account", ob.a.name, "status", resp.StatusCode)
+	}
+	return resp.StatusCode
+}

@@ -1,0 +1,231 @@
+package simulator
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
+)
+
+var (
+	bodies  = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+	packers = sync.Pool{New: func() any { return new(message.Packer) }}
+)
+
+// maxPooled is the capacity of the largest buffer that is kept for another call.
+const maxPooled = 4 << 20
+
+// exchange serves one request to send mail: faults, checks, storing, answer.
+func (a *account) exchange(w http.ResponseWriter, r *http.Request, e *provider.Endpoint) {
+	begun := time.Now()
+	call := Call{At: begun}
+	own, total := a.tally.Load(), a.s.total.Load()
+	own.enter()
+	total.enter()
+	defer func() {
+		call.Took = time.Since(begun)
+		a.calls.add(call)
+		total.leave(call.Status)
+		own.leave(call.Status)
+	}()
+
+	if verdict := a.s.faults.judge(a.name, nil, classUnread); verdict.answer != nil {
+		call.Fault = verdict.mode()
+		panic(http.ErrAbortHandler)
+	}
+	answer, verdict := a.take(r, e, &call)
+	if call.Stored {
+		own.accepted.Add(int64(call.Recipients))
+		total.accepted.Add(int64(call.Recipients))
+	}
+	if !a.s.pause(r.Context(), time.Duration(a.latency.Load())+verdict.delay) {
+		panic(http.ErrAbortHandler)
+	}
+	switch verdict.mode() {
+	case ModeHang, ModeHangAfterBody:
+		own.hung.Add(1)
+		total.hung.Add(1)
+		a.s.pause(r.Context(), math.MaxInt64)
+		panic(http.ErrAbortHandler)
+	case ModeAcceptThenClose, ModeCloseUnread:
+		panic(http.ErrAbortHandler)
+	case ModeTruncate:
+		e.Dress(w.Header())
+		answer.Truncate(w)
+	}
+	call.Status = answer.Status
+	e.Dress(w.Header())
+	answer.Write(w)
+}
+
+// take reads the request, stores the mail if it is accepted, and fills in the call.
+func (a *account) take(r *http.Request, e *provider.Endpoint, call *Call) (provider.Answer, verdict) {
+	buf := bodies.Get().(*bytes.Buffer)
+	buf.Reset()
+	defer func() {
+		if buf.Cap() <= maxPooled {
+			bodies.Put(buf)
+		}
+	}()
+	req, problem, err := read(r, buf, e)
+	call.Bytes = buf.Len()
+	if err != nil {
+		panic(http.ErrAbortHandler) // the client left in the middle of the request
+	}
+	defer req.Free()
+	call.Recipients = req.Count()
+	verdict := a.s.faults.judge(a.name, req.Addresses(), classAnswer, classSpoil, classDelay, classMail)
+	call.Fault = verdict.mode()
+	if !e.Authorized(r) {
+		problem = &e.Unauthorized
+	}
+	answer, stored := a.decide(req, problem, verdict, e)
+	call.Stored = stored
+	return answer, verdict
+}
+
+// read reads the whole body into buf and parses it. It fails only if the client
+// left.
+func read(r *http.Request, buf *bytes.Buffer, e *provider.Endpoint) (provider.Request, *provider.Answer, error) {
+	if n := r.ContentLength; n > 0 && n <= int64(e.Limit) {
+		buf.Grow(int(n) + bytes.MinRead) // without MinRead, ReadFrom would grow it once more
+	}
+	var body io.Reader = r.Body
+	if e.GZIP && r.Header.Get("Content-Encoding") == "gzip" {
+		unzip, err := gzip.NewReader(r.Body)
+		if err != nil {
+			req, problem := e.Parse(r, nil)
+			return req, problem, nil //nolint:nilerr // the problem is the provider's answer to it
+		}
+		body = unzip
+	}
+	n, err := buf.ReadFrom(io.LimitReader(body, int64(e.Limit)+1))
+	switch {
+	case err != nil && body != r.Body:
+		buf.Reset() // not gzip, whatever the header says
+	case err != nil:
+		return nil, nil, err
+	case n > int64(e.Limit):
+		// Read on for a while. If the server closed early, the client would see a
+		// broken pipe instead of the answer.
+		io.CopyN(io.Discard, r.Body, int64(e.Limit))
+		req, _ := e.Parse(r, nil)
+		return req, &e.TooLarge, nil
+	}
+	req, problem := e.Parse(r, buf.Bytes())
+	return req, problem, nil
+}
+
+// decide returns the answer. It stores the mail if it is accepted.
+func (a *account) decide(
+	req provider.Request, problem *provider.Answer, v verdict, e *provider.Endpoint,
+) (answer provider.Answer, stored bool) {
+	f := v.answer
+	refused := func(addr []byte) bool { return message.OutcomeOf(addr, a.name) == message.Refused }
+	if f != nil && f.Mode == ModeRefuse {
+		refused = f.pattern.Match
+		f = nil
+	}
+	if problem == nil {
+		problem = req.Refuse(refused)
+	}
+	if f != nil && f.class == classAnswer {
+		if f.Store && problem == nil && !req.Dry() {
+			a.accept(req, v.mail)
+			stored = true
+		}
+		return f.answer(a.provider), stored
+	}
+	switch {
+	case problem != nil:
+		return *problem, false
+	case req.Dry():
+		return e.DryAnswer, false
+	}
+	return a.provider.Accepted(a.accept(req, v.mail)), true
+}
+
+// accept stores the mail and schedules its events.
+func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
+	p := packers.Get().(*message.Packer)
+	defer packers.Put(p)
+	p.Reset()
+	var groups []group
+	now := time.Now()
+	packed := req.Pack(p, a.s.opts.KeepContent, func(addr []byte) (o message.Outcome, number uint8) {
+		o = message.OutcomeOf(addr, a.name)
+		var g group
+		if len(faults) > 0 {
+			o, g = treat(addr, o, faults)
+			groups, number = addGroup(groups, g)
+		}
+		if dropped, ok := a.lists.Drops(addr, now); ok {
+			o = dropped
+		} else if a.s.opts.Suppress && g.park == nil {
+			a.list(addr, o, now.Add(g.delay))
+		}
+		return o, number
+	})
+	head := &packed.Head
+	head.Keys = p.Keys()
+	if last := a.lastHead.Load(); last.Equal(head) {
+		head = last
+	} else {
+		head.Finish(a.s.opts.RecipientKey, a.about.Reserved)
+		a.lastHead.Store(head)
+	}
+	b := &stored{Batch: p.Batch(head), account: a, groups: groups}
+	b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
+	b.Test, b.Batch.Content, b.Batch.Attachments = packed.Test, packed.Content, packed.Attachments
+	if !b.Test {
+		a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
+	}
+	begin := b.Time + a.latency.Load() + a.s.eventDelay.Load()
+	a.outbox.schedule(b, p.Counts(), begin)
+	return &b.Batch
+}
+
+// treat returns what the faults make of a copy with the given outcome.
+func treat(addr []byte, o message.Outcome, faults []*fault) (message.Outcome, group) {
+	var g group
+	for _, f := range faults {
+		if !f.pattern.Match(addr) {
+			continue
+		}
+		switch {
+		case f.suspends():
+			g.park = f
+		case f.Mode == ModeEventsOff:
+			g.mute = f
+		case f.Mode == ModeEventsDelay:
+			g.delay += f.Delay
+		default:
+			o = f.outcome
+		}
+	}
+	return o, g
+}
+
+// pause waits for d. It reports false if the client left or the simulator was
+// closed meanwhile.
+func (s *Simulator) pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package provider
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
+)
+
+// A Listing says on which suppression list an address is put, and with what.
+type Listing struct {
+	List   string          // in the provider's API
+	Drops  message.Outcome // of further mail to the address, the same for a list; Deliver: it is not dropped
+	Status string          // code of a bounce
+	Text   string          // of a bounce
+}
+
+// A Listed is an entry of a suppression list.
+type Listed struct {
+	Address string // in lower case
+	At      time.Time
+	Listing
+}
+
+// Lists are the suppression lists of an account. They are safe for concurrent use. An entry
+// whose time has not come is not there yet.
+type Lists struct {
+	mu      sync.RWMutex
+	entries map[string][]Listed // by address
+}
+
+// NewLists returns empty lists.
+func NewLists() *Lists { return &Lists{entries: map[string][]Listed{}} }
+
+// Put adds an entry, unless the list has the address.
+func (l *Lists) Put(e Listed) {
+	e.Address = strings.ToLower(e.Address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	same := func(o Listed) bool { return o.List == e.List }
+	if there := l.entries[e.Address]; !slices.ContainsFunc(there, same) {
+		l.entries[e.Address] = append(there, e)
+	}
+}
+
+// Remove removes an address from a list. It reports whether the list had it.
+func (l *Lists) Remove(list, address string, now time.Time) bool {
+	address = strings.ToLower(address)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	there := l.entries[address]
+	left := slices.DeleteFunc(slices.Clone(there), func(e Listed) bool { return e.List == list && !e.At.After(now) })
+	if l.entries[address] = left; len(left) == 0 {
+		delete(l.entries, address)
+	}
+	return len(left) < len(there)
+}
+
+// All returns the entries of a list in the order of their addresses.
+func (l *Lists) All(list string, now time.Time) (out []Listed) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, there := range l.entries {
+		for _, e := range there {
+			if e.List == list && !e.At.After(now) {
+				out = append(out, e)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Listed) int { return cmp.Compare(a.Address, b.Address) })
+	return out
+}
+
+// Drops returns the outcome of mail to an address. ok is false if it is delivered.
+func (l *Lists) Drops(address []byte, now time.Time) (o message.Outcome, ok bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.entries) == 0 {
+		return o, false
+	}
+	for _, e := range l.entries[string(message.Lower(address))] {
+		if e.Drops != message.Deliver && !e.At.After(now) {
+			return e.Drops, true
+		}
+	}
+	return o, false
+}
+
+// Reset removes all entries.
+func (l *Lists) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries = map[string][]Listed{}
+}
