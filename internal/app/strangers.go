@@ -20,7 +20,7 @@ const (
 	strangerRate    = 10 // per second
 	strangerBurst   = 100
 	strangerWait    = 5 * time.Second // the longest of one answer
-	strangerWaits   = 32              // answers that wait at the same time
+	strangerWaits   = 128             // answers that wait at the same time
 	strangerClients = 10_000          // clients that are remembered
 )
 
