@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,6 +60,15 @@ func goTest(ctx context.Context) func(*failure, string) bool {
 		cmd.Stdout, cmd.Stderr = out, out
 		cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 		cmd.WaitDelay = 10 * time.Second
-		return cmd.Run() == nil
+		if cmd.Run() != nil {
+			return false
+		}
+		text, err := os.ReadFile(filepath.Clean(log))
+		return err == nil && passedTwice(f.root(), string(text))
 	}
+}
+
+// passedTwice reports whether the output of go test -v says that a test passed twice, and skipped nothing.
+func passedTwice(test, output string) bool {
+	return strings.Count("\n"+output, "\n--- PASS: "+test+" ") == 2 && !strings.Contains(output, "--- SKIP: ")
 }

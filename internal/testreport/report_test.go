@@ -172,3 +172,14 @@ func TestNoLog(t *testing.T) {
 	_, err := (&report{out: &strings.Builder{}}).folder(t.TempDir(), "", false)
 	require.ErrorContains(t, err, "no log")
 }
+
+// TestSkippedIsNotPassed: a test that is skipped when it runs again has not passed.
+func TestSkippedIsNotPassed(t *testing.T) {
+	t.Parallel()
+	const pass, skip = "=== RUN   TestA\n--- PASS: TestA (0.01s)\n", "=== RUN   TestA\n--- SKIP: TestA (0.01s)\n"
+	require.True(t, passedTwice("TestA", pass+pass+"PASS\n"))
+	require.False(t, passedTwice("TestA", skip+skip+"PASS\n"))
+	require.False(t, passedTwice("TestA", pass+pass+"    --- SKIP: TestA/b (0.00s)\n"))
+	require.False(t, passedTwice("TestA", "PASS\n"))
+	require.False(t, passedTwice("Test", pass+pass))
+}
