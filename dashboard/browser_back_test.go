@@ -41,7 +41,7 @@ func TestBrowserBackOnAllPages(t *testing.T) {
 	pages := []string{
 		"/", "/batches", batch, batch + "?state=failed", "/logs?state=failed&email=@example.com", second,
 		"/logs/" + id.Log(3).String(), "/search?q=" + url.QueryEscape("r1"), "/statistics?by=sender", "/providers?range=week",
-		"/providers/sg/offline", "/suppressions", "/endpoints", "/templates", "/drafts", "/compose", "/settings",
+		"/providers/sg/offline", "/suppressions", "/endpoints", "/templates", "/drafts", "/compose", "/settings/keys",
 		"/keys/" + key.ID + "/requests", "/docs", "/operations", "/operations/parked", "/operations/blocks",
 		"/operations/users", "/operations/users/local", "/operations/users/local/limits", "/operations/keys",
 		"/operations/audit?what=key.create", "/installation/endpoints",

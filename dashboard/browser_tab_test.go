@@ -117,18 +117,26 @@ func eval[T any](b *browserTab, script string) T {
 // until waits for a condition in the page. The browser may navigate meanwhile.
 func (b *browserTab) until(condition string) {
 	b.Helper()
-	for end := time.Now().Add(tabWait); ; time.Sleep(50 * time.Millisecond) {
+	if b.within(tabWait, condition) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+	defer cancel()
+	text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
+	b.Fatalf("not within %v: %s\n%s", tabWait, condition, text)
+}
+
+// within reports whether a condition becomes true within a time.
+func (b *browserTab) within(wait time.Duration, condition string) bool {
+	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithDeadline(b.ctx, end)
 		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("!!("+condition+")"))
 		cancel()
 		if err == nil && ok {
-			return
+			return true
 		}
 		if time.Now().After(end) {
-			ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
-			defer cancel()
-			text, _ := chromedp.Run(ctx, chromedp.Evaluate[string]("location.href + '\\n' + document.body.innerText"))
-			b.Fatalf("not within %v: %s\n%s", tabWait, condition, text)
+			return false
 		}
 	}
 }
@@ -140,9 +148,12 @@ func (b *browserTab) sees(text string) {
 
 func (b *browserTab) at(path string) {
 	b.Helper()
-	b.until(
-		"document.readyState === 'complete' && (location.pathname + location.search).startsWith(" + quoteJS(path) + ")",
-	)
+	b.until(isAt(path))
+}
+
+// isAt is the condition that a page whose path begins with path is complete.
+func isAt(path string) string {
+	return "document.readyState === 'complete' && (location.pathname + location.search).startsWith(" + quoteJS(path) + ")"
 }
 
 func quoteJS(s string) string {
