@@ -80,6 +80,8 @@ func (c *Client) SetUserDefaults(
 // Key is an API key without its secret.
 type Key struct {
 	ID string `json:"id"`
+	// Prefix is how the secret begins.
+	Prefix string `json:"prefix"`
 	// User is the id of the owner.
 	User     string    `json:"user"`
 	UserName string    `json:"user_name"`

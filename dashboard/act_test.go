@@ -132,9 +132,11 @@ func TestKeys(t *testing.T) {
 		"/settings/keys",
 		url.Values{"name": {"shop"}, "scope": {"send"}, "networks": {"203.0.113.0/24"}, "life": {"30"}},
 	)
-	secret := regexp.MustCompile(`sd_[A-Za-z0-9_-]{43}`).FindString(a.text)
+	secret := regexp.MustCompile(`sd_[0-9a-f]{12}_[A-Za-z0-9_-]{43}`).FindString(a.text)
 	require.NotEmpty(t, secret)
-	require.NotContains(t, b.get("/settings/keys").text, secret, "the key is shown more than once")
+	list := b.get("/settings/keys").text
+	require.NotContains(t, list, secret, "the key is shown more than once")
+	require.Contains(t, list, secret[:len("sd_")+12+len("_")]+"…", "the list says how the key begins")
 	keys, err := f.store.Keys(t.Context(), "local")
 	require.NoError(t, err)
 	require.Equal(t, []string{"203.0.113.0/24"}, keys[0].Networks)

@@ -88,16 +88,24 @@ const secretPrefix = "sd_"
 // NewUserID returns a new user ID.
 func NewUserID() string { return randomHex(8) }
 
-// NewKey returns a new key for a user, and its secret with 256 bits of randomness. The
+// NewKey returns a new key for a user, and its secret: the prefix of the key and 256 bits of randomness. The
 // secret is not stored.
 func NewKey(user, name string, now time.Time) (key Key, secret string) {
 	var b [32]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		panic("models: no randomness: " + err.Error())
 	}
-	secret = secretPrefix + base64.RawURLEncoding.EncodeToString(b[:])
-	return Key{ID: randomHex(6), User: user, Name: name, Hash: HashSecret(secret), Created: now.UTC()}, secret
+	key = Key{ID: randomHex(keyIDBytes), User: user, Name: name, Created: now.UTC()}
+	secret = key.Prefix() + base64.RawURLEncoding.EncodeToString(b[:])
+	key.Hash = HashSecret(secret)
+	return key, secret
 }
+
+// keyIDBytes is the number of random bytes of a key's ID, which is no secret.
+const keyIDBytes = 6
+
+// Prefix returns how the secret of a key begins, so that its owner finds the key that a secret belongs to.
+func (k *Key) Prefix() string { return secretPrefix + k.ID + "_" }
 
 // HashSecret returns the stored hash of an API key. The secret is random, so a plain
 // hash is enough.
@@ -108,7 +116,7 @@ func HashSecret(secret string) string {
 
 // LooksLikeSecret reports whether s has the form of an API key.
 func LooksLikeSecret(s string) bool {
-	return strings.HasPrefix(s, secretPrefix) && len(s) == len(secretPrefix)+43
+	return strings.HasPrefix(s, secretPrefix) && len(s) == len(secretPrefix)+2*keyIDBytes+len("_")+43
 }
 
 func randomHex(n int) string {

@@ -204,7 +204,8 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 // KeyView is an API key as its owner and operators see it.
 type KeyView struct {
 	ID       string         `json:"id"`
-	User     string         `json:"user"` // ID
+	Prefix   string         `json:"prefix"` // how the secret begins
+	User     string         `json:"user"`   // ID
 	UserName string         `json:"user_name"`
 	Name     string         `json:"name"`
 	Created  time.Time      `json:"created"`
@@ -296,6 +297,7 @@ func (s *Service) keyViews(ctx context.Context, u *models.User) ([]KeyView, erro
 		k := &keys[i]
 		out[i] = KeyView{
 			ID:       k.ID,
+			Prefix:   k.Prefix(),
 			User:     u.ID,
 			UserName: u.Name,
 			Name:     k.Name,

@@ -68,7 +68,7 @@ func (s *Stranger) Send(ctx context.Context) {
 			s.ask(c, fmt.Sprintf(get, "/unsubscribe/"+rand.Text())+end)
 		})
 		loop(guesses, address, func(c net.Conn) {
-			s.ask(c, fmt.Sprintf(get, "/v1/usage")+"Authorization: Bearer sd_"+rand.Text()+end+end)
+			s.ask(c, fmt.Sprintf(get, "/v1/usage")+"Authorization: Bearer sd_0123456789ab_"+(rand.Text() + rand.Text())[:43]+end+end)
 		})
 	}
 	all.Wait()

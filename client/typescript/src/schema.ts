@@ -2882,6 +2882,8 @@ export interface components {
         };
         Key: {
             id: string;
+            /** @description How the secret begins: `sd_`, the ID and `_`. */
+            prefix: string;
             /** @description ID of the owner. */
             user: string;
             user_name: string;

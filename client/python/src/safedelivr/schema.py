@@ -185,6 +185,7 @@ class User(TypedDict, closed=True):
 
 class Key(TypedDict, closed=True):
     id: str
+    prefix: str
     user: str
     user_name: str
     name: str
