@@ -12,11 +12,9 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"strings"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/internal/known"
@@ -35,7 +33,6 @@ const (
 	burst        = 1000
 	perAddress   = 50
 	addressBurst = 500
-	addresses    = 10_000  // that are remembered
 	maxForm      = 4 << 10 // bytes
 )
 
@@ -51,25 +48,21 @@ var page = template.Must(template.New("page").Parse(pageText))
 type Handler struct {
 	service *service.Service
 	log     *slog.Logger
-	opens   *rate.Limiter                         // GET
-	clicks  *rate.Limiter                         // POST
-	byAddr  *lru.Cache[netip.Addr, *rate.Limiter] // by client
+	opens   *rate.Limiter // GET
+	clicks  *rate.Limiter // POST
+	clients *perclient.Rates
 	policy  string
 }
 
 // New returns the handler for Path.
 func New(svc *service.Service, log *slog.Logger) *Handler {
 	sum := sha256.Sum256([]byte(style))
-	byAddr, err := lru.New[netip.Addr, *rate.Limiter](addresses)
-	if err != nil {
-		panic(err) // the size is positive
-	}
 	return &Handler{
 		service: svc,
 		log:     log,
 		opens:   rate.NewLimiter(perSecond, burst),
 		clicks:  rate.NewLimiter(perSecond, burst),
-		byAddr:  byAddr,
+		clients: perclient.NewRates(perAddress, addressBurst),
 		policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 			"'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 	}
@@ -125,13 +118,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // allow reports whether a request with a well-formed link may cost something: first of its address, then of all.
 func (h *Handler) allow(r *http.Request) bool {
-	client := perclient.Of(perclient.Address(r))
-	own, ok := h.byAddr.Get(client)
-	if !ok {
-		own = rate.NewLimiter(perAddress, addressBurst)
-		h.byAddr.Add(client, own)
-	}
-	if !own.Allow() {
+	if !h.clients.Of(perclient.Address(r)).Allow() {
 		return false
 	}
 	if r.Method == http.MethodPost {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/time/rate"
 
 	"github.com/safedelivr/safedelivr/internal/known"
@@ -17,31 +16,21 @@ import (
 // A client gets so many answers to requests that nothing verified: no key, no session and no signature. Further answers
 // wait, so that guesses of keys and links cost the client time, and not the users. Too many that wait are dropped.
 const (
-	strangerRate    = 10 // per second
-	strangerBurst   = 100
-	strangerWait    = 5 * time.Second // the longest of one answer
-	strangerWaits   = 128             // answers that wait at the same time
-	strangerClients = 10_000          // clients that are remembered
+	strangerRate  = 10 // per second
+	strangerBurst = 100
+	strangerWait  = 5 * time.Second // the longest of one answer
+	strangerWaits = 128             // answers that wait at the same time
 )
 
 // slowStrangers delays the answers of clients that send many unverified requests. The waits end with the client's
 // connection and when stopped is closed.
 func slowStrangers(next http.Handler, stopped <-chan struct{}) http.Handler {
-	rates, err := lru.New[netip.Addr, *rate.Limiter](strangerClients)
-	if err != nil {
-		panic(err) // the size is positive
-	}
+	rates := perclient.NewRates(strangerRate, strangerBurst)
 	var waiting perclient.Counts
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client := perclient.Of(perclient.Address(r))
-		limiter, ok := rates.Get(client)
-		if !ok {
-			limiter = rate.NewLimiter(strangerRate, strangerBurst)
-			rates.Add(client, limiter)
-		}
-		ctx := r.Context()
+		client, ctx := perclient.Address(r), r.Context()
 		s := &strangerWriter{ResponseWriter: w, wait: func() bool {
-			return waitTurn(ctx, client, limiter, &waiting, stopped)
+			return waitTurn(ctx, client, rates.Of(client), &waiting, stopped)
 		}}
 		next.ServeHTTP(s, r.WithContext(known.With(ctx, func() { s.wait = nil; known.Mark(ctx) })))
 		if s.begin(); s.dropped {

@@ -1,4 +1,4 @@
-// Package perclient counts what each client of a server holds, so that none holds all of it. A client has one IPv4
+// Package perclient counts what each client of a server holds and asks for, so that none takes all of it. A client has one IPv4
 // address, or all addresses of an IPv6 /64 network, which is what one customer of a provider gets.
 package perclient
 

@@ -1,8 +1,11 @@
 package perclient
 
 import (
+	"fmt"
 	"net/http"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,4 +39,22 @@ func TestCounts(t *testing.T) {
 	c.Remove(b, 2)
 	require.Equal(t, 1, c.Clients())
 	require.True(t, c.Add(a, 3, 3))
+}
+
+// TestRates: all addresses of a client share a limiter, also if they come at the same time.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	r := NewRates(0, 3)
+	var all sync.WaitGroup
+	var allowed atomic.Int64
+	for i := range 50 {
+		all.Go(func() {
+			if r.Of(netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", i))).Allow() {
+				allowed.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, 3, allowed.Load())
+	require.True(t, r.Of(netip.MustParseAddr("2001:db8:0:1::1")).Allow(), "another client")
 }
