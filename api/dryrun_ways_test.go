@@ -22,24 +22,6 @@ func (f *fixture) announced() (n int) {
 	return n
 }
 
-// mails returns the subject and the address of each stored mail of the fixture's user.
-func (f *fixture) mails() map[string]int {
-	f.Helper()
-	out := map[string]int{}
-	all, err := f.store.Batches(f.Context(), f.user, models.ID{}, 5000)
-	require.NoError(f, err)
-	for _, b := range all {
-		for n := range b.Chunks {
-			rs, err := f.store.Store.Recipients(f.Context(), b.ID.Chunk(n))
-			require.NoError(f, err)
-			for i := range rs {
-				out[rs[i].Fill(b.Content.Subject, nil)+" "+rs[i].Email]++
-			}
-		}
-	}
-	return out
-}
-
 // published is a broker that says when a message was published.
 type published struct {
 	models.Broker

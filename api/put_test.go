@@ -61,6 +61,17 @@ func (f *fixture) present(id string) (service.MessageView, string) {
 // sendable returns subject and address of each mail that is queued.
 func (f *fixture) sendable() map[string]int {
 	f.Helper()
+	return f.mailsWith(func(s models.State) bool { return s == models.Queued })
+}
+
+// mails returns subject and address of each stored mail.
+func (f *fixture) mails() map[string]int {
+	f.Helper()
+	return f.mailsWith(func(models.State) bool { return true })
+}
+
+func (f *fixture) mailsWith(state func(models.State) bool) map[string]int {
+	f.Helper()
 	out := map[string]int{}
 	all, err := f.store.Batches(f.Context(), f.user, models.ID{}, 5000)
 	require.NoError(f, err)
@@ -72,7 +83,7 @@ func (f *fixture) sendable() map[string]int {
 			require.NoError(f, err)
 			v := models.Resolve(len(rs), entries, facts)
 			for i := range rs {
-				if v.Status(i+1).State == models.Queued {
+				if state(v.Status(i + 1).State) {
 					out[rs[i].Fill(b.Content.Subject, nil)+" "+rs[i].Email]++
 				}
 			}
