@@ -88,14 +88,15 @@ func (r *Reader) Run(ctx context.Context) {
 
 // job returns the job that reads the lists.
 func (r *Reader) job() (*jobs.Runner, *jobs.Job) {
+	var due []*provider.Provider
 	return &jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}, &jobs.Job{
 		Lease: lease, TTL: leaseTTL, Every: min(poll, r.cfg.Every),
 		Doing: "store what is on the suppression lists of the providers",
-		Due: func(ctx context.Context, now time.Time) (bool, error) {
-			due, err := r.due(ctx, now)
+		Due: func(ctx context.Context, now time.Time) (_ bool, err error) {
+			due, err = r.due(ctx, now)
 			return len(due) > 0, err
 		},
-		Round: r.round,
+		Round: func(ctx context.Context, now time.Time) error { return r.round(ctx, now, due) },
 	}
 }
 
@@ -118,11 +119,7 @@ func (r *Reader) due(ctx context.Context, now time.Time) (due []*provider.Provid
 }
 
 // round reads the lists that are due.
-func (r *Reader) round(ctx context.Context, now time.Time) error {
-	due, err := r.due(ctx, now)
-	if err != nil {
-		return err
-	}
+func (r *Reader) round(ctx context.Context, now time.Time, due []*provider.Provider) error {
 	for _, p := range due {
 		if err := r.read(ctx, p, now); errors.Is(err, models.ErrConflict) {
 			return nil // another worker goes on
