@@ -159,7 +159,7 @@ type Mistakes struct {
 // Wrong adds a mistake. detail is a format for args.
 func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
 	if m.Full() {
-		m.total++
+		m.Skip(1)
 		return
 	}
 	m.add(FieldError{Pointer: pointer, Code: code, Detail: fmt.Sprintf(detail, args...)})
