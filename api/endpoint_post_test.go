@@ -106,8 +106,8 @@ func TestWhatWasPosted(t *testing.T) {
 	state.Failures = 1
 	require.NoError(t, endpoint.PutState(t.Context(), f.store, &e, &state, version))
 	require.Equal(t, "failing", f.get(path).object(t)["state"])
-	require.Equal(t, "it answered 500 Internal Server Error", f.get(path).object(t)["why"])
-	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body), `"why":"it answered 500 Internal Server Error"`))
+	require.Equal(t, "it answered 500: the endpoint has an error", f.get(path).object(t)["why"])
+	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body), `"why":"it answered 500: the endpoint has an error"`))
 	got := f.get(path + "/posts/msg_2").object(t)
 	require.Equal(t, map[string]any{
 		"Authorization": "(not told)", "Content-Type": "application/json", "User-Agent": "Safedelivr",

@@ -2,37 +2,19 @@ package dashboard
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
+
+	"github.com/safedelivr/safedelivr/models/endpoint"
 )
 
-// answerWords says how an endpoint answered a post, and what that means.
+// answerWords says how an endpoint answered a post. text is why there is no answer, if there is none.
 func answerWords(status int, text string) string {
-	if status == 0 {
+	a := endpoint.Attempt{Status: status, Answer: text}
+	switch {
+	case a.OK():
+		return fmt.Sprintf("Accepted (%d)", status)
+	case status == 0:
 		return strings.TrimSuffix("No answer: "+text, ": ")
 	}
-	var meaning string
-	switch {
-	case status/100 == 2:
-		return fmt.Sprintf("Accepted (%d)", status)
-	case status/100 == 3:
-		meaning = "the address has moved, and redirects are not followed"
-	case status == http.StatusUnauthorized || status == http.StatusForbidden:
-		meaning = "the endpoint does not allow the post; check its secret and its access rules"
-	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed:
-		meaning = "nothing takes posts at this address"
-	case status == http.StatusGone:
-		meaning = "the address is gone"
-	case status == http.StatusRequestEntityTooLarge:
-		meaning = "the post is too large for the endpoint"
-	case status == http.StatusTooManyRequests:
-		meaning = "the endpoint asks for fewer posts"
-	case status/100 == 4:
-		meaning = "the endpoint refused the post"
-	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
-		meaning = "the endpoint is not available"
-	default:
-		meaning = "the endpoint has an error"
-	}
-	return fmt.Sprintf("Answered %d: %s", status, meaning)
+	return strings.TrimSuffix(sentence(a.Words()), ".")
 }

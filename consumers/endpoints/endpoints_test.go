@@ -286,7 +286,7 @@ func TestGone(t *testing.T) {
 		})
 		require.Equal(t, feed.EndpointDisabled, others.got()[0].types[0])
 		told := others.accepted()[0].Endpoint
-		require.Equal(t, []string{e.ID, "it answered 410 Gone"}, []string{told.ID, told.Why})
+		require.Equal(t, []string{e.ID, "it answered 410: the address is gone"}, []string{told.ID, told.Why})
 		require.Equal(t, told, operators.accepted()[0].Endpoint)
 		require.Equal(t, f.user, operators.accepted()[0].User)
 		f.head++ // that is an entry of the feed

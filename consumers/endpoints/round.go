@@ -318,7 +318,7 @@ func (r *round) disable(ctx context.Context) error {
 	var why string
 	switch since := r.state.FailingSince; {
 	case r.state.Gone:
-		why = "it answered 410 Gone"
+		why = (&endpoint.Attempt{Status: http.StatusGone}).Words()
 	case !since.IsZero() && time.Since(since) > maxFailing:
 		why = fmt.Sprintf("all posts have failed since %s", since.Format(time.RFC3339))
 	default:

@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"net/http"
 	"net/mail"
 	"slices"
 	"strings"
@@ -200,7 +198,7 @@ func (a *Attempt) Words() string {
 	case a.Status == 0:
 		return a.Answer
 	}
-	return strings.TrimSpace(fmt.Sprintf("it answered %d %s", a.Status, http.StatusText(a.Status)))
+	return answerWords(a.Status)
 }
 
 // Why says why the newest post that failed was not accepted, or "" if none failed.
@@ -319,7 +317,7 @@ func (s *State) TakeOver(e *Endpoint) {
 		s.Next, s.Retries = *e.Replay, nil
 	}
 	for _, part := range e.Again {
-		if !slices.ContainsFunc(s.Retries, func(t Retry) bool { return t.same(part) }) {
+		if !slices.ContainsFunc(s.Retries, func(t Retry) bool { return t.Same(part) }) {
 			s.Retries = append(s.Retries, Retry{Part: part})
 		}
 	}

@@ -119,3 +119,19 @@ func TestTakeOver(t *testing.T) {
 	s.TakeOver(&e)
 	require.Equal(t, State{Generation: 2, Next: *e.Replay, Retries: []Retry{{Part: part(1)}, {Part: part(2)}}}, s)
 }
+
+// TestAnswersInWords: each answer that is not 2xx is said in words, and what it means.
+func TestAnswersInWords(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]string{
+		302: "it answered 302: the address has moved, and redirects are not followed",
+		401: "it answered 401: the endpoint does not allow the post; check its secret and its access rules",
+		404: "it answered 404: nothing takes posts at this address", 410: "it answered 410: the address is gone",
+		413: "it answered 413: the post is too large for the endpoint", 429: "it answered 429: the endpoint asks for fewer posts",
+		422: "it answered 422: the endpoint refused the post", 500: "it answered 500: the endpoint has an error",
+		503: "it answered 503: the endpoint is not available", 204: "", 0: "connection refused",
+	} {
+		a := Attempt{Status: status, Answer: "connection refused"}
+		require.Equal(t, want, a.Words())
+	}
+}

@@ -29,8 +29,8 @@ type Part struct {
 	Since time.Time     `json:"since"` // when its first update was written
 }
 
-// same reports whether two parts are of one feed and have the same bounds.
-func (p *Part) same(o Part) bool {
+// Same reports whether two parts are of one feed and have the same bounds.
+func (p *Part) Same(o Part) bool {
 	return p.User == o.User && p.From.Compare(o.From) == 0 && p.To.Compare(o.To) == 0
 }
 

@@ -120,7 +120,7 @@ func TestNearQuota(t *testing.T) {
 func TestDisabledIsTold(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	e := models.FailedEndpoint{ID: "e", Why: "it answered 410 Gone", Since: time.Now().UTC()}
+	e := models.FailedEndpoint{ID: "e", Why: "it answered 410: the address is gone", Since: time.Now().UTC()}
 	for range 2 {
 		require.NoError(t, EndpointIsDisabled(t.Context(), store, "u", e))
 	}
@@ -135,6 +135,6 @@ func TestDisabledIsTold(t *testing.T) {
 	told := read(Installation)
 	require.Len(t, told, 2)
 	require.Equal(t, e, *told[1].Notice.Endpoint)
-	require.Equal(t, "Endpoint e of user u is disabled: it answered 410 Gone. Nothing is posted to it until it is enabled.",
+	require.Equal(t, "Endpoint e of user u is disabled: it answered 410: the address is gone. Nothing is posted to it until it is enabled.",
 		told[1].Notice.Text())
 }

@@ -38,11 +38,10 @@ func (s *Endpoints) Retries(ctx context.Context, user, id string) (map[string]ti
 	}
 	out := map[string]time.Time{}
 	for i := range state.Attempts {
-		a := &state.Attempts[i].Part
-		for k := range state.Retries {
-			r := &state.Retries[k]
-			if a.User == r.User && a.From.Compare(r.From) == 0 && a.To.Compare(r.To) == 0 {
-				out[state.Attempts[i].Post] = r.At
+		a := &state.Attempts[i]
+		for _, r := range state.Retries {
+			if r.Same(a.Part) {
+				out[a.Post] = r.At
 			}
 		}
 	}
