@@ -32,6 +32,7 @@ type Job struct {
 	TTL     time.Duration // of the lease; not less than Every
 	Every   time.Duration // between rounds
 	AtStart bool          // the first round is at once
+	Keep    bool          // a worker that stops keeps the lease, so that no other repeats its round
 	Doing   string        // what a failed round cannot do, for the log
 
 	// Due reports whether there is work; nil: always. Without work the job takes no lease. Each worker calls it.
@@ -49,7 +50,7 @@ const releaseTime = 2 * time.Second
 func (r *Runner) Run(ctx context.Context, j *Job) {
 	held := false
 	defer func() {
-		if held {
+		if held && !j.Keep {
 			r.release(ctx, j)
 		}
 	}()

@@ -40,7 +40,7 @@ func newLeases() *leases { return &leases{holder: map[string]string{}, until: ma
 // TestOneWorkerAtATime: one worker does all rounds until it stops or is killed, and then another one does.
 func TestOneWorkerAtATime(t *testing.T) {
 	t.Parallel()
-	for name, killed := range map[string]bool{"stopped": false, "killed": true} {
+	for name, c := range map[string]struct{ killed, keep bool }{"stopped": {}, "killed": {killed: true}, "keeps": {keep: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestOneWorkerAtATime(t *testing.T) {
 					r := &Runner{Store: store, Worker: string(rune('a' + n)), Log: slog.New(slog.DiscardHandler)}
 					go func() {
 						defer close(done)
-						r.Run(ctx, &Job{Lease: "job", TTL: 10 * time.Second, Every: time.Second,
+						r.Run(ctx, &Job{Lease: "job", TTL: 10 * time.Second, Every: time.Second, Keep: c.keep,
 							Round: func(context.Context, time.Time) error { rounds[n].Add(1); return nil },
 							Idle:  func() { idle[n].Add(1) },
 						})
@@ -67,7 +67,7 @@ func TestOneWorkerAtATime(t *testing.T) {
 				require.EqualValues(t, 4, rounds[0].Load())
 				require.Zero(t, rounds[1].Load())
 				require.EqualValues(t, 2, idle[1].Load())
-				if killed {
+				if c.killed {
 					store.mu.Lock()
 					store.fails = errors.New("killed")
 					store.mu.Unlock()
@@ -78,7 +78,7 @@ func TestOneWorkerAtATime(t *testing.T) {
 				store.mu.Unlock()
 				time.Sleep(2 * time.Second)
 				synctest.Wait()
-				require.Equal(t, killed, rounds[1].Load() == 0)
+				require.Equal(t, c.killed || c.keep, rounds[1].Load() == 0)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				require.NotZero(t, rounds[1].Load())

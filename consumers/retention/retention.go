@@ -77,7 +77,7 @@ func New(cfg Config, store Store, follower *control.Follower) *Retention {
 // Run purges once an hour until ctx ends. One worker at a time does so.
 func (r *Retention) Run(ctx context.Context) {
 	runner := jobs.Runner{Store: r.store, Worker: r.cfg.Worker, Log: r.log}
-	runner.Run(ctx, &jobs.Job{Lease: "retention", TTL: retentionPoll, Every: retentionPoll, AtStart: true,
+	runner.Run(ctx, &jobs.Job{Lease: "retention", TTL: retentionPoll, Every: retentionPoll, AtStart: true, Keep: true,
 		Doing: "remove old content", Due: r.forget, Round: r.Purge})
 }
 
