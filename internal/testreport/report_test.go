@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -99,7 +100,12 @@ func TestJudge(t *testing.T) {
 		},
 		"not on the servers": {
 			lines: append(ended("e2e", "TestA/embedded", "pass", 0), ended("e2e", "TestB/rabbitmq+cassandra", "pass", 0)...),
-			says:  "did not pass on RabbitMQ and Cassandra",
+			says:  "did not run on RabbitMQ and Cassandra",
+		},
+		"flaky on the servers": {
+			lines: slices.Concat(ended("e2e", "TestA/embedded", "pass", 0), ended("e2e", "TestA/rabbitmq+cassandra", "fail", 0),
+				ended("e2e", "TestA", "fail", 0)),
+			passes: true, good: true, again: []string{"TestA"}, says: "1 tests passed, 0 failed, 1 flaky",
 		},
 		"suites differ": {
 			lines: append(ended("sqlite", "TestStore/Log", "pass", 0), ended("e2e", "TestB/rabbitmq+cassandra", "pass", 0)...),
