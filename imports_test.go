@@ -53,13 +53,16 @@ var allowed = map[string][]string{
 	"service/drafts":      {"models", "service/problem"},
 	"service/erase":       {"models", "models/clientid"},
 	"service/flow":        {"models", "models/telemetry"},
-	"service/endpoints":   {"internal/outbound", "models", "models/endpoint", "models/feed", "service/problem"},
-	"service/requestlog":  {"models", "models/codec"},
-	"service/table":       {"models"},
-	"service/updates":     {"models", "models/feed", "service/problem"},
-	"service/walk":        {"models"},
-	"service/backlog":     {"models", "service/walk"},
-	"service/quota":       {"models", "models/telemetry"},
+	"service/caller":      {"models", "service/problem"},
+	"service/operation":   {"models", "service/caller", "service/idempotency", "service/problem"},
+	"service/endpoints": {"client", "internal/outbound", "models", "models/endpoint", "models/feed", "service/caller",
+		"service/idempotency", "service/operation", "service/problem"},
+	"service/requestlog": {"models", "models/codec"},
+	"service/table":      {"models"},
+	"service/updates":    {"models", "models/feed", "service/problem"},
+	"service/walk":       {"models"},
+	"service/backlog":    {"models", "service/walk"},
+	"service/quota":      {"models", "models/telemetry"},
 	"service": {"internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by
 	"webhooks":           {"internal/known", "internal/perclient", "internal/priority", "models", "models/..."},
@@ -106,7 +109,7 @@ var allowed = map[string][]string{
 	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"internal/known", "models", "models/...", "service/..."},
 	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service"},
-	"dashboard/...":       {"internal/known", "internal/perclient", "models", "models/...", "service/..."},
+	"dashboard/...":       {"client", "internal/known", "internal/perclient", "models", "models/...", "service/..."},
 	"client":              {},
 	"internal/app":        {"..."},
 	"lab/attack":          {},
@@ -134,7 +137,7 @@ var allowed = map[string][]string{
 // the backends that need nothing but Go.
 var testAllowed = []string{
 	"lab/simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
-	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit",
+	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit", "client",
 }
 
 // covers reports whether a name of the table matches a room.

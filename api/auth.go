@@ -9,7 +9,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 )
@@ -60,14 +59,6 @@ func caller(c *gin.Context) service.Caller {
 
 // ofInstallation reports whether a request is about the installation in place of its user.
 func ofInstallation(c *gin.Context) bool { return c.Query("installation") == "true" }
-
-// owner returns whose feed or endpoints a request is about.
-func owner(c *gin.Context) string {
-	if ofInstallation(c) {
-		return feed.Installation
-	}
-	return caller(c).User
-}
 
 // Keys of values that the request log needs.
 const (

@@ -17,11 +17,11 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
 // checkEndpoints checks the calls about endpoints.
@@ -89,7 +89,7 @@ func (c *contract) checkInstallation() {
 }
 
 // endpoint creates an endpoint.
-func (f *fixture) endpoint(body string) (v endpoints.View) {
+func (f *fixture) endpoint(body string) (v client.Endpoint) {
 	f.Helper()
 	r := f.do(http.MethodPost, "/v1/endpoints", "application/json", strings.NewReader(body))
 	require.Equal(f, http.StatusCreated, r.Status, "%s", r.Body)
@@ -313,10 +313,10 @@ func TestEndpointMistakes(t *testing.T) {
 		`{"url": 5}`:           "/url wrong_type",
 		`{"url": "ftp://x.y"}`: "/url invalid_value",
 		`{"url": "https://x.y", "events": ["mail.sent"]}`:                           "/events/0 invalid_value",
-		`{"url": "https://x.y", "tags": [""]}`:                                      "/tags invalid_value",
+		`{"url": "https://x.y", "tags": [""]}`:                                      "/tags/0 invalid_value",
 		`{"url": "https://x.y", "headers": {"a b": "c"}}`:                           "/headers/a b invalid_name",
 		`{"url": "https://x.y", "headers": {"webhook-id": "c"}}`:                    "/headers/webhook-id reserved_header",
-		`{"url": "https://x.y", "headers": {"X": "a\r\nb"}}`:                        "/headers/X invalid_header",
+		`{"url": "https://x.y", "headers": {"X": "a\r\nb"}}`:                        "/headers/X invalid_value",
 		`{"url": "https://x.y", "description": "a\nb"}`:                             "/description invalid_value",
 		`{"url": "https://x.y", "format": "slack"}`:                                 "/format invalid_value",
 		`{"url": "https://x.y", "signature": "v2"}`:                                 "/signature invalid_value",
@@ -325,8 +325,8 @@ func TestEndpointMistakes(t *testing.T) {
 		`{"url": "https://x.y", "at_once": 51}`:                                     "/at_once invalid_value",
 		`{"url": "https://x.y", "ordered": true, "at_once": 2}`:                     "/at_once invalid_value",
 		`{"url": "https://x.y", "secret": "whsec_x"}`:                               "/secret unknown_field",
-		`{"url": "https://x.y/` + strings.Repeat("a", 2000) + `"}`:                  "/url invalid_value",
-		`{"url": "https://x.y", "categories": ["` + strings.Repeat("a", 65) + `"]}`: "/categories invalid_value",
+		`{"url": "https://x.y/` + strings.Repeat("a", 2000) + `"}`:                  "/url too_long",
+		`{"url": "https://x.y", "categories": ["` + strings.Repeat("a", 65) + `"]}`: "/categories/0 too_long",
 	} {
 		p := f.do(http.MethodPost, "/v1/endpoints", "application/json", strings.NewReader(body)).problem(t)
 		require.Equal(t, []string{want}, p.pointers(), body)

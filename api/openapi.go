@@ -7,6 +7,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
+//go:generate go run ../internal/apigen
+
 //go:embed openapi.yaml
 var openAPI []byte
 

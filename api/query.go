@@ -19,7 +19,7 @@ var properties = []string{
 }
 
 // flags are the parameters that are true or false.
-var flags = []string{"dry_run", "everyone", "rerouted", "possible_duplicate", "doubled", "installation"}
+var flags = map[string]bool{"dry_run": true, "everyone": true, "rerouted": true, "possible_duplicate": true, "doubled": true}
 
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
@@ -70,19 +70,6 @@ var parameters = map[string][]string{
 	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
 	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},
 
-	"GET /v1/endpoints":              {"installation"},
-	"POST /v1/endpoints":             {"installation"},
-	"GET /v1/endpoints/:id":          {"installation"},
-	"PUT /v1/endpoints/:id":          {"installation"},
-	"DELETE /v1/endpoints/:id":       {"installation"},
-	"GET /v1/endpoints/:id/attempts": {"installation"},
-	"POST /v1/endpoints/:id/rotate":  {"installation"},
-	"POST /v1/endpoints/:id/enable":  {"installation"},
-	"POST /v1/endpoints/:id/disable": {"installation"},
-	"POST /v1/endpoints/:id/replay":  {"installation"},
-	"POST /v1/endpoints/:id/test":    {"installation"},
-
-	"GET /v1/endpoints/:id/posts/:post": {"installation"},
 
 	"GET /v1/parked":        {"limit", "cursor"},
 	"GET /v1/unmatched":     {"limit", "cursor"},
@@ -101,7 +88,7 @@ func (s *Server) checkQuery(c *gin.Context) {
 		s.fail(c, service.Fail(service.Malformed, "invalid_query", "The query is not encoded correctly."))
 		return
 	}
-	known := parameters[c.Request.Method+" "+c.FullPath()]
+	known := s.parameters[c.Request.Method+" "+c.FullPath()]
 	var wrong service.Mistakes
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch at := service.Pointer(name); {
@@ -112,7 +99,7 @@ func (s *Server) checkQuery(c *gin.Context) {
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)
 		case query[name][0] == "":
 			wrong.Wrong(at, "invalid_value", "%s has no value. Leave it out, or give it one.", name)
-		case slices.Contains(flags, name) && query[name][0] != "true" && query[name][0] != "false":
+		case s.flags[name] && query[name][0] != "true" && query[name][0] != "false":
 			wrong.Wrong(at, "invalid_value", "%s must be true or false.", name)
 		}
 	}

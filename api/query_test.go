@@ -44,7 +44,7 @@ func TestQueryParameters(t *testing.T) {
 		}
 	}
 	known := map[string][]string{}
-	for route, names := range parameters {
+	for route, names := range f.server.parameters {
 		known[route] = slices.Sorted(slices.Values(names))
 	}
 	for _, names := range described {
@@ -60,7 +60,7 @@ func TestQueryParameters(t *testing.T) {
 func TestEmptyQueryValues(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
-	for route, names := range parameters {
+	for route, names := range f.server.parameters {
 		method, path, _ := strings.Cut(route, " ")
 		for _, name := range names {
 			for _, query := range []string{name + "=", name} {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -66,7 +67,14 @@ func kindOf(field any) string {
 	case *languages:
 		return "an object of language tags, each with subject, html and text"
 	}
-	return "a string"
+	switch reflect.TypeOf(field).Elem().Kind() {
+	case reflect.Slice:
+		return "a list of strings"
+	case reflect.Map:
+		return "an object of strings"
+	default:
+		return "a string"
+	}
 }
 
 // requireJSON returns an error if the body of the request is not declared as JSON.

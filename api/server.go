@@ -2,6 +2,7 @@ package api
 
 import (
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,12 +36,15 @@ type Server struct {
 	log    *slog.Logger
 	svc    *service.Service
 	engine *gin.Engine
+
+	parameters map[string][]string // of queries, by route
+	flags      map[string]bool     // parameters that are true or false
 }
 
 // New returns the handler of the API over svc.
 func New(svc *service.Service, cfg Config) *Server {
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, svc: svc}
+	s := &Server{cfg: cfg, log: cfg.Logger, svc: svc, parameters: maps.Clone(parameters), flags: maps.Clone(flags)}
 	gin.SetMode(gin.ReleaseMode)
 	g := gin.New()
 	g.HandleMethodNotAllowed = true
@@ -54,6 +58,9 @@ func New(svc *service.Service, cfg Config) *Server {
 	g.GET("/v1/openapi.yaml", s.openapi)
 	v1 := g.Group("/v1", s.logged, s.authenticate, s.limit, s.checkQuery)
 	s.routes(v1)
+	for _, o := range service.Operations(svc) {
+		s.register(v1, &o)
+	}
 	s.engine = g
 	return s
 }
@@ -113,14 +120,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	send.POST("/templates/:name/publish", s.publishTemplate)
 	send.POST("/templates/:name/archive", s.archiveTemplate)
 	send.POST("/preview", s.preview)
-	send.POST("/endpoints", s.createEndpoint)
-	send.PUT("/endpoints/:id", s.updateEndpoint)
-	send.DELETE("/endpoints/:id", s.removeEndpoint)
-	send.POST("/endpoints/:id/rotate", s.rotateEndpoint)
-	send.POST("/endpoints/:id/enable", s.enableEndpoint)
-	send.POST("/endpoints/:id/disable", s.disableEndpoint)
-	send.POST("/endpoints/:id/replay", s.replayEndpoint)
-	send.POST("/endpoints/:id/test", s.testEndpoint)
 
 	read := v1.Group("", s.needs(models.ScopeRead))
 	read.GET("/batches", s.listBatches)
@@ -139,10 +138,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/templates/:name/versions", s.templateVersions)
 	read.GET("/updates", s.listUpdates)
 	read.GET("/updates/counts", s.countUpdates)
-	read.GET("/endpoints", s.listEndpoints)
-	read.GET("/endpoints/:id", s.getEndpoint)
-	read.GET("/endpoints/:id/attempts", s.endpointAttempts)
-	read.GET("/endpoints/:id/posts/:post", s.endpointPost)
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)

@@ -131,13 +131,16 @@ func (c *Client) put(ctx context.Context, path string, in, out any, options []Ca
 	return c.send(ctx, http.MethodPut, path, in, out, options)
 }
 
+// send sends in as JSON, or no body if it is nil, and reads the answer into out, which may be nil.
 func (c *Client) send(ctx context.Context, method, path string, in, out any, options []CallOption) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", method, path, err)
-	}
 	call := newCall(method, path, options)
-	call.body = bytes.NewReader(body)
+	if in != nil {
+		body, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		call.body = bytes.NewReader(body)
+	}
 	return c.do(ctx, call, out)
 }
 

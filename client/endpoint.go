@@ -1,9 +1,6 @@
 package client
 
-import (
-	"context"
-	"time"
-)
+import "time"
 
 // The formats of posts that are not signed.
 const (
@@ -17,181 +14,148 @@ const (
 	SignatureEd25519 = "v1a" // with a private key that the server keeps
 )
 
-// EndpointSettings are what an endpoint may be told to do.
+// The states of an endpoint.
+const (
+	EndpointStateActive   = "active"
+	EndpointStateFailing  = "failing" // the newest post failed
+	EndpointStateDisabled = "disabled"
+)
+
+// EndpointSettings say which updates are posted where, and how.
 type EndpointSettings struct {
-	// URL is the address to which updates are posted.
-	URL         string `json:"url"`
-	Description string `json:"description,omitempty"`
-	// Events are types of updates; the default is all changes of the state.
-	Events []string `json:"events,omitempty"`
-	// Tags and Categories select mail that has one of them; the default is all mail.
-	Tags       []string `json:"tags,omitempty"`
-	Categories []string `json:"categories,omitempty"`
-	// Batch puts up to 1,000 updates into a post.
-	Batch bool `json:"batch,omitempty"`
-	// Ordered makes a post wait until the one before it was accepted.
-	Ordered bool `json:"ordered,omitempty"`
-	// Rate is how many posts per second there are at most; 0: any number. AtOnce is how many posts are made at once; 0:
-	// 10.
-	Rate   int `json:"rate,omitempty"`
-	AtOnce int `json:"at_once,omitempty"`
-	// Format is FormatSlack, FormatMail or empty. Only endpoints of the installation have one.
-	Format string `json:"format,omitempty"`
-	// User and Sender say whose mail FormatMail sends, and from which address.
-	User   string `json:"user,omitempty"`
-	Sender string `json:"sender,omitempty"`
-	// Signature is how posts are signed. The default is SignatureHMAC, and when an endpoint is changed what it was.
-	Signature string `json:"signature,omitempty"`
-	// Everyone asks for the updates of all users, in place of notices. Only endpoints of the installation have it, and it
-	// is never changed.
+	// An address that begins with https:// or http://. With the format `mail`: mailto: and up to 20 addresses,
+	// separated by commas.
+	URL string `json:"url" required:"true" max:"2000"`
+	// What it is for, in one line.
+	Description string `json:"description,omitempty" max:"200"`
+	// Types of updates; `all`: all. Default: all changes of the state, and `endpoint.disabled`. Of an endpoint of the
+	// installation without `everyone`: types of notices; default: all but `suppression.added`.
+	Events []string `json:"events,omitempty" schema:"ChosenType"`
+	// Only mail with one of these tags. Default: all mail.
+	Tags []string `json:"tags,omitempty" max:"20" each:"64"`
+	// Only mail of one of these categories. Default: all mail.
+	Categories []string `json:"categories,omitempty" max:"20" each:"64"`
+	// Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false.
+	Batch bool `json:"batch"`
+	// A post waits until the one before it was accepted or given up. Default: false.
+	Ordered bool `json:"ordered"`
+	// Posts per second at most, evenly spaced. Default: any number.
+	Rate int `json:"rate,omitempty" max:"1000"`
+	// Posts at the same time at most. Default: 10, or 1 with `ordered`.
+	AtOnce int `json:"at_once,omitempty" max:"50"`
+	// How posts look. `slack`: as an incoming webhook of Slack gets them, and what is compatible with it. `mail`: a mail
+	// to each of the addresses of `url`, through other providers than the one that it is about. Both are without a
+	// signature and without `batch`, and only for endpoints of the installation. Default: as Standard Webhooks
+	// describes.
+	Format string `json:"format,omitempty" enum:"slack,mail"`
+	// Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the
+	// installation, and never changed. Default: false.
 	Everyone bool `json:"everyone,omitempty"`
-	// Headers are header fields of the posts. Their values are never told again.
-	Headers map[string]string `json:"headers,omitempty"`
+	// With the format `mail`: ID or name of the user whose mail the posts are.
+	User string `json:"user,omitempty"`
+	// With the format `mail`: the address that the posts come from. The user must be allowed to send from it.
+	Sender string `json:"sender,omitempty"`
+	// How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get.
+	// Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.
+	Signature string `json:"signature,omitempty" enum:"v1,v1a"`
+	// Header fields of the posts. No answer has their values.
+	Headers map[string]string `json:"headers,omitempty" max:"20" each:"2000" only:"request"`
 }
 
 // Endpoint is an address of an application to which updates of the mail of its user are posted.
 type Endpoint struct {
 	ID string `json:"id"`
 	EndpointSettings
+	// Names of the header fields of the posts.
 	HeaderNames []string `json:"header_names,omitempty"`
-	// Secret is the key of the signatures. It is told only when it is new. PublicKey is that of SignatureEd25519, which
-	// has no secret to tell.
-	Secret    string `json:"secret,omitempty"`
+	// Key of the signatures, `whsec_…`. Only in the answer in which it is new.
+	Secret string `json:"secret,omitempty"`
+	// Of signatures with `v1a`: `whpk_…`.
 	PublicKey string `json:"public_key,omitempty"`
-	// State is active, failing or disabled; Why says why it is failing or disabled.
-	State        string    `json:"state"`
+	// `failing`: the newest post failed.
+	State string `json:"state" enum:"active,failing,disabled"`
+	// Why it is failing or disabled.
 	Why          string    `json:"why,omitempty"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
-	// Posted counts accepted posts, GivenUp posts whose retries are used up, and Retrying those that wait for a retry.
-	Posted   int64 `json:"posted"`
-	GivenUp  int64 `json:"given_up"`
-	Retrying int   `json:"retrying"`
-	// FailureRate is the part of the newest hundred attempts that was not accepted, from 0 to 1.
+	// Posts that were accepted.
+	Posted int64 `json:"posted"`
+	// Posts whose retries are used up.
+	GivenUp int64 `json:"given_up"`
+	// Posts that wait for a retry.
+	Retrying int `json:"retrying"`
+	// The part of the newest hundred attempts that was not accepted, from 0 to 1.
 	FailureRate float64   `json:"failure_rate"`
-	Created     time.Time `json:"created_at"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// EndpointList has all endpoints, oldest first.
+type EndpointList struct {
+	Endpoints []Endpoint `json:"endpoints"`
 }
 
 // EndpointAttempt is an attempt to post.
 type EndpointAttempt struct {
-	At      time.Time `json:"at"`
-	Post    string    `json:"post"` // the same at each repeat
-	Updates int       `json:"updates"`
-	Type    string    `json:"type,omitempty"` // of a single update
-	Log     string    `json:"log,omitempty"`
-	Tried   int       `json:"tried"`                 // how often before
-	Status  int       `json:"http_status,omitempty"` // 0: there was no answer
-	Answer  string    `json:"answer,omitempty"`      // its beginning, or why there is none
-	Why     string    `json:"why,omitempty"`         // it was not accepted, in words
-	TookMS  int64     `json:"took_ms"`
+	At time.Time `json:"at"`
+	// `webhook-id` of the post, the same at each retry.
+	Post string `json:"post"`
+	// How many updates the post has.
+	Updates int `json:"updates"`
+	// Of a single update.
+	Type string `json:"type,omitempty"`
+	// Of a single update.
+	Log string `json:"log,omitempty"`
+	// How often it was tried before.
+	Tried int `json:"tried"`
+	// Of the answer. Absent if there was none.
+	Status int `json:"http_status,omitempty"`
+	// The beginning of the answer, or why there is none.
+	Answer string `json:"answer,omitempty"`
+	// Why the post was not accepted, in words. Absent if it was.
+	Why string `json:"why,omitempty"`
+	// How long the answer took, in milliseconds.
+	TookMS int64 `json:"took_ms"`
 }
 
-// EndpointTest is what became of a test post.
-type EndpointTest struct {
-	Status int    `json:"http_status,omitempty"` // 0: there was no answer
-	Answer string `json:"answer,omitempty"`      // its beginning, or why there is none
-	TookMS int64  `json:"took_ms"`
-}
+// OK reports whether the post was accepted.
+func (a *EndpointAttempt) OK() bool { return a.Status/100 == 2 }
 
-// CreateEndpoint creates an endpoint. It gets the updates that follow.
-func (c *Client) CreateEndpoint(
-	ctx context.Context, s EndpointSettings, options ...CallOption,
-) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints"), s, &v, options)
-	return v, err
-}
-
-// Endpoints returns the endpoints of the caller.
-func (c *Client) Endpoints(ctx context.Context, options ...CallOption) ([]Endpoint, error) {
-	var v struct {
-		Endpoints []Endpoint `json:"endpoints"`
-	}
-	err := c.get(ctx, route("endpoints"), nil, &v, options)
-	return v.Endpoints, err
-}
-
-// Endpoint returns an endpoint.
-func (c *Client) Endpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
-	err = c.get(ctx, route("endpoints", id), nil, &v, options)
-	return v, err
-}
-
-// UpdateEndpoint replaces the settings of an endpoint.
-func (c *Client) UpdateEndpoint(
-	ctx context.Context, id string, s EndpointSettings, options ...CallOption,
-) (v Endpoint, err error) {
-	err = c.put(ctx, route("endpoints", id), s, &v, options)
-	return v, err
-}
-
-// RemoveEndpoint removes an endpoint.
-func (c *Client) RemoveEndpoint(ctx context.Context, id string, options ...CallOption) error {
-	return c.remove(ctx, route("endpoints", id), "", options)
-}
-
-// EndpointAttempts returns the newest attempts to post to an endpoint, newest first.
-func (c *Client) EndpointAttempts(
-	ctx context.Context, id string, options ...CallOption,
-) ([]EndpointAttempt, error) {
-	var v struct {
-		Attempts []EndpointAttempt `json:"attempts"`
-	}
-	err := c.get(ctx, route("endpoints", id, "attempts"), nil, &v, options)
-	return v.Attempts, err
-}
-
-// RotateEndpoint gives an endpoint a new secret, or a new key pair. Posts are signed with the old one, too, for a day.
-func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints", id, "rotate"), struct{}{}, &v, options)
-	return v, err
-}
-
-// DisableEndpoint ends the posts to an endpoint until EnableEndpoint. It then gets what it missed.
-func (c *Client) DisableEndpoint(
-	ctx context.Context, id, why string, options ...CallOption,
-) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints", id, "disable"), map[string]string{"why": why}, &v, options)
-	return v, err
-}
-
-// EnableEndpoint lets the posts to an endpoint go on that was disabled.
-func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallOption) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints", id, "enable"), struct{}{}, &v, options)
-	return v, err
-}
-
-// ReplayEndpoint posts the updates since a time again.
-func (c *Client) ReplayEndpoint(
-	ctx context.Context, id string, from time.Time, options ...CallOption,
-) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints", id, "replay"), map[string]time.Time{"from": from}, &v, options)
-	return v, err
-}
-
-// ReplayPost makes one of the newest hundred posts again, with the same ID.
-func (c *Client) ReplayPost(ctx context.Context, id, post string, options ...CallOption) (v Endpoint, err error) {
-	err = c.post(ctx, route("endpoints", id, "replay"), map[string]string{"post": post}, &v, options)
-	return v, err
+// EndpointAttemptList has the newest hundred attempts, newest first.
+type EndpointAttemptList struct {
+	Attempts []EndpointAttempt `json:"attempts"`
 }
 
 // EndpointRequest is what was posted, as it would be posted now.
 type EndpointRequest struct {
-	Post   string            `json:"post"`
-	At     time.Time         `json:"at"` // of the newest attempt
+	// `webhook-id` of the post.
+	Post string `json:"post"`
+	// When the newest attempt was made.
+	At time.Time `json:"at"`
+	// Without signatures, and without the values of the endpoint's own header fields.
 	Header map[string]string `json:"header"`
-	Body   string            `json:"body"`
+	// Made anew, as for a retry: what was removed or erased meanwhile is not in it.
+	Body string `json:"body"`
 }
 
-// EndpointPost returns what was posted with one of the newest hundred posts. It is made anew: what was removed or
-// erased meanwhile is not in it.
-func (c *Client) EndpointPost(
-	ctx context.Context, id, post string, options ...CallOption,
-) (v EndpointRequest, err error) {
-	err = c.get(ctx, route("endpoints", id, "posts", post), nil, &v, options)
-	return v, err
+// EndpointTest is the answer to a test post.
+type EndpointTest struct {
+	// Of the answer. Absent if there was none.
+	Status int `json:"http_status,omitempty"`
+	// The beginning of the answer, or why there is none.
+	Answer string `json:"answer,omitempty"`
+	// How long the answer took, in milliseconds.
+	TookMS int64 `json:"took_ms"`
 }
 
-// TestEndpoint makes a post of the type test and tells the answer.
-func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOption) (v EndpointTest, err error) {
-	err = c.post(ctx, route("endpoints", id, "test"), struct{}{}, &v, options)
-	return v, err
+// Reason says why a command is given. The audit trail keeps it.
+type Reason struct {
+	// One line.
+	Why string `json:"why,omitempty" max:"500"`
+}
+
+// Replay selects the updates that are posted again: those since a time, or those of one post.
+type Replay struct {
+	// The updates since a time, as long as they are kept.
+	From time.Time `json:"from,omitzero"`
+	// One of the newest hundred posts, by its ID.
+	Post string `json:"post,omitempty"`
 }

@@ -107,7 +107,7 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	switch {
 	case b.Cancelled:
 		return nil
-	case b.Stopped && who.MayResume(b):
+	case b.Stopped && service.MayResume(who, b):
 		out = append(out, actionLink{"resume", "Resume"})
 	case b.Stopped: // by an operator
 	case b.Counts.Open() > 0:
@@ -142,7 +142,7 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	switch {
 	case q == nil:
 		return errNoPage
-	case do == "resume" && !v.caller().MayResume(&b):
+	case do == "resume" && !service.MayResume(v.caller(), &b):
 		return service.StoppedByOperator()
 	case do == "try" || do == "retry" || do == "release":
 		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))

@@ -247,7 +247,7 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *servi
 		return ""
 	}
 	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
-	if !who.MayResume(b) {
+	if !service.MayResume(who, b) {
 		kept += "; only an operator can resume it"
 	}
 	if b.Waits != nil && b.Waits.Code != models.WaitBatchStopped { // another command, too

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/client"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -20,8 +20,8 @@ import (
 // endpointsView is the list of a user's endpoints or of the installation's, and the form that adds one.
 type endpointsView struct {
 	Owned
-	List   []endpoints.View
-	New    endpoints.Settings // as it was entered
+	List   []client.Endpoint
+	New    client.EndpointSettings // as it was entered
 	Chosen map[updates.Type]bool
 	Groups []eventGroup
 	// MailGroups are those of everyone's mail, which endpoints of the installation may get.
@@ -67,18 +67,18 @@ func ownedBy(r *http.Request, v *visitor) (o Owned, owner string) {
 // endpointView is the page of an endpoint.
 type endpointView struct {
 	Owned
-	endpoints.View
-	Attempts []endpoint.Attempt
+	client.Endpoint
+	Attempts []client.EndpointAttempt
 	retries  map[string]time.Time  // of posts that are made again, by their IDs
-	Test     *endpoints.TestResult // the result of a test post, if one was just made
-	Request  *endpoints.Request    // what was posted, if one was asked for
+	Test     *client.EndpointTest // the result of a test post, if one was just made
+	Request  *client.EndpointRequest    // what was posted, if one was asked for
 	Done     string
 }
 
 // Next returns when the post of the n-th attempt is made again; zero: it is not known, or a later attempt says it.
 func (v *endpointView) Next(n int) time.Time {
 	post := v.Attempts[n].Post
-	if slices.ContainsFunc(v.Attempts[:n], func(a endpoint.Attempt) bool { return a.Post == post }) {
+	if slices.ContainsFunc(v.Attempts[:n], func(a client.EndpointAttempt) bool { return a.Post == post }) {
 		return time.Time{}
 	}
 	return v.retries[post]
@@ -107,7 +107,7 @@ func (d *Dashboard) showEndpoints(
 		view.MailGroups = eventGroups(updates.Types)
 	}
 	for _, t := range view.New.Events {
-		view.Chosen[t] = true
+		view.Chosen[updates.Type(t)] = true
 	}
 	d.render(w, r, v, status, "endpoints", page{Title: "Endpoints", Active: "endpoints", Data: view})
 	return nil
@@ -121,7 +121,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		return badForm(err)
 	}
 	_, owner := ownedBy(r, v)
-	n := endpoints.Settings{
+	n := client.EndpointSettings{
 		URL:         strings.TrimSpace(r.PostForm.Get("url")),
 		Description: strings.TrimSpace(r.PostForm.Get("description")),
 		Tags:        words(r.PostForm.Get("tags")),
@@ -129,13 +129,13 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 		Ordered:     r.PostForm.Get("ordered") != "",
 		Rate:        numberIn(r.PostForm.Get("rate")),
 		AtOnce:      numberIn(r.PostForm.Get("at_once")),
-		Format:      endpoint.Format(r.PostForm.Get("format")),
+		Format:      r.PostForm.Get("format"),
 		Everyone:    r.PostForm.Get("everyone") != "",
-		Signature:   endpoint.Signature(r.PostForm.Get("signature")),
+		Signature:   r.PostForm.Get("signature"),
 	}
 	n.Sender = strings.TrimSpace(r.PostForm.Get("sender"))
 	if owner == updates.Installation && strings.HasPrefix(n.URL, "mailto:") {
-		n.Format, n.User = endpoint.Mail, v.User
+		n.Format, n.User = client.FormatMail, v.User
 	}
 	n.Events = chosenEvents(r.PostForm, "event", updates.TypesOf(owner))
 	if n.Everyone {
@@ -146,7 +146,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	} else if again {
 		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
-	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), owner, n)
+	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), owner, &n)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
 		view := &endpointsView{New: n, Wrong: wrongFields(refused)}
@@ -158,7 +158,7 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return err
 	}
-	return d.showEndpoint(w, r, v, &endpointView{View: made})
+	return d.showEndpoint(w, r, v, &endpointView{Endpoint: made})
 }
 
 // numberIn returns the number that a text says: 0 if it is empty, -1 if it is no number.
@@ -185,7 +185,7 @@ func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	view := &endpointView{View: e, Done: endpointDone[r.URL.Query().Get("did")]}
+	view := &endpointView{Endpoint: e, Done: endpointDone[r.URL.Query().Get("did")]}
 	if post := r.URL.Query().Get("post"); post != "" {
 		sent, err := d.service.Endpoints(v.caller()).Request(r.Context(), owner, e.ID, post)
 		if err != nil {
@@ -232,13 +232,13 @@ func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *v
 		if err != nil {
 			return err
 		}
-		return d.showEndpoint(w, r, v, &endpointView{View: got, Test: &result})
+		return d.showEndpoint(w, r, v, &endpointView{Endpoint: got, Test: &result})
 	case "rotate":
 		made, err := e.Rotate(ctx, owner, id)
 		if err != nil {
 			return err
 		}
-		return d.showEndpoint(w, r, v, &endpointView{View: made})
+		return d.showEndpoint(w, r, v, &endpointView{Endpoint: made})
 	case "remove":
 		if err := e.Remove(ctx, owner, id); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -163,7 +164,7 @@ func TestAnswerWords(t *testing.T) {
 func TestNextAttempt(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
-	v := endpointView{Attempts: []endpoint.Attempt{{Post: "a"}, {Post: "b"}, {Post: "a"}}, retries: map[string]time.Time{"a": at}}
+	v := endpointView{Attempts: []client.EndpointAttempt{{Post: "a"}, {Post: "b"}, {Post: "a"}}, retries: map[string]time.Time{"a": at}}
 	require.Equal(t, at, v.Next(0))
 	require.Zero(t, v.Next(1))
 	require.Zero(t, v.Next(2))

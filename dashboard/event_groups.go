@@ -55,17 +55,15 @@ func eventGroups(types []updates.Type) (out []eventGroup) {
 }
 
 // chosenEvents returns the types that a form chooses: one by one, and by groups. field is the name of their boxes.
-func chosenEvents(form url.Values, field string, types []updates.Type) (out []updates.Type) {
-	for _, t := range form[field] {
-		out = append(out, updates.Type(t))
-	}
+func chosenEvents(form url.Values, field string, types []updates.Type) []string {
+	out := slices.Clone(form[field])
 	for _, g := range eventGroups(types) {
 		if !slices.Contains(form[field+"-group"], g.Name) {
 			continue
 		}
 		for _, t := range g.Types {
-			if !slices.Contains(out, t) {
-				out = append(out, t)
+			if !slices.Contains(out, string(t)) {
+				out = append(out, string(t))
 			}
 		}
 	}

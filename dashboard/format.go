@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/safedelivr/safedelivr/models"
+	updates "github.com/safedelivr/safedelivr/models/feed"
 )
 
 // funcs are the functions of templates.
@@ -50,6 +51,7 @@ var funcs = template.FuncMap{
 	"suppressed": suppressionWords,
 	"initial":    initial,
 	"answer":     answerWords,
+	"typeWords":  func(name string) string { return updates.Type(name).Words() },
 	"spark":      sparkline,
 	"eachDay":    eachDay,
 	"dict":       dict,

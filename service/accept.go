@@ -106,7 +106,7 @@ func (s *Service) acceptOnce(
 		if wrong != nil {
 			return Accepted{}, wrong
 		}
-		b.PassUnsubscribes = who.passesUnsubscribes(&b)
+		b.PassUnsubscribes = who.PassesUnsubscribes(&b)
 		giveBack, err := takeBatch(ctx, s, who, &b, in)
 		if err != nil {
 			return Accepted{}, err

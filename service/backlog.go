@@ -28,7 +28,7 @@ type backlogs struct {
 
 // Backlog returns the mail of all users that waits here, for operators.
 func Backlog(ctx context.Context, s *Service, who Caller) (backlog.Backlog, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return backlog.Backlog{}, err
 	}
 	b := &s.backlogs

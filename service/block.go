@@ -15,7 +15,7 @@ import (
 
 // Blocks returns the block rules, oldest first.
 func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	rules, err := s.rules(ctx)
@@ -34,7 +34,7 @@ func (s *Service) AddBlock(
 	why string,
 	r Repeat,
 ) (models.Block, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return b, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
@@ -105,10 +105,10 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) e
 // RemoveBlock removes a block rule. It reports whether that changed anything: a rule that
 // was removed before stays removed.
 func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return false, err
 	}
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return false, err
 	}
 	found := false
@@ -137,7 +137,7 @@ type Hold struct {
 
 // Holds returns the holds in effect, oldest first.
 func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	rules, err := s.rules(ctx)
@@ -159,10 +159,10 @@ type LiftResult struct {
 
 // LiftHolds ends all holds. The held mail goes out as the agenda finds it.
 func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (LiftResult, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return LiftResult{}, false, err
 	}
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return LiftResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (LiftResult, error) {
@@ -174,7 +174,7 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 
 // HoldOld holds all mail that was accepted before now.
 func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return err
 	}
 	_, err := s.appendCommand(ctx, who, &models.Command{Kind: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
@@ -219,7 +219,7 @@ func (s *Service) AllowedSenders(ctx context.Context, who Caller) (AllowedSender
 
 // AllowedSendersOf returns the senders that a user, given by ID or name, may use.
 func (s *Service) AllowedSendersOf(ctx context.Context, who Caller, user string) (AllowedSenders, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return AllowedSenders{}, err
 	}
 	u, err := s.user(ctx, user)
@@ -243,7 +243,7 @@ func (s *Service) SetSenders(
 	why string,
 	r Repeat,
 ) (AllowedSenders, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return AllowedSenders{}, false, err
 	}
 	var f Form

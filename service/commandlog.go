@@ -16,8 +16,8 @@ import (
 // maxWhy is the number of characters of the longest reason of a command.
 const maxWhy = 500
 
-// CheckWhy returns an error if the reason of a command is not valid.
-func CheckWhy(why string) error {
+// checkWhy returns an error if the reason of a command is not valid.
+func checkWhy(why string) error {
 	var f Form
 	wrongWhy(&f, why)
 	return f.Err()
@@ -55,12 +55,12 @@ func (s *Service) appendCommand(
 	c *models.Command,
 	wanted func(*control.Rules) bool,
 ) (bool, error) {
-	if err := CheckWhy(c.Why); err != nil {
+	if err := checkWhy(c.Why); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.RetryTime)
 	defer cancel()
-	c.By = who.by()
+	c.By = who.Name()
 	for {
 		appended, err := s.commandLog.Append(ctx, c, wanted)
 		if errors.Is(err, models.ErrOutcomeUnknown) && ctx.Err() == nil && wanted != nil {
@@ -86,7 +86,7 @@ func (s *Service) appendCommand(
 func (s *Service) record(ctx context.Context, who Caller, c *models.Command) {
 	if _, err := s.appendCommand(context.WithoutCancel(ctx), who, c, nil); err != nil {
 		s.log.Error("command missing from the audit trail",
-			"command", string(c.Kind), "by", who.by(), "user_id", c.User, "subject", c.Subject, "err", err)
+			"command", string(c.Kind), "by", who.Name(), "user_id", c.User, "subject", c.Subject, "err", err)
 	}
 }
 
@@ -150,7 +150,7 @@ const (
 // FindAudit returns a page of the commands that a filter selects, newest first. A page may be
 // short and still have a next cursor.
 func (s *Service) FindAudit(ctx context.Context, who Caller, f AuditFilter, p Page) (AuditPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return AuditPage{}, err
 	}
 	var q query
@@ -258,7 +258,7 @@ type AccessPage struct {
 
 // AccessLog returns a page of the access log, newest first. An empty kind selects all.
 func (s *Service) AccessLog(ctx context.Context, who Caller, kind accesslog.Kind, p Page) (AccessPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return AccessPage{}, err
 	}
 	var q query

@@ -39,7 +39,7 @@ func NoticesReachOperators(ctx context.Context, s *Service) (bool, error) {
 
 // LatestNotices returns the newest notices of the installation, newest first, for operators.
 func LatestNotices(ctx context.Context, s *Service, who Caller, n int) ([]feed.Update, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	head, err := s.store.FeedHead(ctx, feed.Installation)

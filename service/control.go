@@ -45,7 +45,7 @@ func (s *Service) ControlBatch(
 	batch, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, older bool) (BatchControlResult, error) {
@@ -69,7 +69,7 @@ func (s *Service) DryRunBatch(
 	do models.CommandKind,
 	batch, why string,
 ) (BatchControlResult, error) {
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, err := s.controllableBatch(ctx, who, batch)
@@ -107,7 +107,7 @@ func (s *Service) DryRunReschedule(ctx context.Context, who Caller, in Reschedul
 func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, older bool,
 	do func(context.Context, Caller, *models.Batch, *models.Command) (BatchControlResult, error),
 ) (out BatchControlResult, err error) {
-	if err := CheckWhy(in.Why); err != nil {
+	if err := checkWhy(in.Why); err != nil {
 		return out, err
 	}
 	stored, err := s.controllableBatch(ctx, who, in.Batch)
@@ -300,8 +300,8 @@ func judge(rules *control.Rules, who Caller, b *models.Batch, c *models.Command)
 		v.refused = Fail(Conflict, "batch_cancelled", "The batch is cancelled and will never be sent.")
 	case c.Kind == models.StopBatch:
 		// An operator confirms an owner's stop, so that the owner cannot end it.
-		v.wanted = !cancelled && (by == "" || by == b.User && who.by() != b.User)
-	case c.Kind == models.ResumeBatch && !who.mayRelease(by, b.User):
+		v.wanted = !cancelled && (by == "" || by == b.User && who.Name() != b.User)
+	case c.Kind == models.ResumeBatch && !who.MayRelease(by, b.User):
 		v.refused = StoppedByOperator()
 	case c.Kind == models.ResumeBatch:
 		v.wanted = stopped

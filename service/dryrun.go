@@ -92,7 +92,7 @@ func (s *Service) plan(
 	ctx context.Context, who Caller, w *waits, in *intake.Builder, b models.Batch, now time.Time,
 ) (_ DryRun, err error) {
 	b.ID, b.User = models.NewBatchID(now), who.User
-	b.PassUnsubscribes = who.passesUnsubscribes(&b)
+	b.PassUnsubscribes = who.PassesUnsubscribes(&b)
 	out := DryRun{
 		DryRun:     true,
 		Recipients: b.Recipients,

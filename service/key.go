@@ -225,7 +225,7 @@ type KeyPage struct {
 // AllKeys returns a page of the API keys of all users, by user, oldest first. It includes
 // revoked keys. A page may have fewer keys than its limit.
 func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return KeyPage{}, err
 	}
 	var q query
@@ -326,14 +326,14 @@ func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why str
 	if err != nil {
 		return err
 	}
-	who.By, who.User = who.by(), u.ID
+	who.By, who.User = who.Name(), u.ID
 	return s.RevokeKey(ctx, who, id, why)
 }
 
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second. Revoking a revoked key changes nothing.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) error {
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return err
 	}
 	keys, err := s.store.Keys(ctx, who.User)

@@ -20,7 +20,7 @@ import (
 // an error if the caller has given too many. What withholds mail is never counted: without
 // a resumption a repeat of it changes nothing.
 func (s *Service) takeCommand(who Caller, target string) error {
-	wait := s.commands.Take(who.by(), target)
+	wait := s.commands.Take(who.Name(), target)
 	if wait == 0 {
 		return nil
 	}

@@ -198,11 +198,11 @@ type LogStory struct {
 	ExpiresAt time.Time          `json:"expires_at"`
 
 	Timeline []models.Moment `json:"timeline"`
-	LeftOut  []LeftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
+	LeftOut  []leftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
 }
 
-// LeftOut is what a provider could not carry of a message.
-type LeftOut struct {
+// leftOut is what a provider could not carry of a message.
+type leftOut struct {
 	Provider string `json:"provider"`
 	Text     string `json:"text"`
 }
@@ -231,7 +231,7 @@ type Stories struct {
 	facts      []models.Fact
 	user       string // the owner, if it is not the caller
 	providers  []models.Provider
-	refused    []LeftOut // the providers that cannot carry the message
+	refused    []leftOut // the providers that cannot carry the message
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
@@ -268,7 +268,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 		p := &s.providers[i]
 		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
-			out.refused = append(out.refused, LeftOut{p.Name, "the whole message, because it cannot carry it: " + why})
+			out.refused = append(out.refused, leftOut{p.Name, "the whole message, because it cannot carry it: " + why})
 		}
 	}
 	return out, nil
@@ -296,7 +296,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 			continue
 		}
 		if text := p.Carries.LeftOut(&c.batch.Content, c.recipients[log.Recipient()-1].Name); text != "" {
-			story.LeftOut = append(story.LeftOut, LeftOut{p.Name, text})
+			story.LeftOut = append(story.LeftOut, leftOut{p.Name, text})
 		}
 	}
 	return story, nil

@@ -78,7 +78,7 @@ func (m *messageSender) Check(ctx context.Context, in *intake.Builder) (models.B
 	if err = cmp.Or(ctx.Err(), err); err == nil {
 		err = m.svc.allowed(ctx, m.who, in, &b, m.at)
 	}
-	b.PassUnsubscribes = m.who.passesUnsubscribes(&b)
+	b.PassUnsubscribes = m.who.PassesUnsubscribes(&b)
 	return b, err
 }
 

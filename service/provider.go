@@ -146,10 +146,10 @@ func (s *Service) commandProvider(
 	r Repeat,
 	do func(ctx context.Context) (ControlResult, error),
 ) (ControlResult, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return ControlResult{}, false, err
 	}
-	if err := CheckWhy(c.Why); err != nil {
+	if err := checkWhy(c.Why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
@@ -224,7 +224,7 @@ type Worker struct {
 
 // Workers returns the workers that reported lately, by name.
 func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
@@ -370,7 +370,7 @@ func (s *Service) ProviderSuppressions(
 
 // listsOf returns the suppression lists of a provider to an operator.
 func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	switch api := s.lists[provider]; {
@@ -386,7 +386,7 @@ func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, er
 // ClearProviderSuppression removes an address from a suppression list of a provider, or from all if list is empty.
 // It is no error if they do not have it.
 func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, provider, email, list, why string) error {
-	if err := errors.Join(who.operates(), CheckWhy(why)); err != nil {
+	if err := errors.Join(who.NeedOperator(), checkWhy(why)); err != nil {
 		return err
 	}
 	api, err := s.listsOf(who, provider)

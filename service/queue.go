@@ -38,7 +38,7 @@ func (q *QueueView) Age() time.Duration {
 
 // Queues returns the number and the age of the messages in each queue.
 func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
 	depths, err := s.broker.Depths(ctx)
@@ -90,7 +90,7 @@ type ParkedPage struct {
 // Brokers list them only from the beginning, so a page costs as much as all pages before
 // it.
 func (s *Service) Parked(ctx context.Context, who Caller, p Page) (ParkedPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return ParkedPage{}, err
 	}
 	var q query
@@ -178,10 +178,10 @@ func (s *Service) unpark(
 	r Repeat,
 	do func(ctx context.Context, id string) error,
 ) (changed, replayed bool, err error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return false, false, err
 	}
-	if err := CheckWhy(c.Why); err != nil {
+	if err := checkWhy(c.Why); err != nil {
 		return false, false, err
 	}
 	type done struct{ Changed bool }
@@ -253,7 +253,7 @@ type UnmatchedPage struct {
 // telemetry.MaxUnmatched, while their posts are kept. What a replay has matched, and what names an address that was
 // erased, is not among them. Workers list an event within seconds.
 func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return UnmatchedPage{}, err
 	}
 	var q query
@@ -290,7 +290,7 @@ func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedP
 
 // UnmatchedEvent returns an unmatched event with the post that it came in.
 func (s *Service) UnmatchedEvent(ctx context.Context, who Caller, id string) (UnmatchedEvent, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return UnmatchedEvent{}, err
 	}
 	all, err := s.unmatched(ctx)

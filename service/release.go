@@ -123,7 +123,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 	if err := s.takeCommand(run.who, "selected"); err != nil {
 		return ReleaseResult{}, err
 	}
-	if err := CheckWhy(run.Why); err != nil {
+	if err := checkWhy(run.Why); err != nil {
 		return ReleaseResult{}, err
 	}
 	commands := map[models.ID]*models.Command{} // by chunk, or by batch
@@ -308,7 +308,7 @@ func (s *Service) ReleaseLog(
 	log, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
@@ -326,7 +326,7 @@ func (s *Service) ReleaseLog(
 
 // DryRunLog returns what ReleaseLog would do. It writes nothing.
 func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, id, err := s.controllableLog(ctx, who, log)

@@ -361,7 +361,7 @@ func (s *Service) Erase(
 	address, cursor, why string,
 	r Repeat,
 ) (Erasure, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return Erasure{}, false, err
 	}
 	var f Form

@@ -30,6 +30,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
 	"github.com/safedelivr/safedelivr/service/requestlog"
@@ -374,6 +375,11 @@ func (s *Service) Updates() *updates.Reader { return s.updates }
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
+}
+
+// Operations returns the calls of the API that are declared in the rooms of this package.
+func Operations(s *Service) []operation.Operation {
+	return endpoints.Operations(s.Endpoints, s.guard)
 }
 
 // MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's

@@ -325,7 +325,7 @@ func (s *Service) countOf(ctx context.Context, span walk.Span, count walk.Counte
 // LastCheck returns the newest recount that a worker made of recently accepted batches.
 // It returns a NotFound error if no worker has made one lately.
 func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Recount, err error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return out, err
 	}
 	raw, err := s.store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
@@ -359,7 +359,7 @@ const (
 // UnknownOutcomes counts the mails of all users that were accepted today or yesterday
 // (UTC) and whose outcome is unknown.
 func (s *Service) UnknownOutcomes(ctx context.Context, who Caller) (Unknown, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return Unknown{}, err
 	}
 	out, err := s.unknown.get(unknownAge, func() (Unknown, error) { return s.countUnknown(ctx, time.Now()) })

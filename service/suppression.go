@@ -58,7 +58,7 @@ func viewSuppression(e *models.Suppression) SuppressionView {
 // suppressionList returns the name of the list that the caller means.
 func suppressionList(who Caller) (string, error) {
 	if who.Everyone {
-		return models.EveryonesList, who.operates()
+		return models.EveryonesList, who.NeedOperator()
 	}
 	return who.User, nil
 }
@@ -84,7 +84,7 @@ func (n *NewSuppression) check(f *Form, who Caller, origin models.SuppressionOri
 	}
 	wrongWhy(f, n.Why)
 	e := models.NewSuppression(a.Email, n.Reason, origin, now)
-	e.Category, e.Expires, e.By, e.Why = n.Category, n.ExpiresAt.UTC().Truncate(time.Millisecond), who.by(), n.Why
+	e.Category, e.Expires, e.By, e.Why = n.Category, n.ExpiresAt.UTC().Truncate(time.Millisecond), who.Name(), n.Why
 	return e
 }
 
@@ -121,7 +121,7 @@ func (s *Service) Suppress(
 func (s *Service) SuppressSelected(
 	ctx context.Context, who Caller, ids []models.ID, origin models.SuppressionOrigin, why string,
 ) error {
-	if err := errors.Join(who.Need(models.ScopeSend), CheckWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
 		return err
 	}
 	if len(ids) > maxSelected {
@@ -137,7 +137,7 @@ func (s *Service) SuppressSelected(
 			continue
 		}
 		e := models.NewSuppression(l.Email, models.Manual, origin, time.Now())
-		e.Log, e.By, e.Why = id, who.by(), why
+		e.Log, e.By, e.Why = id, who.Name(), why
 		of := cmp.Or(l.User, who.User)
 		lists[of] = append(lists[of], e)
 	}
@@ -366,7 +366,7 @@ func (s *Service) entriesOf(ctx context.Context, who Caller, email string) (stri
 func (s *Service) Unsuppress(
 	ctx context.Context, who Caller, email string, f SuppressionFilter, why string,
 ) (changed bool, err error) {
-	if err := errors.Join(who.Need(models.ScopeSend), CheckWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
 		return false, err
 	}
 	list, entries, err := s.entriesOf(ctx, who, email)
@@ -404,7 +404,7 @@ func (s *Service) Unsuppress(
 		if err := s.noteListed(ctx, e); err != nil {
 			return false, err
 		}
-		e.Removed, e.By, e.Why = true, who.by(), why
+		e.Removed, e.By, e.Why = true, who.Name(), why
 		e.At = models.LaterOf(now.UTC().Truncate(time.Millisecond), e.At.Add(time.Millisecond))
 	}
 	if err := s.store.PutSuppressions(ctx, list, entries...); err != nil {

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -102,10 +101,4 @@ func (s *Service) link(
 	e = models.NewSuppression(out.Email, models.Unsubscribe, models.FromLink, time.Now())
 	e.Hash, e.Mark, e.Category, e.Log = t.Hash, t.Mark, b.Category, t.Log
 	return b.User, e, out, nil
-}
-
-// passesUnsubscribes reports whether the caller's mail of a batch reaches recipients who unsubscribed from its
-// category.
-func (c Caller) passesUnsubscribes(b *models.Batch) bool {
-	return b.Lane == models.Urgent && slices.Contains(c.Scopes, models.ScopePass)
 }

@@ -46,7 +46,7 @@ func userView(rules *control.Rules, u *models.User) UserView {
 
 // Users returns the first maxUsers users by name, and the number of all users.
 func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all int, err error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return nil, 0, err
 	}
 	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
@@ -72,7 +72,7 @@ type UserPage struct {
 
 // ListUsers returns a page of all users, oldest first.
 func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (UserPage, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return UserPage{}, err
 	}
 	var q query
@@ -127,7 +127,7 @@ func (s *Service) oldestUsers(ctx context.Context) ([]models.User, error) {
 
 // User returns the user with an ID or a name.
 func (s *Service) User(ctx context.Context, who Caller, name string) (models.User, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return models.User{}, err
 	}
 	return s.user(ctx, name)
@@ -183,9 +183,9 @@ func (s *Service) ControlUser(
 			by := rules.PausedBy(u.ID)
 			if do == models.PauseUser {
 				// An operator confirms a user's pause, so that the user cannot end it.
-				return by == "" || by == u.ID && who.by() != u.ID
+				return by == "" || by == u.ID && who.Name() != u.ID
 			}
-			allowed = who.mayRelease(by, u.ID)
+			allowed = who.MayRelease(by, u.ID)
 			return by != "" && allowed
 		})
 		if err == nil && !allowed {
@@ -203,12 +203,12 @@ func (s *Service) ControlUser(
 // mayControl returns an error if the caller may not give a command about a user, given by ID or
 // name, or if the reason is not valid.
 func (s *Service) mayControl(ctx context.Context, who Caller, user, why string) error {
-	if who.operates() != nil {
+	if who.NeedOperator() != nil {
 		if err := s.isSelf(ctx, who, user); err != nil {
 			return err
 		}
 	}
-	return CheckWhy(why)
+	return checkWhy(why)
 }
 
 // isSelf returns nil if name is the ID or the name of a caller who may send.
@@ -216,7 +216,7 @@ func (s *Service) isSelf(ctx context.Context, who Caller, name string) error {
 	if name != who.User {
 		u, err := s.user(ctx, name)
 		if err != nil || u.ID != who.User {
-			return who.operates() // do not reveal whether the user exists
+			return who.NeedOperator() // do not reveal whether the user exists
 		}
 	}
 	return who.Need(models.ScopeSend)
@@ -252,10 +252,10 @@ func (s *Service) SwitchUser(
 	user, why string,
 	r Repeat,
 ) (ControlResult, bool, error) {
-	if err := who.operates(); err != nil {
+	if err := who.NeedOperator(); err != nil {
 		return ControlResult{}, false, err
 	}
-	if err := CheckWhy(why); err != nil {
+	if err := checkWhy(why); err != nil {
 		return ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {

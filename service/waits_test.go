@@ -154,12 +154,12 @@ func TestWaits(t *testing.T) {
 			f.put()
 			_, _, err := f.ControlUser(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
 			require.NoError(f, err)
-			return models.Wait{Code: models.WaitUserPaused, Text: "paused", By: operator.by(), Why: "unpaid"}
+			return models.Wait{Code: models.WaitUserPaused, Text: "paused", By: operator.Name(), Why: "unpaid"}
 		}},
 		"held after a restore": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
 			require.NoError(f, f.HoldOld(f.Context(), operator, "restored"))
-			return models.Wait{Code: models.WaitRestore, Text: "after a restore", By: operator.by(), Why: "restored"}
+			return models.Wait{Code: models.WaitRestore, Text: "after a restore", By: operator.Name(), Why: "restored"}
 		}},
 		"cancelled": {prepare: func(f *waitRig) models.Wait {
 			control(f, models.CancelBatch)
@@ -174,13 +174,13 @@ func TestWaits(t *testing.T) {
 			f.put()
 			id := block(f, models.Block{Sender: "@one.example"})
 			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(sender @one.example)",
-				By: operator.by(), Why: "spam"}
+				By: operator.Name(), Why: "spam"}
 		}},
 		"block rule for the recipient's domain": {prepare: func(f *waitRig) models.Wait {
 			f.put()
 			id := block(f, models.Block{Domain: "y.example"})
 			return models.Wait{Code: models.WaitBlockRule, Block: id, Text: "(recipients at y.example)",
-				By: operator.by(), Why: "spam"}
+				By: operator.Name(), Why: "spam"}
 		}},
 		"block rule for the only provider that is online": {prepare: func(f *waitRig) models.Wait {
 			f.put()
@@ -188,7 +188,7 @@ func TestWaits(t *testing.T) {
 			id := block(f, models.Block{Provider: "mg"})
 			return models.Wait{Code: models.WaitBlockRule, Block: id,
 				Text: "sg is offline (moving); withheld by a block rule (provider mg)",
-				By:   operator.by(), Why: "spam"}
+				By:   operator.Name(), Why: "spam"}
 		}},
 		"all providers offline": {prepare: func(f *waitRig) models.Wait {
 			f.put()
@@ -200,7 +200,7 @@ func TestWaits(t *testing.T) {
 			f.put()
 			offline(f, "mg")
 			return models.Wait{Code: models.WaitProviderOffline, Provider: "mg", Text: "mg is offline (moving)",
-				By: operator.by()}
+				By: operator.Name()}
 		}},
 		"all providers suspended": {prepare: func(f *waitRig) models.Wait {
 			f.put()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
@@ -37,15 +38,15 @@ func (c *cli) webhookCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")
 	cmd.AddCommand(c.listWebhooks(&u), c.addWebhook(&u), c.removeWebhook(&u), c.testWebhook(&u), c.replayWebhook(&u),
 		c.changeWebhook(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
-			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Enable(ctx, user, id)
 			}),
 		c.changeWebhook(&u, "disable ID", "Post nothing to an endpoint until it is enabled",
-			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Disable(ctx, user, id, "by command")
 			}),
 		c.changeWebhook(&u, "rotate ID", "Give an endpoint a new secret or key pair; the old one is valid for a day more",
-			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error) {
+			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Rotate(ctx, user, id)
 			}))
 	return cmd
@@ -78,24 +79,21 @@ func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
 		list, err := svc.Endpoints(c.operator()).List(ctx, owner)
 		for i := range list {
 			e := &list[i]
-			row(e.ID, e.URL, string(e.State), e.Posted, e.Retrying, e.GivenUp, e.Why)
+			row(e.ID, e.URL, e.State, e.Posted, e.Retrying, e.GivenUp, e.Why)
 		}
 		return err
 	})
 }
 
 func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
-	var n endpoints.Settings
+	var n client.EndpointSettings
 	var events, headers []string
 	cmd := &cobra.Command{
 		Use:   "add URL",
 		Short: "Post updates to an address, and print the secret or the public key of its signatures",
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n.URL, n.Headers = args[0], map[string]string{}
-			for _, e := range events {
-				n.Events = append(n.Events, feed.Type(e))
-			}
+			n.URL, n.Events, n.Headers = args[0], events, map[string]string{}
 			for _, h := range headers {
 				name, value, ok := strings.Cut(h, ":")
 				if !ok {
@@ -104,7 +102,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 				n.Headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
 			}
 			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
-				v, err := e.Create(ctx, user, n)
+				v, err := e.Create(ctx, user, &n)
 				if err == nil {
 					c.sayEndpoint(&v)
 				}
@@ -120,11 +118,11 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 		"only these: "+feed.Names("")+" (default: all changes of the state); with --installation "+
 			feed.Names(feed.Installation)+" (default: all)",
 	)
-	f.StringVar((*string)(&n.Format), "format", "",
+	f.StringVar(&n.Format, "format", "",
 		"slack: an incoming webhook of Slack; mail: to the addresses of a URL like mailto:ops@example.com; only with --installation")
 	f.StringVar(&n.User, "mail-user", "", "with --format mail: the user whose mail the notices are")
 	f.StringVar(&n.Sender, "mail-from", "", "with --format mail: the address that they come from")
-	f.StringVar((*string)(&n.Signature), "signature", "",
+	f.StringVar(&n.Signature, "signature", "",
 		"v1: with a secret that you have, too (default); v1a: with a private key, whose public one you get")
 	f.StringSliceVar(&n.Tags, "tags", nil, "only mail with one of these tags")
 	f.StringSliceVar(&n.Categories, "categories", nil, "only mail of these categories")
@@ -139,7 +137,7 @@ func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
 }
 
 // sayEndpoint prints an endpoint, with its secret if that is new.
-func (c *cli) sayEndpoint(v *endpoints.View) {
+func (c *cli) sayEndpoint(v *client.Endpoint) {
 	fmt.Fprintf(c.out, "endpoint %s: %s, %s\n", v.ID, v.URL, v.State)
 	if v.Secret != "" {
 		fmt.Fprintf(c.out, "secret, shown only now: %s\n", v.Secret)
@@ -152,7 +150,7 @@ func (c *cli) sayEndpoint(v *endpoints.View) {
 // changeWebhook returns a command that changes an endpoint.
 func (c *cli) changeWebhook(
 	u *webhookUser, use, short string,
-	do func(ctx context.Context, e *endpoints.Endpoints, user, id string) (endpoints.View, error),
+	do func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error),
 ) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
@@ -218,9 +216,9 @@ func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withUser(cmd.Context(), u, func(ctx context.Context, e *endpoints.Endpoints, user string) error {
-				replay := func() (endpoints.View, error) { return e.Replay(ctx, user, args[0], time.Now().Add(-since)) }
+				replay := func() (client.Endpoint, error) { return e.Replay(ctx, user, args[0], time.Now().Add(-since)) }
 				if post != "" {
-					replay = func() (endpoints.View, error) { return e.ReplayPost(ctx, user, args[0], post) }
+					replay = func() (client.Endpoint, error) { return e.ReplayPost(ctx, user, args[0], post) }
 				}
 				v, err := replay()
 				if err == nil {

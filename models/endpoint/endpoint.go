@@ -25,12 +25,8 @@ const (
 // MaxBatch is how many updates a post has at most.
 const MaxBatch = 1000
 
-// Bounds of the limits of an endpoint.
-const (
-	DefaultAtOnce = 10 // posts at once
-	MaxAtOnce     = 50
-	MaxRate       = 1000
-)
+// DefaultAtOnce is how many posts to an endpoint are made at once if it does not say.
+const DefaultAtOnce = 10
 
 // Format is how an endpoint gets its posts.
 type Format string

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -21,11 +22,9 @@ import (
 )
 
 const (
-	maxEndpoints   = 20 // of a user
-	maxDescription = 200
-	maxList        = 20 // types, tags, categories, header fields
-	maxHeader      = 2000
-	oldSecret      = 24 * time.Hour // how long a secret is valid after its rotation
+	maxEndpoints = 20             // of a user
+	maxAddresses = 20             // of the format mail
+	oldSecret    = 24 * time.Hour // how long a secret is valid after its rotation
 )
 
 // Store is the part of models.Store that Endpoints need.
@@ -38,17 +37,17 @@ type Store interface {
 type Endpoints struct {
 	store   Store
 	compose *endpoint.Composer
-	client  *outbound.Client
+	out     *outbound.Client
 	mailer  endpoint.Mailer
 	record  func(ctx context.Context, c *models.Command) // adds what was done to the audit trail
 }
 
-// New returns the endpoints of a store. Test posts are made by client, or by mailer.
-func New(store Store, client *outbound.Client, mailer endpoint.Mailer) *Endpoints {
+// New returns the endpoints of a store. Test posts are made by out, or by mailer.
+func New(store Store, out *outbound.Client, mailer endpoint.Mailer) *Endpoints {
 	return &Endpoints{
 		store:   store,
 		compose: endpoint.NewComposer(store),
-		client:  client,
+		out:     out,
 		mailer:  mailer,
 		record:  func(context.Context, *models.Command) {},
 	}
@@ -66,60 +65,33 @@ func (s *Endpoints) done(ctx context.Context, kind models.CommandKind, e *endpoi
 	s.record(ctx, &models.Command{Kind: kind, User: e.User, Subject: e.ID, Why: why})
 }
 
-// Health says how the posts to an endpoint do.
-type Health string
-
-// The kinds of health.
-const (
-	Active   Health = "active"
-	Failing  Health = "failing" // the newest post failed
-	Disabled Health = "disabled"
-)
-
-// View is an endpoint as it is shown.
-type View struct {
-	ID string `json:"id"`
-	Settings
-	HeaderNames  []string  `json:"header_names,omitempty"` // their values are never told
-	Secret       string    `json:"secret,omitempty"`       // only when it is new
-	PublicKey    string    `json:"public_key,omitempty"`   // of endpoint.Ed25519
-	State        Health    `json:"state"`
-	Why          string    `json:"why,omitempty"` // it is disabled
-	FailingSince time.Time `json:"failing_since,omitzero"`
-	Posted       int64     `json:"posted"`       // posts that were accepted
-	GivenUp      int64     `json:"given_up"`     // posts whose retries are used up
-	Retrying     int       `json:"retrying"`     // posts that wait for a retry
-	FailureRate  float64   `json:"failure_rate"` // of the newest attempts, from 0 to 1
-	CreatedAt    time.Time `json:"created_at"`
-}
-
 // Create creates an endpoint. It gets the updates that follow.
-func (s *Endpoints) Create(ctx context.Context, user string, n Settings) (View, error) {
-	if err := n.check(user); err != nil {
-		return View{}, err
+func (s *Endpoints) Create(ctx context.Context, user string, n *client.EndpointSettings) (client.Endpoint, error) {
+	if err := check(n, user); err != nil {
+		return client.Endpoint{}, err
 	}
 	there, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
 	if err != nil {
-		return View{}, problem.FromStore("list endpoints", err)
+		return client.Endpoint{}, problem.FromStore("list endpoints", err)
 	}
 	if len(there) >= maxEndpoints {
-		return View{}, problem.New(problem.Conflict, "too_many_endpoints",
+		return client.Endpoint{}, problem.New(problem.Conflict, "too_many_endpoints",
 			fmt.Sprintf("You have %d endpoints, and may have no more. Remove one.", maxEndpoints))
 	}
 	head, err := s.head(ctx, user)
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	e := endpoint.Endpoint{
 		ID: models.NewBatchID(now).String(), User: user, Created: now,
-		Secrets: []endpoint.Secret{endpoint.NewSecret(cmp.Or(n.Signature, endpoint.HMAC))}, Generation: 1, Replay: &head,
+		Secrets: []endpoint.Secret{endpoint.NewSecret(endpoint.Signature(cmp.Or(n.Signature, client.SignatureHMAC)))}, Generation: 1, Replay: &head,
 	}
-	if n.apply(&e); n.Everyone {
+	if apply(n, &e); n.Everyone {
 		e.Everyone, e.Start = true, endpoint.Start{At: now, Generation: e.Generation}
 	}
 	if err := endpoint.Create(ctx, s.store, &e); err != nil {
-		return View{}, problem.FromStore("store endpoint", err)
+		return client.Endpoint{}, problem.FromStore("store endpoint", err)
 	}
 	s.done(ctx, models.CreatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
@@ -148,12 +120,12 @@ func (s *Endpoints) head(ctx context.Context, user string) (feed.Position, error
 }
 
 // List returns the endpoints of a user, oldest first.
-func (s *Endpoints) List(ctx context.Context, user string) ([]View, error) {
+func (s *Endpoints) List(ctx context.Context, user string) ([]client.Endpoint, error) {
 	list, err := endpoint.List(ctx, s.store, user, "", maxEndpoints)
 	if err != nil {
 		return nil, problem.FromStore("list endpoints", err)
 	}
-	out := make([]View, len(list))
+	out := make([]client.Endpoint, len(list))
 	for i := range list {
 		if out[i], err = s.view(ctx, &list[i]); err != nil {
 			return nil, err
@@ -163,10 +135,10 @@ func (s *Endpoints) List(ctx context.Context, user string) ([]View, error) {
 }
 
 // Get returns an endpoint of a user.
-func (s *Endpoints) Get(ctx context.Context, user, id string) (View, error) {
+func (s *Endpoints) Get(ctx context.Context, user, id string) (client.Endpoint, error) {
 	e, err := s.get(ctx, user, id)
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	return s.view(ctx, &e)
 }
@@ -191,9 +163,9 @@ func (s *Endpoints) change(
 }
 
 // Update replaces the settings of an endpoint.
-func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (View, error) {
-	if err := n.check(user); err != nil {
-		return View{}, err
+func (s *Endpoints) Update(ctx context.Context, user, id string, n *client.EndpointSettings) (client.Endpoint, error) {
+	if err := check(n, user); err != nil {
+		return client.Endpoint{}, err
 	}
 	var secret string // if it is new
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
@@ -203,14 +175,14 @@ func (s *Endpoints) Update(ctx context.Context, user, id string, n Settings) (Vi
 			return f.Err()
 		}
 		secret = ""
-		if n.apply(e); n.Signature != "" && n.Signature != e.Secrets[0].Signature {
-			e.Rotate(endpoint.NewSecret(n.Signature), time.Now().Add(oldSecret))
+		if apply(n, e); n.Signature != "" && n.Signature != string(e.Secrets[0].Signature) {
+			e.Rotate(endpoint.NewSecret(endpoint.Signature(n.Signature)), time.Now().Add(oldSecret))
 			secret = newSecret(e)
 		}
 		return nil
 	})
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	s.done(ctx, models.ChangedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
@@ -238,13 +210,13 @@ func (s *Endpoints) Remove(ctx context.Context, user, id string) error {
 }
 
 // Rotate gives an endpoint a new secret. Posts are signed with the old one, too, for a day.
-func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
+func (s *Endpoints) Rotate(ctx context.Context, user, id string) (client.Endpoint, error) {
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		e.Rotate(endpoint.NewSecret(e.Secrets[0].Signature), time.Now().Add(oldSecret))
 		return nil
 	})
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	s.done(ctx, models.RotatedEndpoint, &e, "")
 	v, err := s.view(ctx, &e)
@@ -253,21 +225,21 @@ func (s *Endpoints) Rotate(ctx context.Context, user, id string) (View, error) {
 }
 
 // Enable lets posts to an endpoint go on that was disabled. It gets what it missed, as long as that is kept.
-func (s *Endpoints) Enable(ctx context.Context, user, id string) (View, error) {
+func (s *Endpoints) Enable(ctx context.Context, user, id string) (client.Endpoint, error) {
 	nothing := func(*endpoint.Endpoint, *endpoint.State) error { return nil }
 	return s.restart(ctx, user, id, models.EnabledEndpoint, nothing)
 }
 
 // Replay posts the updates since a time again.
-func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time) (View, error) {
+func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time) (client.Endpoint, error) {
 	if from.IsZero() || from.After(time.Now()) {
 		var f problem.Form
 		f.Wrong("/from", "invalid_value", "from must be a time in the past.")
-		return View{}, f.Err()
+		return client.Endpoint{}, f.Err()
 	}
 	at, err := feed.Find(ctx, s.store, user, from)
 	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was told yet
-		return View{}, problem.FromStore("read feed", err)
+		return client.Endpoint{}, problem.FromStore("read feed", err)
 	}
 	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, _ *endpoint.State) error {
 		if e.Replay = &at; e.Everyone {
@@ -281,7 +253,7 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 func (s *Endpoints) restart(
 	ctx context.Context, user, id string, kind models.CommandKind,
 	f func(e *endpoint.Endpoint, state *endpoint.State) error,
-) (View, error) {
+) (client.Endpoint, error) {
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		state, _, err := endpoint.StateOf(ctx, s.store, e)
 		if err != nil {
@@ -298,14 +270,14 @@ func (s *Endpoints) restart(
 		return nil
 	})
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	s.done(ctx, kind, &e, "")
 	return s.view(ctx, &e)
 }
 
 // Disable ends the posts to an endpoint until it is enabled.
-func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (View, error) {
+func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (client.Endpoint, error) {
 	changed := false
 	e, err := s.change(ctx, user, id, func(e *endpoint.Endpoint) error {
 		if changed = e.Disabled == nil; changed {
@@ -314,7 +286,7 @@ func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (View, er
 		return nil
 	})
 	if err != nil {
-		return View{}, err
+		return client.Endpoint{}, err
 	}
 	if changed {
 		s.done(ctx, models.DisabledEndpoint, &e, why)
@@ -322,18 +294,11 @@ func (s *Endpoints) Disable(ctx context.Context, user, id, why string) (View, er
 	return s.view(ctx, &e)
 }
 
-// TestResult is what became of a test post.
-type TestResult struct {
-	Status int    `json:"http_status,omitempty"` // 0: there was no answer
-	Answer string `json:"answer,omitempty"`      // its beginning, or why there is none
-	TookMS int64  `json:"took_ms"`
-}
-
 // Test makes a post of the type test, which is not repeated.
-func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, error) {
+func (s *Endpoints) Test(ctx context.Context, user, id string) (client.EndpointTest, error) {
 	e, err := s.get(ctx, user, id)
 	if err != nil {
-		return TestResult{}, err
+		return client.EndpointTest{}, err
 	}
 	now := time.Now().UTC()
 	const text = "This is a test post of Safedelivr."
@@ -341,17 +306,17 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 		Type: endpoint.Test, Timestamp: now, Data: map[string]string{"message": text}, Text: text,
 	})
 	if err != nil {
-		return TestResult{}, err
+		return client.EndpointTest{}, err
 	}
 	post := "msg_" + models.NewBatchID(now).String()
-	var out TestResult
+	var out client.EndpointTest
 	if e.Format == endpoint.Mail {
 		out.Status = http.StatusAccepted
 		out.Answer, err = s.mailer(ctx, &e, post, body)
 	} else {
 		var a outbound.Answer
-		a, err = s.client.Post(ctx, e.URL, e.Header(post, now, body), body)
-		out = TestResult{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
+		a, err = s.out.Post(ctx, e.URL, e.Header(post, now, body), body)
+		out = client.EndpointTest{Status: a.Status, Answer: models.Clip(a.Body), TookMS: a.Took.Milliseconds()}
 	}
 	if err != nil {
 		out.Status, out.Answer = 0, models.Clip(err.Error())
@@ -359,19 +324,19 @@ func (s *Endpoints) Test(ctx context.Context, user, id string) (TestResult, erro
 	return out, ctx.Err()
 }
 
-func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error) {
+func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (client.Endpoint, error) {
 	state, _, err := endpoint.StateOf(ctx, s.store, e)
 	if err != nil {
-		return View{}, problem.FromStore("read endpoint", err)
+		return client.Endpoint{}, problem.FromStore("read endpoint", err)
 	}
-	v := View{
+	v := client.Endpoint{
 		ID: e.ID,
-		Settings: Settings{
-			URL: e.URL, Description: e.Description, Events: e.Types, Tags: e.Tags, Categories: e.Categories,
-			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: e.Format, Everyone: e.Everyone,
+		EndpointSettings: client.EndpointSettings{
+			URL: e.URL, Description: e.Description, Tags: e.Tags, Categories: e.Categories, Events: names(e.Types),
+			Batch: e.Batch, Ordered: e.Ordered, Rate: e.Rate, AtOnce: e.AtOnce, Format: string(e.Format), Everyone: e.Everyone,
 		},
 		HeaderNames:  slices.Sorted(maps.Keys(e.Headers)),
-		State:        Active,
+		State:        client.EndpointStateActive,
 		FailingSince: state.FailingSince,
 		Posted:       state.Posted,
 		GivenUp:      state.GivenUp,
@@ -380,16 +345,16 @@ func (s *Endpoints) view(ctx context.Context, e *endpoint.Endpoint) (View, error
 		CreatedAt:    e.Created,
 	}
 	if e.Format == endpoint.Signed {
-		v.Signature, v.PublicKey = e.Secrets[0].Signature, e.Secrets[0].Public()
+		v.Signature, v.PublicKey = string(e.Secrets[0].Signature), e.Secrets[0].Public()
 	}
 	if e.Sender != nil {
 		v.User, v.Sender = e.Sender.User, e.Sender.From
 	}
 	switch {
 	case e.Disabled != nil:
-		v.State, v.Why = Disabled, e.Disabled.Why
+		v.State, v.Why = client.EndpointStateDisabled, e.Disabled.Why
 	case state.Failures > 0 && state.Generation == e.Generation:
-		v.State, v.Why = Failing, state.Why()
+		v.State, v.Why = client.EndpointStateFailing, state.Why()
 	}
 	return v, nil
 }

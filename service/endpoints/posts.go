@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -15,19 +16,20 @@ import (
 const maxAgain = 100
 
 // Attempts returns the newest attempts to post to an endpoint, newest first.
-func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]endpoint.Attempt, error) {
+func (s *Endpoints) Attempts(ctx context.Context, user, id string) ([]client.EndpointAttempt, error) {
 	_, state, err := s.stateOf(ctx, user, id)
 	if err != nil {
 		return nil, err
 	}
-	if state.Attempts == nil {
-		state.Attempts = []endpoint.Attempt{}
-	}
+	out := make([]client.EndpointAttempt, len(state.Attempts))
 	for i := range state.Attempts {
 		a := &state.Attempts[i]
-		a.Part, a.Why = endpoint.Part{}, a.Words() // positions in a feed mean nothing to its user
+		out[i] = client.EndpointAttempt{
+			At: a.At, Post: a.Post, Updates: a.Updates, Type: string(a.Type), Log: a.Log, Tried: a.Tried,
+			Status: a.Status, Answer: a.Answer, Why: a.Words(), TookMS: a.Took,
+		}
 	}
-	return state.Attempts, nil
+	return out, nil
 }
 
 // Retries returns when posts are made again, by the IDs of those that are among the newest hundred.
@@ -69,7 +71,7 @@ func failureRate(attempts []endpoint.Attempt) float64 {
 }
 
 // ReplayPost makes one of the newest posts again, with the same ID.
-func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (View, error) {
+func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (client.Endpoint, error) {
 	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, state *endpoint.State) error {
 		a := state.Attempt(post)
 		if a == nil {
@@ -86,37 +88,29 @@ func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (View
 	})
 }
 
-// Request is what was posted to an endpoint, as it would be posted now.
-type Request struct {
-	Post   string            `json:"post"`
-	At     time.Time         `json:"at"`     // of the newest attempt
-	Header map[string]string `json:"header"` // without signatures; values of the endpoint's own fields are not told
-	Body   string            `json:"body"`
-}
-
 // notTold is the value of header fields whose values are not told.
 const notTold = "(not told)"
 
 // Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed
 // or erased meanwhile is not in it.
-func (s *Endpoints) Request(ctx context.Context, user, id, post string) (Request, error) {
+func (s *Endpoints) Request(ctx context.Context, user, id, post string) (client.EndpointRequest, error) {
 	e, state, err := s.stateOf(ctx, user, id)
 	if err != nil {
-		return Request{}, err
+		return client.EndpointRequest{}, err
 	}
 	a := state.Attempt(post)
 	if a == nil {
-		return Request{}, problem.NoSuch("post among the newest hundred of this endpoint")
+		return client.EndpointRequest{}, problem.NoSuch("post among the newest hundred of this endpoint")
 	}
 	p, _, err := s.compose.Again(ctx, &e, a.Part)
 	if err != nil {
-		return Request{}, problem.FromStore("read updates", err)
+		return client.EndpointRequest{}, problem.FromStore("read updates", err)
 	}
 	if p == nil {
-		return Request{}, problem.New(problem.Gone, "updates_removed",
+		return client.EndpointRequest{}, problem.New(problem.Gone, "updates_removed",
 			"The updates of this post are not kept any more, or the endpoint does not ask for them now.")
 	}
-	out := Request{Post: a.Post, At: a.At, Header: map[string]string{}, Body: string(p.Body)}
+	out := client.EndpointRequest{Post: a.Post, At: a.At, Header: map[string]string{}, Body: string(p.Body)}
 	if e.Format == endpoint.Mail {
 		return out, nil
 	}

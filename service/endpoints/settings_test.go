@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -34,49 +35,49 @@ func pointers(t *testing.T, err error) (out []string) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	const ann, all = "ann", feed.Installation
-	long := strings.Repeat("x", maxHeader+1)
+	long := strings.Repeat("x", 2001)
 	for name, c := range map[string]struct {
 		owner  string
-		change func(n *Settings)
+		change func(n *client.EndpointSettings)
 		want   []string
 	}{
-		"nothing":            {ann, func(*Settings) {}, nil},
-		"no address":         {ann, func(n *Settings) { n.URL = "" }, []string{"/url"}},
-		"no URL":             {ann, func(n *Settings) { n.URL = "ftp://x.test" }, []string{"/url"}},
-		"description":        {ann, func(n *Settings) { n.Description = "two\nlines" }, []string{"/description"}},
-		"event":              {ann, func(n *Settings) { n.Events = []feed.Type{feed.Failed, "lost"} }, []string{"/events/1"}},
-		"notice to a user":   {ann, func(n *Settings) { n.Events = []feed.Type{feed.FailoverEnded} }, []string{"/events/0"}},
-		"notice":             {all, func(n *Settings) { n.Events = []feed.Type{feed.FailoverEnded} }, nil},
-		"empty tag":          {ann, func(n *Settings) { n.Tags = []string{""} }, []string{"/tags"}},
-		"tag":                {ann, func(n *Settings) { n.Tags = []string{"a"} }, nil},
-		"tag of notices":     {all, func(n *Settings) { n.Tags = []string{"a"} }, []string{"/tags"}},
-		"everyone":           {all, func(n *Settings) { n.Everyone, n.Tags = true, []string{"a"} }, nil},
-		"everyone to a user": {ann, func(n *Settings) { n.Everyone = true }, []string{"/everyone"}},
-		"rate":               {ann, func(n *Settings) { n.Rate = endpoint.MaxRate + 1 }, []string{"/rate"}},
-		"negative rate":      {ann, func(n *Settings) { n.Rate = -1 }, []string{"/rate"}},
-		"at once":            {ann, func(n *Settings) { n.AtOnce = endpoint.MaxAtOnce + 1 }, []string{"/at_once"}},
-		"ordered at once":    {ann, func(n *Settings) { n.Ordered, n.AtOnce = true, 2 }, []string{"/at_once"}},
-		"ordered, one":       {ann, func(n *Settings) { n.Ordered, n.AtOnce = true, 1 }, nil},
-		"signature":          {ann, func(n *Settings) { n.Signature = "v2" }, []string{"/signature"}},
-		"format of a user":   {ann, func(n *Settings) { n.Format = endpoint.Slack }, []string{"/format"}},
-		"format":             {all, func(n *Settings) { n.Format = "fax" }, []string{"/format"}},
-		"slack in batches":   {all, func(n *Settings) { n.Format, n.Batch = endpoint.Slack, true }, []string{"/batch"}},
-		"sender of no mail":  {all, func(n *Settings) { n.Sender = "a@x.test" }, []string{"/sender"}},
-		"mail": {all, func(n *Settings) {
-			n.Format, n.URL, n.User, n.Sender = endpoint.Mail, "mailto:ops@x.test", "ann", "a@x.test"
+		"nothing":            {ann, func(*client.EndpointSettings) {}, nil},
+		"no address":         {ann, func(n *client.EndpointSettings) { n.URL = "" }, []string{"/url"}},
+		"no URL":             {ann, func(n *client.EndpointSettings) { n.URL = "ftp://x.test" }, []string{"/url"}},
+		"description":        {ann, func(n *client.EndpointSettings) { n.Description = "two\nlines" }, []string{"/description"}},
+		"event":              {ann, func(n *client.EndpointSettings) { n.Events = []string{string(feed.Failed), "lost"} }, []string{"/events/1"}},
+		"notice to a user":   {ann, func(n *client.EndpointSettings) { n.Events = []string{string(feed.FailoverEnded)} }, []string{"/events/0"}},
+		"notice":             {all, func(n *client.EndpointSettings) { n.Events = []string{string(feed.FailoverEnded)} }, nil},
+		"empty tag":          {ann, func(n *client.EndpointSettings) { n.Tags = []string{""} }, []string{"/tags/0"}},
+		"tag":                {ann, func(n *client.EndpointSettings) { n.Tags = []string{"a"} }, nil},
+		"tag of notices":     {all, func(n *client.EndpointSettings) { n.Tags = []string{"a"} }, []string{"/tags"}},
+		"everyone":           {all, func(n *client.EndpointSettings) { n.Everyone, n.Tags = true, []string{"a"} }, nil},
+		"everyone to a user": {ann, func(n *client.EndpointSettings) { n.Everyone = true }, []string{"/everyone"}},
+		"rate":               {ann, func(n *client.EndpointSettings) { n.Rate = 1001 }, []string{"/rate"}},
+		"negative rate":      {ann, func(n *client.EndpointSettings) { n.Rate = -1 }, []string{"/rate"}},
+		"at once":            {ann, func(n *client.EndpointSettings) { n.AtOnce = 51 }, []string{"/at_once"}},
+		"ordered at once":    {ann, func(n *client.EndpointSettings) { n.Ordered, n.AtOnce = true, 2 }, []string{"/at_once"}},
+		"ordered, one":       {ann, func(n *client.EndpointSettings) { n.Ordered, n.AtOnce = true, 1 }, nil},
+		"signature":          {ann, func(n *client.EndpointSettings) { n.Signature = "v2" }, []string{"/signature"}},
+		"format of a user":   {ann, func(n *client.EndpointSettings) { n.Format = client.FormatSlack }, []string{"/format"}},
+		"format":             {all, func(n *client.EndpointSettings) { n.Format = "fax" }, []string{"/format"}},
+		"slack in batches":   {all, func(n *client.EndpointSettings) { n.Format, n.Batch = client.FormatSlack, true }, []string{"/batch"}},
+		"sender of no mail":  {all, func(n *client.EndpointSettings) { n.Sender = "a@x.test" }, []string{"/sender"}},
+		"mail": {all, func(n *client.EndpointSettings) {
+			n.Format, n.URL, n.User, n.Sender = client.FormatMail, "mailto:ops@x.test", "ann", "a@x.test"
 		}, nil},
-		"mail without all": {all, func(n *Settings) { n.Format = endpoint.Mail }, []string{"/url", "/user", "/sender"}},
-		"header":           {ann, func(n *Settings) { n.Headers = map[string]string{"Authorization": "Bearer x"} }, nil},
-		"reserved header":  {ann, func(n *Settings) { n.Headers = map[string]string{"webhook-id": "1"} }, []string{"/headers/webhook-id"}},
-		"name of a header": {ann, func(n *Settings) { n.Headers = map[string]string{"a b": "1"} }, []string{"/headers/a b"}},
+		"mail without all": {all, func(n *client.EndpointSettings) { n.Format = client.FormatMail }, []string{"/url", "/user", "/sender"}},
+		"header":           {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"Authorization": "Bearer x"} }, nil},
+		"reserved header":  {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"webhook-id": "1"} }, []string{"/headers/webhook-id"}},
+		"name of a header": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"a b": "1"} }, []string{"/headers/a b"}},
 		"header of two lines": {
-			ann, func(n *Settings) { n.Headers = map[string]string{"A": "1\r\nB: 2"} }, []string{"/headers/A"},
+			ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"A": "1\r\nB: 2"} }, []string{"/headers/A"},
 		},
-		"long header": {ann, func(n *Settings) { n.Headers = map[string]string{"A": long} }, []string{"/headers/A"}},
+		"long header": {ann, func(n *client.EndpointSettings) { n.Headers = map[string]string{"A": long} }, []string{"/headers/A"}},
 	} {
-		n := Settings{URL: "https://x.test/hook"}
+		n := client.EndpointSettings{URL: "https://x.test/hook"}
 		c.change(&n)
-		require.ElementsMatch(t, c.want, pointers(t, n.check(c.owner)), name)
+		require.ElementsMatch(t, c.want, pointers(t, check(&n, c.owner)), name)
 	}
 }
 
@@ -87,19 +88,19 @@ func TestTooManyEndpoints(t *testing.T) {
 	s := New(sqlitetest.Open(t), outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
 		recorded = append(recorded, c.Kind)
 	})
-	n, secrets := Settings{URL: "https://x.test/hook"}, map[string]bool{}
+	n, secrets := client.EndpointSettings{URL: "https://x.test/hook"}, map[string]bool{}
 	for range maxEndpoints {
-		v, err := s.Create(t.Context(), "ann", n)
+		v, err := s.Create(t.Context(), "ann", &n)
 		require.NoError(t, err)
-		require.Equal(t, Active, v.State)
+		require.Equal(t, client.EndpointStateActive, v.State)
 		secrets[v.Secret] = true
 	}
 	require.Len(t, secrets, maxEndpoints, "each has a secret of its own")
-	_, err := s.Create(t.Context(), "ann", n)
+	_, err := s.Create(t.Context(), "ann", &n)
 	var e *problem.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, "too_many_endpoints", e.Code)
-	_, err = s.Create(t.Context(), "bob", n)
+	_, err = s.Create(t.Context(), "bob", &n)
 	require.NoError(t, err)
 	require.Len(t, recorded, maxEndpoints+1)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -199,6 +200,11 @@ func (m *Mistakes) Full() bool { return len(m.list) == maxFieldErrors }
 
 // Found returns the number of mistakes.
 func (m *Mistakes) Found() int { return m.total }
+
+// At reports whether a listed mistake is at a pointer.
+func (m *Mistakes) At(pointer string) bool {
+	return slices.ContainsFunc(m.list, func(f FieldError) bool { return f.Pointer == pointer })
+}
 
 // In adds the mistakes to e and returns it, or returns nil if there are none.
 func (m *Mistakes) In(e *Error) error {

@@ -1289,209 +1289,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/endpoints": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List your endpoints
-         * @description All of them, oldest first. Needs the scope `read`, and for those of the installation `operate` instead.
-         */
-        get: operations["listEndpoints"];
-        put?: never;
-        /**
-         * Post updates to an address
-         * @description Posts the updates of your mail that follow to `url`, as Standard Webhooks describes it: with the header fields
-         *     `webhook-id`, `webhook-timestamp` and `webhook-signature`, signed with the `secret` of the answer, which is told only now.
-         *     An answer with a status from 200 to 299 within 15 seconds accepts a post; redirects are not followed. A post is
-         *     repeated with the same `webhook-id` after 5 s, 30 s, 2 min, 10 min, 1, 3, 6, 12 and 24 h, or after the time that
-         *     `Retry-After` names, if that is longer. 410 disables the endpoint, and so do five days without an accepted post. The
-         *     address may not be in a private network, unless the operator allows it. Needs the scope `send`.
-         *
-         *     With `installation=true` it is an endpoint of the installation, which gets the notices for operators: providers
-         *     that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are nearly used
-         *     up. So are the other calls about endpoints; all of them need the scope `operate` then, in place of another.
-         */
-        post: operations["createEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get an endpoint
-         * @description Needs the scope `read`.
-         */
-        get: operations["getEndpoint"];
-        /**
-         * Change an endpoint
-         * @description Replaces all its settings. Needs the scope `send`.
-         */
-        put: operations["updateEndpoint"];
-        post?: never;
-        /**
-         * Remove an endpoint
-         * @description Posts that are being made are not ended. If it was removed before, the answer is 204 as well. Needs the scope `send`.
-         */
-        delete: operations["removeEndpoint"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/attempts": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the newest attempts to post
-         * @description The newest hundred, newest first. Needs the scope `read`.
-         */
-        get: operations["endpointAttempts"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/posts/{post}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get what was posted
-         * @description The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
-         */
-        get: operations["endpointPost"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/rotate": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Give an endpoint a new secret
-         * @description Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
-         */
-        post: operations["rotateEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/disable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Disable an endpoint
-         * @description It gets no posts until it is enabled. Needs the scope `send`.
-         */
-        post: operations["disableEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/enable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Enable an endpoint
-         * @description It gets what it missed, as long as that is kept. Needs the scope `send`.
-         */
-        post: operations["enableEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/replay": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Post updates again
-         * @description With `from`: posts the updates since a time again, as long as they are kept, and then those that follow. With `post`:
-         *     makes one of the newest hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for
-         *     a retry due at once. Needs the scope `send`.
-         */
-        post: operations["replayEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/endpoints/{id}/test": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Make a test post
-         * @description Makes one post of the type `test`, which is not repeated, and tells the answer. Needs the scope `send`.
-         */
-        post: operations["testEndpoint"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/erasures": {
         parameters: {
             query?: never;
@@ -1800,6 +1597,202 @@ export interface paths {
         get: operations["readiness"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List your endpoints
+         * @description All of them, oldest first. Needs the scope `read`.
+         */
+        get: operations["listEndpoints"];
+        put?: never;
+        /**
+         * Post updates to an address
+         * @description Posts the updates of your mail that follow to `url`, as Standard Webhooks describes it. Posts have the header fields `webhook-id`, `webhook-timestamp` and `webhook-signature`. They are signed with the `secret` of the answer, which no later answer has.
+         *
+         *     An answer with a status from 200 to 299 within 15 seconds accepts a post. Redirects are not followed. A post is repeated with the same `webhook-id` after 5 s, 30 s, 2 min, 10 min, 1, 3, 6, 12 and 24 h, or after the time that `Retry-After` names, if that is longer. 410 disables the endpoint, and so do five days without an accepted post. The address may not be in a private network, unless the operator allows it.
+         *
+         *     With `installation=true` it is an endpoint of the installation, which gets the notices for operators. These are providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are nearly used up. The other calls about endpoints have the parameter, too. Needs the scope `send`.
+         */
+        post: operations["createEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get an endpoint
+         * @description Needs the scope `read`.
+         */
+        get: operations["getEndpoint"];
+        /**
+         * Change an endpoint
+         * @description Replaces all its settings. Needs the scope `send`.
+         */
+        put: operations["updateEndpoint"];
+        post?: never;
+        /**
+         * Remove an endpoint
+         * @description Posts that are being made are not ended. If it was removed before, the answer is 204 as well. Needs the scope `send`.
+         */
+        delete: operations["removeEndpoint"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/attempts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the newest attempts to post
+         * @description The newest hundred, newest first. Needs the scope `read`.
+         */
+        get: operations["listEndpointAttempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/disable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Disable an endpoint
+         * @description It gets no posts until it is enabled. Needs the scope `send`.
+         */
+        post: operations["disableEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable an endpoint
+         * @description It gets what it missed, as long as that is kept. Needs the scope `send`.
+         */
+        post: operations["enableEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/posts/{post}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what was posted
+         * @description The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
+         */
+        get: operations["getEndpointPost"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Post updates again
+         * @description With `from`: posts the updates since a time again, and then those that follow. With `post`: makes one of the newest hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for a retry due at once. Needs the scope `send`.
+         */
+        post: operations["replayEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give an endpoint a new secret
+         * @description Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
+         */
+        post: operations["rotateEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/endpoints/{id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Make a test post
+         * @description Makes one post of the type `test`, which is not repeated, and returns its answer. Needs the scope `send`.
+         */
+        post: operations["testEndpoint"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2321,6 +2314,172 @@ export interface webhooks {
 }
 export interface components {
     schemas: {
+        Endpoint: {
+            id: string;
+            /** @description An address that begins with https:// or http://. With the format `mail`: mailto: and up to 20 addresses, separated by commas. */
+            url: string;
+            /** @description What it is for, in one line. */
+            description?: string;
+            /** @description Types of updates; `all`: all. Default: all changes of the state, and `endpoint.disabled`. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
+            events?: components["schemas"]["ChosenType"][];
+            /** @description Only mail with one of these tags. Default: all mail. */
+            tags?: string[];
+            /** @description Only mail of one of these categories. Default: all mail. */
+            categories?: string[];
+            /** @description Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false. */
+            batch: boolean;
+            /** @description A post waits until the one before it was accepted or given up. Default: false. */
+            ordered: boolean;
+            /** @description Posts per second at most, evenly spaced. Default: any number. */
+            rate?: number;
+            /** @description Posts at the same time at most. Default: 10, or 1 with `ordered`. */
+            at_once?: number;
+            /**
+             * @description How posts look. `slack`: as an incoming webhook of Slack gets them, and what is compatible with it. `mail`: a mail to each of the addresses of `url`, through other providers than the one that it is about. Both are without a signature and without `batch`, and only for endpoints of the installation. Default: as Standard Webhooks describes.
+             * @enum {string}
+             */
+            format?: "slack" | "mail";
+            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
+            everyone?: boolean;
+            /** @description With the format `mail`: ID or name of the user whose mail the posts are. */
+            user?: string;
+            /** @description With the format `mail`: the address that the posts come from. The user must be allowed to send from it. */
+            sender?: string;
+            /**
+             * @description How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get. Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.
+             * @enum {string}
+             */
+            signature?: "v1" | "v1a";
+            /** @description Names of the header fields of the posts. */
+            header_names?: string[];
+            /** @description Key of the signatures, `whsec_…`. Only in the answer in which it is new. */
+            secret?: string;
+            /** @description Of signatures with `v1a`: `whpk_…`. */
+            public_key?: string;
+            /**
+             * @description `failing`: the newest post failed.
+             * @enum {string}
+             */
+            state: "active" | "failing" | "disabled";
+            /** @description Why it is failing or disabled. */
+            why?: string;
+            /** Format: date-time */
+            failing_since?: string;
+            /** @description Posts that were accepted. */
+            posted: number;
+            /** @description Posts whose retries are used up. */
+            given_up: number;
+            /** @description Posts that wait for a retry. */
+            retrying: number;
+            /** @description The part of the newest hundred attempts that was not accepted, from 0 to 1. */
+            failure_rate: number;
+            /** Format: date-time */
+            created_at: string;
+        };
+        EndpointAttempt: {
+            /** Format: date-time */
+            at: string;
+            /** @description `webhook-id` of the post, the same at each retry. */
+            post: string;
+            /** @description How many updates the post has. */
+            updates: number;
+            /** @description Of a single update. */
+            type?: string;
+            /** @description Of a single update. */
+            log?: string;
+            /** @description How often it was tried before. */
+            tried: number;
+            /** @description Of the answer. Absent if there was none. */
+            http_status?: number;
+            /** @description The beginning of the answer, or why there is none. */
+            answer?: string;
+            /** @description Why the post was not accepted, in words. Absent if it was. */
+            why?: string;
+            /** @description How long the answer took, in milliseconds. */
+            took_ms: number;
+        };
+        EndpointAttemptList: {
+            attempts: components["schemas"]["EndpointAttempt"][];
+        };
+        EndpointList: {
+            endpoints: components["schemas"]["Endpoint"][];
+        };
+        EndpointRequest: {
+            /** @description `webhook-id` of the post. */
+            post: string;
+            /**
+             * Format: date-time
+             * @description When the newest attempt was made.
+             */
+            at: string;
+            /** @description Without signatures, and without the values of the endpoint's own header fields. */
+            header: {
+                [key: string]: string;
+            };
+            /** @description Made anew, as for a retry: what was removed or erased meanwhile is not in it. */
+            body: string;
+        };
+        EndpointSettings: {
+            /** @description An address that begins with https:// or http://. With the format `mail`: mailto: and up to 20 addresses, separated by commas. */
+            url: string;
+            /** @description What it is for, in one line. */
+            description?: string;
+            /** @description Types of updates; `all`: all. Default: all changes of the state, and `endpoint.disabled`. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
+            events?: components["schemas"]["ChosenType"][];
+            /** @description Only mail with one of these tags. Default: all mail. */
+            tags?: string[];
+            /** @description Only mail of one of these categories. Default: all mail. */
+            categories?: string[];
+            /** @description Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false. */
+            batch?: boolean;
+            /** @description A post waits until the one before it was accepted or given up. Default: false. */
+            ordered?: boolean;
+            /** @description Posts per second at most, evenly spaced. Default: any number. */
+            rate?: number;
+            /** @description Posts at the same time at most. Default: 10, or 1 with `ordered`. */
+            at_once?: number;
+            /**
+             * @description How posts look. `slack`: as an incoming webhook of Slack gets them, and what is compatible with it. `mail`: a mail to each of the addresses of `url`, through other providers than the one that it is about. Both are without a signature and without `batch`, and only for endpoints of the installation. Default: as Standard Webhooks describes.
+             * @enum {string}
+             */
+            format?: "slack" | "mail";
+            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
+            everyone?: boolean;
+            /** @description With the format `mail`: ID or name of the user whose mail the posts are. */
+            user?: string;
+            /** @description With the format `mail`: the address that the posts come from. The user must be allowed to send from it. */
+            sender?: string;
+            /**
+             * @description How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get. Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.
+             * @enum {string}
+             */
+            signature?: "v1" | "v1a";
+            /** @description Header fields of the posts. No answer has their values. */
+            headers?: {
+                [key: string]: string;
+            };
+        };
+        EndpointTest: {
+            /** @description Of the answer. Absent if there was none. */
+            http_status?: number;
+            /** @description The beginning of the answer, or why there is none. */
+            answer?: string;
+            /** @description How long the answer took, in milliseconds. */
+            took_ms: number;
+        };
+        Reason: {
+            /** @description One line. */
+            why?: string;
+        };
+        Replay: {
+            /**
+             * Format: date-time
+             * @description The updates since a time, as long as they are kept.
+             */
+            from?: string;
+            /** @description One of the newest hundred posts, by its ID. */
+            post?: string;
+        };
         BatchId: string;
         /**
          * @description An RFC 5322 address with or without a name. International domains are converted to punycode.
@@ -3279,45 +3438,6 @@ export interface components {
             created_at: string;
             published: boolean;
         };
-        NewEndpoint: {
-            /** @description An address that begins with https:// or http://, or with the format `mail` with mailto:, followed by up to 20 addresses, separated by commas. */
-            url: string;
-            description?: string;
-            /** @description Types of updates; `all`: all. Default: all changes of the state, and `endpoint.disabled`. Of an endpoint of the installation without `everyone`: types of notices; default: all but `suppression.added`. */
-            events?: components["schemas"]["ChosenType"][];
-            /** @description Only mail with one of these tags. Default: all mail. */
-            tags?: string[];
-            /** @description Only mail of one of these categories. Default: all mail. */
-            categories?: string[];
-            /** @description Up to 1,000 updates in a post: `type` is `batch`, and `data` a list of what single posts have. Default: false. */
-            batch?: boolean;
-            /** @description A post waits until the one before it was accepted or given up. Default: false. */
-            ordered?: boolean;
-            /** @description Posts per second at most, evenly spaced. Default: any number. */
-            rate?: number;
-            /** @description Posts at the same time at most; with `ordered` it is 1. Default: 10. */
-            at_once?: number;
-            /**
-             * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
-             * @enum {string}
-             */
-            format?: "slack" | "mail";
-            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
-            everyone?: boolean;
-            /** @description ID or name of the user whose mail the posts with the format `mail` are. */
-            user?: string;
-            /** @description With the format `mail`: the address that they come from. The user must be allowed to send from it. */
-            sender?: string;
-            /**
-             * @description How posts are signed: `v1` with a `secret` that you get, or `v1a` with a private key whose `public_key` you get. Default: `v1`, and when an endpoint is changed what it was. After a change posts are signed both ways for a day.
-             * @enum {string}
-             */
-            signature?: "v1" | "v1a";
-            /** @description Header fields of the posts. Their values are never told again. */
-            headers?: {
-                [key: string]: string;
-            };
-        };
         /** @description An update, as Standard Webhooks describes a post. */
         UpdatePost: {
             type: components["schemas"]["UpdateType"];
@@ -3354,102 +3474,6 @@ export interface components {
          * @enum {string}
          */
         UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added" | "endpoint.disabled";
-        Endpoint: {
-            id: string;
-            url: string;
-            description?: string;
-            events?: components["schemas"]["ChosenType"][];
-            tags?: string[];
-            categories?: string[];
-            batch: boolean;
-            ordered: boolean;
-            /** @description Posts per second at most. Absent: any number. */
-            rate?: number;
-            /** @description Posts at the same time at most. Absent: 10, or 1 with `ordered`. */
-            at_once?: number;
-            /**
-             * @description `slack`: as an incoming webhook of Slack gets it, and what is compatible with it: without a signature. `mail`: a mail to each of the addresses of `url`, through the providers of the installation other than the one that it is about. Only endpoints of the installation have a format, and then not `batch`.
-             * @enum {string}
-             */
-            format?: "slack" | "mail";
-            /** @description Updates of the mail of all users, in place of notices; `user` of an update says whose. Only of endpoints of the installation, and never changed. Default: false. */
-            everyone?: boolean;
-            /** @description ID or name of the user whose mail the posts with the format `mail` are. */
-            user?: string;
-            /** @description With the format `mail`: the address that they come from. The user must be allowed to send from it. */
-            sender?: string;
-            header_names?: string[];
-            /**
-             * @description How posts are signed. Absent: they are not.
-             * @enum {string}
-             */
-            signature?: "v1" | "v1a";
-            /** @description Key of the signatures, `whsec_…`. Only in the answer in which it is new. */
-            secret?: string;
-            /** @description Of signatures with `v1a`: `whpk_…`. */
-            public_key?: string;
-            /**
-             * @description `failing`: the newest post failed.
-             * @enum {string}
-             */
-            state: "active" | "failing" | "disabled";
-            /** @description Why it is failing or disabled. */
-            why?: string;
-            /** Format: date-time */
-            failing_since?: string;
-            /** @description Posts that were accepted. */
-            posted: number;
-            /** @description Posts whose retries are used up. */
-            given_up: number;
-            /** @description Posts that wait for a retry. */
-            retrying: number;
-            /** @description The part of the newest hundred attempts that was not accepted. */
-            failure_rate: number;
-            /** Format: date-time */
-            created_at: string;
-        };
-        EndpointAttempt: {
-            /** Format: date-time */
-            at: string;
-            /** @description `webhook-id` of the post. */
-            post: string;
-            updates: number;
-            /** @description Of a single update. */
-            type?: string;
-            /** @description Of a single update. */
-            log?: string;
-            /** @description How often it was tried before. */
-            tried: number;
-            /** @description Of the answer. Absent if there was none. */
-            http_status?: number;
-            /** @description Its beginning, or why there is none. */
-            answer?: string;
-            /** @description Why the post was not accepted, in words. Absent if it was. */
-            why?: string;
-            took_ms: number;
-        };
-        EndpointRequest: {
-            /** @description `webhook-id` of the post. */
-            post: string;
-            /**
-             * Format: date-time
-             * @description When the newest attempt was made.
-             */
-            at: string;
-            /** @description Without signatures, and without the values of the endpoint's own header fields. */
-            header: {
-                [key: string]: string;
-            };
-            /** @description Made anew, as for a retry: what was removed or erased meanwhile is not in it. */
-            body: string;
-        };
-        EndpointTest: {
-            /** @description Of the answer. Absent if there was none. */
-            http_status?: number;
-            /** @description Its beginning, or why there is none. */
-            answer?: string;
-            took_ms: number;
-        };
         NewPreview: {
             /** @description A name for the published version, or a name and a number like `welcome@3`. */
             template?: string;
@@ -4294,8 +4318,6 @@ export interface components {
         To: string;
         /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
         Everyone: boolean;
-        /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-        Installation: boolean;
         /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
         EveryonesList: boolean;
         /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
@@ -7082,535 +7104,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listEndpoints: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The endpoints. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        endpoints: components["schemas"]["Endpoint"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    createEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                /**
-                 * @example {
-                 *       "url": "https://example.com/hooks/mail",
-                 *       "events": [
-                 *         "log.failed"
-                 *       ],
-                 *       "batch": true
-                 *     }
-                 */
-                "application/json": components["schemas"]["NewEndpoint"];
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            201: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    /** @description Path of the endpoint. */
-                    Location?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: never;
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    updateEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewEndpoint"];
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    removeEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: never;
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description It is removed. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    endpointAttempts: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: never;
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The attempts. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        attempts: components["schemas"]["EndpointAttempt"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    endpointPost: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: never;
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-                /** @description ID of the post, `msg_…`. */
-                post: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description What was posted. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EndpointRequest"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            410: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    rotateEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": Record<string, never>;
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    disableEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": {
-                    why?: string;
-                };
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    enableEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": Record<string, never>;
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    replayEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /** Format: date-time */
-                    from?: string;
-                    /** @description ID of the post, as `attempts` and the log of your application have it. */
-                    post?: string;
-                };
-            };
-        };
-        responses: {
-            /** @description The endpoint. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Endpoint"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    testEndpoint: {
-        parameters: {
-            query?: {
-                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
-                installation?: components["parameters"]["Installation"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID of the endpoint. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": Record<string, never>;
-            };
-        };
-        responses: {
-            /** @description The result. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["EndpointTest"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     eraseAddress: {
         parameters: {
             query?: never;
@@ -8108,6 +7601,525 @@ export interface operations {
                     "application/json": components["schemas"]["Readiness"];
                 };
             };
+        };
+    };
+    listEndpoints: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoints. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "url": "https://example.com/hooks/mail",
+                 *       "events": [
+                 *         "log.failed"
+                 *       ],
+                 *       "batch": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["EndpointSettings"];
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    /** @description Path of what was created. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    updateEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EndpointSettings"];
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    removeEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listEndpointAttempts: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The attempts. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointAttemptList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    disableEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    enableEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getEndpointPost: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+                /** @description ID of the post, `msg_…`. */
+                post: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was posted. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointRequest"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    replayEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Replay"];
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rotateEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description The endpoint. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Endpoint"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    testEndpoint: {
+        parameters: {
+            query?: {
+                /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
+                installation?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of the endpoint. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description The answer to the post. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["EndpointTest"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
         };
     };
     postLogDelivered: {

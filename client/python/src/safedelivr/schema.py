@@ -7,6 +7,57 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
+
+class EndpointAttempt(TypedDict, closed=True):
+    at: str
+    post: str
+    updates: int
+    type: NotRequired[str]
+    log: NotRequired[str]
+    tried: int
+    http_status: NotRequired[int]
+    answer: NotRequired[str]
+    why: NotRequired[str]
+    took_ms: int
+
+
+class EndpointAttemptList(TypedDict, closed=True):
+    attempts: list[EndpointAttempt]
+
+
+class EndpointRequest(TypedDict, closed=True):
+    post: str
+    at: str
+    header: dict[str, str]
+    body: str
+
+
+Tag: TypeAlias = str
+
+
+Category: TypeAlias = str
+
+
+class EndpointTest(TypedDict, closed=True):
+    http_status: NotRequired[int]
+    answer: NotRequired[str]
+    took_ms: int
+
+
+class Reason(TypedDict, closed=True):
+    why: NotRequired[str]
+
+
+Replay = TypedDict(
+    'Replay',
+    {
+        'from': NotRequired[str],
+        'post': NotRequired[str],
+    },
+    closed=True,
+)
+
+
 BatchId: TypeAlias = str
 
 
@@ -44,9 +95,6 @@ class Attachment(TypedDict, closed=True):
     content_id: NotRequired[str]
     size: int
     sha256: str
-
-
-Tag: TypeAlias = str
 
 
 NewMetadata: TypeAlias = dict[str, Any] | None
@@ -417,9 +465,6 @@ class TemplateVersion(TypedDict, closed=True):
     published: bool
 
 
-Category: TypeAlias = str
-
-
 class Data(TypedDict, closed=True):
     message: str
 
@@ -431,32 +476,6 @@ class TestPost(TypedDict, closed=True):
 
 
 UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done', 'suppression.added', 'endpoint.disabled']
-
-
-class EndpointAttempt(TypedDict, closed=True):
-    at: str
-    post: str
-    updates: int
-    type: NotRequired[str]
-    log: NotRequired[str]
-    tried: int
-    http_status: NotRequired[int]
-    answer: NotRequired[str]
-    why: NotRequired[str]
-    took_ms: int
-
-
-class EndpointRequest(TypedDict, closed=True):
-    post: str
-    at: str
-    header: dict[str, str]
-    body: str
-
-
-class EndpointTest(TypedDict, closed=True):
-    http_status: NotRequired[int]
-    answer: NotRequired[str]
-    took_ms: int
 
 
 class Header(TypedDict, closed=True):
@@ -957,35 +976,6 @@ ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 ChosenType: TypeAlias = UpdateType | NoticeType | Literal['all']
 
 
-class Endpoint(TypedDict, closed=True):
-    id: str
-    url: str
-    description: NotRequired[str]
-    events: NotRequired[list[ChosenType]]
-    tags: NotRequired[list[str]]
-    categories: NotRequired[list[str]]
-    batch: bool
-    ordered: bool
-    rate: NotRequired[int]
-    at_once: NotRequired[int]
-    format: NotRequired[Literal['slack', 'mail']]
-    everyone: NotRequired[bool]
-    user: NotRequired[str]
-    sender: NotRequired[str]
-    header_names: NotRequired[list[str]]
-    signature: NotRequired[Literal['v1', 'v1a']]
-    secret: NotRequired[str]
-    public_key: NotRequired[str]
-    state: Literal['active', 'failing', 'disabled']
-    why: NotRequired[str]
-    failing_since: NotRequired[str]
-    posted: int
-    given_up: int
-    retrying: int
-    failure_rate: float
-    created_at: str
-
-
 class NewPreview(TemplateFields):
     template: NotRequired[str]
     language: NotRequired[str]
@@ -1130,6 +1120,57 @@ class Problem(TypedDict, closed=True):
     errors_total: NotRequired[int]
 
 
+class Endpoint(TypedDict, closed=True):
+    id: str
+    url: str
+    description: NotRequired[str]
+    events: NotRequired[list[ChosenType]]
+    tags: NotRequired[list[str]]
+    categories: NotRequired[list[str]]
+    batch: bool
+    ordered: bool
+    rate: NotRequired[int]
+    at_once: NotRequired[int]
+    format: NotRequired[Literal['slack', 'mail']]
+    everyone: NotRequired[bool]
+    user: NotRequired[str]
+    sender: NotRequired[str]
+    signature: NotRequired[Literal['v1', 'v1a']]
+    header_names: NotRequired[list[str]]
+    secret: NotRequired[str]
+    public_key: NotRequired[str]
+    state: Literal['active', 'failing', 'disabled']
+    why: NotRequired[str]
+    failing_since: NotRequired[str]
+    posted: int
+    given_up: int
+    retrying: int
+    failure_rate: float
+    created_at: str
+
+
+class EndpointList(TypedDict, closed=True):
+    endpoints: list[Endpoint]
+
+
+class EndpointSettings(TypedDict, closed=True):
+    url: str
+    description: NotRequired[str]
+    events: NotRequired[list[ChosenType]]
+    tags: NotRequired[list[Tag]]
+    categories: NotRequired[list[Category]]
+    batch: NotRequired[bool]
+    ordered: NotRequired[bool]
+    rate: NotRequired[int]
+    at_once: NotRequired[int]
+    format: NotRequired[Literal['slack', 'mail']]
+    everyone: NotRequired[bool]
+    user: NotRequired[str]
+    sender: NotRequired[str]
+    signature: NotRequired[Literal['v1', 'v1a']]
+    headers: NotRequired[dict[str, str]]
+
+
 NewBatch = TypedDict(
     'NewBatch',
     {
@@ -1200,24 +1241,6 @@ class Update(TypedDict, closed=True):
     tags: NotRequired[list[str]]
     suppression: NotRequired[AddedSuppression]
     endpoint: NotRequired[DisabledEndpoint]
-
-
-class NewEndpoint(TypedDict, closed=True):
-    url: str
-    description: NotRequired[str]
-    events: NotRequired[list[ChosenType]]
-    tags: NotRequired[list[Tag]]
-    categories: NotRequired[list[Category]]
-    batch: NotRequired[bool]
-    ordered: NotRequired[bool]
-    rate: NotRequired[int]
-    at_once: NotRequired[int]
-    format: NotRequired[Literal['slack', 'mail']]
-    everyone: NotRequired[bool]
-    user: NotRequired[str]
-    sender: NotRequired[str]
-    signature: NotRequired[Literal['v1', 'v1a']]
-    headers: NotRequired[dict[str, str]]
 
 
 class UpdatePost(TypedDict, closed=True):

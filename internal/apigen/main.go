@@ -1,0 +1,46 @@
+// Command apigen writes what is derived from the table of operations: the description of the API and the calls of the Go
+// client. Run it as "go generate ./api". A test fails if its output is not up to date.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/safedelivr/safedelivr/service"
+)
+
+func main() {
+	_, file, _, _ := runtime.Caller(0)
+	if err := write(filepath.Join(filepath.Dir(file), "../..")); err != nil {
+		fmt.Fprintln(os.Stderr, "apigen:", err)
+		os.Exit(1)
+	}
+}
+
+// write writes all files below the folder of the module.
+func write(root string) error {
+	files, err := generate(root)
+	for name, text := range files {
+		if err == nil {
+			err = os.WriteFile(filepath.Join(root, name), text, 0o644) //nolint:gosec // sources may be read by everyone
+		}
+	}
+	return err
+}
+
+// generate returns the files, by their paths below the folder of the module.
+func generate(root string) (map[string][]byte, error) {
+	ops := service.Operations(new(service.Service))
+	words := comments{root: root}
+	api, err := openAPI(root, ops, &words)
+	if err != nil {
+		return nil, err
+	}
+	calls, err := goClient(ops)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{"api/openapi.yaml": api, "client/calls.go": calls}, words.err
+}

@@ -1,0 +1,225 @@
+// Package operation declares the calls of the API, each in one place.
+//
+// An Operation has the name of a call, its route, its scope, the structs of its request and of its answer, and the
+// function that carries it out. Everything else is derived from it: the route and the strict decoding of the API, the
+// description of the call in OpenAPI, and the method of the Go client.
+//
+// The struct of a request has a field for each part of the route and each parameter of the query:
+//
+//	type request struct {
+//		ID     string `path:"id"`
+//		Limit  int    `query:"limit"`
+//		Body   client.NewEndpoint
+//	}
+//
+// Body is the JSON object of the body. Its type and that of the answer belong to package client, so that server and
+// client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of the
+// bytes of a text, of the elements of a list; each of the bytes of an element; enum of the values, separated by commas;
+// schema of the name of a schema that is written by hand; required of a field that a request must have; only of a field
+// that only a request has.
+package operation
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
+)
+
+// Operation is a call of the API.
+type Operation struct {
+	Name    string       // in OpenAPI and, with a capital letter, in the Go client
+	Route   string       // method and path, like "POST /v1/endpoints/{id}"
+	Tag     string       // the group of calls
+	Title   string       // what it does, in a few words
+	Text    string       // what else there is to know, in Markdown
+	Scope   models.Scope // that an API key needs; empty: the function checks
+	Status  int          // of the answer; default 200, or 204 if there is no body
+	Returns string       // what the body of the answer is
+	Errors  []int        // statuses of errors besides those of all calls
+	Example string       // a body
+
+	In  reflect.Type // struct of the request
+	Out reflect.Type // struct of the answer; nil: there is no body
+
+	params []Parameter
+	run    func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
+}
+
+// Nothing is the answer of a call that has no body.
+type Nothing struct{}
+
+// Reading returns an operation that changes nothing, or that may be repeated as it is.
+func Reading[In, Out any](
+	o Operation, do func(ctx context.Context, who caller.Caller, in *In) (Out, error),
+) Operation {
+	return Changing(o, func(ctx context.Context, who caller.Caller, in *In, _ idempotency.Repeat) (Out, bool, error) {
+		out, err := do(ctx, who, in)
+		return out, false, err
+	})
+}
+
+// Changing returns an operation that takes an Idempotency-Key. Its function reports whether the answer is that of an
+// earlier request with the same key.
+func Changing[In, Out any](
+	o Operation,
+	do func(ctx context.Context, who caller.Caller, in *In, r idempotency.Repeat) (out Out, replayed bool, err error),
+) Operation {
+	o.In, o.Out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	o.params = parameters(o.In)
+	if o.Out == reflect.TypeFor[Nothing]() {
+		o.Out = nil
+	}
+	if o.Status == 0 {
+		if o.Status = http.StatusOK; o.Out == nil {
+			o.Status = http.StatusNoContent
+		}
+	}
+	o.run = func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (any, bool, error) {
+		return do(ctx, who, in.(*In), r) //nolint:forcetypeassert // New has made it
+	}
+	return o
+}
+
+// Once returns an operation that is carried out once for an Idempotency-Key.
+func Once[In, Out any](
+	guard *idempotency.Guard, o Operation, do func(ctx context.Context, who caller.Caller, in *In) (Out, error),
+) Operation {
+	return Changing(o, func(ctx context.Context, who caller.Caller, in *In, r idempotency.Repeat) (Out, bool, error) {
+		return idempotency.Once(ctx, guard, who.User, r, func(ctx context.Context, _ models.Claim, _ bool) (Out, error) {
+			return do(ctx, who, in)
+		})
+	})
+}
+
+// New returns a pointer to an empty request.
+func (o *Operation) New() any { return reflect.New(o.In).Interface() }
+
+// Run carries out the operation. The request is one that New returned.
+func (o *Operation) Run(
+	ctx context.Context, who caller.Caller, in any, r idempotency.Repeat,
+) (out any, replayed bool, err error) {
+	return o.run(ctx, who, in, r)
+}
+
+// Method returns the method of the route.
+func (o *Operation) Method() string {
+	method, _, _ := strings.Cut(o.Route, " ")
+	return method
+}
+
+// Path returns the path of the route.
+func (o *Operation) Path() string {
+	_, path, _ := strings.Cut(o.Route, " ")
+	return path
+}
+
+// Body returns the type of the body, or nil if the request has none.
+func (o *Operation) Body() reflect.Type {
+	if f, ok := o.In.FieldByName("Body"); ok {
+		return f.Type
+	}
+	return nil
+}
+
+// HasBody reports whether a request of the operation may have a body. A command without fields may have an empty object.
+func (o *Operation) HasBody() bool {
+	m := o.Method()
+	return m == http.MethodPost || m == http.MethodPut || m == http.MethodPatch
+}
+
+// Repeats reports whether a request may have an Idempotency-Key.
+func (o *Operation) Repeats() bool { return o.HasBody() }
+
+// Parameter is a part of the path or of the query.
+type Parameter struct {
+	Name  string
+	In    string // path or query
+	Field reflect.StructField
+}
+
+// Parameters returns the parts of the path and of the query, in the order of the struct.
+func (o *Operation) Parameters() []Parameter { return o.params }
+
+func parameters(in reflect.Type) (out []Parameter) {
+	for _, f := range reflect.VisibleFields(in) {
+		for _, where := range []string{"path", "query"} {
+			if name := f.Tag.Get(where); name != "" {
+				out = append(out, Parameter{name, where, f})
+			}
+		}
+	}
+	return out
+}
+
+// Field is a member of a JSON object.
+type Field struct {
+	Name      string
+	Omitted   bool // from an answer, if it is empty
+	Required  bool // in a request
+	Field     reflect.StructField
+	Declaring reflect.Type // the struct that declares it
+
+	index          []int // of the field, with those of the structs around it
+	enum           []string
+	max, min, each int // 0: there is no limit
+}
+
+// fields are those of structs, by type.
+var fields sync.Map
+
+// Fields returns the members of the JSON object that a struct describes, those of embedded structs included.
+func Fields(t reflect.Type) []Field {
+	if v, ok := fields.Load(t); ok {
+		return v.([]Field) //nolint:forcetypeassert // nothing else is stored
+	}
+	out := fieldsOf(t)
+	fields.Store(t, out)
+	return out
+}
+
+func fieldsOf(t reflect.Type) (out []Field) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for _, inner := range fieldsOf(f.Type) {
+				inner.index = append([]int{i}, inner.index...)
+				out = append(out, inner)
+			}
+		case name != "" && name != "-":
+			field := Field{
+				Name: name, Omitted: strings.Contains(rest, "omit"), Required: f.Tag.Get("required") != "", Field: f, Declaring: t,
+				index: []int{i}, max: limit(f.Tag, "max"), min: limit(f.Tag, "min"), each: limit(f.Tag, "each"),
+			}
+			if values := f.Tag.Get("enum"); values != "" {
+				field.enum = strings.Split(values, ",")
+			}
+			out = append(out, field)
+		}
+	}
+	return out
+}
+
+// limit returns the number of a tag; 0: there is none.
+func limit(tag reflect.StructTag, name string) int {
+	n, _ := strconv.Atoi(tag.Get(name))
+	return n
+}
+
+// Pointers returns pointers to the members of the JSON object that v points to, by their names.
+func Pointers(v reflect.Value) map[string]any {
+	list := Fields(v.Type().Elem())
+	out := make(map[string]any, len(list))
+	for i := range list {
+		out[list[i].Name] = v.Elem().FieldByIndex(list[i].index).Addr().Interface()
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+package operation
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service/problem"
+)
+
+type inner struct {
+	Name string `json:"name" required:"true" max:"3"`
+}
+
+type body struct {
+	inner
+	Kind   string            `json:"kind,omitempty" enum:"a,b"`
+	Rate   int               `json:"rate,omitempty" min:"2" max:"5"`
+	List   []string          `json:"list,omitempty" max:"2" each:"3"`
+	Fields map[string]string `json:"fields,omitempty" max:"2" each:"3"`
+	At     time.Time         `json:"at,omitzero"`
+	Own    string            `json:"-"`
+}
+
+// TestCheck: each limit of a tag is kept, and names the field.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(b *body)
+		want   []string
+	}{
+		"right":         {func(b *body) { b.Kind, b.Rate, b.List, b.At = "a", 5, []string{"äöü", "x"}, time.Now() }, nil},
+		"missing":       {func(b *body) { b.Name = "" }, []string{"/name required"}},
+		"long":          {func(b *body) { b.Name = "abcd" }, []string{"/name too_long"}},
+		"two lines":     {func(b *body) { b.Name = "a\nb" }, []string{"/name invalid_value"}},
+		"no text":       {func(b *body) { b.Name = "\xff" }, []string{"/name invalid_text"}},
+		"not listed":    {func(b *body) { b.Kind = "c" }, []string{"/kind invalid_value"}},
+		"small":         {func(b *body) { b.Rate = 1 }, []string{"/rate invalid_value"}},
+		"large":         {func(b *body) { b.Rate = 6 }, []string{"/rate invalid_value"}},
+		"many":          {func(b *body) { b.List = []string{"a", "b", "c"} }, []string{"/list too_many"}},
+		"empty element": {func(b *body) { b.List = []string{"a", ""} }, []string{"/list/1 invalid_value"}},
+		"long element":  {func(b *body) { b.List = []string{"abcd"} }, []string{"/list/0 too_long"}},
+		"members": {
+			func(b *body) { b.Fields = map[string]string{"a/b": "abcd", "c": "\x00"} },
+			[]string{"/fields/a~1b too_long", "/fields/c invalid_value"},
+		},
+		"several": {func(b *body) { b.Kind, b.Rate = "c", 9 }, []string{"/kind invalid_value", "/rate invalid_value"}},
+	} {
+		b := body{inner: inner{"abc"}}
+		c.change(&b)
+		var f problem.Form
+		Check(&b, &f)
+		var got []string
+		if e, ok := f.Err().(*problem.Error); ok { //nolint:errorlint // Form returns this type
+			for _, m := range e.Fields {
+				got = append(got, m.Pointer+" "+m.Code)
+			}
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+// TestFields: embedded structs add their members, and pointers lead to all of them.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, f := range Fields(reflect.TypeFor[body]()) {
+		names = append(names, f.Name)
+	}
+	require.Equal(t, "name kind rate list fields at", strings.Join(names, " "))
+	b := body{}
+	pointers := Pointers(reflect.ValueOf(&b))
+	*(pointers["name"].(*string)) = "x"
+	*(pointers["rate"].(*int)) = 7
+	require.Equal(t, body{inner: inner{"x"}, Rate: 7}, b)
+	require.NotContains(t, pointers, "-")
+}
