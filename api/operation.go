@@ -1,10 +1,14 @@
 package api
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -52,15 +56,18 @@ func (s *Server) carryOut(o *operation.Operation) gin.HandlerFunc {
 			return
 		}
 		if o.Status == http.StatusCreated {
-			c.Header("Location", locationOf(c, reflect.ValueOf(out)))
+			c.Header("Location", locationOf(c, o, out))
 		}
 		c.JSON(o.Status, out)
 	}
 }
 
 // locationOf returns the path of what a request created.
-func locationOf(c *gin.Context, out reflect.Value) string {
-	at := c.Request.URL.Path + "/" + out.FieldByName("ID").String()
+func locationOf(c *gin.Context, o *operation.Operation, out any) string {
+	if o.Location != nil {
+		return o.Location(out)
+	}
+	at := c.Request.URL.Path + "/" + reflect.ValueOf(out).FieldByName("ID").String()
 	if ofInstallation(c) {
 		at += "?installation=true"
 	}
@@ -76,21 +83,10 @@ func (s *Server) readRequest(c *gin.Context, o *operation.Operation, in reflect.
 			field.SetString(c.Param(p.Name))
 			continue
 		}
-		text, ok := c.GetQuery(p.Name)
-		if !ok {
-			continue
-		}
-		switch field.Kind() {
-		case reflect.Bool:
-			field.SetBool(text == "true") // checkQuery refuses anything but true and false
-		case reflect.Int:
-			n, err := strconv.Atoi(text)
-			if err != nil {
-				wrong.Wrong(service.Pointer(p.Name), "invalid_value", "%s must be a whole number.", p.Name)
+		if text, ok := c.GetQuery(p.Name); ok {
+			if bad := setParameter(field, p.Field.Tag, text); bad != "" {
+				wrong.Wrong(service.Pointer(p.Name), "invalid_value", "%s must be %s.", p.Name, bad)
 			}
-			field.SetInt(int64(n))
-		default:
-			field.SetString(text)
 		}
 	}
 	if err := wrong.In(invalidQuery()); err != nil {
@@ -99,8 +95,34 @@ func (s *Server) readRequest(c *gin.Context, o *operation.Operation, in reflect.
 	if !o.HasBody() {
 		return service.Repeat{}, nil
 	}
+	most := cmp.Or(o.MaxBody, maxFieldsBody)
 	if o.Body() == nil {
-		return s.readFields(c, nil)
+		return s.readFieldsUpTo(c, nil, most)
 	}
-	return s.readFields(c, operation.Pointers(in.FieldByName("Body").Addr()))
+	return s.readFieldsUpTo(c, operation.Pointers(in.FieldByName("Body").Addr()), most)
+}
+
+// setParameter decodes a parameter of a query. It returns what the parameter must be, if it is something else.
+func setParameter(field reflect.Value, tag reflect.StructTag, text string) (bad string) {
+	switch v := field.Addr().Interface().(type) {
+	case *bool:
+		*v = text == "true" // checkQuery refuses anything but true and false
+	case *time.Time:
+		var err error
+		if *v, err = time.Parse(time.RFC3339Nano, text); err != nil {
+			return aTime
+		}
+	case *int:
+		least, _ := strconv.Atoi(tag.Get("min"))
+		most, err := strconv.Atoi(tag.Get("max"))
+		if err != nil {
+			most = math.MaxInt
+		}
+		if *v, err = strconv.Atoi(text); err != nil || *v < least || *v > most {
+			return fmt.Sprintf("a number from %d to %d", least, most)
+		}
+	default:
+		field.SetString(text)
+	}
+	return ""
 }

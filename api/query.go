@@ -70,7 +70,6 @@ var parameters = map[string][]string{
 	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
 	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},
 
-
 	"GET /v1/parked":        {"limit", "cursor"},
 	"GET /v1/unmatched":     {"limit", "cursor"},
 	"DELETE /v1/parked/:id": {"why"},

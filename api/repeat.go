@@ -98,7 +98,9 @@ func set(field any, value []byte) bool {
 		f(value)
 		return true
 	}
-	return string(value) != "null" && json.Unmarshal(value, field) == nil
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	return string(value) != "null" && d.Decode(field) == nil
 }
 
 // maxFieldsBody is the size in bytes of the largest request that is not a batch.

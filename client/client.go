@@ -16,6 +16,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -110,6 +111,17 @@ func (c *call) set(name, value string) {
 		c.query = url.Values{}
 	}
 	c.query.Set(name, value)
+}
+
+// with adds the parameters of a query that are not empty to the options of a request.
+func with(options []CallOption, query map[string]string) []CallOption {
+	return append(slices.Clone(options), func(c *call) {
+		for name, value := range query {
+			if value != "" {
+				c.set(name, value)
+			}
+		}
+	})
 }
 
 // get reads path into out.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
@@ -63,12 +64,8 @@ const (
 	maxPage     = 500
 )
 
-// Page selects a page of a list. The zero value selects the first page with the default
-// size.
-type Page struct {
-	Limit  int    // 0: the default; negative: not a number
-	Cursor string // next cursor of the previous page
-}
+// Page is operation.Page. The zero value selects the first page with the default size.
+type Page = operation.Page
 
 // limit returns the size of the page.
 func (q *query) limit(p Page) int {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -214,55 +216,74 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 		}
 		return ""
 	}
-	each := "{type: string" + bound("maxLength", "each") + "}"
+	named := ""
 	if name := tag.Get("schema"); name != "" {
-		each = fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name)
+		named = fmt.Sprintf(`{$ref: "#/components/schemas/%s"}`, name)
 	}
 	switch {
-	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
-		return "{type: array, items: " + d.schema(t.Elem(), request) + "}"
+	case t.Kind() == reflect.Pointer:
+		return d.value(t.Elem(), tag, request)
+	case t == reflect.TypeFor[json.RawMessage]():
+		return "{type: object}"
+	case t == reflect.TypeFor[time.Time]():
+		return scalar(t, tag)
 	case t.Kind() == reflect.Slice:
-		return "{type: array" + bound("maxItems", "max") + ", items: " + each + "}"
+		return "{type: array" + bound("maxItems", "max") + ", items: " + cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
+	case t.Kind() == reflect.Map && t.Elem().Kind() == reflect.Interface:
+		return "{type: object}"
 	case t.Kind() == reflect.Map:
-		return "{type: object" + bound("maxProperties", "max") + ", additionalProperties: " + each + "}"
-	case t.Kind() == reflect.Struct && t != reflect.TypeFor[time.Time]():
+		return "{type: object" + bound("maxProperties", "max") + ", additionalProperties: " +
+			cmp.Or(named, d.element(t.Elem(), tag, request)) + "}"
+	case named != "":
+		return named
+	case t.Kind() == reflect.Struct:
 		return d.schema(t, request)
 	case !request:
-		tag = reflect.StructTag(strings.ReplaceAll(strings.ReplaceAll(string(tag), "max:", "-:"), "min:", "-:"))
+		tag = reflect.StructTag(strings.NewReplacer("max:", "-:", "min:", "-:").Replace(string(tag)))
 	}
 	return scalar(t, tag)
 }
 
+// element returns the schema of the elements of a list, or of the members of an object.
+func (d *description) element(t reflect.Type, tag reflect.StructTag, request bool) string {
+	each := reflect.StructTag("")
+	if v := tag.Get("each"); v != "" && request {
+		each = reflect.StructTag(fmt.Sprintf("max:%q", v))
+	}
+	return d.value(t, each, request)
+}
+
 // scalar returns the schema of a text, a number, a time, or true or false.
 func scalar(t reflect.Type, tag reflect.StructTag) string {
-	out := "{type: "
+	var out []string
+	add := func(name, tagged string) {
+		if v := tag.Get(tagged); v != "" {
+			out = append(out, name+": "+v)
+		}
+	}
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return "{type: string, format: date-time}"
 	case t.Kind() == reflect.Bool:
-		return "{type: boolean}"
+		out = append(out, "type: boolean")
 	case t.Kind() == reflect.Float64:
-		out += "number"
+		out = append(out, "type: number")
 	case t.Kind() == reflect.String:
-		if out += "string"; tag.Get("enum") != "" {
-			out += ", enum: [" + strings.ReplaceAll(tag.Get("enum"), ",", ", ") + "]"
+		out = append(out, "type: string")
+		if values := tag.Get("enum"); values != "" {
+			out = append(out, "enum: ["+strings.ReplaceAll(values, ",", ", ")+"]")
 		}
-		if tag.Get("max") != "" {
-			out += ", maxLength: " + tag.Get("max")
-		}
-		return out + "}"
+		add("maxLength", "max")
 	default:
-		out += "integer"
+		out = append(out, "type: integer")
+		if tag.Get("max") != "" && tag.Get("min") == "" {
+			out = append(out, "minimum: 0")
+		}
+		add("minimum", "min")
+		add("maximum", "max")
 	}
-	if tag.Get("max") != "" {
-		out += ", minimum: " + strconv.Itoa(number(tag.Get("min"))) + ", maximum: " + tag.Get("max")
-	}
-	return out + "}"
-}
-
-func number(text string) int {
-	n, _ := strconv.Atoi(text)
-	return n
+	add("default", "default")
+	return "{" + strings.Join(out, ", ") + "}"
 }
 
 func (d *description) allSchemas() string {

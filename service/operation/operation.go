@@ -44,6 +44,9 @@ type Operation struct {
 	Returns string       // what the body of the answer is
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
+	MaxBody int64        // in bytes; default 64 KiB
+	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
+	Location func(out any) string
 
 	In  reflect.Type // struct of the request
 	Out reflect.Type // struct of the answer; nil: there is no body
@@ -54,6 +57,29 @@ type Operation struct {
 
 // Nothing is the answer of a call that has no body.
 type Nothing struct{}
+
+// Page selects a part of a list. The struct of a request embeds it.
+type Page struct {
+	// Items per page.
+	Limit int `query:"limit" min:"1" max:"500" default:"50"`
+	// `next_cursor` of the page before.
+	Cursor string `query:"cursor"`
+}
+
+// OnePage is a request for a list that has no other parameters.
+type OnePage struct{ Page }
+
+// Everyone has lists with what belongs to all users. The struct of a request embeds it. The caller is marked already.
+type Everyone struct {
+	// `true`: that of all users. Needs the scope `operate`, too.
+	Everyone bool `query:"everyone"`
+}
+
+// Dry is embedded by the struct of a command that has a dry run.
+type Dry struct {
+	// `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key.
+	DryRun bool `query:"dry_run" default:"false"`
+}
 
 // Reading returns an operation that changes nothing, or that may be repeated as it is.
 func Reading[In, Out any](
