@@ -63,7 +63,7 @@ var allowed = map[string][]string{
 	"service/walk":       {"models"},
 	"service/backlog":    {"models", "service/walk"},
 	"service/quota":      {"models", "models/telemetry"},
-	"service": {"internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
+	"service": {"client", "internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing",
 		"consumers/policy"}, // pure: the service says what mail waits for by the table that workers decide by
 	"webhooks":           {"internal/known", "internal/perclient", "internal/priority", "models", "models/..."},
 	"consumers/policy":   {"models", "models/control"},

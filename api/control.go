@@ -112,48 +112,6 @@ func (s *Server) probeProvider(c *gin.Context) {
 	}, nil)
 }
 
-// listBlocks is GET /v1/blocks.
-func (s *Server) listBlocks(c *gin.Context) {
-	v, err := s.svc.Blocks(c.Request.Context(), caller(c))
-	answer(s, c, gin.H{"blocks": v}, err)
-}
-
-// addBlock is POST /v1/blocks.
-func (s *Server) addBlock(c *gin.Context) {
-	var b models.Block
-	var why string
-	fields := map[string]any{
-		"provider": &b.Provider,
-		"user":     &b.User,
-		"sender":   &b.Sender,
-		"domain":   &b.Domain,
-		"fail":     &b.Fail,
-		"why":      &why,
-	}
-	giveCommand(s, c, fields, func(r service.Repeat) (models.Block, bool, error) {
-		return s.svc.AddBlock(c.Request.Context(), caller(c), b, why, r)
-	}, nil)
-}
-
-// removeBlock is DELETE /v1/blocks/{id}.
-func (s *Server) removeBlock(c *gin.Context) {
-	_, err := s.svc.RemoveBlock(c.Request.Context(), caller(c), c.Param("id"), c.Query("why"))
-	s.empty(c, err)
-}
-
-// holds is GET /v1/holds.
-func (s *Server) holds(c *gin.Context) {
-	v, err := s.svc.Holds(c.Request.Context(), caller(c))
-	answer(s, c, gin.H{"holds": v}, err)
-}
-
-// liftHolds is POST /v1/holds/lift.
-func (s *Server) liftHolds(c *gin.Context) {
-	command(s, c, func(why string, r service.Repeat) (service.LiftResult, bool, error) {
-		return s.svc.LiftHolds(c.Request.Context(), caller(c), why, r)
-	}, nil)
-}
-
 // empty answers a request whose answer has no body.
 func (s *Server) empty(c *gin.Context, err error) {
 	if err != nil {
@@ -166,60 +124,6 @@ func (s *Server) empty(c *gin.Context, err error) {
 // audit is GET /v1/audit.
 func (s *Server) audit(c *gin.Context) {
 	v, err := s.svc.Audit(c.Request.Context(), caller(c), page(c))
-	answer(s, c, v, err)
-}
-
-// queues is GET /v1/queues.
-func (s *Server) queues(c *gin.Context) {
-	v, err := s.svc.Queues(c.Request.Context(), caller(c))
-	answer(s, c, gin.H{"queues": v}, err)
-}
-
-// parked is GET /v1/parked.
-func (s *Server) parked(c *gin.Context) {
-	v, err := s.svc.Parked(c.Request.Context(), caller(c), page(c))
-	answer(s, c, v, err)
-}
-
-// unmatched is GET /v1/unmatched.
-func (s *Server) unmatched(c *gin.Context) {
-	v, err := s.svc.Unmatched(c.Request.Context(), caller(c), page(c))
-	answer(s, c, v, err)
-}
-
-// unmatchedEvent is GET /v1/unmatched/{id}.
-func (s *Server) unmatchedEvent(c *gin.Context) {
-	v, err := s.svc.UnmatchedEvent(c.Request.Context(), caller(c), c.Param("id"))
-	answer(s, c, v, err)
-}
-
-// requeue is POST /v1/parked/{id}/requeue.
-func (s *Server) requeue(c *gin.Context) {
-	var why string
-	repeat, err := s.readFields(c, map[string]any{"why": &why})
-	if err == nil {
-		var replayed bool
-		_, replayed, err = s.svc.Requeue(c.Request.Context(), caller(c), c.Param("id"), why, repeat)
-		markReplay(c, replayed && err == nil)
-	}
-	s.empty(c, err)
-}
-
-// discard is DELETE /v1/parked/{id}.
-func (s *Server) discard(c *gin.Context) {
-	_, err := s.svc.Discard(c.Request.Context(), caller(c), c.Param("id"), c.Query("why"))
-	s.empty(c, err)
-}
-
-// workers is GET /v1/workers.
-func (s *Server) workers(c *gin.Context) {
-	v, err := s.svc.Workers(c.Request.Context(), caller(c))
-	answer(s, c, gin.H{"workers": v}, err)
-}
-
-// check is GET /v1/check.
-func (s *Server) check(c *gin.Context) {
-	v, err := s.svc.LastCheck(c.Request.Context(), caller(c))
 	answer(s, c, v, err)
 }
 

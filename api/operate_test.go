@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -154,7 +155,7 @@ func TestBlockRules(t *testing.T) {
 func TestHolds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
-	type holds struct{ Holds []service.Hold }
+	type holds struct{ Holds []client.RestoreHold }
 	require.Contains(t, string(f.get("/v1/holds").Body), `"holds":[]`)
 	b := f.four()
 	require.NoError(t, f.serve(Config{}).HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
@@ -165,10 +166,10 @@ func TestHolds(t *testing.T) {
 	require.Equal(t, models.WaitRestore, read[service.BatchView](f, batchPath(b.ID)).Waits.Code)
 	require.Equal(
 		t,
-		service.LiftResult{Command: models.LiftHolds, Changed: true},
-		postCommand[service.LiftResult](f, "/v1/holds/lift", `{"why": "looked at"}`),
+		client.LiftResult{Command: string(models.LiftHolds), Changed: true},
+		postCommand[client.LiftResult](f, "/v1/holds/lift", `{"why": "looked at"}`),
 	)
-	require.False(t, postCommand[service.LiftResult](f, "/v1/holds/lift", ``).Changed, "nothing is held")
+	require.False(t, postCommand[client.LiftResult](f, "/v1/holds/lift", ``).Changed, "nothing is held")
 	require.Empty(t, read[holds](f, "/v1/holds").Holds)
 	require.Equal(t, []string{"hold.add restored", "hold.lift looked at"}, f.commands())
 }

@@ -9,18 +9,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // park parks a message and returns it.
-func (f *fixture) park() service.ParkedView {
+func (f *fixture) park() client.ParkedMessage {
 	f.Helper()
 	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}
 	require.NoError(f, f.broker.Publish(f.Context(), m))
 	f.handleOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Park("cannot be read"))
-	list := read[struct{ Parked []service.ParkedView }](f, "/v1/parked").Parked
+	list := read[struct{ Parked []client.ParkedMessage }](f, "/v1/parked").Parked
 	require.Len(f, list, 1)
 	return list[0]
 }
@@ -53,7 +53,7 @@ func TestRepeatedRequeue(t *testing.T) {
 func TestParked(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
-	type parked struct{ Parked []service.ParkedView }
+	type parked struct{ Parked []client.ParkedMessage }
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
 	status := func(method, path string) int { return f.do(method, "/v1/parked/"+path, "", nil).Status }
 	p := f.park()
@@ -71,7 +71,7 @@ func TestParked(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status(http.MethodPost, p.ID+"/requeue"), "discarded")
 	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, "nothing"))
 	require.Equal(t, []string{"parked.requeue", "parked.discard"}, f.commands())
-	type queues struct{ Queues []service.QueueView }
+	type queues struct{ Queues []client.Queue }
 	require.Len(t, read[queues](f, "/v1/queues").Queues, len(models.Queues([]string{"sg", "mg"})))
 	require.Contains(t, string(f.get("/v1/queues").Body), `"oldest_seconds":null`, "no message waits")
 	m := models.Message{Kind: models.BatchMessage, ID: models.NewBatchID(time.Now()), Lane: models.Bulk}

@@ -35,7 +35,6 @@ var parameters = map[string][]string{
 	"GET /v1/templates/:name":   {"version"},
 	"GET /v1/requests":          {"key", "limit", "cursor"},
 	"GET /v1/providers/history": {"range"},
-	"DELETE /v1/blocks/:id":     {"why"},
 	"GET /v1/users":             {"limit", "cursor"},
 	"GET /v1/keys":              {"limit", "cursor"},
 	"GET /v1/audit/access":      {"kind", "limit", "cursor"},
@@ -69,10 +68,6 @@ var parameters = map[string][]string{
 	"GET /v1/notices":        {"cursor", "from", "to", "wait", "events", "limit"},
 	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
 	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},
-
-	"GET /v1/parked":        {"limit", "cursor"},
-	"GET /v1/unmatched":     {"limit", "cursor"},
-	"DELETE /v1/parked/:id": {"why"},
 }
 
 // checkQuery refuses a query that cannot be decoded, and parameters that are repeated or

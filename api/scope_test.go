@@ -105,22 +105,9 @@ func TestScopes(t *testing.T) {
 		"POST /v1/providers/sg/probe",
 		"GET /v1/providers/sg/suppressions",
 		"DELETE /v1/providers/sg/suppressions/x@example.com",
-		"GET /v1/blocks",
-		"POST /v1/blocks",
-		"DELETE /v1/blocks/x",
-		"GET /v1/holds",
-		"POST /v1/holds/lift",
 		"POST /v1/erasures",
 		"GET /v1/audit",
-		"GET /v1/queues",
-		"GET /v1/parked",
-		"POST /v1/parked/x/requeue",
-		"DELETE /v1/parked/x",
-		"GET /v1/unmatched",
-		"GET /v1/unmatched/x",
-		"GET /v1/workers",
 		"GET /v1/notices",
-		"GET /v1/check",
 	}
 	lists := map[models.Scope]*[]string{models.ScopeSend: &send, models.ScopeRead: &read, models.ScopeOperate: &operate}
 	for _, o := range service.Operations(f.server.svc) {

@@ -172,11 +172,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.PUT("/users/:id/limits", s.setLimits)
 	operate.GET("/users/:id/keys/:key/limits", s.limits)
 	operate.PUT("/users/:id/keys/:key/limits", s.setLimits)
-	operate.GET("/blocks", s.listBlocks)
-	operate.POST("/blocks", s.addBlock)
-	operate.DELETE("/blocks/:id", s.removeBlock)
-	operate.GET("/holds", s.holds)
-	operate.POST("/holds/lift", s.liftHolds)
 	operate.POST("/erasures", s.erase)
 	operate.GET("/users", s.listUsers)
 	operate.POST("/users/:id/disable", s.switchUser(models.DisableUser))
@@ -186,15 +181,7 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	operate.GET("/keys", s.listKeys)
 	operate.GET("/audit", s.audit)
 	operate.GET("/audit/access", s.accessLog)
-	operate.GET("/queues", s.queues)
-	operate.GET("/parked", s.parked)
-	operate.POST("/parked/:id/requeue", s.requeue)
-	operate.DELETE("/parked/:id", s.discard)
-	operate.GET("/unmatched", s.unmatched)
-	operate.GET("/unmatched/:id", s.unmatchedEvent)
-	operate.GET("/workers", s.workers)
 	operate.GET("/notices", s.listNotices)
-	operate.GET("/check", s.check)
 }
 
 // ServeHTTP implements http.Handler.

@@ -4,8 +4,42 @@ package client
 
 import (
 	"context"
+	"iter"
 	"net/http"
 )
+
+// ListBlocks is GET /v1/blocks: list the block rules.
+//
+// Oldest first.
+func (c *Client) ListBlocks(ctx context.Context, options ...CallOption) (out BlockList, err error) {
+	err = c.send(ctx, http.MethodGet, route("blocks"), nil, &out, options)
+	return out, err
+}
+
+// AddBlock is POST /v1/blocks: add a block rule.
+//
+// A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it fails
+// with reason `blocked`. If an equal rule exists, that rule is returned.
+func (c *Client) AddBlock(ctx context.Context, in NewBlock, options ...CallOption) (out Block, err error) {
+	err = c.send(ctx, http.MethodPost, route("blocks"), in, &out, options)
+	return out, err
+}
+
+// RemoveBlock is DELETE /v1/blocks/{id}: remove a block rule.
+//
+// If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed.
+func (c *Client) RemoveBlock(ctx context.Context, id string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodDelete, route("blocks", id), nil, nil, with(options, map[string]string{"why": why}))
+}
+
+// GetCheck is GET /v1/check: get the newest recount.
+//
+// Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If
+// no worker has done so in the last week, the answer is 404.
+func (c *Client) GetCheck(ctx context.Context, options ...CallOption) (out Check, err error) {
+	err = c.send(ctx, http.MethodGet, route("check"), nil, &out, options)
+	return out, err
+}
 
 // ListEndpoints is GET /v1/endpoints: list your endpoints.
 //
@@ -110,5 +144,81 @@ func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallO
 // Makes one post of the type `test`, which is not repeated, and returns its answer.
 func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOption) (out EndpointTest, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "test"), struct{}{}, &out, options)
+	return out, err
+}
+
+// ListHolds is GET /v1/holds: list the holds after restores.
+//
+// `serve --after-restore` holds all mail that was accepted before the restore, because the backup does not know which
+// mail was sent after it was made.
+func (c *Client) ListHolds(ctx context.Context, options ...CallOption) (out HoldList, err error) {
+	err = c.send(ctx, http.MethodGet, route("holds"), nil, &out, options)
+	return out, err
+}
+
+// LiftHolds is POST /v1/holds/lift: lift all holds after restores.
+//
+// The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must
+// not be sent again first.
+func (c *Client) LiftHolds(ctx context.Context, in Reason, options ...CallOption) (out LiftResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("holds", "lift"), in, &out, options)
+	return out, err
+}
+
+// ListParked is GET /v1/parked: list the parked messages.
+//
+// A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can
+// tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the
+// beginning. No message is skipped if others are requeued or discarded between two pages.
+func (c *Client) ListParked(ctx context.Context, o ListOptions) iter.Seq2[ParkedMessage, error] {
+	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked"}, o)
+}
+
+// DiscardParked is DELETE /v1/parked/{id}: discard a parked message.
+//
+// If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that
+// was requeued. If there is still something to do for its batch, the agenda finds it.
+func (c *Client) DiscardParked(ctx context.Context, id string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodDelete, route("parked", id), nil, nil, with(options, map[string]string{"why": why}))
+}
+
+// RequeueParked is POST /v1/parked/{id}/requeue: requeue a parked message.
+//
+// Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never
+// existed or that was discarded.
+func (c *Client) RequeueParked(ctx context.Context, id string, in Reason, options ...CallOption) error {
+	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), in, nil, options)
+}
+
+// ListQueues is GET /v1/queues: list the queues.
+//
+// The number and the age of the messages in each queue.
+func (c *Client) ListQueues(ctx context.Context, options ...CallOption) (out QueueList, err error) {
+	err = c.send(ctx, http.MethodGet, route("queues"), nil, &out, options)
+	return out, err
+}
+
+// ListUnmatched is GET /v1/unmatched: list the unmatched events.
+//
+// Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker
+// the newest 500, newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no
+// longer listed.
+func (c *Client) ListUnmatched(ctx context.Context, o ListOptions) iter.Seq2[UnmatchedEvent, error] {
+	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events"}, o)
+}
+
+// GetUnmatched is GET /v1/unmatched/{id}: get an unmatched event.
+//
+// With the post that it came in.
+func (c *Client) GetUnmatched(ctx context.Context, id string, options ...CallOption) (out UnmatchedEvent, err error) {
+	err = c.send(ctx, http.MethodGet, route("unmatched", id), nil, &out, options)
+	return out, err
+}
+
+// ListWorkers is GET /v1/workers: list the workers.
+//
+// The processes that hand mail over to providers and that reported lately.
+func (c *Client) ListWorkers(ctx context.Context, options ...CallOption) (out WorkerList, err error) {
+	err = c.send(ctx, http.MethodGet, route("workers"), nil, &out, options)
 	return out, err
 }

@@ -171,69 +171,47 @@ type Block struct {
 	At       time.Time `json:"at,omitzero"`
 }
 
+// BlockList has all block rules, oldest first.
+type BlockList struct {
+	Blocks []Block `json:"blocks"`
+}
+
 // NewBlock is a Block to add. At least one of the first four fields must be set.
 type NewBlock struct {
+	// Name of a provider. The rule then blocks mail only at this provider.
 	Provider string `json:"provider,omitempty"`
-	// User is an id or a name.
+	// ID or name of a user.
 	User string `json:"user,omitempty"`
-	// Sender is an address, or @domain for all of a domain.
+	// Address of a sender, or @domain for a whole domain.
 	Sender string `json:"sender,omitempty"`
-	// Domain is that of the recipient.
+	// Domain of the recipient.
 	Domain string `json:"domain,omitempty"`
-	// Fail makes mail fail with the reason blocked instead of waiting.
-	Fail bool   `json:"fail,omitempty"`
-	Why  string `json:"why,omitempty"`
-}
-
-// Blocks returns all rules, oldest first. It needs the scope operate.
-func (c *Client) Blocks(ctx context.Context, options ...CallOption) ([]Block, error) {
-	var out struct {
-		Blocks []Block `json:"blocks"`
-	}
-	err := c.get(ctx, route("blocks"), nil, &out, options)
-	return out.Blocks, err
-}
-
-// AddBlock adds a rule, or returns the rule that says the same. It needs the scope operate.
-func (c *Client) AddBlock(ctx context.Context, b NewBlock, options ...CallOption) (Block, error) {
-	var out Block
-	return out, c.post(ctx, route("blocks"), b, &out, options)
-}
-
-// RemoveBlock removes a rule; mail that waited for it is sent. It needs the scope operate.
-func (c *Client) RemoveBlock(ctx context.Context, id, why string, options ...CallOption) error {
-	return c.remove(ctx, route("blocks", id), why, options)
+	// `true`: blocked mail fails with reason `blocked`. `false`: it waits.
+	Fail bool `json:"fail,omitempty"`
+	// Reason for the audit trail.
+	Why string `json:"why,omitempty" max:"500"`
 }
 
 // RestoreHold holds all mail that was accepted before a restore from a backup.
 type RestoreHold struct {
+	// Mail that was accepted before this time is held.
 	Before time.Time `json:"before"`
 	At     time.Time `json:"at"`
-	By     string    `json:"by"`
-	Why    string    `json:"why,omitempty"`
+	// Who gave the command: the ID of a user, or `cli:` and a name.
+	By  string `json:"by"`
+	Why string `json:"why,omitempty"`
 }
 
-// LiftResult is what became of LiftHolds.
+// HoldList has the holds in effect, oldest first.
+type HoldList struct {
+	Holds []RestoreHold `json:"holds"`
+}
+
+// LiftResult says what a command about holds changed.
 type LiftResult struct {
-	Command string `json:"command"`
-	// Changed reports whether anything was held.
+	Command string `json:"command" schema:"CommandKind"`
+	// `false` if nothing was held.
 	Changed bool `json:"changed"`
-}
-
-// Holds returns the holds since restores from a backup, oldest first. It needs the scope operate.
-func (c *Client) Holds(ctx context.Context, options ...CallOption) ([]RestoreHold, error) {
-	var out struct {
-		Holds []RestoreHold `json:"holds"`
-	}
-	err := c.get(ctx, route("holds"), nil, &out, options)
-	return out.Holds, err
-}
-
-// LiftHolds sends everything that is held since a restore. Mail sent after the backup was made arrives twice, so
-// cancel such batches first. It needs the scope operate.
-func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (LiftResult, error) {
-	var out LiftResult
-	return out, c.post(ctx, route("holds", "lift"), commandBody{why}, &out, options)
 }
 
 // Erasure is what a part of an erasure has done.

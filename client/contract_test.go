@@ -67,26 +67,19 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"User":                client.User{},
 		"Address":             client.Address{},
 		"Batch":               client.Batch{},
-		"Block":               client.Block{},
-		"Check":               client.Check{},
 		"Counts":              client.Counts{},
 		"DryRun":              client.Plan{},
 		"FieldError":          client.FieldError{},
 		"UpdatePost":          client.Event{},
 		"History":             client.History{},
 		"HistoryCounts":       client.HistoryCounts{},
-		"Hold":                client.RestoreHold{},
-		"LiftResult":          client.LiftResult{},
 		"LimitsView":          client.Limits{},
 		"Log":                 client.Log{},
 		"Moment":              client.Moment{},
-		"NewBlock":            client.NewBlock{},
 		"AuditEntry":          client.AuditEntry{},
-		"Parked":              client.ParkedMessage{},
 		"Problem":             client.Error{},
 		"Provider":            client.Provider{},
 		"ProviderSuppression": client.ProviderSuppression{},
-		"Queue":               client.Queue{},
 		"Readiness":           client.Readiness{},
 		"ChangeResult":        client.ChangeResult{},
 		"Message":             client.Message{},
@@ -113,7 +106,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"NewPreview":          client.NewPreview{},
 		"Preview":             client.Preview{},
 		"Request":             client.Request{},
-		"Worker":              client.Worker{},
 		"Update":              client.Update{},
 		"Notice":              client.Notice{},
 	} {
@@ -339,7 +331,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, options := range [][]client.CallOption{nil, {client.DryRun()}} {
 		require.NoError(t, err(c.Release(ctx, client.Release{From: now.Add(-time.Hour), To: now}, options...)))
 	}
-	require.NoError(t, err(c.Blocks(ctx)))
+	require.NoError(t, err(c.ListBlocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
 	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))
 	require.NoError(t, err(c.KeysOf(ctx, "name with/slash")))
@@ -365,14 +357,14 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, c.Unsuppress(ctx, "a@example.com", client.SuppressionOptions{Reason: "complaint"}, "why"))
 	require.NoError(t, err(c.ImportSuppressions(ctx, strings.NewReader("email\n"))))
 	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
-	require.NoError(t, err(c.Holds(ctx)))
-	require.NoError(t, err(c.LiftHolds(ctx, "why")))
+	require.NoError(t, err(c.ListHolds(ctx)))
+	require.NoError(t, err(c.LiftHolds(ctx, client.Reason{Why: "why"})))
 	require.NoError(t, err(c.Erase(ctx, "eve@example.com", "", "why")))
-	require.NoError(t, err(c.Queues(ctx)))
-	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
+	require.NoError(t, err(c.ListQueues(ctx)))
+	require.NoError(t, c.RequeueParked(ctx, "id", client.Reason{Why: "why"}))
 	require.NoError(t, c.DiscardParked(ctx, "id", ""))
-	require.NoError(t, err(c.Workers(ctx)))
-	require.NoError(t, err(c.Check(ctx)))
+	require.NoError(t, err(c.ListWorkers(ctx)))
+	require.NoError(t, err(c.GetCheck(ctx)))
 	require.NoError(t, err(c.OpenAPI(ctx)))
 	require.NoError(t, c.Health(ctx))
 	require.NoError(t, err(c.Readiness(ctx)))
@@ -399,13 +391,13 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	for _, err := range c.Audit(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.Parked(ctx, client.ListOptions{}) {
+	for _, err := range c.ListParked(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.UnmatchedEvents(ctx, client.ListOptions{}) {
+	for _, err := range c.ListUnmatched(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	require.NoError(t, err(c.UnmatchedEvent(ctx, "id")))
+	require.NoError(t, err(c.GetUnmatched(ctx, "id")))
 	var all []string
 	for _, item := range description(t).Paths.Map() {
 		for _, op := range item.Operations() {

@@ -192,109 +192,106 @@ func (c *Client) Audit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry,
 type Queue struct {
 	Name     string `json:"name"`
 	Provider string `json:"provider,omitempty"`
-	// Lane is empty for a queue that is not about mail.
-	Lane  Lane `json:"lane,omitempty"`
-	Ready int  `json:"ready"`
-	// Working counts the messages that workers have; -1 if the broker does not say.
+	// Absent for a queue that is not about mail.
+	Lane Lane `json:"lane,omitempty" schema:"Lane"`
+	// Waiting messages.
+	Ready int `json:"ready"`
+	// Messages that workers have; -1 if the broker does not say.
 	Working int `json:"working"`
-	// OldestSeconds is an upper bound of how long the oldest message has waited; nil if none waits or if it is unknown.
+	// Upper bound of the age of the oldest waiting message. `null` if no message waits, or if no worker has seen the queue
+	// move or empty yet.
 	OldestSeconds *float64 `json:"oldest_seconds"`
 }
 
-// Queues returns all queues. It needs the scope operate.
-func (c *Client) Queues(ctx context.Context, options ...CallOption) ([]Queue, error) {
-	var out struct {
-		Queues []Queue `json:"queues"`
+// Age returns OldestSeconds as a duration, or 0 if it is unknown.
+func (q *Queue) Age() time.Duration {
+	if q.OldestSeconds == nil {
+		return 0
 	}
-	err := c.get(ctx, route("queues"), nil, &out, options)
-	return out.Queues, err
+	return time.Duration(*q.OldestSeconds * float64(time.Second))
+}
+
+// QueueList has all queues.
+type QueueList struct {
+	Queues []Queue `json:"queues"`
 }
 
 // ParkedMessage is a message that no worker could handle.
 type ParkedMessage struct {
-	ID  string    `json:"id"`
-	Key string    `json:"key"`
-	Why string    `json:"why"`
-	At  time.Time `json:"at,omitzero"`
+	ID string `json:"id"`
+	// Routing key of the message.
+	Key string `json:"key"`
+	// Why no worker could handle it. Empty if that is unknown.
+	Why string `json:"why"`
+	// When it was parked. Absent if that is unknown.
+	At time.Time `json:"at,omitzero"`
 }
 
-// Parked returns all parked messages, oldest first if the broker knows. It needs the scope operate.
-func (c *Client) Parked(ctx context.Context, o ListOptions) iter.Seq2[ParkedMessage, error] {
-	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked"}, o)
+// ParkedPage is a page of parked messages.
+type ParkedPage struct {
+	Parked []ParkedMessage `json:"parked"`
+	// Empty on the last page.
+	Next string `json:"next_cursor"`
 }
 
 // UnmatchedEvent is an event of a provider that names no message, and fits none or several.
 type UnmatchedEvent struct {
-	ID         string    `json:"id"`
-	Provider   string    `json:"provider"`
+	ID string `json:"id" format:"uuid"`
+	// Name of the provider.
+	Provider string `json:"provider"`
+	// When the post came in.
 	ReceivedAt time.Time `json:"received_at"`
-	At         time.Time `json:"at"` // by the provider's clock
-	Kind       string    `json:"kind"`
-	Reason     string    `json:"reason"`
-	Text       string    `json:"text"`
-	Email      string    `json:"email"`      // empty: the event does not tell
-	MessageID  string    `json:"message_id"` // of the provider
-	Logs       []string  `json:"logs"`       // some of those that it fits; empty: none
-	Post       string    `json:"post"`       // the body of its post, if one event is asked for
+	// When it happened, by the provider's clock.
+	At time.Time `json:"at"`
+	// Like `bounced`.
+	Kind string `json:"kind"`
+	// Reason of a failure, like `mailbox_invalid`.
+	Reason string `json:"reason,omitempty"`
+	// What the provider or the receiving server said.
+	Text string `json:"text,omitempty"`
+	// Address of the recipient. Absent if the event has none.
+	Email string `json:"email,omitempty"`
+	// ID that the provider gave the message. Absent if the event has none.
+	MessageID string `json:"message_id,omitempty"`
+	// Some of the recipients that it fits. Empty: it fits none.
+	Logs []string `json:"logs"`
+	// Body of the post. Only of one event that is asked for.
+	Post string `json:"post,omitempty"`
 }
 
-// UnmatchedEvents returns the events that fitted no message, or several, newest first. It needs the scope operate.
-func (c *Client) UnmatchedEvents(ctx context.Context, o ListOptions) iter.Seq2[UnmatchedEvent, error] {
-	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events"}, o)
+// UnmatchedPage is a page of unmatched events.
+type UnmatchedPage struct {
+	Events []UnmatchedEvent `json:"events"`
+	// Empty on the last page.
+	Next string `json:"next_cursor"`
 }
 
-// UnmatchedEvent returns an unmatched event with its post. It needs the scope operate.
-func (c *Client) UnmatchedEvent(ctx context.Context, id string, options ...CallOption) (UnmatchedEvent, error) {
-	var out UnmatchedEvent
-	err := c.get(ctx, route("unmatched", id), nil, &out, options)
-	return out, err
-}
-
-// RequeueParked publishes a parked message again. It needs the scope operate.
-func (c *Client) RequeueParked(ctx context.Context, id, why string, options ...CallOption) error {
-	return c.post(ctx, route("parked", id, "requeue"), commandBody{why}, nil, options)
-}
-
-// DiscardParked drops a parked message. It needs the scope operate.
-func (c *Client) DiscardParked(ctx context.Context, id, why string, options ...CallOption) error {
-	return c.remove(ctx, route("parked", id), why, options)
-}
-
-// Worker is a worker that reported lately.
+// Worker is a process that hands mail over to providers.
 type Worker struct {
 	Name    string    `json:"name"`
 	Started time.Time `json:"started,omitzero"`
-	// Share is the part of every provider's rate and concurrency that the worker may use, up to 1.
+	// Part of each provider's rate and concurrency that the worker may use; 0 while it may use none.
 	Share float64 `json:"share"`
 }
 
-// Workers returns all workers that reported lately. It needs the scope operate.
-func (c *Client) Workers(ctx context.Context, options ...CallOption) ([]Worker, error) {
-	var out struct {
-		Workers []Worker `json:"workers"`
-	}
-	err := c.get(ctx, route("workers"), nil, &out, options)
-	return out.Workers, err
+// WorkerList has all workers.
+type WorkerList struct {
+	Workers []Worker `json:"workers"`
 }
 
 // Check is the result of a recount of sums from the ledgers.
 type Check struct {
-	At         time.Time `json:"at"`
-	Users      int64     `json:"users"`
-	Batches    int64     `json:"batches"`
-	Chunks     int64     `json:"chunks"`
-	Recipients int64     `json:"recipients"`
-	Days       int64     `json:"days"`
-	// Differences counts the sums that were wrong, and Repaired those of them that were repaired.
-	Differences int64 `json:"differences"`
-	Repaired    int64 `json:"repaired"`
-}
-
-// Check returns the newest recount that the workers made; not_found if there was none in the last week. It needs the
-// scope operate.
-func (c *Client) Check(ctx context.Context, options ...CallOption) (Check, error) {
-	var out Check
-	return out, c.get(ctx, route("check"), nil, &out, options)
+	At time.Time `json:"at"`
+	// Users whose mail was recounted.
+	Users      int   `json:"users"`
+	Batches    int   `json:"batches"`
+	Chunks     int   `json:"chunks"`
+	Recipients int64 `json:"recipients"`
+	Days       int   `json:"days"`
+	// Stored sums that differ from the recount.
+	Differences int `json:"differences"`
+	// Sums that were corrected.
+	Repaired int `json:"repaired"`
 }
 
 // OpenAPI returns the description of the API that the server has, in YAML. It needs no key.

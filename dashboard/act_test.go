@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -309,7 +310,7 @@ func TestManyParked(t *testing.T) {
 	pages, err := loadPages()
 	require.NoError(t, err)
 	view := &operationsView{
-		Parked: service.ParkedPage{Parked: []service.ParkedView{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
+		Parked: client.ParkedPage{Parked: []client.ParkedMessage{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
 	}
 	shown, err := pages.parts("operations", view, "parked", "sums")
 	require.NoError(t, err)

@@ -69,9 +69,9 @@ type endpointView struct {
 	Owned
 	client.Endpoint
 	Attempts []client.EndpointAttempt
-	retries  map[string]time.Time  // of posts that are made again, by their IDs
-	Test     *client.EndpointTest // the result of a test post, if one was just made
-	Request  *client.EndpointRequest    // what was posted, if one was asked for
+	retries  map[string]time.Time    // of posts that are made again, by their IDs
+	Test     *client.EndpointTest    // the result of a test post, if one was just made
+	Request  *client.EndpointRequest // what was posted, if one was asked for
 	Done     string
 }
 

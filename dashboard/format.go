@@ -282,8 +282,8 @@ func toJSON(v any) (string, error) {
 }
 
 // shortID abbreviates an ID to its start and its end.
-func shortID(id models.ID) string {
-	s := id.String()
+func shortID(id any) string {
+	s := fmt.Sprint(id)
 	return s[:8] + "…" + s[24:]
 }
 

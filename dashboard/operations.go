@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -27,12 +28,12 @@ type operationsView struct {
 	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
 	Unmatched int64
-	Events    service.UnmatchedPage   // the events themselves
-	Event     *service.UnmatchedEvent // the one whose post is shown; nil: none
-	Holds     []service.Hold
-	Queues    []service.QueueView
-	Parked    service.ParkedPage
-	Workers   []service.Worker
+	Events    client.UnmatchedPage   // the events themselves
+	Event     *client.UnmatchedEvent // the one whose post is shown; nil: none
+	Holds     []client.RestoreHold
+	Queues    []client.Queue
+	Parked    client.ParkedPage
+	Workers   []client.Worker
 	Blocks    []models.Block
 	Users     []service.UserView
 	Others    int // number of users that are not listed

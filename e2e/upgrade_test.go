@@ -95,7 +95,7 @@ func TestRollingUpgrade(t *testing.T) {
 
 		r.allDelivered(ids, n, 0)
 		r.statsAgree(ids...)
-		for p, err := range r.client.Parked(t.Context(), client.ListOptions{}) {
+		for p, err := range r.client.ListParked(t.Context(), client.ListOptions{}) {
 			require.NoError(t, err)
 			require.Fail(t, "a message was parked", "%+v", p)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -126,17 +127,8 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 	return found && err == nil, err
 }
 
-// Hold withholds mail that was accepted before a restore from a backup. The backup does
-// not know which of this mail was sent after it was made.
-type Hold struct {
-	Before time.Time `json:"before"` // mail accepted before this time is held
-	At     time.Time `json:"at"`
-	By     string    `json:"by"`
-	Why    string    `json:"why,omitempty"`
-}
-
 // Holds returns the holds in effect, oldest first.
-func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
+func (s *Service) Holds(ctx context.Context, who Caller) ([]client.RestoreHold, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
@@ -144,31 +136,25 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := []Hold{}
+	out := []client.RestoreHold{}
 	for _, c := range rules.Holds() {
-		out = append(out, Hold{Before: c.Before, At: c.At, By: c.By, Why: c.Why})
+		out = append(out, client.RestoreHold{Before: c.Before, At: c.At, By: c.By, Why: c.Why})
 	}
 	return out, nil
 }
 
-// LiftResult tells what LiftHolds did.
-type LiftResult struct {
-	Command models.CommandKind `json:"command"`
-	Changed bool               `json:"changed"` // false if nothing was held
-}
-
 // LiftHolds ends all holds. The held mail goes out as the agenda finds it.
-func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (LiftResult, bool, error) {
+func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (client.LiftResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
-		return LiftResult{}, false, err
+		return client.LiftResult{}, false, err
 	}
 	if err := checkWhy(why); err != nil {
-		return LiftResult{}, false, err
+		return client.LiftResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (LiftResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.LiftResult, error) {
 		c := models.Command{Kind: models.LiftHolds, Why: why}
 		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
-		return LiftResult{Command: c.Kind, Changed: changed}, err
+		return client.LiftResult{Command: string(c.Kind), Changed: changed}, err
 	})
 }
 

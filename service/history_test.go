@@ -157,7 +157,7 @@ func TestQueueAge(t *testing.T) {
 	require.NoError(t, err)
 	ages := map[string]*float64{}
 	for i := range queues {
-		ages[queues[i].Name] = queues[i].Oldest
+		ages[queues[i].Name] = queues[i].OldestSeconds
 	}
 	require.InDelta(t, 60, *ages["sg.bulk"], 30)
 	require.Nil(t, ages["sg.urgent"], "no message waits")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/drift"
@@ -215,15 +216,8 @@ func (s *Service) ProviderModes(ctx context.Context) (map[string]control.Provide
 	return out, nil
 }
 
-// Worker is a process that hands mail over to providers.
-type Worker struct {
-	Name    string    `json:"name"`
-	Started time.Time `json:"started,omitzero"`
-	Share   float64   `json:"share"` // of every provider's rate and concurrency; 0 while it may use none
-}
-
 // Workers returns the workers that reported lately, by name.
-func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
+func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
@@ -231,9 +225,9 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]Worker, error) {
 	if err != nil {
 		return nil, storeError("read workers", err)
 	}
-	out := []Worker{}
+	out := []client.Worker{}
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
-		out = append(out, Worker{Name: name, Started: workers[name].Started, Share: workers[name].Share})
+		out = append(out, client.Worker{Name: name, Started: workers[name].Started, Share: workers[name].Share})
 	}
 	return out, nil
 }

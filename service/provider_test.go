@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -55,7 +56,9 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	require.Equal(t, []string{"unverified.test"}, seen[0].Health.Senders)
 	workers, err := s.Workers(t.Context(), operator)
 	require.NoError(t, err)
-	require.Equal(t, []Worker{{"a", began, 0.5}, {"b", began, 0.5}, {"c", began, 0}}, workers)
+	require.Equal(t, []client.Worker{
+		{Name: "a", Started: began, Share: 0.5}, {Name: "b", Started: began, Share: 0.5}, {Name: "c", Started: began},
+	}, workers)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
 	providers, err = s.Providers(t.Context(), Caller{User: "ann"})
 	require.NoError(t, err)

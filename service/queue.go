@@ -12,32 +12,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// QueueView is a queue as it is shown.
-type QueueView struct {
-	Name     string      `json:"name"`
-	Provider string      `json:"provider,omitempty"`
-	Lane     models.Lane `json:"lane,omitempty"`
-	Ready    int         `json:"ready"`   // waiting messages
-	Working  int         `json:"working"` // messages being handled; -1 if the broker cannot tell
-	// Oldest is an upper bound on the age of the oldest waiting message in seconds. It is
-	// nil if no message waits, or if no worker has seen the queue move or empty.
-	Oldest *float64 `json:"oldest_seconds"`
-}
-
-// Age returns Oldest as a duration, or 0 if it is unknown.
-func (q *QueueView) Age() time.Duration {
-	if q.Oldest == nil {
-		return 0
-	}
-	return time.Duration(*q.Oldest * float64(time.Second))
-}
-
 // Queues returns the number and the age of the messages in each queue.
-func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
+func (s *Service) Queues(ctx context.Context, who Caller) ([]client.Queue, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
@@ -54,60 +35,46 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]QueueView, error) {
 		since.Take(times)
 	}
 	now := time.Now()
-	out := make([]QueueView, 0, len(depths))
+	out := make([]client.Queue, 0, len(depths))
 	for _, d := range depths {
-		q := QueueView{
+		q := client.Queue{
 			Name:     d.Queue.Name(),
 			Provider: d.Queue.Provider,
-			Lane:     d.Queue.Lane,
+			Lane:     client.Lane(d.Queue.Lane),
 			Ready:    d.Ready,
 			Working:  d.Unacked,
 		}
 		if at := since[q.Name]; d.Ready > 0 && !at.IsZero() {
 			age := math.Round(max(0, now.Sub(at).Seconds())*10) / 10
-			q.Oldest = &age
+			q.OldestSeconds = &age
 		}
 		out = append(out, q)
 	}
 	return out, nil
 }
 
-// ParkedView is a parked message as it is shown.
-type ParkedView struct {
-	ID  string    `json:"id"`
-	Key string    `json:"key"`
-	Why string    `json:"why"`
-	At  time.Time `json:"at,omitzero"`
-}
-
-// ParkedPage is a page of the parked messages. Next is empty on the last page.
-type ParkedPage struct {
-	Parked []ParkedView `json:"parked"`
-	Next   string       `json:"next_cursor"`
-}
-
 // Parked returns a page of the parked messages, oldest first if the broker can tell.
 // Brokers list them only from the beginning, so a page costs as much as all pages before
 // it.
-func (s *Service) Parked(ctx context.Context, who Caller, p Page) (ParkedPage, error) {
+func (s *Service) Parked(ctx context.Context, who Caller, p Page) (client.ParkedPage, error) {
 	if err := who.NeedOperator(); err != nil {
-		return ParkedPage{}, err
+		return client.ParkedPage{}, err
 	}
 	var q query
 	const list = "parked"
 	n, last := q.limit(p), q.cursor(p, list)
 	if err := q.err(); err != nil {
-		return ParkedPage{}, err
+		return client.ParkedPage{}, err
 	}
 	parked, err := s.broker.Parked(ctx, countOfPosition(last)+n+1)
 	if err != nil {
-		return ParkedPage{}, brokerError(err)
+		return client.ParkedPage{}, brokerError(err)
 	}
 	first := afterPosition(parked, last)
 	end := min(first+n, len(parked))
-	out := ParkedPage{Parked: make([]ParkedView, 0, end-first)}
+	out := client.ParkedPage{Parked: make([]client.ParkedMessage, 0, end-first)}
 	for _, m := range parked[first:end] {
-		out.Parked = append(out.Parked, ParkedView{ID: m.ID, Key: m.Key, Why: m.Why, At: m.At})
+		out.Parked = append(out.Parked, client.ParkedMessage{ID: m.ID, Key: m.Key, Why: m.Why, At: m.At})
 	}
 	if end < len(parked) {
 		out.Next = cursorOf(list, positionOf(&parked[end-1], end))
@@ -228,60 +195,40 @@ func brokerError(err error) error {
 		"The broker cannot be reached. Repeat the request.").After(5).Because(err)
 }
 
-// UnmatchedEvent is an event that names no message, and fits none or several.
-type UnmatchedEvent struct {
-	ID         models.ID        `json:"id"`
-	Provider   string           `json:"provider"`
-	ReceivedAt time.Time        `json:"received_at"`
-	At         time.Time        `json:"at"` // by the provider's clock
-	Kind       models.EventKind `json:"kind"`
-	Reason     models.Reason    `json:"reason,omitempty"`
-	Text       string           `json:"text,omitempty"`       // of the provider or the receiving server
-	Email      string           `json:"email,omitempty"`      // empty: the event does not tell
-	MessageID  string           `json:"message_id,omitempty"` // of the provider
-	Logs       []models.ID      `json:"logs"`                 // that it fits, some of them; empty: none
-	Post       string           `json:"post,omitempty"`       // the body of its post, if one event is asked for
-}
-
-// UnmatchedPage is a page of unmatched events. Next is empty on the last page.
-type UnmatchedPage struct {
-	Events []UnmatchedEvent `json:"events"`
-	Next   string           `json:"next_cursor"`
-}
-
 // Unmatched returns a page of the events that fitted no message, or several, newest first: of each worker the newest
 // telemetry.MaxUnmatched, while their posts are kept. What a replay has matched, and what names an address that was
 // erased, is not among them. Workers list an event within seconds.
-func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedPage, error) {
+func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (client.UnmatchedPage, error) {
 	if err := who.NeedOperator(); err != nil {
-		return UnmatchedPage{}, err
+		return client.UnmatchedPage{}, err
 	}
 	var q query
 	const list = "unmatched"
 	n, after := q.limit(p), q.cursor(p, list)
 	if err := q.err(); err != nil {
-		return UnmatchedPage{}, err
+		return client.UnmatchedPage{}, err
 	}
 	all, err := s.unmatched(ctx)
 	if err != nil {
-		return UnmatchedPage{}, err
+		return client.UnmatchedPage{}, err
 	}
-	out := UnmatchedPage{Events: []UnmatchedEvent{}}
+	out := client.UnmatchedPage{Events: []client.UnmatchedEvent{}}
+	var last models.ID
 	for i := range all {
 		e := &all[i]
 		if !after.IsZero() && bytes.Compare(e.ID[:], after[:]) >= 0 {
 			continue
 		}
 		if len(out.Events) == n {
-			out.Next = cursorOf(list, out.Events[n-1].ID)
+			out.Next = cursorOf(list, last)
 			break
 		}
 		v, err := s.unmatchedEvent(ctx, e)
 		if err != nil {
-			return UnmatchedPage{}, err
+			return client.UnmatchedPage{}, err
 		}
 		if v != nil {
-			v.Post = ""
+			v.Post, last = "", e.ID
 			out.Events = append(out.Events, *v)
 		}
 	}
@@ -289,23 +236,23 @@ func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (UnmatchedP
 }
 
 // UnmatchedEvent returns an unmatched event with the post that it came in.
-func (s *Service) UnmatchedEvent(ctx context.Context, who Caller, id string) (UnmatchedEvent, error) {
+func (s *Service) UnmatchedEvent(ctx context.Context, who Caller, id string) (client.UnmatchedEvent, error) {
 	if err := who.NeedOperator(); err != nil {
-		return UnmatchedEvent{}, err
+		return client.UnmatchedEvent{}, err
 	}
 	all, err := s.unmatched(ctx)
 	if err != nil {
-		return UnmatchedEvent{}, err
+		return client.UnmatchedEvent{}, err
 	}
 	for i := range all {
 		if all[i].ID.String() != id {
 			continue
 		}
 		if v, err := s.unmatchedEvent(ctx, &all[i]); v != nil || err != nil {
-			return *cmp.Or(v, &UnmatchedEvent{}), err
+			return *cmp.Or(v, &client.UnmatchedEvent{}), err
 		}
 	}
-	return UnmatchedEvent{}, noSuch("unmatched event")
+	return client.UnmatchedEvent{}, noSuch("unmatched event")
 }
 
 // unmatched returns what workers have listed, newest first.
@@ -330,8 +277,17 @@ func (s *Service) unmatched(ctx context.Context) ([]telemetry.UnmatchedEvent, er
 	}), nil
 }
 
+// idTexts returns IDs as the API has them.
+func idTexts(ids []models.ID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
+
 // unmatchedEvent reads an event from its post. It returns nil if the post is gone or says something else.
-func (s *Service) unmatchedEvent(ctx context.Context, e *telemetry.UnmatchedEvent) (*UnmatchedEvent, error) {
+func (s *Service) unmatchedEvent(ctx context.Context, e *telemetry.UnmatchedEvent) (*client.UnmatchedEvent, error) {
 	adapter := s.adapters[e.Provider]
 	entries, err := s.store.Inbox(ctx, e.Post)
 	if errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) || adapter == nil {
@@ -346,9 +302,11 @@ func (s *Service) unmatchedEvent(ctx context.Context, e *telemetry.UnmatchedEven
 				if telemetry.UnmatchedID(e.Post, &u) != e.ID {
 					continue
 				}
-				return &UnmatchedEvent{ID: e.ID, Provider: e.Provider, ReceivedAt: entries[i].Received(), At: u.Event.At,
-					Kind: u.Event.Kind, Reason: u.Event.Reason, Text: models.Clip(u.Event.Text), Email: u.Address,
-					MessageID: u.MessageID, Logs: append([]models.ID{}, e.Logs...), Post: string(post.Body)}, nil
+				return &client.UnmatchedEvent{
+					ID: e.ID.String(), Provider: e.Provider, ReceivedAt: entries[i].Received(), At: u.Event.At,
+					Kind: string(u.Event.Kind), Reason: string(u.Event.Reason), Text: models.Clip(u.Event.Text), Email: u.Address,
+					MessageID: u.MessageID, Logs: idTexts(e.Logs), Post: string(post.Body),
+				}, nil
 			}
 		}
 	}

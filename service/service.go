@@ -379,7 +379,12 @@ func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 
 // Operations returns the calls of the API that are declared in the rooms of this package.
 func Operations(s *Service) []operation.Operation {
-	return endpoints.Operations(s.Endpoints, s.guard)
+	return slices.Concat(
+		endpoints.Operations(s.Endpoints, s.guard),
+		blockOperations(s),
+		queueOperations(s),
+		workerOperations(s),
+	)
 }
 
 // MailNotice accepts the mail of a post to an endpoint of the format endpoint.Mail: an urgent batch of the endpoint's

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -26,11 +27,11 @@ func (c *cli) queuesCommand() *cobra.Command {
 }
 
 // oldest says how long the oldest message of a queue has waited at most; in JSON in seconds.
-func oldest(q *service.QueueView) shown {
+func oldest(q *client.Queue) shown {
 	switch {
 	case q.Ready == 0:
 		return shown{}
-	case q.Oldest == nil:
+	case q.OldestSeconds == nil:
 		return shown{"not known", nil}
 	}
 	age := q.Age().Round(time.Second)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,9 +131,10 @@ func (d *description) body(o *operation.Operation) {
 	d.line(8, "content: {application/json: {schema: %s%s}}", d.schema(body, true), example)
 }
 
-// The statuses of errors of all operations, and of those with a body besides.
+// The statuses of errors of all operations, and of those with a body besides. 404 is one of those that name something
+// in their path.
 var (
-	statuses     = []int{400, 401, 403, 404, 429, 500, 503}
+	statuses     = []int{400, 401, 403, 429, 500, 503}
 	bodyStatuses = []int{409, 413, 415, 422}
 )
 
@@ -158,6 +160,9 @@ func (d *description) responses(o *operation.Operation) {
 	all := slices.Concat(statuses, o.Errors)
 	if o.HasBody() {
 		all = append(all, bodyStatuses...)
+	}
+	if strings.Contains(o.Path(), "{") {
+		all = append(all, http.StatusNotFound)
 	}
 	slices.Sort(all)
 	for _, status := range all {
@@ -202,11 +207,17 @@ func (d *description) schema(t reflect.Type, request bool) string {
 			text = ", description: " + strconv.Quote(text)
 		}
 		schema := d.value(f.Field.Type, f.Field.Tag, request)
+		if f.Field.Type.Kind() == reflect.Pointer && !f.Omitted {
+			schema = nullable.ReplaceAllString(schema, "{type: [$1, 'null']")
+		}
 		fmt.Fprintf(&b, "        %s: %s%s}\n", f.Name, strings.TrimSuffix(schema, "}"), text)
 	}
 	d.schemas[t.Name()] = b.String()
 	return ref
 }
+
+// nullable finds the type of a schema.
+var nullable = regexp.MustCompile(`^{type: (\w+)`)
 
 // value returns the schema of a member.
 func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool) string {
@@ -282,6 +293,7 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 		add("minimum", "min")
 		add("maximum", "max")
 	}
+	add("format", "format")
 	add("default", "default")
 	return "{" + strings.Join(out, ", ") + "}"
 }

@@ -70,11 +70,11 @@ func (d *drill) postSome(ctx context.Context) error {
 
 // waiting counts the messages about mail that no consumer holds; 0 if that is unknown.
 func (d *drill) waiting(ctx context.Context) (n int) {
-	queues, err := d.client.Queues(ctx)
+	queues, err := d.client.ListQueues(ctx)
 	if err != nil {
 		return 0
 	}
-	for _, q := range queues {
+	for _, q := range queues.Queues {
 		if q.Lane != "" { // it is about mail
 			n += q.Ready
 		}

@@ -1121,73 +1121,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/blocks": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the block rules
-         * @description Oldest first. Needs the scope `operate`.
-         */
-        get: operations["listBlocks"];
-        put?: never;
-        /**
-         * Add a block rule
-         * @description A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it fails
-         *     with reason `blocked`. If an equal rule exists, that rule is returned. Needs the scope `operate`.
-         */
-        post: operations["addBlock"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/blocks/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Remove a block rule
-         * @description If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed. Needs the
-         *     scope `operate`.
-         */
-        delete: operations["removeBlock"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/holds": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the holds after restores
-         * @description `serve --after-restore` holds all mail that was accepted before the restore, because the backup does not know which
-         *     mail was sent after it was made. Needs the scope `operate`.
-         */
-        get: operations["listHolds"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/suppressions": {
         parameters: {
             query?: never;
@@ -1313,27 +1246,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/holds/lift": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Lift all holds after restores
-         * @description The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must
-         *     not be sent again first. Needs the scope `operate`.
-         */
-        post: operations["liftHolds"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -1367,173 +1279,6 @@ export interface paths {
          *     cause the same refusals, the later ones share an entry without an address. Needs the scope `operate`.
          */
         get: operations["accessLog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/queues": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the queues
-         * @description The number and the age of the messages in each queue. Needs the scope `operate`.
-         */
-        get: operations["queues"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/parked": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the parked messages
-         * @description A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can
-         *     tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the
-         *     beginning. No message is skipped if others are requeued or discarded between two pages. Needs the scope `operate`.
-         */
-        get: operations["listParked"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/parked/{id}/requeue": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Requeue a parked message
-         * @description Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never
-         *     existed or that was discarded. Needs the scope `operate`.
-         */
-        post: operations["requeueParked"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/parked/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Discard a parked message
-         * @description If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that
-         *     was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
-         */
-        delete: operations["discardParked"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/unmatched": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the unmatched events
-         * @description Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker the newest 500,
-         *     newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no longer listed. Needs the scope
-         *     `operate`.
-         */
-        get: operations["listUnmatched"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/unmatched/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get an unmatched event
-         * @description With the post that it came in. Needs the scope `operate`.
-         */
-        get: operations["getUnmatched"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/workers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the workers
-         * @description The processes that hand mail over to providers and that reported lately. Needs the scope `operate`.
-         */
-        get: operations["listWorkers"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/check": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the newest recount
-         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If
-         *     no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
-         */
-        get: operations["getCheck"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1595,6 +1340,70 @@ export interface paths {
          *     later. Needs no key.
          */
         get: operations["readiness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/blocks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the block rules
+         * @description Oldest first. Needs the scope `operate`.
+         */
+        get: operations["listBlocks"];
+        put?: never;
+        /**
+         * Add a block rule
+         * @description A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it fails with reason `blocked`. If an equal rule exists, that rule is returned. Needs the scope `operate`.
+         */
+        post: operations["addBlock"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/blocks/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove a block rule
+         * @description If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed. Needs the scope `operate`.
+         */
+        delete: operations["removeBlock"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the newest recount
+         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
+         */
+        get: operations["getCheck"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1793,6 +1602,186 @@ export interface paths {
          * @description Makes one post of the type `test`, which is not repeated, and returns its answer. Needs the scope `send`.
          */
         post: operations["testEndpoint"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holds": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the holds after restores
+         * @description `serve --after-restore` holds all mail that was accepted before the restore, because the backup does not know which mail was sent after it was made. Needs the scope `operate`.
+         */
+        get: operations["listHolds"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/holds/lift": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Lift all holds after restores
+         * @description The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must not be sent again first. Needs the scope `operate`.
+         */
+        post: operations["liftHolds"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/parked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the parked messages
+         * @description A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the beginning. No message is skipped if others are requeued or discarded between two pages. Needs the scope `operate`.
+         */
+        get: operations["listParked"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/parked/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Discard a parked message
+         * @description If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
+         */
+        delete: operations["discardParked"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/parked/{id}/requeue": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Requeue a parked message
+         * @description Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never existed or that was discarded. Needs the scope `operate`.
+         */
+        post: operations["requeueParked"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/queues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the queues
+         * @description The number and the age of the messages in each queue. Needs the scope `operate`.
+         */
+        get: operations["listQueues"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/unmatched": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the unmatched events
+         * @description Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker the newest 500, newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no longer listed. Needs the scope `operate`.
+         */
+        get: operations["listUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/unmatched/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get an unmatched event
+         * @description With the post that it came in. Needs the scope `operate`.
+         */
+        get: operations["getUnmatched"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/workers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the workers
+         * @description The processes that hand mail over to providers and that reported lately. Needs the scope `operate`.
+         */
+        get: operations["listWorkers"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2314,6 +2303,35 @@ export interface webhooks {
 }
 export interface components {
     schemas: {
+        Block: {
+            id: string;
+            provider?: string;
+            user?: string;
+            sender?: string;
+            domain?: string;
+            fail?: boolean;
+            by?: string;
+            why?: string;
+            /** Format: date-time */
+            at?: string;
+        };
+        BlockList: {
+            blocks: components["schemas"]["Block"][];
+        };
+        Check: {
+            /** Format: date-time */
+            at: string;
+            /** @description Users whose mail was recounted. */
+            users: number;
+            batches: number;
+            chunks: number;
+            recipients: number;
+            days: number;
+            /** @description Stored sums that differ from the recount. */
+            differences: number;
+            /** @description Sums that were corrected. */
+            repaired: number;
+        };
         Endpoint: {
             id: string;
             /** @description An address that begins with https:// or http://. With the format `mail`: mailto: and up to 20 addresses, separated by commas. */
@@ -2467,6 +2485,60 @@ export interface components {
             /** @description How long the answer took, in milliseconds. */
             took_ms: number;
         };
+        HoldList: {
+            holds: components["schemas"]["RestoreHold"][];
+        };
+        LiftResult: {
+            command: components["schemas"]["CommandKind"];
+            /** @description `false` if nothing was held. */
+            changed: boolean;
+        };
+        NewBlock: {
+            /** @description Name of a provider. The rule then blocks mail only at this provider. */
+            provider?: string;
+            /** @description ID or name of a user. */
+            user?: string;
+            /** @description Address of a sender, or @domain for a whole domain. */
+            sender?: string;
+            /** @description Domain of the recipient. */
+            domain?: string;
+            /** @description `true`: blocked mail fails with reason `blocked`. `false`: it waits. */
+            fail?: boolean;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
+        ParkedMessage: {
+            id: string;
+            /** @description Routing key of the message. */
+            key: string;
+            /** @description Why no worker could handle it. Empty if that is unknown. */
+            why: string;
+            /**
+             * Format: date-time
+             * @description When it was parked. Absent if that is unknown.
+             */
+            at?: string;
+        };
+        ParkedPage: {
+            parked: components["schemas"]["ParkedMessage"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        Queue: {
+            name: string;
+            provider?: string;
+            /** @description Absent for a queue that is not about mail. */
+            lane?: components["schemas"]["Lane"];
+            /** @description Waiting messages. */
+            ready: number;
+            /** @description Messages that workers have; -1 if the broker does not say. */
+            working: number;
+            /** @description Upper bound of the age of the oldest waiting message. `null` if no message waits, or if no worker has seen the queue move or empty yet. */
+            oldest_seconds: number | null;
+        };
+        QueueList: {
+            queues: components["schemas"]["Queue"][];
+        };
         Reason: {
             /** @description One line. */
             why?: string;
@@ -2479,6 +2551,63 @@ export interface components {
             from?: string;
             /** @description One of the newest hundred posts, by its ID. */
             post?: string;
+        };
+        RestoreHold: {
+            /**
+             * Format: date-time
+             * @description Mail that was accepted before this time is held.
+             */
+            before: string;
+            /** Format: date-time */
+            at: string;
+            /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
+            by: string;
+            why?: string;
+        };
+        UnmatchedEvent: {
+            /** Format: uuid */
+            id: string;
+            /** @description Name of the provider. */
+            provider: string;
+            /**
+             * Format: date-time
+             * @description When the post came in.
+             */
+            received_at: string;
+            /**
+             * Format: date-time
+             * @description When it happened, by the provider's clock.
+             */
+            at: string;
+            /** @description Like `bounced`. */
+            kind: string;
+            /** @description Reason of a failure, like `mailbox_invalid`. */
+            reason?: string;
+            /** @description What the provider or the receiving server said. */
+            text?: string;
+            /** @description Address of the recipient. Absent if the event has none. */
+            email?: string;
+            /** @description ID that the provider gave the message. Absent if the event has none. */
+            message_id?: string;
+            /** @description Some of the recipients that it fits. Empty: it fits none. */
+            logs: string[];
+            /** @description Body of the post. Only of one event that is asked for. */
+            post?: string;
+        };
+        UnmatchedPage: {
+            events: components["schemas"]["UnmatchedEvent"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        Worker: {
+            name: string;
+            /** Format: date-time */
+            started?: string;
+            /** @description Part of each provider's rate and concurrency that the worker may use; 0 while it may use none. */
+            share: number;
+        };
+        WorkerList: {
+            workers: components["schemas"]["Worker"][];
         };
         BatchId: string;
         /**
@@ -2987,23 +3116,6 @@ export interface components {
             /** @description `false` if the command was already in effect. */
             changed: boolean;
         };
-        Hold: {
-            /**
-             * Format: date-time
-             * @description Mail that was accepted before this time is held.
-             */
-            before: string;
-            /** Format: date-time */
-            at: string;
-            /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
-            by: string;
-            why?: string;
-        };
-        LiftResult: {
-            command: components["schemas"]["CommandKind"];
-            /** @description `false` if nothing was held. */
-            changed: boolean;
-        };
         Erasure: {
             done: boolean;
             /** @description Cursor of the next part; empty after the last. */
@@ -3142,32 +3254,6 @@ export interface components {
             /** @description The first mistakes. A pointer begins with the number of the row, from 1. */
             errors: components["schemas"]["FieldError"][];
         };
-        NewBlock: {
-            /** @description Name of a provider. The rule then blocks mail only at this provider. */
-            provider?: string;
-            /** @description ID or name of a user. */
-            user?: string;
-            /** @description Address of a sender, or @domain for a whole domain. */
-            sender?: string;
-            /** @description Domain of the recipient. */
-            domain?: string;
-            /** @description `true`: blocked mail fails with reason `blocked`. `false`: it waits. */
-            fail?: boolean;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
-        Block: {
-            id: string;
-            provider?: string;
-            user?: string;
-            sender?: string;
-            domain?: string;
-            fail?: boolean;
-            by?: string;
-            why?: string;
-            /** Format: date-time */
-            at?: string;
-        };
         /** @enum {string} */
         LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "stored_bytes" | "spool_bytes";
         SetLimits: {
@@ -3294,80 +3380,6 @@ export interface components {
             send_window?: components["schemas"]["SendWindow"];
             /** Format: date-time */
             expires_at?: string;
-        };
-        Queue: {
-            name: string;
-            provider?: string;
-            lane?: components["schemas"]["Lane"];
-            /** @description Waiting messages. */
-            ready: number;
-            /** @description Messages that workers are handling; -1 if the broker cannot tell. */
-            working: number;
-            /** @description Upper bound on the age of the oldest waiting message. `null` if no message waits, or if no worker has seen the queue move or empty yet. */
-            oldest_seconds: number | null;
-        };
-        Parked: {
-            id: string;
-            /** @description Routing key of the message. */
-            key: string;
-            /** @description Why it could not be handled. Empty if unknown. */
-            why: string;
-            /**
-             * Format: date-time
-             * @description When it was parked. Absent if unknown.
-             */
-            at?: string;
-        };
-        UnmatchedEvent: {
-            /** Format: uuid */
-            id: string;
-            /** @description Name of the provider. */
-            provider: string;
-            /**
-             * Format: date-time
-             * @description When the post came in.
-             */
-            received_at: string;
-            /**
-             * Format: date-time
-             * @description When it happened, by the provider.
-             */
-            at: string;
-            /** @description Like `bounced`. */
-            kind: string;
-            /** @description Reason of a failure, like `mailbox_invalid`. */
-            reason?: string;
-            /** @description What the provider or the receiving server said. */
-            text?: string;
-            /** @description Address of the recipient. Absent if the event does not tell. */
-            email?: string;
-            /** @description ID that the provider gave the message. Absent if the event does not tell. */
-            message_id?: string;
-            /** @description Some of the recipients that it fits. Empty: it fits none. */
-            logs: string[];
-            /** @description Body of the post. Only of one event that is asked for. */
-            post?: string;
-        };
-        Worker: {
-            name: string;
-            /** Format: date-time */
-            started?: string;
-            /** @description Part of each provider's rate and concurrency that this worker may use; 0 while it may use none. */
-            share: number;
-        };
-        Check: {
-            /** Format: date-time */
-            at: string;
-            /** @description Users whose mail was recounted. */
-            users: number;
-            batches: number;
-            chunks: number;
-            recipients: number;
-            days: number;
-            /** @description Stored sums that differ from the recount. */
-            differences: number;
-            /** @description Sums that were corrected. */
-            repaired: number;
         };
         /** @description The template that the content was made from. */
         TemplateUse: {
@@ -6737,139 +6749,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listBlocks: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description All block rules. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        blocks: components["schemas"]["Block"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    addBlock: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["NewBlock"];
-            };
-        };
-        responses: {
-            /** @description The block rule. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Block"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    removeBlock: {
-        parameters: {
-            query?: {
-                /** @description Reason for the audit trail. */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The command is in effect. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listHolds: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The holds in effect, oldest first. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        holds: components["schemas"]["Hold"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     listSuppressions: {
         parameters: {
             query?: {
@@ -7153,48 +7032,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    liftHolds: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LiftResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     audit: {
         parameters: {
             query?: {
@@ -7262,270 +7099,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    queues: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description All queues. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        queues: components["schemas"]["Queue"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listParked: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of messages. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        parked: components["schemas"]["Parked"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    requeueParked: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The command is in effect. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    discardParked: {
-        parameters: {
-            query?: {
-                /** @description Reason for the audit trail. */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The command is in effect. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listUnmatched: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of events. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        events: components["schemas"]["UnmatchedEvent"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getUnmatched: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The event. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["UnmatchedEvent"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listWorkers: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description All workers. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        workers: components["schemas"]["Worker"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The result of the recount. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Check"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7603,6 +7176,143 @@ export interface operations {
             };
         };
     };
+    listBlocks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All block rules. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BlockList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    addBlock: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "sender": "@shop.example.com",
+                 *       "fail": true,
+                 *       "why": "phishing"
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewBlock"];
+            };
+        };
+        responses: {
+            /** @description The block rule. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Block"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    removeBlock: {
+        parameters: {
+            query?: {
+                /** @description Reason for the audit trail. */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result of the recount. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Check"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listEndpoints: {
         parameters: {
             query?: {
@@ -7628,7 +7338,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7681,7 +7390,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
@@ -8117,6 +7825,301 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listHolds: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The holds in effect, oldest first. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HoldList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    liftHolds: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LiftResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listParked: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of messages. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ParkedPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    discardParked: {
+        parameters: {
+            query?: {
+                /** @description Reason for the audit trail. */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    requeueParked: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listQueues: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All queues. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QueueList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUnmatched: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of events. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnmatchedPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUnmatched: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The event. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UnmatchedEvent"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listWorkers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All workers. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WorkerList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -8,6 +8,33 @@ from typing import Any, Literal, NotRequired, TypeAlias
 from typing_extensions import TypedDict
 
 
+class Block(TypedDict, closed=True):
+    id: str
+    provider: NotRequired[str]
+    user: NotRequired[str]
+    sender: NotRequired[str]
+    domain: NotRequired[str]
+    fail: NotRequired[bool]
+    by: NotRequired[str]
+    why: NotRequired[str]
+    at: NotRequired[str]
+
+
+class BlockList(TypedDict, closed=True):
+    blocks: list[Block]
+
+
+class Check(TypedDict, closed=True):
+    at: str
+    users: int
+    batches: int
+    chunks: int
+    recipients: int
+    days: int
+    differences: int
+    repaired: int
+
+
 class EndpointAttempt(TypedDict, closed=True):
     at: str
     post: str
@@ -44,6 +71,27 @@ class EndpointTest(TypedDict, closed=True):
     took_ms: int
 
 
+class NewBlock(TypedDict, closed=True):
+    provider: NotRequired[str]
+    user: NotRequired[str]
+    sender: NotRequired[str]
+    domain: NotRequired[str]
+    fail: NotRequired[bool]
+    why: NotRequired[str]
+
+
+class ParkedMessage(TypedDict, closed=True):
+    id: str
+    key: str
+    why: str
+    at: NotRequired[str]
+
+
+class ParkedPage(TypedDict, closed=True):
+    parked: list[ParkedMessage]
+    next_cursor: str
+
+
 class Reason(TypedDict, closed=True):
     why: NotRequired[str]
 
@@ -56,6 +104,42 @@ Replay = TypedDict(
     },
     closed=True,
 )
+
+
+class RestoreHold(TypedDict, closed=True):
+    before: str
+    at: str
+    by: str
+    why: NotRequired[str]
+
+
+class UnmatchedEvent(TypedDict, closed=True):
+    id: str
+    provider: str
+    received_at: str
+    at: str
+    kind: str
+    reason: NotRequired[str]
+    text: NotRequired[str]
+    email: NotRequired[str]
+    message_id: NotRequired[str]
+    logs: list[str]
+    post: NotRequired[str]
+
+
+class UnmatchedPage(TypedDict, closed=True):
+    events: list[UnmatchedEvent]
+    next_cursor: str
+
+
+class Worker(TypedDict, closed=True):
+    name: str
+    started: NotRequired[str]
+    share: float
+
+
+class WorkerList(TypedDict, closed=True):
+    workers: list[Worker]
 
 
 BatchId: TypeAlias = str
@@ -199,13 +283,6 @@ class ReleaseResult(TypedDict, closed=True):
     warning: str
 
 
-class Hold(TypedDict, closed=True):
-    before: str
-    at: str
-    by: str
-    why: NotRequired[str]
-
-
 class Erasure(TypedDict, closed=True):
     done: bool
     next_cursor: str
@@ -285,27 +362,6 @@ class Suppression(TypedDict, closed=True):
     expires_at: NotRequired[str]
 
 
-class NewBlock(TypedDict, closed=True):
-    provider: NotRequired[str]
-    user: NotRequired[str]
-    sender: NotRequired[str]
-    domain: NotRequired[str]
-    fail: NotRequired[bool]
-    why: NotRequired[str]
-
-
-class Block(TypedDict, closed=True):
-    id: str
-    provider: NotRequired[str]
-    user: NotRequired[str]
-    sender: NotRequired[str]
-    domain: NotRequired[str]
-    fail: NotRequired[bool]
-    by: NotRequired[str]
-    why: NotRequired[str]
-    at: NotRequired[str]
-
-
 LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'stored_bytes', 'spool_bytes']
 
 
@@ -348,53 +404,6 @@ class Request(TypedDict, closed=True):
     batch_id: NotRequired[BatchId]
     took_ms: float
     omitted: NotRequired[int]
-
-
-class Queue(TypedDict, closed=True):
-    name: str
-    provider: NotRequired[str]
-    lane: NotRequired[Lane]
-    ready: int
-    working: int
-    oldest_seconds: float | None
-
-
-class Parked(TypedDict, closed=True):
-    id: str
-    key: str
-    why: str
-    at: NotRequired[str]
-
-
-class UnmatchedEvent(TypedDict, closed=True):
-    id: str
-    provider: str
-    received_at: str
-    at: str
-    kind: str
-    reason: NotRequired[str]
-    text: NotRequired[str]
-    email: NotRequired[str]
-    message_id: NotRequired[str]
-    logs: list[str]
-    post: NotRequired[str]
-
-
-class Worker(TypedDict, closed=True):
-    name: str
-    started: NotRequired[str]
-    share: float
-
-
-class Check(TypedDict, closed=True):
-    at: str
-    users: int
-    batches: int
-    chunks: int
-    recipients: int
-    days: int
-    differences: int
-    repaired: int
 
 
 class TemplateUse(TypedDict, closed=True):
@@ -802,6 +811,28 @@ class FieldError(TypedDict, closed=True):
     detail: str
 
 
+class HoldList(TypedDict, closed=True):
+    holds: list[RestoreHold]
+
+
+class LiftResult(TypedDict, closed=True):
+    command: CommandKind
+    changed: bool
+
+
+class Queue(TypedDict, closed=True):
+    name: str
+    provider: NotRequired[str]
+    lane: NotRequired[Lane]
+    ready: int
+    working: int
+    oldest_seconds: float | None
+
+
+class QueueList(TypedDict, closed=True):
+    queues: list[Queue]
+
+
 class Recipient1(TypedDict, closed=True):
     email: Mailbox
     name: NotRequired[str | None]
@@ -911,11 +942,6 @@ class BatchControlResult(TypedDict, closed=True):
 
 class ControlResult(TypedDict, closed=True):
     name: str
-    command: CommandKind
-    changed: bool
-
-
-class LiftResult(TypedDict, closed=True):
     command: CommandKind
     changed: bool
 
