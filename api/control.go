@@ -51,17 +51,6 @@ func giveCommand[T any](
 	answer(s, c, v, err)
 }
 
-// controlBatch is POST /v1/batches/{id}/stop, resume, cancel, try, retry and release.
-func (s *Server) controlBatch(do models.CommandKind) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
-			return s.svc.ControlBatch(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
-		}, func(why string) (service.BatchControlResult, error) {
-			return s.svc.DryRunBatch(c.Request.Context(), caller(c), do, c.Param("id"), why)
-		})
-	}
-}
-
 // rescheduleBatch is PATCH /v1/batches/{id}.
 func (s *Server) rescheduleBatch(c *gin.Context) {
 	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
@@ -73,26 +62,6 @@ func (s *Server) rescheduleBatch(c *gin.Context) {
 		return s.svc.RescheduleBatch(c.Request.Context(), caller(c), in, r)
 	}, func() (service.BatchControlResult, error) {
 		return s.svc.DryRunReschedule(c.Request.Context(), caller(c), in)
-	})
-}
-
-// releaseLog is POST /v1/logs/{id}/release.
-func (s *Server) releaseLog(c *gin.Context) {
-	command(s, c, func(why string, r service.Repeat) (service.BatchControlResult, bool, error) {
-		return s.svc.ReleaseLog(c.Request.Context(), caller(c), c.Param("id"), why, r)
-	}, func(why string) (service.BatchControlResult, error) {
-		return s.svc.DryRunLog(c.Request.Context(), caller(c), c.Param("id"), why)
-	})
-}
-
-// releaseRange is POST /v1/release.
-func (s *Server) releaseRange(c *gin.Context) {
-	var rel service.Release
-	fields := map[string]any{"provider": &rel.Provider, "from": &rel.From, "to": &rel.To, "why": &rel.Why}
-	giveCommand(s, c, fields, func(r service.Repeat) (service.ReleaseResult, bool, error) {
-		return s.svc.ReleaseRange(c.Request.Context(), caller(c), rel, r)
-	}, func() (service.ReleaseResult, error) {
-		return s.svc.DryRunRange(c.Request.Context(), caller(c), rel)
 	})
 }
 

@@ -146,14 +146,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)
-	v1.POST("/batches/:id/stop", s.controlBatch(models.StopBatch))
-	v1.POST("/batches/:id/resume", s.controlBatch(models.ResumeBatch))
-	v1.POST("/batches/:id/cancel", s.controlBatch(models.CancelBatch))
-	v1.POST("/batches/:id/try", s.controlBatch(models.TryBatch))
-	v1.POST("/batches/:id/retry", s.controlBatch(models.RetryBatch))
-	v1.POST("/batches/:id/release", s.controlBatch(models.ReleaseBatch))
-	v1.POST("/logs/:id/release", s.releaseLog)
-	v1.POST("/release", s.releaseRange)
 
 	v1.POST("/users/:id/pause", s.controlUser(models.PauseUser))
 	v1.POST("/users/:id/resume", s.controlUser(models.ResumeUser))

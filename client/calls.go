@@ -8,6 +8,65 @@ import (
 	"net/http"
 )
 
+// CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
+//
+// Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`,
+// or `operate` for the batches of other users.
+func (c *Client) CancelBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "cancel"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ReleaseBatch is POST /v1/batches/{id}/release: release the held mail of a batch.
+//
+// Sends mail again that is held because its outcome is unknown. It may arrive twice, so its logs are marked
+// `possible_duplicate`. If no mail is held, nothing changes. Needs the scope `send`, or `operate` for the batches of
+// other users.
+func (c *Client) ReleaseBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "release"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ResumeBatch is POST /v1/batches/{id}/resume: resume a stopped batch.
+//
+// Mail that was not sent yet goes out. A batch that an operator stopped can be resumed only with the scope `operate`;
+// otherwise the answer is 403 (`stopped_by_operator`). Needs the scope `send`, or `operate` for the batches of other
+// users.
+func (c *Client) ResumeBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "resume"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// RetryBatch is POST /v1/batches/{id}/retry: retry the failed mail of a batch.
+//
+// Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused the
+// recipient permanently. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the
+// batches of other users.
+func (c *Client) RetryBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "retry"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// StopBatch is POST /v1/batches/{id}/stop: stop a batch.
+//
+// After the answer no new call to a provider starts for this batch. `in_flight` counts the recipients of calls that
+// have started before. If workers run in several processes, the answer takes up to a second. Needs the scope `send`, or
+// `operate` for the batches of other users.
+func (c *Client) StopBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "stop"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// TryBatch is POST /v1/batches/{id}/try: try waiting mail of a batch now.
+//
+// Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch still
+// count. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other
+// users.
+func (c *Client) TryBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("batches", id, "try"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
 // ListBlocks is GET /v1/blocks: list the block rules.
 //
 // Oldest first.
@@ -100,8 +159,8 @@ func (c *Client) ListEndpointAttempts(ctx context.Context, id string, options ..
 // DisableEndpoint is POST /v1/endpoints/{id}/disable: disable an endpoint.
 //
 // It gets no posts until it is enabled.
-func (c *Client) DisableEndpoint(ctx context.Context, id string, in Reason, options ...CallOption) (out Endpoint, err error) {
-	err = c.send(ctx, http.MethodPost, route("endpoints", id, "disable"), in, &out, options)
+func (c *Client) DisableEndpoint(ctx context.Context, id string, why string, options ...CallOption) (out Endpoint, err error) {
+	err = c.send(ctx, http.MethodPost, route("endpoints", id, "disable"), Reason{Why: why}, &out, options)
 	return out, err
 }
 
@@ -160,8 +219,18 @@ func (c *Client) ListHolds(ctx context.Context, options ...CallOption) (out Hold
 //
 // The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must
 // not be sent again first.
-func (c *Client) LiftHolds(ctx context.Context, in Reason, options ...CallOption) (out LiftResult, err error) {
-	err = c.send(ctx, http.MethodPost, route("holds", "lift"), in, &out, options)
+func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (out LiftResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("holds", "lift"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ReleaseLog is POST /v1/logs/{id}/release: release one log.
+//
+// Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail
+// was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released before,
+// nothing changes. Needs the scope `send`, or `operate` for the logs of other users.
+func (c *Client) ReleaseLog(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("logs", id, "release"), Reason{Why: why}, &out, options)
 	return out, err
 }
 
@@ -186,8 +255,8 @@ func (c *Client) DiscardParked(ctx context.Context, id string, why string, optio
 //
 // Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never
 // existed or that was discarded.
-func (c *Client) RequeueParked(ctx context.Context, id string, in Reason, options ...CallOption) error {
-	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), in, nil, options)
+func (c *Client) RequeueParked(ctx context.Context, id string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, nil, options)
 }
 
 // ListQueues is GET /v1/queues: list the queues.
@@ -195,6 +264,16 @@ func (c *Client) RequeueParked(ctx context.Context, id string, in Reason, option
 // The number and the age of the messages in each queue.
 func (c *Client) ListQueues(ctx context.Context, options ...CallOption) (out QueueList, err error) {
 	err = c.send(ctx, http.MethodGet, route("queues"), nil, &out, options)
+	return out, err
+}
+
+// ReleaseRange is POST /v1/release: release the held mail of a time range.
+//
+// Sends mail again that is held because its outcome is unknown, of your batches that were accepted in a time range.
+// With the scope `operate`, of the batches of all users. The mail may arrive twice. Needs the scope `send` or
+// `operate`.
+func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOption) (out ReleaseResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("release"), in, &out, options)
 	return out, err
 }
 

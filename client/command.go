@@ -14,28 +14,32 @@ type commandBody struct {
 	Why string `json:"why,omitempty"`
 }
 
-// BatchControlResult is what became of a command about a batch or a log.
+// BatchControlResult says what a command about a batch or a log changed.
 type BatchControlResult struct {
-	BatchID string `json:"batch_id"`
-	LogID   string `json:"log_id,omitempty"`
-	// Command names it, such as batch.stop.
-	Command string `json:"command"`
-	// DryRun reports whether this was a dry run: Changed and Recipients say what the command would do.
+	BatchID string `json:"batch_id" schema:"BatchId"`
+	// The log that was released, if it was one.
+	LogID   string `json:"log_id,omitempty" schema:"BatchId"`
+	Command string `json:"command" schema:"CommandKind"`
+	// `true` if this was a dry run: `changed` and `recipients` say what the command would do, and the rest is the present
+	// state.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Changed reports whether the command had something to change.
+	// `false` if the command had nothing to change: it was in effect before, or no log has failed or is held.
 	Changed bool `json:"changed"`
-	// Recipients counts those that the command reaches: a stop or a cancellation withholds their mail, a resumption
-	// lets it go out, a retry or a release sends it again. It is 0 if nothing changed; nil if they could not be counted.
+	// Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a
+	// retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be
+	// counted.
 	Recipients *int `json:"recipients"`
-	Stopped    bool `json:"stopped"`
-	Cancelled  bool `json:"cancelled"`
-	// InFlight counts the recipients of calls that have begun and have no answer; nil if they could not be counted.
+	// Whether the batch is stopped after the command.
+	Stopped bool `json:"stopped"`
+	// Whether the batch is cancelled after the command.
+	Cancelled bool `json:"cancelled"`
+	// Recipients of calls that have started and have no answer yet. `null` if they could not be counted.
 	InFlight *int `json:"in_flight"`
-	// Warning says what the caller should know, such as that mail may arrive twice.
+	// For people: for example that mail may arrive twice, that calls are in flight, or what the mail still waits for.
 	Warning string `json:"warning,omitempty"`
-	// DeliverAt, SendWindow and ExpiresAt are the times after RescheduleBatch; a zero DeliverAt is at once.
+	// Of a change of the times, like the next two: the time after it. Absent if the batch is sent at once.
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
-	SendWindow *SendWindow `json:"send_window,omitempty"`
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"SendWindow"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
@@ -45,22 +49,6 @@ type ControlResult struct {
 	Command string `json:"command"`
 	// Changed reports whether the command was not in effect before.
 	Changed bool `json:"changed"`
-}
-
-// StopBatch keeps a batch from being sent until ResumeBatch. No new call to a provider begins after it returns.
-func (c *Client) StopBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "stop", why, options)
-}
-
-// ResumeBatch sends what a stopped batch has left. A batch that an operator stopped needs the scope operate
-// (stopped_by_operator).
-func (c *Client) ResumeBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "resume", why, options)
-}
-
-// CancelBatch permanently cancels what no provider has accepted.
-func (c *Client) CancelBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "cancel", why, options)
 }
 
 // Reschedule names the times of a batch that are to be changed.
@@ -84,63 +72,28 @@ func (c *Client) RescheduleBatch(
 	return out, c.send(ctx, http.MethodPatch, route("batches", id), r, &out, options)
 }
 
-// TryBatch has mail tried at once that waits for another attempt. Limits, suspensions of providers and the times of the
-// batch still count. It changes nothing if there is no such mail.
-func (c *Client) TryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "try", why, options)
-}
-
-// RetryBatch sends again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
-// about the recipient. It changes nothing if there is no such mail.
-func (c *Client) RetryBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "retry", why, options)
-}
-
-// ReleaseBatch sends again what is held because its outcome is unknown. It may arrive twice. It changes nothing if no
-// mail is held.
-func (c *Client) ReleaseBatch(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	return c.controlBatch(ctx, id, "release", why, options)
-}
-
-// ReleaseLog sends to one recipient again. The log must have failed, and not because the recipient was refused for
-// good. It may arrive twice.
-func (c *Client) ReleaseLog(ctx context.Context, id, why string, options ...CallOption) (BatchControlResult, error) {
-	var out BatchControlResult
-	return out, c.post(ctx, route("logs", id, "release"), commandBody{why}, &out, options)
-}
-
-func (c *Client) controlBatch(
-	ctx context.Context, id, verb, why string, options []CallOption,
-) (out BatchControlResult, err error) {
-	return out, c.post(ctx, route("batches", id, verb), commandBody{why}, &out, options)
-}
-
 // Release chooses held mail by time and provider.
 type Release struct {
-	// Provider limits it to what is held at one provider.
+	// Name of a provider: release only mail that is held at it. Default: any provider.
 	Provider string `json:"provider,omitempty"`
-	// From and To are the range of times of acceptance, at most 31 days.
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-	Why  string    `json:"why,omitempty"`
+	// Earliest time of acceptance.
+	From time.Time `json:"from" required:"true"`
+	// Latest time of acceptance, at most 31 days after `from`.
+	To time.Time `json:"to" required:"true"`
+	// Reason for the audit trail.
+	Why string `json:"why,omitempty" max:"500"`
 }
 
-// ReleaseResult is what became of a Release.
+// ReleaseResult says what was released.
 type ReleaseResult struct {
-	// DryRun reports whether this was a dry run: nothing was released.
+	// `true` if this was a dry run: nothing was released.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Batches counts the batches that had held mail.
+	// Released batches.
 	Batches int `json:"batches"`
-	// Recipients counts those to whom mail is sent again.
-	Recipients int    `json:"recipients"`
-	Warning    string `json:"warning"`
-}
-
-// Release sends again what is held at a provider in a range of times. It covers the caller's batches, and all users'
-// batches with the scope operate. It may arrive twice.
-func (c *Client) Release(ctx context.Context, r Release, options ...CallOption) (ReleaseResult, error) {
-	var out ReleaseResult
-	return out, c.post(ctx, route("release"), r, &out, options)
+	// Recipients to whom mail is sent again.
+	Recipients int `json:"recipients"`
+	// For people. Empty if no batch was released.
+	Warning string `json:"warning"`
 }
 
 // PauseUser keeps all batches of a user from being sent until ResumeUser. The user is an id or a name. Another user

@@ -86,12 +86,9 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"MessageVersion":      client.MessageVersion{},
 		"Rejected":            client.Rejected{},
 		"Rejection":           client.Rejection{},
-		"Release":             client.Release{},
 		"Reschedule":          client.Reschedule{},
 		"DefaultsView":        client.Defaults{},
 		"SetDefaults":         client.SetDefaults{},
-		"ReleaseResult":       client.ReleaseResult{},
-		"BatchControlResult":  client.BatchControlResult{},
 		"ControlResult":       client.ControlResult{},
 		"Wait":                client.Wait{},
 		"NewSuppression":      client.NewSuppression{},
@@ -275,7 +272,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.GetEndpoint(ctx, "id")))
 	require.NoError(t, err(c.ListEndpointAttempts(ctx, "id")))
 	require.NoError(t, err(c.RotateEndpoint(ctx, "id")))
-	require.NoError(t, err(c.DisableEndpoint(ctx, "id", client.Reason{Why: "why"})))
+	require.NoError(t, err(c.DisableEndpoint(ctx, "id", "why")))
 	require.NoError(t, err(c.EnableEndpoint(ctx, "id")))
 	require.NoError(t, err(c.ReplayEndpoint(ctx, "id", client.Replay{From: now})))
 	require.NoError(t, err(c.ReplayEndpoint(ctx, "id", client.Replay{Post: "msg_1"})))
@@ -329,7 +326,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err(command(ctx, "name with/slash", "")))
 	}
 	for _, options := range [][]client.CallOption{nil, {client.DryRun()}} {
-		require.NoError(t, err(c.Release(ctx, client.Release{From: now.Add(-time.Hour), To: now}, options...)))
+		require.NoError(t, err(c.ReleaseRange(ctx, client.Release{From: now.Add(-time.Hour), To: now}, options...)))
 	}
 	require.NoError(t, err(c.ListBlocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
@@ -358,10 +355,10 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.ImportSuppressions(ctx, strings.NewReader("email\n"))))
 	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
 	require.NoError(t, err(c.ListHolds(ctx)))
-	require.NoError(t, err(c.LiftHolds(ctx, client.Reason{Why: "why"})))
+	require.NoError(t, err(c.LiftHolds(ctx, "why")))
 	require.NoError(t, err(c.Erase(ctx, "eve@example.com", "", "why")))
 	require.NoError(t, err(c.ListQueues(ctx)))
-	require.NoError(t, c.RequeueParked(ctx, "id", client.Reason{Why: "why"}))
+	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
 	require.NoError(t, c.DiscardParked(ctx, "id", ""))
 	require.NoError(t, err(c.ListWorkers(ctx)))
 	require.NoError(t, err(c.GetCheck(ctx)))

@@ -36,6 +36,8 @@ type (
 const (
 	tagControl   = "control"
 	tagOperation = "operation"
+
+	resultOfCommand = "The result of the command."
 )
 
 // blockOperations are the calls about block rules and holds.
@@ -84,7 +86,7 @@ func blockOperations(s *Service) []operation.Operation {
 		}),
 		operation.Changing(operation.Operation{
 			Name: "liftHolds", Route: "POST /v1/holds/lift", Tag: tagControl, Scope: models.ScopeOperate,
-			Title: "Lift all holds after restores", Returns: "The result of the command.",
+			Title: "Lift all holds after restores", Returns: resultOfCommand,
 			Text: "The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that " +
 				"must not be sent again first.",
 		}, func(ctx context.Context, who Caller, in *command, r Repeat) (client.LiftResult, bool, error) {

@@ -24,7 +24,7 @@ func goClient(ops []operation.Operation) ([]byte, error) {
 }
 
 // goCall adds the method of an operation. Its arguments are the parts of the path, the parameters of the query that are
-// texts, and the body. An option has each other parameter.
+// texts, and the body, or its field if it has one. An option has each other parameter.
 func goCall(b *strings.Builder, o *operation.Operation) {
 	name := strings.ToUpper(o.Name[:1]) + o.Name[1:]
 	b.WriteString("\n" + comment(name+" is "+o.Route+": "+lower(o.Title)+"."))
@@ -52,6 +52,11 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	}
 	body := "nil"
 	switch {
+	case o.Body() != nil && o.Body().NumField() == 1: // the field is the argument
+		field := o.Body().Field(0)
+		arg := lower(field.Name)
+		args += ", " + arg + " " + field.Type.String()
+		body = fmt.Sprintf("%s{%s: %s}", o.Body().Name(), field.Name, arg)
 	case o.Body() != nil:
 		args += ", in " + o.Body().Name()
 		body = "in"

@@ -113,6 +113,13 @@ func Changing[In, Out any](
 	return o
 }
 
+// As returns the operation with an answer that clients know as a T. The answer that the function returns has the same
+// JSON.
+func As[T any](o Operation) Operation {
+	o.Out = reflect.TypeFor[T]()
+	return o
+}
+
 // Once returns an operation that is carried out once for an Idempotency-Key.
 func Once[In, Out any](
 	guard *idempotency.Guard, o Operation, do func(ctx context.Context, who caller.Caller, in *In) (Out, error),
