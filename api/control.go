@@ -5,7 +5,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -63,22 +62,6 @@ func (s *Server) rescheduleBatch(c *gin.Context) {
 	}, func() (service.BatchControlResult, error) {
 		return s.svc.DryRunReschedule(c.Request.Context(), caller(c), in)
 	})
-}
-
-// controlProvider is POST /v1/providers/{id}/offline, online and drain.
-func (s *Server) controlProvider(do models.CommandKind) gin.HandlerFunc {
-	return func(c *gin.Context) {
-		command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
-			return s.svc.ControlProvider(c.Request.Context(), caller(c), do, c.Param("id"), why, r)
-		}, nil)
-	}
-}
-
-// probeProvider is POST /v1/providers/{id}/probe.
-func (s *Server) probeProvider(c *gin.Context) {
-	command(s, c, func(why string, r service.Repeat) (service.ControlResult, bool, error) {
-		return s.svc.ProbeProvider(c.Request.Context(), caller(c), c.Param("id"), why, r)
-	}, nil)
 }
 
 // empty answers a request whose answer has no body.

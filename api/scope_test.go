@@ -79,8 +79,6 @@ func TestScopes(t *testing.T) {
 		"GET /v1/stats",
 		"GET /v1/usage",
 		"GET /v1/requests",
-		"GET /v1/providers",
-		"GET /v1/providers/history",
 	}
 	operate := []string{
 		"POST /v1/users/bob/pause",
@@ -99,10 +97,6 @@ func TestScopes(t *testing.T) {
 		"DELETE /v1/users/bob/keys/x",
 		"GET /v1/keys",
 		"GET /v1/audit/access",
-		"POST /v1/providers/sg/offline",
-		"POST /v1/providers/sg/online",
-		"POST /v1/providers/sg/drain",
-		"POST /v1/providers/sg/probe",
 		"GET /v1/providers/sg/suppressions",
 		"DELETE /v1/providers/sg/suppressions/x@example.com",
 		"POST /v1/erasures",

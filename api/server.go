@@ -141,8 +141,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/stats", s.stats)
 	read.GET("/usage", s.usage)
 	read.GET("/requests", s.requests)
-	read.GET("/providers", s.listProviders)
-	read.GET("/providers/history", s.history)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)
@@ -154,10 +152,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.PUT("/users/:id/defaults", s.setDefaults)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.POST("/providers/:id/offline", s.controlProvider(models.ProviderOffline))
-	operate.POST("/providers/:id/online", s.controlProvider(models.ProviderOnline))
-	operate.POST("/providers/:id/drain", s.controlProvider(models.ProviderDrain))
-	operate.POST("/providers/:id/probe", s.probeProvider)
 	operate.GET("/providers/:id/suppressions", s.listProviderSuppressions)
 	operate.DELETE("/providers/:id/suppressions/:email", s.clearProviderSuppression)
 	operate.GET("/users/:id/limits", s.limits)

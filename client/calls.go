@@ -259,6 +259,60 @@ func (c *Client) RequeueParked(ctx context.Context, id string, why string, optio
 	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, nil, options)
 }
 
+// ListProviders is GET /v1/providers: list the providers with their health.
+//
+// In the order of the configuration.
+func (c *Client) ListProviders(ctx context.Context, options ...CallOption) (out ProviderList, err error) {
+	err = c.send(ctx, http.MethodGet, route("providers"), nil, &out, options)
+	return out, err
+}
+
+// ProviderHistory is GET /v1/providers/history: get the history of the providers.
+//
+// Counts of all users together, in steps. A step is a minute for the range `hour`, 15 minutes for `day`, 2 hours for
+// `week`, and 6 hours for `month` (30 days).
+//
+// The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, and
+// an event that a provider posts twice counts twice. `/v1/stats` has exact counts.
+func (c *Client) ProviderHistory(ctx context.Context, theRange HistoryRange, options ...CallOption) (out History, err error) {
+	err = c.send(ctx, http.MethodGet, route("providers", "history"), nil, &out, with(options, map[string]string{"range": string(theRange)}))
+	return out, err
+}
+
+// ProviderDrain is POST /v1/providers/{id}/drain: drain a provider.
+//
+// The provider gets only mail that may use no other provider. `id` is its name.
+func (c *Client) ProviderDrain(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("providers", id, "drain"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ProviderOffline is POST /v1/providers/{id}/offline: take a provider offline.
+//
+// No call goes to the provider until it is online again. `id` is its name.
+func (c *Client) ProviderOffline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("providers", id, "offline"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ProviderOnline is POST /v1/providers/{id}/online: bring a provider online.
+//
+// Ends `offline` and `drain`. `id` is the name of the provider.
+func (c *Client) ProviderOnline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("providers", id, "online"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ProviderProbe is POST /v1/providers/{id}/probe: probe a suspended provider at once.
+//
+// Workers forget their findings about the provider (a refused key or quota, failed calls, silence, refused senders) and
+// try it with one mail. Unlike other commands this one has an effect each time. If the provider is offline, the answer
+// is 409 (`provider_offline`). `id` is the name of the provider.
+func (c *Client) ProviderProbe(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("providers", id, "probe"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
 // ListQueues is GET /v1/queues: list the queues.
 //
 // The number and the age of the messages in each queue.

@@ -43,11 +43,12 @@ type BatchControlResult struct {
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
-// ControlResult is what became of a command about a user or a provider.
+// ControlResult says what a command about a user or a provider changed.
 type ControlResult struct {
+	// Name of the user or the provider.
 	Name    string `json:"name"`
-	Command string `json:"command"`
-	// Changed reports whether the command was not in effect before.
+	Command string `json:"command" schema:"CommandKind"`
+	// `false` if the command was already in effect.
 	Changed bool `json:"changed"`
 }
 

@@ -71,14 +71,11 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"DryRun":              client.Plan{},
 		"FieldError":          client.FieldError{},
 		"UpdatePost":          client.Event{},
-		"History":             client.History{},
-		"HistoryCounts":       client.HistoryCounts{},
 		"LimitsView":          client.Limits{},
 		"Log":                 client.Log{},
 		"Moment":              client.Moment{},
 		"AuditEntry":          client.AuditEntry{},
 		"Problem":             client.Error{},
-		"Provider":            client.Provider{},
 		"ProviderSuppression": client.ProviderSuppression{},
 		"Readiness":           client.Readiness{},
 		"ChangeResult":        client.ChangeResult{},
@@ -89,7 +86,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Reschedule":          client.Reschedule{},
 		"DefaultsView":        client.Defaults{},
 		"SetDefaults":         client.SetDefaults{},
-		"ControlResult":       client.ControlResult{},
 		"Wait":                client.Wait{},
 		"NewSuppression":      client.NewSuppression{},
 		"Suppression":         client.Suppression{},
@@ -115,10 +111,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 	batch := properties(schemas["NewBatch"].Value)
 	delete(batch, "body")
 	require.Equal(t, batch, members(reflect.TypeFor[client.NewBatch]()))
-	provider := schemas["Provider"].Value.Properties
-	require.Equal(t, properties(provider["health"].Value), members(reflect.TypeFor[client.Health]()))
-	require.Equal(t, properties(provider["worker"].Value), members(reflect.TypeFor[client.WorkerCounts]()))
-	require.Equal(t, properties(provider["lists"].Value), members(reflect.TypeFor[client.ListsRead]()))
 	counts := schemas["CountFields"].Value.Properties["providers"].Value.AdditionalProperties.Schema.Value
 	require.Equal(t, properties(counts), members(reflect.TypeFor[client.ProviderCounts]()))
 }
@@ -298,7 +290,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.UserDefaults(ctx, "ann")))
 	require.NoError(t, err(c.SetUserDefaults(ctx, "ann", client.SetDefaults{SendWindow: batch.SendWindow, Why: "why"})))
-	require.NoError(t, err(c.Providers(ctx)))
+	require.NoError(t, err(c.ListProviders(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
 	for _, err := range c.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
 		require.NoError(t, err)
@@ -321,7 +313,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	for _, command := range []func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		c.PauseUser, c.ResumeUser, c.DisableUser, c.EnableUser, c.EndSessions,
-		c.ProviderOffline, c.ProviderOnline, c.DrainProvider, c.ProbeProvider,
+		c.ProviderOffline, c.ProviderOnline, c.ProviderDrain, c.ProviderProbe,
 	} {
 		require.NoError(t, err(command(ctx, "name with/slash", "")))
 	}

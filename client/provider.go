@@ -3,108 +3,103 @@ package client
 import (
 	"context"
 	"iter"
-	"net/url"
 	"time"
 )
 
 // Provider is a configured set of credentials and its present health.
 type Provider struct {
 	Name string `json:"name"`
-	// Kind is whose API it is, such as sendgrid.
-	Kind          string  `json:"kind"`
-	Weight        int     `json:"weight"`
-	Concurrency   int     `json:"concurrency"`
+	// The service, like `sendgrid`.
+	Kind string `json:"kind"`
+	// Share of mail relative to the other providers.
+	Weight int `json:"weight"`
+	// Most calls at the same time.
+	Concurrency int `json:"concurrency"`
+	// Most recipients per second. Absent if there is no limit.
 	RatePerSecond float64 `json:"rate_per_second,omitempty"`
-	ChunkLimit    int     `json:"chunk_limit"`
-	// Events is webhook or none.
-	Events string `json:"events"`
-	// Health is nil if no worker has reported.
+	// Most recipients of one call.
+	ChunkLimit int `json:"chunk_limit"`
+	// How the provider reports deliveries.
+	Events string `json:"events" enum:"webhook,none"`
+	// `null` if no worker has reported.
 	Health *Health `json:"health"`
-	// RateUsed is the number of recipients accepted per second over the last seconds, by all workers.
+	// Recipients accepted per second during the last seconds, by all workers.
 	RateUsed float64 `json:"rate_used"`
-	// AnswerMS is how long calls usually take; zero if it is unknown.
+	// Usual duration of a call in milliseconds. Absent if unknown.
 	AnswerMS float64 `json:"answer_ms,omitempty"`
-	// ReportedWithinMS is an upper bound of the time within which nine of ten mails are reported on; zero if it is
-	// unknown.
+	// Upper bound of the time within which 90 % of mails have a final event, in milliseconds. Absent if unknown.
 	ReportedWithinMS float64 `json:"reported_within_ms,omitempty"`
-	// LastWebhook is when the last verified webhook arrived, to ten seconds.
+	// Time of the last verified webhook post, accurate to ten seconds. Absent if there was none.
 	LastWebhook time.Time `json:"last_webhook_at,omitzero"`
-	// EventsSeen is when an event of each kind came in last, to an hour. It has the kinds of the last 30 days.
+	// When an event of each kind came in last, accurate to an hour. Kinds that did not come in during the last 30 days are
+	// absent.
 	EventsSeen map[string]time.Time `json:"events_seen_at,omitempty"`
-	Worker     *WorkerCounts        `json:"worker,omitempty"`
-	// Lists tells how the provider's own suppression lists are read; nil if it keeps none.
+	// Sums of the workers since they started.
+	Worker *WorkerCounts `json:"worker,omitempty"`
+	// How Safedelivr reads the suppression lists of the provider itself. Absent if its kind keeps none.
 	Lists *ListsRead `json:"lists,omitempty"`
 }
 
-// ListsRead tells how the suppression lists of a provider are read.
+// ProviderList has all providers, in the order of the configuration.
+type ProviderList struct {
+	Providers []Provider `json:"providers"`
+}
+
+// ListsRead says how Safedelivr reads the suppression lists of a provider.
 type ListsRead struct {
-	// ReadAt is when all were last read without an error; zero: never.
+	// When all were last read without an error. Absent: never.
 	ReadAt time.Time `json:"read_at,omitzero"`
-	// Error is why they could not be read last time.
+	// Why they could not be read last time.
 	Error string `json:"error,omitempty"`
-	// Refused are lists that the provider's key may not read.
+	// Lists that the provider's key may not read.
 	Refused []string `json:"refused,omitempty"`
 }
 
 // Health says whether a provider may take mail.
 type Health struct {
-	// State is healthy, failing, draining, probation, probing, suspended or offline.
-	State string `json:"state"`
-	// Source is calls, rejected, retry_after, silence or operator; empty if the provider is healthy.
-	Source string `json:"source,omitempty"`
-	Why    string `json:"why,omitempty"`
-	// Peer is the worker that found it out, if that is not the one that reports it.
+	// failing: its newest calls failed, too few to suspend it; gets all mail. draining: gets only mail that no other
+	// provider may take. probation: gets a few recipients at a time until it reports on its mail again. probing: gets one
+	// message at a time until it answers one. suspended: gets no mail before `until`. offline: an operator took it
+	// offline.
+	State string `json:"state" enum:"healthy,failing,draining,probation,probing,suspended,offline"`
+	// Why it is not healthy. calls: calls failed, hung or were slow. rejected: it rejected its credentials or quota.
+	// retry_after: it asked to wait. silence: it accepted mail and reported nothing. operator: an operator's command.
+	// Absent while it is healthy.
+	Source string `json:"source,omitempty" enum:"calls,rejected,retry_after,silence,operator"`
+	// What happened, in words.
+	Why string `json:"why,omitempty"`
+	// The worker that found it out, if that is not the one that reports it.
 	Peer  string    `json:"peer,omitempty"`
 	Since time.Time `json:"since"`
+	// It gets mail again at this time at the earliest.
 	Until time.Time `json:"until,omitzero"`
-	// FailedCalls is how many calls failed since one succeeded, LastError what the newest was answered.
-	FailedCalls int    `json:"failed_calls,omitempty"`
-	LastError   string `json:"last_error,omitempty"`
-	// RefusedSenders are domains of senders that the provider has not verified; for operators.
+	// Number of calls that failed since a call succeeded. Absent if none did.
+	FailedCalls int `json:"failed_calls,omitempty"`
+	// What the provider answered to the newest failed call, in words.
+	LastError string `json:"last_error,omitempty"`
+	// Domains of senders that the provider has not verified. Their mail uses other providers and tries this one again
+	// later. Only operators see them.
 	RefusedSenders []string `json:"refused_senders,omitempty"`
 }
 
-// WorkerCounts is what the worker that reported has done since it started.
+// WorkerCounts is what the workers have done at a provider since they started.
 type WorkerCounts struct {
-	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"`
-	Refused   int64 `json:"refused"`
-	Unknown   int64 `json:"unknown"`
+	// Calls to the provider.
+	Calls int64 `json:"calls"`
+	// Recipients that the provider accepted.
+	Accepted int64 `json:"accepted"`
+	// Recipients that the provider refused.
+	Refused int64 `json:"refused"`
+	// Recipients whose outcome was unknown after the call.
+	Unknown int64 `json:"unknown"`
+	// Delivery events.
 	Delivered int64 `json:"delivered"`
-	Failures  int64 `json:"failures"`
-	// Unmatched counts events that name no log and fit none.
+	// Events that accepted mail bounced or was dropped, blocked or rejected.
+	Failures int64 `json:"failures"`
+	// Events that name no log and fit none.
 	Unmatched int64 `json:"unmatched"`
-	InFlight  int64 `json:"inflight"`
-}
-
-// Providers returns all providers.
-func (c *Client) Providers(ctx context.Context, options ...CallOption) ([]Provider, error) {
-	var out struct {
-		Providers []Provider `json:"providers"`
-	}
-	err := c.get(ctx, route("providers"), nil, &out, options)
-	return out.Providers, err
-}
-
-// ProviderOffline keeps all calls from a provider until ProviderOnline. It needs the scope operate.
-func (c *Client) ProviderOffline(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("providers", name, "offline"), why, options)
-}
-
-// ProviderOnline uses a provider again. It needs the scope operate.
-func (c *Client) ProviderOnline(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("providers", name, "online"), why, options)
-}
-
-// DrainProvider gives a provider only mail that no other provider may take. It needs the scope operate.
-func (c *Client) DrainProvider(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("providers", name, "drain"), why, options)
-}
-
-// ProbeProvider ends the suspension of a provider early, for example after its key was renewed; one mail shows
-// whether it works. A provider that is offline answers provider_offline. It needs the scope operate.
-func (c *Client) ProbeProvider(ctx context.Context, name, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("providers", name, "probe"), why, options)
+	// Calls in flight.
+	InFlight int64 `json:"inflight"`
 }
 
 // ProviderSuppression is an address that a provider suppresses and Safedelivr does not.
@@ -158,8 +153,10 @@ const (
 // History is what happened at the providers over time, for all users together. It is approximate; exact sums are in
 // [Stats].
 type History struct {
-	Range       HistoryRange      `json:"range"`
-	From        time.Time         `json:"from"`
+	Range HistoryRange `json:"range" schema:"HistoryRange"`
+	// Start of the first step.
+	From time.Time `json:"from"`
+	// End of the last step, which is not over yet.
 	To          time.Time         `json:"to"`
 	StepSeconds int               `json:"step_seconds"`
 	Providers   []ProviderHistory `json:"providers"`
@@ -169,33 +166,39 @@ type History struct {
 type ProviderHistory struct {
 	Provider string        `json:"provider"`
 	Totals   HistoryCounts `json:"totals"`
-	Steps    []HistoryStep `json:"steps"`
+	// At most 120 consecutive steps.
+	Steps []HistoryStep `json:"steps"`
 }
 
-// HistoryStep is what happened in one step, which begins at At.
+// HistoryStep is what happened in one step.
 type HistoryStep struct {
+	// Start of the step.
 	At time.Time `json:"at"`
 	HistoryCounts
 }
 
-// HistoryCounts are calls, recipients and events. The times are medians and ninetieth percentiles in milliseconds; zero
-// if nothing was measured.
+// HistoryCounts are calls, recipients and events. Times are in milliseconds; absent if nothing was measured.
 type HistoryCounts struct {
-	Calls        int64   `json:"calls"`
-	Accepted     int64   `json:"accepted"`
-	Refused      int64   `json:"refused"`
-	Unknown      int64   `json:"unknown"`
-	Delivered    int64   `json:"delivered"`
-	Failed       int64   `json:"failed"`
-	Deferred     int64   `json:"deferred"`
-	AnswerMS     float64 `json:"answer_ms,omitempty"`
-	Answer90MS   float64 `json:"answer_90_ms,omitempty"`
-	DeliveryMS   float64 `json:"delivery_ms,omitempty"`
+	// Calls that ended in this time.
+	Calls int64 `json:"calls"`
+	// Recipients that the provider accepted in these calls.
+	Accepted int64 `json:"accepted"`
+	// Recipients that the provider refused in these calls.
+	Refused int64 `json:"refused"`
+	// Recipients whose outcome was unknown after these calls.
+	Unknown int64 `json:"unknown"`
+	// Delivery events, by the time that the provider reports.
+	Delivered int64 `json:"delivered"`
+	// Events that mail bounced or was dropped, blocked or rejected after the provider had accepted it.
+	Failed int64 `json:"failed"`
+	// Events that a delivery was delayed.
+	Deferred int64 `json:"deferred"`
+	// Median duration of a call, accurate to about 10 %.
+	AnswerMS float64 `json:"answer_ms,omitempty"`
+	// 90th percentile of the duration of a call.
+	Answer90MS float64 `json:"answer_90_ms,omitempty"`
+	// Median time from the call to the delivery, by the provider's clock.
+	DeliveryMS float64 `json:"delivery_ms,omitempty"`
+	// 90th percentile of the time from the call to the delivery.
 	Delivery90MS float64 `json:"delivery_90_ms,omitempty"`
-}
-
-// ProviderHistory returns what happened at the providers over time.
-func (c *Client) ProviderHistory(ctx context.Context, r HistoryRange, options ...CallOption) (History, error) {
-	var out History
-	return out, c.get(ctx, route("providers", "history"), url.Values{"range": {string(r)}}, &out, options)
 }

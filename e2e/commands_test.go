@@ -80,7 +80,8 @@ func TestProbeEndsSuspension(t *testing.T) {
 		r.sim.Inject(simulator.Fault{Mode: simulator.ModeBlocked})
 		id := r.post(mail{n: 100})
 		require.Eventually(t, func() bool {
-			providers, err := r.client.Providers(t.Context())
+			list, err := r.client.ListProviders(t.Context())
+			providers := list.Providers
 			require.NoError(t, err)
 			suspended := 0
 			for i := range providers {

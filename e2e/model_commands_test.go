@@ -107,8 +107,8 @@ func (m *model) commandProvider(verb, name string) request {
 	command := map[string]func(context.Context, string, string, ...client.CallOption) (client.ControlResult, error){
 		"offline": m.client.ProviderOffline,
 		"online":  m.client.ProviderOnline,
-		"drain":   m.client.DrainProvider,
-		"probe":   m.client.ProbeProvider,
+		"drain":   m.client.ProviderDrain,
+		"probe":   m.client.ProviderProbe,
 	}[verb]
 	return func(ctx context.Context, options ...client.CallOption) error {
 		_, err := command(ctx, name, "", options...)

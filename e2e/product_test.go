@@ -360,7 +360,8 @@ func TestRolesApart(t *testing.T) {
 		unknown := r.exactlyOnce(id, n)
 		require.EqualValues(t, n, done.Counts.Delivered+int64(unknown))
 		r.statsAgree(id)
-		providers, err := r.client.Providers(t.Context())
+		list, err := r.client.ListProviders(t.Context())
+		providers := list.Providers
 		require.NoError(t, err)
 		require.Len(t, providers, 2)
 		require.NotNil(t, providers[0].Health, "the API shows what the workers report")

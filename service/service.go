@@ -383,6 +383,7 @@ func Operations(s *Service) []operation.Operation {
 		endpoints.Operations(s.Endpoints, s.guard),
 		batchOperations(s),
 		blockOperations(s),
+		providerOperations(s),
 		queueOperations(s),
 		workerOperations(s),
 	)

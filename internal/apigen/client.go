@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"go/format"
+	"go/token"
 	"net/http"
 	"reflect"
 	"strings"
@@ -36,9 +37,16 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 		if p.In == "query" && (p.Field.Type.Kind() != reflect.String || p.Name == "cursor") {
 			continue
 		}
-		args += ", " + p.Name + " string"
+		arg, kind := p.Name, strings.TrimPrefix(p.Field.Type.String(), "client.")
+		if token.IsKeyword(arg) {
+			arg = "the" + p.Field.Name
+		}
+		args += ", " + arg + " " + kind
+		if kind != "string" {
+			arg = "string(" + arg + ")"
+		}
 		if p.In == "query" {
-			query += fmt.Sprintf("%q: %s, ", p.Name, p.Name)
+			query += fmt.Sprintf("%q: %s, ", p.Name, arg)
 		}
 	}
 	if item, member := listOf(o); item != "" {

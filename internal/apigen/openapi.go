@@ -35,6 +35,11 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	for i := range ops {
 		d.operation(&ops[i])
 	}
+	for name := range d.schemas {
+		if bytes.Contains(base, []byte("\n    "+name+":\n")) {
+			return nil, fmt.Errorf("api/openapi.base.yaml has the schema %s, too", name)
+		}
+	}
 	for mark, text := range map[string]string{pathsMark: d.paths.String(), schemasMark: d.allSchemas()} {
 		if bytes.Count(base, []byte(mark)) != 1 {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the line %q not once", strings.TrimSpace(mark))
@@ -208,7 +213,7 @@ func (d *description) schema(t reflect.Type, request bool) string {
 		}
 		schema := d.value(f.Field.Type, f.Field.Tag, request)
 		if f.Field.Type.Kind() == reflect.Pointer && !f.Omitted {
-			schema = nullable.ReplaceAllString(schema, "{type: [$1, 'null']")
+			schema = nullable(schema)
 		}
 		fmt.Fprintf(&b, "        %s: %s%s}\n", f.Name, strings.TrimSuffix(schema, "}"), text)
 	}
@@ -216,8 +221,16 @@ func (d *description) schema(t reflect.Type, request bool) string {
 	return ref
 }
 
-// nullable finds the type of a schema.
-var nullable = regexp.MustCompile(`^{type: (\w+)`)
+// typeOf finds the type of a schema.
+var typeOf = regexp.MustCompile(`^{type: (\w+)`)
+
+// nullable returns a schema that allows null, too.
+func nullable(schema string) string {
+	if typeOf.MatchString(schema) {
+		return typeOf.ReplaceAllString(schema, "{type: [$1, 'null']")
+	}
+	return "{anyOf: [" + schema + ", {type: 'null'}]}"
+}
 
 // value returns the schema of a member.
 func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool) string {

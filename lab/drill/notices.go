@@ -149,7 +149,8 @@ func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
 	if d.failedOver, why, err = d.failovers(ctx); why != "" || err != nil {
 		return why, err
 	}
-	providers, err := d.client.Providers(ctx)
+	list, err := d.client.ListProviders(ctx)
+	providers := list.Providers
 	for i := range providers {
 		p, list := &providers[i], d.failedOver[providers[i].Name]
 		healthy := p.Health != nil && p.Health.State == telemetry.Healthy
