@@ -379,222 +379,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/providers": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the providers with their health
-         * @description In the order of the configuration. Needs the scope `read`.
-         */
-        get: operations["listProviders"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/history": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the history of the providers
-         * @description Counts of all users together, in steps. A step is a minute for the range `hour`, 15 minutes for `day`, 2 hours for
-         *     `week`, and 6 hours for `month` (30 days).
-         *
-         *     The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes,
-         *     and an event that a provider posts twice counts twice. `/v1/stats` has exact counts. Needs the scope `read`.
-         */
-        get: operations["providerHistory"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/stop": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Stop a batch
-         * @description After the answer no new call to a provider starts for this batch. `in_flight` counts the recipients of calls that
-         *     have started before. If workers run in several processes, the answer takes up to a second. Needs the scope `send`,
-         *     or `operate` for the batches of other users.
-         */
-        post: operations["stopBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Resume a stopped batch
-         * @description Mail that was not sent yet goes out. Needs the scope `send`, or `operate` for the batches of other users. A batch
-         *     that an operator stopped can be resumed only with the scope `operate`; otherwise the answer is 403
-         *     (`stopped_by_operator`).
-         */
-        post: operations["resumeBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/cancel": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Cancel a batch
-         * @description Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`, or
-         *     `operate` for the batches of other users.
-         */
-        post: operations["cancelBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/try": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Try waiting mail of a batch now
-         * @description Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch still
-         *     count. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
-         */
-        post: operations["tryBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/retry": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Retry the failed mail of a batch
-         * @description Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused
-         *     the recipient permanently. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
-         */
-        post: operations["retryBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/batches/{id}/release": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Release the held mail of a batch
-         * @description Sends mail again that is held because its outcome is unknown. It may arrive twice, so its logs are marked
-         *     `possible_duplicate`. If no mail is held, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
-         */
-        post: operations["releaseBatch"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/logs/{id}/release": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Release one log
-         * @description Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail was
-         *     refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released before, nothing
-         *     changes. Needs the scope `send`, or `operate` for the logs of other users.
-         */
-        post: operations["releaseLog"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/release": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Release the held mail of a time range
-         * @description Sends mail again that is held because its outcome is unknown, of your batches that were accepted in a time range.
-         *     With the scope `operate`, of the batches of all users. The mail may arrive twice. Needs the scope `send` or
-         *     `operate`.
-         */
-        post: operations["releaseRange"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/users/{id}/pause": {
         parameters: {
             query?: never;
@@ -778,88 +562,6 @@ export interface paths {
         get: operations["listKeys"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/{id}/offline": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Take a provider offline
-         * @description No call goes to the provider until it is online again. `id` is its name. Needs the scope `operate`.
-         */
-        post: operations["providerOffline"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/{id}/online": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Bring a provider online
-         * @description Ends `offline` and `drain`. `id` is the name of the provider. Needs the scope `operate`.
-         */
-        post: operations["providerOnline"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/{id}/drain": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Drain a provider
-         * @description The provider gets only mail that may use no other provider. `id` is its name. Needs the scope `operate`.
-         */
-        post: operations["providerDrain"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/{id}/probe": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Probe a suspended provider at once
-         * @description Workers forget their findings about the provider (a refused key or quota, failed calls, silence, refused senders)
-         *     and try it with one mail. Unlike other commands this one has an effect each time. If the provider is offline, the
-         *     answer is 409 (`provider_offline`). `id` is the name of the provider. Needs the scope `operate`.
-         */
-        post: operations["providerProbe"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1348,6 +1050,126 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/batches/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a batch
+         * @description Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["cancelBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Release the held mail of a batch
+         * @description Sends mail again that is held because its outcome is unknown. It may arrive twice, so its logs are marked `possible_duplicate`. If no mail is held, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["releaseBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a stopped batch
+         * @description Mail that was not sent yet goes out. A batch that an operator stopped can be resumed only with the scope `operate`; otherwise the answer is 403 (`stopped_by_operator`). Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["resumeBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Retry the failed mail of a batch
+         * @description Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused the recipient permanently. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["retryBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop a batch
+         * @description After the answer no new call to a provider starts for this batch. `in_flight` counts the recipients of calls that have started before. If workers run in several processes, the answer takes up to a second. Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["stopBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/try": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Try waiting mail of a batch now
+         * @description Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch still count. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other users.
+         */
+        post: operations["tryBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/blocks": {
         parameters: {
             query?: never;
@@ -1648,6 +1470,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/logs/{id}/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Release one log
+         * @description Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released before, nothing changes. Needs the scope `send`, or `operate` for the logs of other users.
+         */
+        post: operations["releaseLog"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/parked": {
         parameters: {
             query?: never;
@@ -1708,6 +1550,128 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the providers with their health
+         * @description In the order of the configuration. Needs the scope `read`.
+         */
+        get: operations["listProviders"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the history of the providers
+         * @description Counts of all users together, in steps. A step is a minute for the range `hour`, 15 minutes for `day`, 2 hours for `week`, and 6 hours for `month` (30 days).
+         *
+         *     The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, and an event that a provider posts twice counts twice. `/v1/stats` has exact counts. Needs the scope `read`.
+         */
+        get: operations["providerHistory"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/drain": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Drain a provider
+         * @description The provider gets only mail that may use no other provider. `id` is its name. Needs the scope `operate`.
+         */
+        post: operations["providerDrain"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/offline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take a provider offline
+         * @description No call goes to the provider until it is online again. `id` is its name. Needs the scope `operate`.
+         */
+        post: operations["providerOffline"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/online": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Bring a provider online
+         * @description Ends `offline` and `drain`. `id` is the name of the provider. Needs the scope `operate`.
+         */
+        post: operations["providerOnline"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/probe": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Probe a suspended provider at once
+         * @description Workers forget their findings about the provider (a refused key or quota, failed calls, silence, refused senders) and try it with one mail. Unlike other commands this one has an effect each time. If the provider is offline, the answer is 409 (`provider_offline`). `id` is the name of the provider. Needs the scope `operate`.
+         */
+        post: operations["providerProbe"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/queues": {
         parameters: {
             query?: never;
@@ -1722,6 +1686,26 @@ export interface paths {
         get: operations["listQueues"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/release": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Release the held mail of a time range
+         * @description Sends mail again that is held because its outcome is unknown, of your batches that were accepted in a time range. With the scope `operate`, of the batches of all users. The mail may arrive twice. Needs the scope `send` or `operate`.
+         */
+        post: operations["releaseRange"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2303,6 +2287,34 @@ export interface webhooks {
 }
 export interface components {
     schemas: {
+        BatchControlResult: {
+            batch_id: components["schemas"]["BatchId"];
+            /** @description The log that was released, if it was one. */
+            log_id?: components["schemas"]["BatchId"];
+            command: components["schemas"]["CommandKind"];
+            /** @description `true` if this was a dry run: `changed` and `recipients` say what the command would do, and the rest is the present state. */
+            dry_run?: boolean;
+            /** @description `false` if the command had nothing to change: it was in effect before, or no log has failed or is held. */
+            changed: boolean;
+            /** @description Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be counted. */
+            recipients: number | null;
+            /** @description Whether the batch is stopped after the command. */
+            stopped: boolean;
+            /** @description Whether the batch is cancelled after the command. */
+            cancelled: boolean;
+            /** @description Recipients of calls that have started and have no answer yet. `null` if they could not be counted. */
+            in_flight: number | null;
+            /** @description For people: for example that mail may arrive twice, that calls are in flight, or what the mail still waits for. */
+            warning?: string;
+            /**
+             * Format: date-time
+             * @description Of a change of the times, like the next two: the time after it. Absent if the batch is sent at once.
+             */
+            deliver_at?: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
+        };
         Block: {
             id: string;
             provider?: string;
@@ -2331,6 +2343,13 @@ export interface components {
             differences: number;
             /** @description Sums that were corrected. */
             repaired: number;
+        };
+        ControlResult: {
+            /** @description Name of the user or the provider. */
+            name: string;
+            command: components["schemas"]["CommandKind"];
+            /** @description `false` if the command was already in effect. */
+            changed: boolean;
         };
         Endpoint: {
             id: string;
@@ -2485,6 +2504,103 @@ export interface components {
             /** @description How long the answer took, in milliseconds. */
             took_ms: number;
         };
+        Health: {
+            /**
+             * @description failing: its newest calls failed, too few to suspend it; gets all mail. draining: gets only mail that no other provider may take. probation: gets a few recipients at a time until it reports on its mail again. probing: gets one message at a time until it answers one. suspended: gets no mail before `until`. offline: an operator took it offline.
+             * @enum {string}
+             */
+            state: "healthy" | "failing" | "draining" | "probation" | "probing" | "suspended" | "offline";
+            /**
+             * @description Why it is not healthy. calls: calls failed, hung or were slow. rejected: it rejected its credentials or quota. retry_after: it asked to wait. silence: it accepted mail and reported nothing. operator: an operator's command. Absent while it is healthy.
+             * @enum {string}
+             */
+            source?: "calls" | "rejected" | "retry_after" | "silence" | "operator";
+            /** @description What happened, in words. */
+            why?: string;
+            /** @description The worker that found it out, if that is not the one that reports it. */
+            peer?: string;
+            /** Format: date-time */
+            since: string;
+            /**
+             * Format: date-time
+             * @description It gets mail again at this time at the earliest.
+             */
+            until?: string;
+            /** @description Number of calls that failed since a call succeeded. Absent if none did. */
+            failed_calls?: number;
+            /** @description What the provider answered to the newest failed call, in words. */
+            last_error?: string;
+            /** @description Domains of senders that the provider has not verified. Their mail uses other providers and tries this one again later. Only operators see them. */
+            refused_senders?: string[];
+        };
+        History: {
+            range: components["schemas"]["HistoryRange"];
+            /**
+             * Format: date-time
+             * @description Start of the first step.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description End of the last step, which is not over yet.
+             */
+            to: string;
+            step_seconds: number;
+            providers: components["schemas"]["ProviderHistory"][];
+        };
+        HistoryCounts: {
+            /** @description Calls that ended in this time. */
+            calls: number;
+            /** @description Recipients that the provider accepted in these calls. */
+            accepted: number;
+            /** @description Recipients that the provider refused in these calls. */
+            refused: number;
+            /** @description Recipients whose outcome was unknown after these calls. */
+            unknown: number;
+            /** @description Delivery events, by the time that the provider reports. */
+            delivered: number;
+            /** @description Events that mail bounced or was dropped, blocked or rejected after the provider had accepted it. */
+            failed: number;
+            /** @description Events that a delivery was delayed. */
+            deferred: number;
+            /** @description Median duration of a call, accurate to about 10 %. */
+            answer_ms?: number;
+            /** @description 90th percentile of the duration of a call. */
+            answer_90_ms?: number;
+            /** @description Median time from the call to the delivery, by the provider's clock. */
+            delivery_ms?: number;
+            /** @description 90th percentile of the time from the call to the delivery. */
+            delivery_90_ms?: number;
+        };
+        HistoryStep: {
+            /**
+             * Format: date-time
+             * @description Start of the step.
+             */
+            at: string;
+            /** @description Calls that ended in this time. */
+            calls: number;
+            /** @description Recipients that the provider accepted in these calls. */
+            accepted: number;
+            /** @description Recipients that the provider refused in these calls. */
+            refused: number;
+            /** @description Recipients whose outcome was unknown after these calls. */
+            unknown: number;
+            /** @description Delivery events, by the time that the provider reports. */
+            delivered: number;
+            /** @description Events that mail bounced or was dropped, blocked or rejected after the provider had accepted it. */
+            failed: number;
+            /** @description Events that a delivery was delayed. */
+            deferred: number;
+            /** @description Median duration of a call, accurate to about 10 %. */
+            answer_ms?: number;
+            /** @description 90th percentile of the duration of a call. */
+            answer_90_ms?: number;
+            /** @description Median time from the call to the delivery, by the provider's clock. */
+            delivery_ms?: number;
+            /** @description 90th percentile of the time from the call to the delivery. */
+            delivery_90_ms?: number;
+        };
         HoldList: {
             holds: components["schemas"]["RestoreHold"][];
         };
@@ -2492,6 +2608,17 @@ export interface components {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if nothing was held. */
             changed: boolean;
+        };
+        ListsRead: {
+            /**
+             * Format: date-time
+             * @description When all were last read without an error. Absent: never.
+             */
+            read_at?: string;
+            /** @description Why they could not be read last time. */
+            error?: string;
+            /** @description Lists that the provider's key may not read. */
+            refused?: string[];
         };
         NewBlock: {
             /** @description Name of a provider. The rule then blocks mail only at this provider. */
@@ -2524,6 +2651,54 @@ export interface components {
             /** @description Empty on the last page. */
             next_cursor: string;
         };
+        Provider: {
+            name: string;
+            /** @description The service, like `sendgrid`. */
+            kind: string;
+            /** @description Share of mail relative to the other providers. */
+            weight: number;
+            /** @description Most calls at the same time. */
+            concurrency: number;
+            /** @description Most recipients per second. Absent if there is no limit. */
+            rate_per_second?: number;
+            /** @description Most recipients of one call. */
+            chunk_limit: number;
+            /**
+             * @description How the provider reports deliveries.
+             * @enum {string}
+             */
+            events: "webhook" | "none";
+            /** @description `null` if no worker has reported. */
+            health: components["schemas"]["Health"] | null;
+            /** @description Recipients accepted per second during the last seconds, by all workers. */
+            rate_used: number;
+            /** @description Usual duration of a call in milliseconds. Absent if unknown. */
+            answer_ms?: number;
+            /** @description Upper bound of the time within which 90 % of mails have a final event, in milliseconds. Absent if unknown. */
+            reported_within_ms?: number;
+            /**
+             * Format: date-time
+             * @description Time of the last verified webhook post, accurate to ten seconds. Absent if there was none.
+             */
+            last_webhook_at?: string;
+            /** @description When an event of each kind came in last, accurate to an hour. Kinds that did not come in during the last 30 days are absent. */
+            events_seen_at?: {
+                [key: string]: string;
+            };
+            /** @description Sums of the workers since they started. */
+            worker?: components["schemas"]["WorkerCounts"];
+            /** @description How Safedelivr reads the suppression lists of the provider itself. Absent if its kind keeps none. */
+            lists?: components["schemas"]["ListsRead"];
+        };
+        ProviderHistory: {
+            provider: string;
+            totals: components["schemas"]["HistoryCounts"];
+            /** @description At most 120 consecutive steps. */
+            steps: components["schemas"]["HistoryStep"][];
+        };
+        ProviderList: {
+            providers: components["schemas"]["Provider"][];
+        };
         Queue: {
             name: string;
             provider?: string;
@@ -2542,6 +2717,32 @@ export interface components {
         Reason: {
             /** @description One line. */
             why?: string;
+        };
+        Release: {
+            /** @description Name of a provider: release only mail that is held at it. Default: any provider. */
+            provider?: string;
+            /**
+             * Format: date-time
+             * @description Earliest time of acceptance.
+             */
+            from: string;
+            /**
+             * Format: date-time
+             * @description Latest time of acceptance, at most 31 days after `from`.
+             */
+            to: string;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
+        ReleaseResult: {
+            /** @description `true` if this was a dry run: nothing was released. */
+            dry_run?: boolean;
+            /** @description Released batches. */
+            batches: number;
+            /** @description Recipients to whom mail is sent again. */
+            recipients: number;
+            /** @description For people. Empty if no batch was released. */
+            warning: string;
         };
         Replay: {
             /**
@@ -2605,6 +2806,24 @@ export interface components {
             started?: string;
             /** @description Part of each provider's rate and concurrency that the worker may use; 0 while it may use none. */
             share: number;
+        };
+        WorkerCounts: {
+            /** @description Calls to the provider. */
+            calls: number;
+            /** @description Recipients that the provider accepted. */
+            accepted: number;
+            /** @description Recipients that the provider refused. */
+            refused: number;
+            /** @description Recipients whose outcome was unknown after the call. */
+            unknown: number;
+            /** @description Delivery events. */
+            delivered: number;
+            /** @description Events that accepted mail bounced or was dropped, blocked or rejected. */
+            failures: number;
+            /** @description Events that name no log and fit none. */
+            unmatched: number;
+            /** @description Calls in flight. */
+            inflight: number;
         };
         WorkerList: {
             workers: components["schemas"]["Worker"][];
@@ -3055,66 +3274,6 @@ export interface components {
             send_window?: components["schemas"]["NewSendWindow"] | "none" | null;
             /** @description Reason for the audit trail. */
             why?: string;
-        };
-        Release: {
-            /** @description Name of a provider: release only mail that is held at it. Default: any provider. */
-            provider?: string;
-            /**
-             * Format: date-time
-             * @description Earliest time of acceptance.
-             */
-            from: string;
-            /**
-             * Format: date-time
-             * @description Latest time of acceptance, at most 31 days after `from`.
-             */
-            to: string;
-            /** @description Reason for the audit trail. */
-            why?: string;
-        };
-        BatchControlResult: {
-            batch_id: components["schemas"]["BatchId"];
-            log_id?: components["schemas"]["BatchId"];
-            command: components["schemas"]["CommandKind"];
-            /** @description `true` if this was a dry run: `changed` and `recipients` say what the command would do, and the rest is the present state. */
-            dry_run?: boolean;
-            /** @description `false` if the command had nothing to change: it was in effect before, or no log has failed or is held. */
-            changed: boolean;
-            /** @description Recipients that the command reaches: a stop or a cancellation withholds their mail, a resumption lets it go out, a retry or a release sends it again, and new times apply to it. 0 if nothing changed; `null` if they could not be counted. */
-            recipients: number | null;
-            /** @description Whether the batch is stopped after the command. */
-            stopped: boolean;
-            /** @description Whether the batch is cancelled after the command. */
-            cancelled: boolean;
-            /** @description Recipients of calls that have started and have no answer yet. `null` if they could not be counted. */
-            in_flight: number | null;
-            /** @description For people: for example that mail may arrive twice, that calls are in flight, or what the mail still waits for. */
-            warning?: string;
-            /**
-             * Format: date-time
-             * @description Of a change of the times, like the next two: the time after it. Absent if the batch is sent at once.
-             */
-            deliver_at?: string;
-            send_window?: components["schemas"]["SendWindow"];
-            /** Format: date-time */
-            expires_at?: string;
-        };
-        ReleaseResult: {
-            /** @description `true` if this was a dry run: nothing was released. */
-            dry_run?: boolean;
-            /** @description Released batches. */
-            batches: number;
-            /** @description Recipients to whom mail is sent again. */
-            recipients: number;
-            /** @description For people. Empty if no batch was released. */
-            warning: string;
-        };
-        ControlResult: {
-            /** @description Name of the user or the provider. */
-            name: string;
-            command: components["schemas"]["CommandKind"];
-            /** @description `false` if the command was already in effect. */
-            changed: boolean;
         };
         Erasure: {
             done: boolean;
@@ -4052,152 +4211,8 @@ export interface components {
             removed_by?: string;
             removed_why?: string;
         };
-        Provider: {
-            name: string;
-            /** @description The service, like `sendgrid`. */
-            kind: string;
-            /** @description Share of mail relative to the other providers. */
-            weight: number;
-            /** @description Most calls at the same time. */
-            concurrency: number;
-            /** @description Most recipients per second. Absent if there is no limit. */
-            rate_per_second?: number;
-            /** @description Most recipients of one call. */
-            chunk_limit: number;
-            /**
-             * @description How the provider reports deliveries.
-             * @enum {string}
-             */
-            events: "webhook" | "none";
-            /** @description How the suppression lists of the provider itself are read. Absent if its kind keeps none. */
-            lists?: {
-                /**
-                 * Format: date-time
-                 * @description When all were last read without an error. Absent: never.
-                 */
-                read_at?: string;
-                /** @description Why they could not be read last time. */
-                error?: string;
-                /** @description Lists that the provider's key may not read. */
-                refused?: string[];
-            };
-            /** @description `null` if no worker has reported. */
-            health: {
-                /**
-                 * @description failing: its newest calls failed, too few to suspend it; gets all mail. draining: gets only mail that no other provider may take. probation: gets a few recipients at a time until it reports on its mail again. probing: gets one message at a time until it answers one. suspended: gets no mail before `until`. offline: an operator took it offline.
-                 * @enum {string}
-                 */
-                state: "healthy" | "failing" | "draining" | "probation" | "probing" | "suspended" | "offline";
-                /**
-                 * @description Why it is not healthy. calls: calls failed, hung or were slow. rejected: it rejected its credentials or quota. retry_after: it asked to wait. silence: it accepted mail and reported nothing. operator: an operator's command. Absent while it is healthy.
-                 * @enum {string}
-                 */
-                source?: "calls" | "rejected" | "retry_after" | "silence" | "operator";
-                /** @description What happened, in words. */
-                why?: string;
-                /** @description The worker that found it out, if that is not the one that reports it. */
-                peer?: string;
-                /** Format: date-time */
-                since: string;
-                /**
-                 * Format: date-time
-                 * @description It gets mail again at this time at the earliest.
-                 */
-                until?: string;
-                /** @description Number of calls that failed since a call succeeded. Absent if none did. */
-                failed_calls?: number;
-                /** @description What the newest of the failed calls was answered, in words. */
-                last_error?: string;
-                /** @description Domains of senders that the provider has not verified. Their mail uses other providers and tries this one again later. Only operators see them. */
-                refused_senders?: string[];
-            } | null;
-            /** @description Recipients accepted per second during the last seconds, by all workers. */
-            rate_used: number;
-            /** @description Usual duration of a call. Absent if unknown. */
-            answer_ms?: number;
-            /** @description Upper bound on the time within which 90 % of mails have a final event. Absent if unknown. */
-            reported_within_ms?: number;
-            /**
-             * Format: date-time
-             * @description Time of the last verified webhook post, accurate to ten seconds. Absent if there was none.
-             */
-            last_webhook_at?: string;
-            /** @description When an event of each kind came in last, accurate to an hour. Kinds that did not come in during the last 30 days are absent. */
-            events_seen_at?: {
-                [key: string]: string;
-            };
-            /** @description Sums of the workers since they started. */
-            worker?: {
-                /** @description Calls to the provider. */
-                calls: number;
-                /** @description Recipients that the provider accepted. */
-                accepted: number;
-                /** @description Recipients that the provider refused. */
-                refused: number;
-                /** @description Recipients whose outcome was unknown after the call. */
-                unknown: number;
-                /** @description Delivery events. */
-                delivered: number;
-                /** @description Events that accepted mail bounced or was dropped, blocked or rejected. */
-                failures: number;
-                /** @description Events that name no log and fit none. */
-                unmatched: number;
-                /** @description Calls in flight. */
-                inflight: number;
-            };
-        };
         /** @enum {string} */
         HistoryRange: "hour" | "day" | "week" | "month";
-        History: {
-            range: components["schemas"]["HistoryRange"];
-            /**
-             * Format: date-time
-             * @description Start of the first step.
-             */
-            from: string;
-            /**
-             * Format: date-time
-             * @description End of the last step, which is not over yet.
-             */
-            to: string;
-            step_seconds: number;
-            providers: {
-                provider: string;
-                totals: components["schemas"]["HistoryCounts"];
-                /** @description At most 120 consecutive steps. */
-                steps: ({
-                    /**
-                     * Format: date-time
-                     * @description Start of the step.
-                     */
-                    at: string;
-                } & components["schemas"]["HistoryCounts"])[];
-            }[];
-        };
-        HistoryCounts: {
-            /** @description Calls that ended in this time. */
-            calls: number;
-            /** @description Recipients that the provider accepted in these calls. */
-            accepted: number;
-            /** @description Recipients that the provider refused in these calls. */
-            refused: number;
-            /** @description Recipients whose outcome was unknown after these calls. */
-            unknown: number;
-            /** @description Delivery events, by the time that the provider reports. */
-            delivered: number;
-            /** @description Events that mail bounced or was dropped, blocked or rejected after the provider had accepted it. */
-            failed: number;
-            /** @description Events that a delivery was delayed. */
-            deferred: number;
-            /** @description Median duration of a call, accurate to about 10 %. Absent if there was no call. */
-            answer_ms?: number;
-            /** @description 90th percentile of the duration of a call. */
-            answer_90_ms?: number;
-            /** @description Median time from the call to the delivery, by the provider's clock. */
-            delivery_ms?: number;
-            /** @description 90th percentile of the time from the call to the delivery. */
-            delivery_90_ms?: number;
-        };
         Readiness: {
             /** @enum {string} */
             status: "ready" | "not ready";
@@ -5133,453 +5148,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listProviders: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description All providers. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        providers: components["schemas"]["Provider"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    providerHistory: {
-        parameters: {
-            query?: {
-                /** @description Time span of the history. Default: hour. */
-                range?: components["schemas"]["HistoryRange"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The history of each provider. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["History"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    stopBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    resumeBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    cancelBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    tryBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    retryBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    releaseBatch: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    releaseLog: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["BatchControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    releaseRange: {
-        parameters: {
-            query?: {
-                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
-                dry_run?: components["parameters"]["DryRun"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Release"];
-            };
-        };
-        responses: {
-            /** @description The number of released batches. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ReleaseResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     pauseUser: {
         parameters: {
             query?: never;
@@ -5943,190 +5511,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    providerOffline: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    providerOnline: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    providerDrain: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    providerProbe: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7176,6 +6560,300 @@ export interface operations {
             };
         };
     };
+    cancelBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    releaseBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resumeBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    retryBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    stopBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    tryBatch: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listBlocks: {
         parameters: {
             query?: never;
@@ -7899,6 +7577,55 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    releaseLog: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BatchControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listParked: {
         parameters: {
             query?: {
@@ -8008,6 +7735,246 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listProviders: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All providers. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    providerHistory: {
+        parameters: {
+            query?: {
+                range?: "hour" | "day" | "week" | "month";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The history. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["History"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    providerDrain: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    providerOffline: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    providerOnline: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    providerProbe: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listQueues: {
         parameters: {
             query?: never;
@@ -8030,6 +7997,59 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    releaseRange: {
+        parameters: {
+            query?: {
+                /** @description `true`: answer what the command would do, and change nothing. A dry run ignores the Idempotency-Key. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "provider": "sg",
+                 *       "from": "2026-01-31T00:00:00Z",
+                 *       "to": "2026-02-01T00:00:00Z",
+                 *       "why": "sg confirmed the outage"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Release"];
+            };
+        };
+        responses: {
+            /** @description The number of released batches. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReleaseResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -71,6 +71,53 @@ class EndpointTest(TypedDict, closed=True):
     took_ms: int
 
 
+class Health(TypedDict, closed=True):
+    state: Literal['healthy', 'failing', 'draining', 'probation', 'probing', 'suspended', 'offline']
+    source: NotRequired[Literal['calls', 'rejected', 'retry_after', 'silence', 'operator']]
+    why: NotRequired[str]
+    peer: NotRequired[str]
+    since: str
+    until: NotRequired[str]
+    failed_calls: NotRequired[int]
+    last_error: NotRequired[str]
+    refused_senders: NotRequired[list[str]]
+
+
+class HistoryCounts(TypedDict, closed=True):
+    calls: int
+    accepted: int
+    refused: int
+    unknown: int
+    delivered: int
+    failed: int
+    deferred: int
+    answer_ms: NotRequired[float]
+    answer_90_ms: NotRequired[float]
+    delivery_ms: NotRequired[float]
+    delivery_90_ms: NotRequired[float]
+
+
+class HistoryStep(TypedDict, closed=True):
+    at: str
+    calls: int
+    accepted: int
+    refused: int
+    unknown: int
+    delivered: int
+    failed: int
+    deferred: int
+    answer_ms: NotRequired[float]
+    answer_90_ms: NotRequired[float]
+    delivery_ms: NotRequired[float]
+    delivery_90_ms: NotRequired[float]
+
+
+class ListsRead(TypedDict, closed=True):
+    read_at: NotRequired[str]
+    error: NotRequired[str]
+    refused: NotRequired[list[str]]
+
+
 class NewBlock(TypedDict, closed=True):
     provider: NotRequired[str]
     user: NotRequired[str]
@@ -92,8 +139,33 @@ class ParkedPage(TypedDict, closed=True):
     next_cursor: str
 
 
+class ProviderHistory(TypedDict, closed=True):
+    provider: str
+    totals: HistoryCounts
+    steps: list[HistoryStep]
+
+
 class Reason(TypedDict, closed=True):
     why: NotRequired[str]
+
+
+Release = TypedDict(
+    'Release',
+    {
+        'provider': NotRequired[str],
+        'from': str,
+        'to': str,
+        'why': NotRequired[str],
+    },
+    closed=True,
+)
+
+
+class ReleaseResult(TypedDict, closed=True):
+    dry_run: NotRequired[bool]
+    batches: int
+    recipients: int
+    warning: str
 
 
 Replay = TypedDict(
@@ -136,6 +208,17 @@ class Worker(TypedDict, closed=True):
     name: str
     started: NotRequired[str]
     share: float
+
+
+class WorkerCounts(TypedDict, closed=True):
+    calls: int
+    accepted: int
+    refused: int
+    unknown: int
+    delivered: int
+    failures: int
+    unmatched: int
+    inflight: int
 
 
 class WorkerList(TypedDict, closed=True):
@@ -262,25 +345,6 @@ class NewBatchParts(NewBatchForm):
 
 class Why(TypedDict, closed=True):
     why: NotRequired[str]
-
-
-Release = TypedDict(
-    'Release',
-    {
-        'provider': NotRequired[str],
-        'from': str,
-        'to': str,
-        'why': NotRequired[str],
-    },
-    closed=True,
-)
-
-
-class ReleaseResult(TypedDict, closed=True):
-    dry_run: NotRequired[bool]
-    batches: int
-    recipients: int
-    warning: str
 
 
 class Erasure(TypedDict, closed=True):
@@ -723,80 +787,7 @@ class ProviderSuppression(TypedDict, closed=True):
     removed_why: NotRequired[str]
 
 
-class Lists(TypedDict, closed=True):
-    """
-    How the suppression lists of the provider itself are read. Absent if its kind keeps none.
-    """
-
-    read_at: NotRequired[str]
-    error: NotRequired[str]
-    refused: NotRequired[list[str]]
-
-
-class Health(TypedDict, closed=True):
-    """
-    `null` if no worker has reported.
-    """
-
-    state: Literal['healthy', 'failing', 'draining', 'probation', 'probing', 'suspended', 'offline']
-    source: NotRequired[Literal['calls', 'rejected', 'retry_after', 'silence', 'operator']]
-    why: NotRequired[str]
-    peer: NotRequired[str]
-    since: str
-    until: NotRequired[str]
-    failed_calls: NotRequired[int]
-    last_error: NotRequired[str]
-    refused_senders: NotRequired[list[str]]
-
-
-class Worker1(TypedDict, closed=True):
-    """
-    Sums of the workers since they started.
-    """
-
-    calls: int
-    accepted: int
-    refused: int
-    unknown: int
-    delivered: int
-    failures: int
-    unmatched: int
-    inflight: int
-
-
-class Provider1(TypedDict, closed=True):
-    name: str
-    kind: str
-    weight: int
-    concurrency: int
-    rate_per_second: NotRequired[float]
-    chunk_limit: int
-    events: Literal['webhook', 'none']
-    lists: NotRequired[Lists]
-    health: Health | None
-    rate_used: float
-    answer_ms: NotRequired[float]
-    reported_within_ms: NotRequired[float]
-    last_webhook_at: NotRequired[str]
-    events_seen_at: NotRequired[dict[str, str]]
-    worker: NotRequired[Worker1]
-
-
 HistoryRange: TypeAlias = Literal['hour', 'day', 'week', 'month']
-
-
-class HistoryCounts(TypedDict):
-    calls: int
-    accepted: int
-    refused: int
-    unknown: int
-    delivered: int
-    failed: int
-    deferred: int
-    answer_ms: NotRequired[float]
-    answer_90_ms: NotRequired[float]
-    delivery_ms: NotRequired[float]
-    delivery_90_ms: NotRequired[float]
 
 
 class Readiness(TypedDict, closed=True):
@@ -811,6 +802,41 @@ class FieldError(TypedDict, closed=True):
     detail: str
 
 
+class BatchControlResult(TypedDict, closed=True):
+    batch_id: BatchId
+    log_id: NotRequired[BatchId]
+    command: CommandKind
+    dry_run: NotRequired[bool]
+    changed: bool
+    recipients: int | None
+    stopped: bool
+    cancelled: bool
+    in_flight: int | None
+    warning: NotRequired[str]
+    deliver_at: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+    expires_at: NotRequired[str]
+
+
+class ControlResult(TypedDict, closed=True):
+    name: str
+    command: CommandKind
+    changed: bool
+
+
+History = TypedDict(
+    'History',
+    {
+        'range': HistoryRange,
+        'from': str,
+        'to': str,
+        'step_seconds': int,
+        'providers': list[ProviderHistory],
+    },
+    closed=True,
+)
+
+
 class HoldList(TypedDict, closed=True):
     holds: list[RestoreHold]
 
@@ -818,6 +844,28 @@ class HoldList(TypedDict, closed=True):
 class LiftResult(TypedDict, closed=True):
     command: CommandKind
     changed: bool
+
+
+class Provider(TypedDict, closed=True):
+    name: str
+    kind: str
+    weight: int
+    concurrency: int
+    rate_per_second: NotRequired[float]
+    chunk_limit: int
+    events: Literal['webhook', 'none']
+    health: Health | None
+    rate_used: float
+    answer_ms: NotRequired[float]
+    reported_within_ms: NotRequired[float]
+    last_webhook_at: NotRequired[str]
+    events_seen_at: NotRequired[dict[str, str]]
+    worker: NotRequired[WorkerCounts]
+    lists: NotRequired[ListsRead]
+
+
+class ProviderList(TypedDict, closed=True):
+    providers: list[Provider]
 
 
 class Queue(TypedDict, closed=True):
@@ -848,7 +896,7 @@ class Recipient1(TypedDict, closed=True):
 Recipient: TypeAlias = Mailbox | Recipient1
 
 
-class Provider(TypedDict, closed=True):
+class Provider1(TypedDict, closed=True):
     name: str
     share: float
     waits: NotRequired[Wait]
@@ -862,7 +910,7 @@ class Route(TypedDict, closed=True):
     last_until: NotRequired[str]
     reason: NotRequired[str]
     text: str
-    providers: list[Provider]
+    providers: list[Provider1]
 
 
 class AddedSuppression(TypedDict, closed=True):
@@ -922,28 +970,6 @@ class Reschedule(TypedDict, closed=True):
     expires_at: NotRequired[str]
     send_window: NotRequired[NewSendWindow | Literal['none'] | None]
     why: NotRequired[str]
-
-
-class BatchControlResult(TypedDict, closed=True):
-    batch_id: BatchId
-    log_id: NotRequired[BatchId]
-    command: CommandKind
-    dry_run: NotRequired[bool]
-    changed: bool
-    recipients: int | None
-    stopped: bool
-    cancelled: bool
-    in_flight: int | None
-    warning: NotRequired[str]
-    deliver_at: NotRequired[str]
-    send_window: NotRequired[SendWindow]
-    expires_at: NotRequired[str]
-
-
-class ControlResult(TypedDict, closed=True):
-    name: str
-    command: CommandKind
-    changed: bool
 
 
 class SuppressionImport(TypedDict, closed=True):
@@ -1108,29 +1134,6 @@ class FoundLog(LogFields):
     batch_id: BatchId
     user: NotRequired[str]
     created_at: str
-
-
-class Step(HistoryCounts):
-    at: str
-
-
-class Provider2(TypedDict, closed=True):
-    provider: str
-    totals: HistoryCounts
-    steps: list[Step]
-
-
-History = TypedDict(
-    'History',
-    {
-        'range': HistoryRange,
-        'from': str,
-        'to': str,
-        'step_seconds': int,
-        'providers': list[Provider2],
-    },
-    closed=True,
-)
 
 
 class Problem(TypedDict, closed=True):
