@@ -6,17 +6,15 @@
 package accesslog
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/background"
 )
 
 // Kind is a kind of event.
@@ -55,23 +53,15 @@ type Entry struct {
 const Keep = 90 * 24 * time.Hour
 
 const (
-	maxLogins    = 1000             // entries of successful logins that a process adds in an hour
-	maxFailures  = 100              // entries that a process adds in an hour for each kind and reason of failures
-	maxUnwritten = 20_000           // entries that wait for the store
-	writeEvery   = 2 * time.Second  // interval between writes
-	writeTimeout = 10 * time.Second // of a write
-	closeTimeout = 3 * time.Second  // of the last write
+	maxLogins    = 1000   // entries of successful logins that a process adds in an hour
+	maxFailures  = 100    // entries that a process adds in an hour for each kind and reason of failures
+	maxUnwritten = 20_000 // entries that wait for the store
 )
-
-// Store is the part of models.Store that the log needs.
-type Store interface {
-	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Transients(ctx context.Context, kind string) (map[string][]byte, error)
-}
 
 // Log is the access log. Its methods may be called by many goroutines at once.
 type Log struct {
-	store Store
+	*background.Writer
+	store background.Store
 	log   *slog.Logger
 
 	mu      sync.Mutex
@@ -79,45 +69,23 @@ type Log struct {
 	entries map[Event]*Entry // of the hour
 	added   map[Event]int    // entries of the hour by kind and reason
 	dirty   map[*Entry]bool  // not written
-	timer   *time.Timer      // of the next write; nil: nothing is to be written
-	closed  bool
-	writing sync.WaitGroup
 
-	write sync.Mutex // one writer at a time, so that an older count never replaces a newer one
-	days  string     // the day that was last added to the index; guarded by write
+	days string // the day that was last added to the index; used by one writer at a time
 }
 
 // New returns a log. Close writes what is left.
-func New(store Store, log *slog.Logger) *Log {
-	return &Log{store: store, log: log, dirty: map[*Entry]bool{}}
+func New(store background.Store, log *slog.Logger) *Log {
+	l := &Log{store: store, log: log, dirty: map[*Entry]bool{}}
+	l.Writer = background.New("access log", log, l.flush)
+	return l
 }
 
 // Add records an event. It writes the event in the background.
 func (l *Log) Add(e Event) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.add(e, time.Now().UTC())
-	if l.timer == nil && !l.closed {
-		l.schedule()
-	}
-}
-
-// schedule starts the next write in the background. The caller holds mu.
-func (l *Log) schedule() {
-	l.writing.Add(1)
-	l.timer = time.AfterFunc(writeEvery, func() {
-		defer l.writing.Done()
-		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-		defer cancel()
-		if err := l.Write(ctx); err != nil {
-			l.log.Warn("cannot write the access log; will retry", "err", err)
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.timer = nil; len(l.dirty) > 0 && !l.closed {
-			l.schedule()
-		}
-	})
+	l.mu.Unlock()
+	l.Added()
 }
 
 func (l *Log) add(e Event, now time.Time) {
@@ -163,20 +131,18 @@ func network(address string) string {
 	return p.String()
 }
 
-// Write writes all entries that have changed.
-func (l *Log) Write(ctx context.Context) error {
-	l.write.Lock()
-	defer l.write.Unlock()
+// flush writes all entries that have changed.
+func (l *Log) flush(ctx context.Context) (left bool, err error) {
 	for {
 		entry, e := l.take()
 		if entry == nil {
-			return nil
+			return false, nil
 		}
 		if err := l.put(ctx, &e); err != nil {
 			l.mu.Lock()
 			l.dirty[entry] = true
 			l.mu.Unlock()
-			return err
+			return true, err
 		}
 	}
 }
@@ -208,22 +174,6 @@ func (l *Log) take() (*Entry, Entry) {
 	return nil, Entry{}
 }
 
-// Close writes what is left and stops the log. It waits for writes in the background.
-func (l *Log) Close() {
-	l.mu.Lock()
-	l.closed = true
-	if l.timer != nil && l.timer.Stop() {
-		l.writing.Done()
-	}
-	l.mu.Unlock()
-	l.writing.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if err := l.Write(ctx); err != nil {
-		l.log.Warn("the newest entries of the access log are lost", "err", err)
-	}
-}
-
 // daysKind is the kind of the transient values that index the UTC days with entries.
 const daysKind = "access-days"
 
@@ -236,44 +186,23 @@ func (l *Log) List(ctx context.Context, kind Kind, before models.ID, limit int) 
 	if err := l.Write(ctx); err != nil {
 		return nil, err
 	}
-	days, err := l.store.Transients(ctx, daysKind)
-	if err != nil {
-		return nil, err
+	b := background.Buckets[Entry]{
+		Index: daysKind,
+		Kind:  dayKind,
+		Read: func(raw []byte) ([]Entry, error) {
+			var e Entry
+			err := json.Unmarshal(raw, &e)
+			return []Entry{e}, err
+		},
+		Wanted: func(e *Entry) bool {
+			return (kind == "" || e.Kind == kind) && (before.IsZero() || e.ID.Compare(before) < 0)
+		},
+		Compare: func(a, b Entry) int { return b.ID.Compare(a.ID) },
+		Damaged: func(err error) { l.log.Error("an entry of the access log cannot be read", "err", err) },
 	}
-	var out []Entry
-	for _, day := range slices.Backward(slices.Sorted(maps.Keys(days))) {
-		if len(out) >= limit {
-			break
-		}
-		if !before.IsZero() && day > before.Time().UTC().Format(time.DateOnly) {
-			continue
-		}
-		found, err := l.day(ctx, kind, before, day)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, found...)
+	last := ""
+	if !before.IsZero() {
+		last = before.Time().UTC().Format(time.DateOnly)
 	}
-	return out[:min(len(out), limit)], nil
-}
-
-// day returns the entries of a day, newest first.
-func (l *Log) day(ctx context.Context, kind Kind, before models.ID, day string) ([]Entry, error) {
-	all, err := l.store.Transients(ctx, dayKind(day))
-	if err != nil {
-		return nil, err
-	}
-	var out []Entry
-	for _, raw := range all {
-		var e Entry
-		if err := json.Unmarshal(raw, &e); err != nil {
-			l.log.Error("an entry of the access log cannot be read", "err", err)
-			continue
-		}
-		if (kind == "" || e.Kind == kind) && (before.IsZero() || bytes.Compare(e.ID[:], before[:]) < 0) {
-			out = append(out, e)
-		}
-	}
-	slices.SortFunc(out, func(a, b Entry) int { return bytes.Compare(b.ID[:], a.ID[:]) })
-	return out, nil
+	return b.List(ctx, l.store, last, limit)
 }

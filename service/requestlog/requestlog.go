@@ -7,13 +7,13 @@ package requestlog
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/service/background"
 )
 
 // Line is a request and its answer.
@@ -33,36 +33,24 @@ type Line struct {
 const Keep = 7 * 24 * time.Hour
 
 const (
-	maxHour      = 5000             // lines of a key that a process keeps in an hour
-	maxUnwritten = 20_000           // lines that wait for the store
-	maxBlock     = 1000             // lines of one write
-	writeEvery   = 2 * time.Second  // interval between writes
-	writeTimeout = 10 * time.Second // of all writes of an interval
-	closeTimeout = 3 * time.Second  // of the last writes
+	maxHour      = 5000   // lines of a key that a process keeps in an hour
+	maxUnwritten = 20_000 // lines that wait for the store
+	maxBlock     = 1000   // lines of one write
 )
-
-// Store is the part of models.Store that the log needs.
-type Store interface {
-	PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error
-	Transients(ctx context.Context, kind string) (map[string][]byte, error)
-}
 
 // Log is the request log. Its methods may be called by many goroutines at once.
 type Log struct {
-	store Store
+	*background.Writer
+	store background.Store
 	log   *slog.Logger
 	now   func() time.Time
 
 	mu      sync.Mutex
 	keys    map[string]*keyLines
-	last    models.ID   // of the newest line
-	waiting int         // lines in keys
-	timer   *time.Timer // of the next write; nil: nothing is to be written
-	closed  bool
-	writing sync.WaitGroup
+	last    models.ID // of the newest line
+	waiting int       // lines in keys
 
-	write   sync.Mutex      // one writer at a time
-	indexed map[string]bool // hours of keys that are in the index; guarded by write
+	indexed map[string]bool // hours of keys that are in the index; used by one writer at a time
 }
 
 // keyLines are the lines of a key that are not written.
@@ -74,13 +62,20 @@ type keyLines struct {
 }
 
 // New returns a log. Close writes what is left.
-func New(store Store, log *slog.Logger) *Log {
-	return &Log{store: store, log: log, now: time.Now, keys: map[string]*keyLines{}, indexed: map[string]bool{}}
+func New(store background.Store, log *slog.Logger) *Log {
+	l := &Log{store: store, log: log, now: time.Now, keys: map[string]*keyLines{}, indexed: map[string]bool{}}
+	l.Writer = background.New("request log", log, l.flush)
+	return l
 }
 
 // Add records a request of a key that was answered now. It never waits for the store. It sets
 // the line's ID.
 func (l *Log) Add(key string, line Line) {
+	l.add(key, line)
+	l.Added()
+}
+
+func (l *Log) add(key string, line Line) {
 	now := l.now().UTC()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,9 +95,6 @@ func (l *Log) Add(key string, line Line) {
 		k.kept, k.omitted = k.kept+1, 0
 		l.waiting++
 	}
-	if l.timer == nil && !l.closed {
-		l.schedule()
-	}
 }
 
 // newID returns an ID that is greater than those of the lines before in the same millisecond. The
@@ -118,32 +110,12 @@ func (l *Log) newID(now time.Time) models.ID {
 	return id
 }
 
-// schedule starts the next write in the background. The caller holds mu.
-func (l *Log) schedule() {
-	l.writing.Add(1)
-	l.timer = time.AfterFunc(writeEvery, func() {
-		defer l.writing.Done()
-		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-		defer cancel()
-		if err := l.Write(ctx); err != nil {
-			l.log.Warn("cannot write the request log; will retry", "err", err)
-		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.timer = nil; l.waiting > 0 && !l.closed {
-			l.schedule()
-		}
-	})
-}
-
-// Write writes all lines that are not written.
-func (l *Log) Write(ctx context.Context) error {
-	l.write.Lock()
-	defer l.write.Unlock()
+// flush writes all lines that are not written.
+func (l *Log) flush(ctx context.Context) (left bool, err error) {
 	for {
 		key, lines := l.take()
 		if len(lines) == 0 {
-			return nil
+			return false, nil
 		}
 		if err := l.put(ctx, key, lines); err != nil {
 			l.mu.Lock()
@@ -151,7 +123,7 @@ func (l *Log) Write(ctx context.Context) error {
 			k := l.keys[key]
 			k.lines = append(slices.Clone(lines), k.lines...)
 			l.waiting += len(lines)
-			return err
+			return true, err
 		}
 	}
 }
@@ -201,58 +173,28 @@ func (l *Log) put(ctx context.Context, key string, lines []Line) error {
 func hoursKind(key string) string      { return "requests." + key }
 func hourKind(key, hour string) string { return "requests." + key + "." + hour }
 
-// Close writes what is left and stops the log.
-func (l *Log) Close() {
-	l.mu.Lock()
-	l.closed = true
-	if l.timer != nil && l.timer.Stop() {
-		l.writing.Done()
-	}
-	l.mu.Unlock()
-	l.writing.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if err := l.Write(ctx); err != nil {
-		l.log.Warn("the newest lines of the request log are lost", "err", err)
-	}
-}
-
 // List returns at most limit lines of a key with IDs less than before (zero: from the newest),
 // newest first. It includes what this process has not written before.
 func (l *Log) List(ctx context.Context, key string, before models.ID, limit int) ([]Line, error) {
 	if err := l.Write(ctx); err != nil {
 		return nil, err
 	}
-	hours, err := l.store.Transients(ctx, hoursKind(key))
-	if err != nil {
-		return nil, err
+	b := background.Buckets[Line]{
+		Index: hoursKind(key),
+		Kind:  func(hour string) string { return hourKind(key, hour) },
+		Read: func(raw []byte) (lines []Line, err error) {
+			err = codec.UnpackJSON(raw, &lines)
+			return lines, err
+		},
+		Wanted: func(line *Line) bool {
+			return (before.IsZero() || line.ID.Compare(before) < 0) && l.now().Sub(line.ID.Time()) <= Keep
+		},
+		Compare: func(a, b Line) int { return b.ID.Compare(a.ID) },
+		Damaged: func(err error) { l.log.Error("lines of the request log cannot be read", "err", err) },
 	}
-	var out []Line
-	for _, hour := range slices.Backward(slices.Sorted(maps.Keys(hours))) {
-		if len(out) >= limit {
-			break
-		}
-		if !before.IsZero() && hour > hourOf(&Line{ID: before}) {
-			continue
-		}
-		blocks, err := l.store.Transients(ctx, hourKind(key, hour))
-		if err != nil {
-			return nil, err
-		}
-		var found []Line
-		for _, raw := range blocks {
-			var lines []Line
-			if err := codec.UnpackJSON(raw, &lines); err != nil {
-				l.log.Error("lines of the request log cannot be read", "err", err)
-				continue
-			}
-			found = append(found, lines...)
-		}
-		found = slices.DeleteFunc(found, func(line Line) bool {
-			return !before.IsZero() && line.ID.Compare(before) >= 0 || l.now().Sub(line.ID.Time()) > Keep
-		})
-		slices.SortFunc(found, func(a, b Line) int { return b.ID.Compare(a.ID) })
-		out = append(out, found...)
+	last := ""
+	if !before.IsZero() {
+		last = hourOf(&Line{ID: before})
 	}
-	return out[:min(len(out), limit)], nil
+	return b.List(ctx, l.store, last, limit)
 }
