@@ -58,7 +58,7 @@ var allowed = map[string][]string{
 	"service/operation":   {"models", "service/caller", "service/idempotency", "service/problem"},
 	"service/endpoints": {"client", "internal/outbound", "models", "models/endpoint", "models/feed", "service/caller",
 		"service/idempotency", "service/operation", "service/problem"},
-	"service/requestlog": {"models", "models/codec"},
+	"service/requestlog": {"models", "models/codec", "service/background"},
 	"service/table":      {"models"},
 	"service/updates":    {"models", "models/feed", "service/problem"},
 	"service/walk":       {"models"},

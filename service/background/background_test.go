@@ -49,7 +49,9 @@ func TestWriter(t *testing.T) {
 // buckets is a store of transient values.
 type buckets map[string]map[string][]byte
 
-func (b buckets) PutTransient(context.Context, string, string, []byte, time.Duration) error { return nil }
+func (b buckets) PutTransient(context.Context, string, string, []byte, time.Duration) error {
+	return nil
+}
 
 func (b buckets) Transients(_ context.Context, kind string) (map[string][]byte, error) {
 	if kind == "gone" {
