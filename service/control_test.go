@@ -3,6 +3,7 @@ package service
 import (
 	"encoding/json"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,37 +18,39 @@ import (
 // another process knows it before its next call.
 func TestCommandReachesWorkers(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-	s := New(Deps{
-		Store:     store,
-		Broker:    broker,
-		Providers: []models.Provider{{Name: "sg"}},
-		Config:    Config{SpoolDir: t.TempDir()},
-	})
-	t.Cleanup(s.Close)
-	require.NoError(t, store.CreateUser(ctx, models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
-	who := Caller{User: "aaaa", By: "aaaa", Operator: true}
-	id := acceptBatch(t, s, who)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+		s := New(Deps{
+			Store:     store,
+			Broker:    broker,
+			Providers: []models.Provider{{Name: "sg"}},
+			Config:    Config{SpoolDir: t.TempDir()},
+		})
+		t.Cleanup(s.Close)
+		require.NoError(t, store.CreateUser(ctx, models.User{ID: "aaaa", Name: "ada", Created: time.Now().UTC()}))
+		who := Caller{User: "aaaa", By: "aaaa", Operator: true}
+		id := acceptBatch(t, s, who)
 
-	worker := control.NewFollower(store)
-	known := func() *control.Rules {
-		require.NoError(t, worker.EnsureFresh(ctx, control.MaxRuleAge))
-		return worker.Rules()
-	}
-	known()
-	for range 2 { // a repeat changes nothing and has the same answer
+		worker := control.NewFollower(store)
+		known := func() *control.Rules {
+			require.NoError(t, worker.EnsureFresh(ctx, control.MaxRuleAge))
+			return worker.Rules()
+		}
+		known()
+		for range 2 { // a repeat changes nothing and has the same answer
+			require.NoError(t, worker.Sync(ctx))
+			out, _, err := s.ControlBatch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
+			require.NoError(t, err)
+			require.Equal(t, new(0), out.InFlight)
+			stopped, _ := known().Stopped(id)
+			require.True(t, stopped)
+		}
 		require.NoError(t, worker.Sync(ctx))
-		out, _, err := s.ControlBatch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
+		_, _, err := s.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
 		require.NoError(t, err)
-		require.Equal(t, new(0), out.InFlight)
-		stopped, _ := known().Stopped(id)
-		require.True(t, stopped)
-	}
-	require.NoError(t, worker.Sync(ctx))
-	_, _, err := s.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
-	require.NoError(t, err)
-	require.Equal(t, models.ProviderOffline, known().Provider("sg").Mode)
+		require.Equal(t, models.ProviderOffline, known().Provider("sg").Mode)
+	})
 }
 
 // TestRequeueAfterPropagation: a batch is announced and put on the agenda only after
@@ -201,33 +204,35 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 // it.
 func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Second)
-	id := acceptBatch(t, f.Service, f.who, "deliver_at", at.Format(time.RFC3339))
-	require.Equal(t, id, <-f.announced)
-	f.store.written()
-	for _, to := range []time.Time{at.AddDate(0, 0, 1), at, time.Now().UTC().Truncate(time.Second)} {
-		require.NoError(t, f.worker.Sync(t.Context()))
-		in := f.NewIntake(t.Context(), f.who)
-		in.SetText("deliver_at", to.Format(time.RFC3339))
-		out, _, err := f.RescheduleBatch(t.Context(), f.who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
-		in.Close()
-		require.NoError(t, err)
-		require.True(t, out.Changed)
-		f.known()
-		require.Equal(t, to, f.worker.Rules().Scheduled(&models.Batch{ID: id}).DeliverAt)
-		calls, scheduled := f.store.written()
-		soon := time.Now().Add(requeueAfter)
-		if to.After(soon) {
-			require.Equal(t, []string{"schedule", "command"}, calls)
-			require.Equal(t, to, scheduled[0][0].Due)
-			continue
-		}
-		require.Equal(t, []string{"schedule", "command", "schedule"}, calls)
+	synctest.Test(t, func(t *testing.T) {
+		f := newCommandRig(t)
+		at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Second)
+		id := acceptBatch(t, f.Service, f.who, "deliver_at", at.Format(time.RFC3339))
 		require.Equal(t, id, <-f.announced)
-		require.Empty(t, f.early)
-		require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
-	}
+		f.store.written()
+		for _, to := range []time.Time{at.AddDate(0, 0, 1), at, time.Now().UTC().Truncate(time.Second)} {
+			require.NoError(t, f.worker.Sync(t.Context()))
+			in := f.NewIntake(t.Context(), f.who)
+			in.SetText("deliver_at", to.Format(time.RFC3339))
+			out, _, err := f.RescheduleBatch(t.Context(), f.who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+			in.Close()
+			require.NoError(t, err)
+			require.True(t, out.Changed)
+			f.known()
+			require.Equal(t, to, f.worker.Rules().Scheduled(&models.Batch{ID: id}).DeliverAt)
+			calls, scheduled := f.store.written()
+			soon := time.Now().Add(requeueAfter)
+			if to.After(soon) {
+				require.Equal(t, []string{"schedule", "command"}, calls)
+				require.Equal(t, to, scheduled[0][0].Due)
+				continue
+			}
+			require.Equal(t, []string{"schedule", "command", "schedule"}, calls)
+			require.Equal(t, id, <-f.announced)
+			require.Empty(t, f.early)
+			require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
+		}
+	})
 }
 
 // TestTryReachesWhatWaits: a batch is tried if a part of it waits for another attempt, and the result says how much does.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,23 +52,25 @@ func TestAttachmentsOfCall(t *testing.T) {
 // memory of one provider is not taken by another.
 func TestNoMemoryForAttachments(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, models.Accepted, "sg", "mg")
-	b, data := f.attached(t)
-	m := models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: b.ID}
-	f.takeMemory(t, "sg")
-	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m), "it is requeued")
-	entries, _, err := f.store.Record(t.Context(), b.ID)
-	require.NoError(t, err)
-	require.Empty(t, entries)
-	plain := f.batch(t, 1, models.Hold)
-	f.HandleProvider(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: plain.ID})
-	entries, _, err = f.store.Record(t.Context(), plain.ID)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, models.Accepted, "sg", "mg")
+		b, data := f.attached(t)
+		m := models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: b.ID}
+		f.takeMemory(t, "sg")
+		require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m), "it is requeued")
+		entries, _, err := f.store.Record(t.Context(), b.ID)
+		require.NoError(t, err)
+		require.Empty(t, entries)
+		plain := f.batch(t, 1, models.Hold)
+		f.HandleProvider(t.Context(), models.Message{Kind: models.ProviderMessage, Provider: "sg", Lane: b.Lane, ID: plain.ID})
+		entries, _, err = f.store.Record(t.Context(), plain.ID)
+		require.NoError(t, err)
+		require.Len(t, entries, 1)
 
-	m.Provider = "mg"
-	require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m))
-	require.Equal(t, [][]byte{data, data}, f.adapterOf("mg").files)
+		m.Provider = "mg"
+		require.Equal(t, models.Done(), f.HandleProvider(t.Context(), m))
+		require.Equal(t, [][]byte{data, data}, f.adapterOf("mg").files)
+	})
 }
 
 // TestAttachmentsMissing: no attempt is appended if attachments cannot be read.
