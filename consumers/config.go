@@ -2,6 +2,7 @@ package consumers
 
 import (
 	"log/slog"
+	"reflect"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -120,45 +121,19 @@ func DefaultConfig() Config {
 // withDefaults returns c with defaults for its zero fields, and a life of its own.
 func (c Config) withDefaults() Config {
 	d := DefaultConfig()
-	set := func(v *time.Duration, def time.Duration) {
-		if *v <= 0 {
-			*v = def
-		}
+	if c.MaxRetries < 0 {
+		c.MaxRetries = d.MaxRetries
 	}
-	set(&c.StartBy, d.StartBy)
-	set(&c.EvidenceWindow, d.EvidenceWindow)
-	set(&c.FinalEventWait, d.FinalEventWait)
-	set(&c.Recheck, d.Recheck)
-	set(&c.IntakeGrace, d.IntakeGrace)
-	set(&c.Renewal, d.Renewal)
-	set(&c.AgendaPoll, d.AgendaPoll)
-	set(&c.Lease, d.Lease)
-	set(&c.InboxAge, d.InboxAge)
-	set(&c.Hold, d.Hold)
-	set(&c.BreakerOpen, d.BreakerOpen)
-	set(&c.Heartbeat, d.Heartbeat)
-	set(&c.SlowCall, d.SlowCall)
-	set(&c.SilenceLeast, d.SilenceLeast)
-	set(&c.SilencePoll, d.SilencePoll)
-	set(&c.KeepContent, d.KeepContent)
-	set(&c.KeepLogs, d.KeepLogs)
-	set(&c.KeepUpdates, d.KeepUpdates)
-	set(&c.LookUpPause, d.LookUpPause)
-	set(&c.SumsPoll, d.SumsPoll)
-	set(&c.HistoryPoll, d.HistoryPoll)
-	set(&c.QueuePoll, d.QueuePoll)
-	set(&c.SoftBounceExpiry, d.SoftBounceExpiry)
-	set(&c.SoftBouncePoll, d.SoftBouncePoll)
-	if c.AttachmentMemory <= 0 {
-		c.AttachmentMemory = d.AttachmentMemory
+	fields, defaults := reflect.ValueOf(&c).Elem(), reflect.ValueOf(&d).Elem()
+	for i := range fields.NumField() {
+		if f := fields.Field(i); f.Kind() == reflect.Int64 && f.Int() <= 0 { // durations and numbers of bytes
+			f.Set(defaults.Field(i))
+		}
 	}
 	if c.EndpointClient == nil {
 		c.EndpointClient = outbound.New(nil)
 	}
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
-	if c.MaxRetries < 0 {
-		c.MaxRetries = d.MaxRetries
-	}
 	if len(c.Delays) == 0 {
 		c.Delays = d.Delays
 	}
