@@ -129,50 +129,54 @@ func TestReleaseRangeWaitsOnce(t *testing.T) {
 // workers know the command.
 func TestResumedUserIsAnnounced(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	id := f.batch()
-	for _, do := range []models.CommandKind{models.PauseUser, models.ResumeUser} {
-		require.NoError(t, f.worker.Sync(t.Context()))
-		_, _, err := f.ControlUser(t.Context(), operator, do, "ada", "", Repeat{})
-		require.NoError(t, err)
-	}
-	require.Equal(t, id, <-f.announced)
-	require.Empty(t, f.early)
+	synctest.Test(t, func(t *testing.T) {
+		f := newCommandRig(t)
+		id := f.batch()
+		for _, do := range []models.CommandKind{models.PauseUser, models.ResumeUser} {
+			require.NoError(t, f.worker.Sync(t.Context()))
+			_, _, err := f.ControlUser(t.Context(), operator, do, "ada", "", Repeat{})
+			require.NoError(t, err)
+		}
+		require.Equal(t, id, <-f.announced)
+		require.Empty(t, f.early)
+	})
 }
 
 // TestFailureAfterCommand: once a command is in effect, a later failure is a warning in
 // the answer.
 func TestFailureAfterCommand(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	id := f.batch()
-	f.putHeld(id)
-	f.store.ledgerErr = models.ErrUnavailable
-	out, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
-	require.NoError(t, err)
-	require.True(t, out.Changed)
-	require.True(t, out.Stopped)
-	require.Nil(t, out.InFlight)
-	require.Nil(t, out.Recipients)
-	require.Equal(t, uncountedWarning+" "+inFlightWarning, out.Warning)
-	raw, err := json.Marshal(out)
-	require.NoError(t, err)
-	require.Contains(t, string(raw), `"in_flight":null`)
+	synctest.Test(t, func(t *testing.T) {
+		f := newCommandRig(t)
+		id := f.batch()
+		f.putHeld(id)
+		f.store.ledgerErr = models.ErrUnavailable
+		out, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+		require.NoError(t, err)
+		require.True(t, out.Changed)
+		require.True(t, out.Stopped)
+		require.Nil(t, out.InFlight)
+		require.Nil(t, out.Recipients)
+		require.Equal(t, uncountedWarning+" "+inFlightWarning, out.Warning)
+		raw, err := json.Marshal(out)
+		require.NoError(t, err)
+		require.Contains(t, string(raw), `"in_flight":null`)
 
-	f.store.ledgerErr = nil
-	f.store.schedule = func(n int) error {
-		if n == 2 {
-			return models.ErrUnavailable
+		f.store.ledgerErr = nil
+		f.store.schedule = func(n int) error {
+			if n == 2 {
+				return models.ErrUnavailable
+			}
+			return nil
 		}
-		return nil
-	}
-	f.store.written()
-	out, _, err = f.ControlBatch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
-	require.NoError(t, err)
-	require.Equal(t, new(0), out.InFlight)
-	waiting := " Nothing goes out yet. It will when the batch is resumed."
-	require.Equal(t, lateWarning+" "+mayDoubleWarning+waiting, out.Warning)
-	require.Equal(t, id, <-f.announced, "it is announced although the agenda failed")
+		f.store.written()
+		out, _, err = f.ControlBatch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+		require.NoError(t, err)
+		require.Equal(t, new(0), out.InFlight)
+		waiting := " Nothing goes out yet. It will when the batch is resumed."
+		require.Equal(t, lateWarning+" "+mayDoubleWarning+waiting, out.Warning)
+		require.Equal(t, id, <-f.announced, "it is announced although the agenda failed")
+	})
 }
 
 // TestRetryDoesNotReachErasedMail: a retry reaches no mail whose address was erased, and says so.

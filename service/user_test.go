@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,47 +35,49 @@ func code(t *testing.T, err error) string {
 // of the user, and accepted mail goes on. The sessions stay ended.
 func TestDisabledUserIsOut(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	other := f.otherProcess()
-	_, secret, err := f.CreateKey(t.Context(), f.who, "shop", models.KeyOptions{})
-	require.NoError(t, err)
-	batch := f.batch()
-	_, err = other.Authenticate(t.Context(), secret, here) // it is cached
-	require.NoError(t, err)
-	session, err := other.AdmitSession(t.Context(), "aaaa")
-	require.NoError(t, err)
-
-	for _, changed := range []bool{true, false} {
-		r, _, err := f.SwitchUser(t.Context(), operator, models.DisableUser, "ada", "left", Repeat{})
+	synctest.Test(t, func(t *testing.T) {
+		f := newCommandRig(t)
+		other := f.otherProcess()
+		_, secret, err := f.CreateKey(t.Context(), f.who, "shop", models.KeyOptions{})
 		require.NoError(t, err)
-		require.Equal(t, ControlResult{Name: "ada", Command: models.DisableUser, Changed: changed}, r)
-	}
-	_, err = other.Authenticate(t.Context(), secret, here)
-	require.Equal(t, "user_disabled", code(t, err))
-	ended, err := other.SessionEnded(t.Context(), "aaaa", session)
-	require.NoError(t, err)
-	require.True(t, ended)
-	_, err = other.AdmitSession(t.Context(), "aaaa")
-	require.Equal(t, "user_disabled", code(t, err))
-	require.NoError(t, f.worker.Sync(t.Context()))
-	require.Empty(t, f.worker.Rules().Batch(&models.Batch{ID: batch, User: "aaaa"}).Waits, "accepted mail goes on")
-	v, err := f.UserView(t.Context(), operator, "aaaa")
-	require.NoError(t, err)
-	require.Equal(t, []any{true, "boss", "left", false}, []any{v.Disabled, v.DisabledBy, v.DisabledWhy, v.Paused})
+		batch := f.batch()
+		_, err = other.Authenticate(t.Context(), secret, here) // it is cached
+		require.NoError(t, err)
+		session, err := other.AdmitSession(t.Context(), "aaaa")
+		require.NoError(t, err)
 
-	_, _, err = f.SwitchUser(t.Context(), operator, models.EnableUser, "ada", "", Repeat{})
-	require.NoError(t, err)
-	require.NoError(t, other.commandLog.Sync(t.Context()))
-	_, err = other.Authenticate(t.Context(), secret, here)
-	require.NoError(t, err)
-	ended, err = other.SessionEnded(t.Context(), "aaaa", session)
-	require.NoError(t, err)
-	require.True(t, ended, "a session does not come back")
-	session, err = other.AdmitSession(t.Context(), "aaaa")
-	require.NoError(t, err)
-	ended, err = other.SessionEnded(t.Context(), "aaaa", session)
-	require.NoError(t, err)
-	require.False(t, ended)
+		for _, changed := range []bool{true, false} {
+			r, _, err := f.SwitchUser(t.Context(), operator, models.DisableUser, "ada", "left", Repeat{})
+			require.NoError(t, err)
+			require.Equal(t, ControlResult{Name: "ada", Command: models.DisableUser, Changed: changed}, r)
+		}
+		_, err = other.Authenticate(t.Context(), secret, here)
+		require.Equal(t, "user_disabled", code(t, err))
+		ended, err := other.SessionEnded(t.Context(), "aaaa", session)
+		require.NoError(t, err)
+		require.True(t, ended)
+		_, err = other.AdmitSession(t.Context(), "aaaa")
+		require.Equal(t, "user_disabled", code(t, err))
+		require.NoError(t, f.worker.Sync(t.Context()))
+		require.Empty(t, f.worker.Rules().Batch(&models.Batch{ID: batch, User: "aaaa"}).Waits, "accepted mail goes on")
+		v, err := f.UserView(t.Context(), operator, "aaaa")
+		require.NoError(t, err)
+		require.Equal(t, []any{true, "boss", "left", false}, []any{v.Disabled, v.DisabledBy, v.DisabledWhy, v.Paused})
+
+		_, _, err = f.SwitchUser(t.Context(), operator, models.EnableUser, "ada", "", Repeat{})
+		require.NoError(t, err)
+		require.NoError(t, other.commandLog.Sync(t.Context()))
+		_, err = other.Authenticate(t.Context(), secret, here)
+		require.NoError(t, err)
+		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+		require.NoError(t, err)
+		require.True(t, ended, "a session does not come back")
+		session, err = other.AdmitSession(t.Context(), "aaaa")
+		require.NoError(t, err)
+		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+		require.NoError(t, err)
+		require.False(t, ended)
+	})
 }
 
 // TestSwitchUserNeedsOperator: only operators disable users, and not themselves.
@@ -94,40 +97,42 @@ func TestSwitchUserNeedsOperator(t *testing.T) {
 // recorded. Users may end only their own.
 func TestEndSessions(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	other := f.otherProcess()
-	r, _, err := f.EndSessions(t.Context(), operator, "ada", "", Repeat{})
-	require.NoError(t, err)
-	require.False(t, r.Changed)
-	require.Zero(t, f.commandLog.Rules().UpTo(), "it would change nothing")
-
-	for _, who := range []Caller{f.who, operator} {
-		session, err := other.AdmitSession(t.Context(), "aaaa")
+	synctest.Test(t, func(t *testing.T) {
+		f := newCommandRig(t)
+		other := f.otherProcess()
+		r, _, err := f.EndSessions(t.Context(), operator, "ada", "", Repeat{})
 		require.NoError(t, err)
-		for _, kind := range []string{SessionKind("aaaa"), SessionUseKind("aaaa")} {
-			require.NoError(t, f.store.PutTransient(t.Context(), kind, "hash", []byte("x"), time.Hour))
+		require.False(t, r.Changed)
+		require.Zero(t, f.commandLog.Rules().UpTo(), "it would change nothing")
+
+		for _, who := range []Caller{f.who, operator} {
+			session, err := other.AdmitSession(t.Context(), "aaaa")
+			require.NoError(t, err)
+			for _, kind := range []string{SessionKind("aaaa"), SessionUseKind("aaaa")} {
+				require.NoError(t, f.store.PutTransient(t.Context(), kind, "hash", []byte("x"), time.Hour))
+			}
+			ended, err := other.SessionEnded(t.Context(), "aaaa", session)
+			require.NoError(t, err)
+			require.False(t, ended)
+			r, _, err = f.EndSessions(t.Context(), who, "ada", "lost laptop", Repeat{})
+			require.NoError(t, err)
+			require.True(t, r.Changed)
+			ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+			require.NoError(t, err)
+			require.True(t, ended)
+			open, err := f.store.Transients(t.Context(), SessionKind("aaaa"))
+			require.NoError(t, err)
+			require.Empty(t, open)
 		}
-		ended, err := other.SessionEnded(t.Context(), "aaaa", session)
+		page, err := f.Audit(t.Context(), operator, Page{})
 		require.NoError(t, err)
-		require.False(t, ended)
-		r, _, err = f.EndSessions(t.Context(), who, "ada", "lost laptop", Repeat{})
-		require.NoError(t, err)
-		require.True(t, r.Changed)
-		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
-		require.NoError(t, err)
-		require.True(t, ended)
-		open, err := f.store.Transients(t.Context(), SessionKind("aaaa"))
-		require.NoError(t, err)
-		require.Empty(t, open)
-	}
-	page, err := f.Audit(t.Context(), operator, Page{})
-	require.NoError(t, err)
-	require.Len(t, page.Commands, 2)
-	require.Equal(t, []any{models.EndSessions, "boss", "lost laptop"},
-		[]any{page.Commands[0].Command, page.Commands[0].By, page.Commands[0].Why})
+		require.Len(t, page.Commands, 2)
+		require.Equal(t, []any{models.EndSessions, "boss", "lost laptop"},
+			[]any{page.Commands[0].Command, page.Commands[0].By, page.Commands[0].Why})
 
-	_, _, err = f.EndSessions(t.Context(), Caller{User: "bbbb"}, "ada", "", Repeat{})
-	require.Equal(t, "scope_missing", code(t, err))
+		_, _, err = f.EndSessions(t.Context(), Caller{User: "bbbb"}, "ada", "", Repeat{})
+		require.Equal(t, "scope_missing", code(t, err))
+	})
 }
 
 // TestKeysOfAll: operators list and revoke the keys of all users, page by page.

@@ -88,21 +88,23 @@ func TestUntriedProvidersComeFirst(t *testing.T) {
 // begins no call.
 func TestNoSlotBeforeShareIsKnown(t *testing.T) {
 	t.Parallel()
-	providers, err := provider.NewSet(
-		[]provider.Spec{{Adapter: &adapter{}, Provider: models.Provider{Name: "sg", Concurrency: 4}}},
-		&provider.Config{Logger: slog.New(slog.DiscardHandler)},
-		noShare{},
-	)
-	require.NoError(t, err)
-	f := newFixture(t, models.Accepted, "sg")
-	wait, err := f.acquire(t.Context(), &Chunk{Lane: models.Bulk}, &job{
-		Provider: providers.Get("sg"),
-		Who:      models.SetOf(1),
-		Step:     &policy.Step{},
+	synctest.Test(t, func(t *testing.T) {
+		providers, err := provider.NewSet(
+			[]provider.Spec{{Adapter: &adapter{}, Provider: models.Provider{Name: "sg", Concurrency: 4}}},
+			&provider.Config{Logger: slog.New(slog.DiscardHandler)},
+			noShare{},
+		)
+		require.NoError(t, err)
+		f := newFixture(t, models.Accepted, "sg")
+		wait, err := f.acquire(t.Context(), &Chunk{Lane: models.Bulk}, &job{
+			Provider: providers.Get("sg"),
+			Who:      models.SetOf(1),
+			Step:     &policy.Step{},
+		})
+		require.NoError(t, err)
+		require.Positive(t, wait)
+		require.Zero(t, providers.Running()["sg"])
 	})
-	require.NoError(t, err)
-	require.Positive(t, wait)
-	require.Zero(t, providers.Running()["sg"])
 }
 
 // noShare is a worker that does not know its share yet.
