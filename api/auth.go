@@ -93,9 +93,3 @@ func (s *Server) logged(c *gin.Context) {
 	}()
 	c.Next()
 }
-
-// requests is GET /v1/requests.
-func (s *Server) requests(c *gin.Context) {
-	v, err := s.svc.Requests(c.Request.Context(), caller(c), c.Query("key"), page(c))
-	answer(s, c, v, err)
-}

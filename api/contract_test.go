@@ -17,6 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -178,8 +179,8 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("POST", "/v1/erasures", js, `{"email": "eve@example.com"}`, 403, "Authorization", "Bearer "+own)
 	c.check("POST", "/v1/users/ann/disable", js, `{}`, 409)
 	c.check("POST", "/v1/users/eve/disable", js, `{}`, 404)
-	every := read[service.KeyPage](c.fixture, "/v1/keys").Keys
-	last := every[slices.IndexFunc(every, func(k service.KeyView) bool { return k.UserName == "bob" })]
+	every := read[client.KeyPage](c.fixture, "/v1/keys").Keys
+	last := every[slices.IndexFunc(every, func(k client.Key) bool { return k.UserName == "bob" })]
 	for range 2 {
 		c.check("DELETE", "/v1/users/"+last.User+"/keys/"+last.ID+"?why=lost", "", "", 204)
 	}

@@ -9,23 +9,6 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// command handles a POST that gives a command. Its body may have the member why. dryRun
-// returns what the command would do; it is nil if the command has no dry run.
-func command[T any](
-	s *Server,
-	c *gin.Context,
-	do func(why string, r service.Repeat) (T, bool, error),
-	dryRun func(why string) (T, error),
-) {
-	var why string
-	var dry func() (T, error)
-	if dryRun != nil {
-		dry = func() (T, error) { return dryRun(why) }
-	}
-	fields := map[string]any{"why": &why}
-	giveCommand(s, c, fields, func(r service.Repeat) (T, bool, error) { return do(why, r) }, dry)
-}
-
 // giveCommand decodes the body of a command into fields, gives the command, or makes a dry
 // run of it, and answers the request. dryRun is nil if the command has no dry run.
 func giveCommand[T any](
@@ -71,19 +54,4 @@ func (s *Server) empty(c *gin.Context, err error) {
 		return
 	}
 	c.Status(http.StatusNoContent)
-}
-
-// audit is GET /v1/audit.
-func (s *Server) audit(c *gin.Context) {
-	v, err := s.svc.Audit(c.Request.Context(), caller(c), page(c))
-	answer(s, c, v, err)
-}
-
-// erase is POST /v1/erasures.
-func (s *Server) erase(c *gin.Context) {
-	var email, cursor, why string
-	fields := map[string]any{"email": &email, "cursor": &cursor, "why": &why}
-	giveCommand(s, c, fields, func(r service.Repeat) (service.Erasure, bool, error) {
-		return s.svc.Erase(c.Request.Context(), caller(c), email, cursor, why, r)
-	}, nil)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -221,8 +222,8 @@ func TestTooManyCommands(t *testing.T) {
 	require.False(t, control(f, batchPath(other.ID)+"/resume", ``).Changed, "another batch")
 
 	for range 10 {
-		require.True(t, postCommand[service.ControlResult](f, "/v1/users/ann/pause", ``).Changed)
-		require.True(t, postCommand[service.ControlResult](f, "/v1/users/ann/resume", ``).Changed)
+		require.True(t, postCommand[client.ControlResult](f, "/v1/users/ann/pause", ``).Changed)
+		require.True(t, postCommand[client.ControlResult](f, "/v1/users/ann/resume", ``).Changed)
 	}
 	f.tooMany("/v1/users/ann/resume")
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -93,10 +94,10 @@ func TestDryRunOfBatch(t *testing.T) {
 	require.Len(t, v.Routes, 2)
 	require.Equal(t, models.BlockedByRule, v.Routes[1].Reason)
 	require.Equal(t, []int{2, 2}, []int{v.Routes[0].Recipients, v.Routes[1].Recipients})
-	postCommand[service.ControlResult](f, "/v1/providers/mg/offline", ``)
+	postCommand[client.ControlResult](f, "/v1/providers/mg/offline", ``)
 	v = f.plan(`{` + to + `}`)
 	require.Equal(t, models.WaitProviderOffline, v.Routes[0].Providers[1].Waits.Code)
-	postCommand[service.ControlResult](f, "/v1/users/ann/pause", ``)
+	postCommand[client.ControlResult](f, "/v1/users/ann/pause", ``)
 	v = f.plan(`{` + to + `}`)
 	require.Equal(t, models.WaitUserPaused, v.Routes[0].Waits.Code)
 

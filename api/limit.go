@@ -88,36 +88,3 @@ func setRateLimit(c *gin.Context, known []quota.Usage) {
 		c.Header("RateLimit", strings.Join(states, ", "))
 	}
 }
-
-// usage is GET /v1/usage.
-func (s *Server) usage(c *gin.Context) {
-	v, err := s.svc.Usage(c.Request.Context(), caller(c))
-	answer(s, c, v, err)
-}
-
-// limits is GET /v1/users/{id}/limits and /v1/users/{id}/keys/{key}/limits.
-func (s *Server) limits(c *gin.Context) {
-	v, err := s.svc.LimitsOf(c.Request.Context(), caller(c), c.Param("id"), c.Param("key"))
-	answer(s, c, v, err)
-}
-
-// setLimits is PUT /v1/users/{id}/limits and /v1/users/{id}/keys/{key}/limits.
-func (s *Server) setLimits(c *gin.Context) {
-	var why string
-	fields := map[string]any{"why": &why}
-	values := map[models.Limit]**int64{}
-	for _, l := range models.AllLimits() {
-		values[l] = new(*int64)
-		fields[string(l)] = values[l]
-	}
-	giveCommand(s, c, fields, func(service.Repeat) (service.LimitsView, bool, error) {
-		limits := models.Limits{}
-		for l, v := range values {
-			if *v != nil {
-				limits[l] = **v
-			}
-		}
-		v, err := s.svc.SetLimits(c.Request.Context(), caller(c), c.Param("id"), c.Param("key"), limits, why)
-		return v, false, err
-	}, nil)
-}

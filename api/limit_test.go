@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -34,13 +35,13 @@ func batchTo(n int) string {
 }
 
 // limitsOf returns the limits of an answer by name.
-func limitsOf(t *testing.T, r *reply) (v service.LimitsView, by map[models.Limit]service.LimitView) {
+func limitsOf(t *testing.T, r *reply) (v client.Limits, by map[models.Limit]client.LimitUse) {
 	t.Helper()
 	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
 	require.NoError(t, json.Unmarshal(r.Body, &v))
-	by = map[models.Limit]service.LimitView{}
+	by = map[models.Limit]client.LimitUse{}
 	for _, l := range v.Limits {
-		by[l.Limit] = l
+		by[models.Limit(l.Limit)] = l
 	}
 	return v, by
 }

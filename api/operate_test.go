@@ -24,7 +24,7 @@ func TestPauseOwnUser(t *testing.T) {
 	}
 	changed := func(r *reply) bool {
 		require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
-		var v service.ControlResult
+		var v client.ControlResult
 		require.NoError(t, json.Unmarshal(r.Body, &v))
 		return v.Changed
 	}
@@ -34,11 +34,11 @@ func TestPauseOwnUser(t *testing.T) {
 	require.True(t, changed(post("/v1/users/bob/resume")))
 	require.True(t, changed(post("/v1/users/bob/pause")))
 
-	confirmed := postCommand[service.ControlResult](op, "/v1/users/bob/pause", `{"why": "spam"}`)
+	confirmed := postCommand[client.ControlResult](op, "/v1/users/bob/pause", `{"why": "spam"}`)
 	require.True(t, confirmed.Changed, "an operator confirms the pause")
 	require.False(t, changed(post("/v1/users/bob/pause")))
 	require.Equal(t, "paused_by_operator", post("/v1/users/bob/resume").problem(t).Code)
-	require.True(t, postCommand[service.ControlResult](op, "/v1/users/bob/resume", ``).Changed)
+	require.True(t, postCommand[client.ControlResult](op, "/v1/users/bob/resume", ``).Changed)
 	for _, path := range []string{"/v1/users/ann/pause", "/v1/users/" + f.user + "/resume", "/v1/users/eve/pause"} {
 		require.Equal(t, "scope_missing", post(path).problem(t).Code, "the answer does not reveal whether the user exists")
 	}
@@ -57,25 +57,25 @@ func TestOperatorCommands(t *testing.T) {
 	f := newFixture(t).operator()
 	require.Equal(
 		t,
-		service.ControlResult{Name: "bob", Command: models.PauseUser, Changed: true},
-		postCommand[service.ControlResult](f, "/v1/users/bob/pause", `{"why": "spam"}`),
+		client.ControlResult{Name: "bob", Command: string(models.PauseUser), Changed: true},
+		postCommand[client.ControlResult](f, "/v1/users/bob/pause", `{"why": "spam"}`),
 	)
-	require.False(t, postCommand[service.ControlResult](f, "/v1/users/"+f.other+"/pause", ``).Changed)
-	require.True(t, postCommand[service.ControlResult](f, "/v1/users/bob/resume", ``).Changed)
+	require.False(t, postCommand[client.ControlResult](f, "/v1/users/"+f.other+"/pause", ``).Changed)
+	require.True(t, postCommand[client.ControlResult](f, "/v1/users/bob/resume", ``).Changed)
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/users/eve/pause", "", nil).problem(t).Code)
-	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
-	require.False(t, postCommand[service.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
+	require.True(t, postCommand[client.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
+	require.False(t, postCommand[client.ControlResult](f, "/v1/providers/sg/offline", ``).Changed)
 	require.Equal(t, "provider_offline", f.do(http.MethodPost, "/v1/providers/sg/probe", "", nil).problem(t).Code)
-	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/drain", ``).Changed)
-	require.True(t, postCommand[service.ControlResult](f, "/v1/providers/sg/online", ``).Changed)
-	require.False(t, postCommand[service.ControlResult](f, "/v1/providers/mg/online", ``).Changed, "already online")
+	require.True(t, postCommand[client.ControlResult](f, "/v1/providers/sg/drain", ``).Changed)
+	require.True(t, postCommand[client.ControlResult](f, "/v1/providers/sg/online", ``).Changed)
+	require.False(t, postCommand[client.ControlResult](f, "/v1/providers/mg/online", ``).Changed, "already online")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/offline", "", nil).problem(t).Code)
 	require.Equal(
 		t,
-		service.ControlResult{Name: "sg", Command: models.ProviderProbe, Changed: true},
-		postCommand[service.ControlResult](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
+		client.ControlResult{Name: "sg", Command: string(models.ProviderProbe), Changed: true},
+		postCommand[client.ControlResult](f, "/v1/providers/sg/probe", `{"why": "new key"}`),
 	)
-	again := postCommand[service.ControlResult](f, "/v1/providers/sg/probe", ``)
+	again := postCommand[client.ControlResult](f, "/v1/providers/sg/probe", ``)
 	require.True(t, again.Changed, "a probe always has an effect")
 	require.Equal(t, "not_found", f.do(http.MethodPost, "/v1/providers/xx/probe", "", nil).problem(t).Code)
 

@@ -33,18 +33,12 @@ var parameters = map[string][]string{
 	"GET /v1/stats":           {"by", "everyone", "from", "name", "to"},
 	"GET /v1/templates":       {"limit", "cursor"},
 	"GET /v1/templates/:name": {"version"},
-	"GET /v1/requests":        {"key", "limit", "cursor"},
-	"GET /v1/users":           {"limit", "cursor"},
-	"GET /v1/keys":            {"limit", "cursor"},
-	"GET /v1/audit/access":    {"kind", "limit", "cursor"},
 
 	"GET /v1/templates/:name/versions": {"limit", "cursor"},
-	"DELETE /v1/users/:id/keys/:key":   {"why"},
 
 	"POST /v1/batches":      {"dry_run", "mode"},
 	"PUT /v1/messages":      {"dry_run", "mode"},
 	"PATCH /v1/batches/:id": {"dry_run"},
-	"GET /v1/audit":         {"limit", "cursor"},
 
 	"GET /v1/suppressions":           {"reason", "category", "q", "everyone", "limit", "cursor"},
 	"POST /v1/suppressions":          {"everyone"},

@@ -139,34 +139,16 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	read.GET("/updates", s.listUpdates)
 	read.GET("/updates/counts", s.countUpdates)
 	read.GET("/stats", s.stats)
-	read.GET("/usage", s.usage)
-	read.GET("/requests", s.requests)
 
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)
 
-	v1.POST("/users/:id/pause", s.controlUser(models.PauseUser))
-	v1.POST("/users/:id/resume", s.controlUser(models.ResumeUser))
-	v1.POST("/users/:id/end-sessions", s.endSessions)
 	v1.GET("/users/:id/defaults", s.defaults)
 	v1.PUT("/users/:id/defaults", s.setDefaults)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
 	operate.GET("/providers/:id/suppressions", s.listProviderSuppressions)
 	operate.DELETE("/providers/:id/suppressions/:email", s.clearProviderSuppression)
-	operate.GET("/users/:id/limits", s.limits)
-	operate.PUT("/users/:id/limits", s.setLimits)
-	operate.GET("/users/:id/keys/:key/limits", s.limits)
-	operate.PUT("/users/:id/keys/:key/limits", s.setLimits)
-	operate.POST("/erasures", s.erase)
-	operate.GET("/users", s.listUsers)
-	operate.POST("/users/:id/disable", s.switchUser(models.DisableUser))
-	operate.POST("/users/:id/enable", s.switchUser(models.EnableUser))
-	operate.GET("/users/:id/keys", s.listUserKeys)
-	operate.DELETE("/users/:id/keys/:key", s.revokeKey)
-	operate.GET("/keys", s.listKeys)
-	operate.GET("/audit", s.audit)
-	operate.GET("/audit/access", s.accessLog)
 	operate.GET("/notices", s.listNotices)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -21,9 +22,9 @@ func TestDisableUser(t *testing.T) {
 	theirs.secret = f.foreign
 	b := theirs.four()
 
-	r := postCommand[service.ControlResult](op, "/v1/users/bob/disable", `{"why": "left"}`)
-	require.Equal(t, service.ControlResult{Name: "bob", Command: models.DisableUser, Changed: true}, r)
-	require.False(t, postCommand[service.ControlResult](op, "/v1/users/"+f.other+"/disable", ``).Changed)
+	r := postCommand[client.ControlResult](op, "/v1/users/bob/disable", `{"why": "left"}`)
+	require.Equal(t, client.ControlResult{Name: "bob", Command: string(models.DisableUser), Changed: true}, r)
+	require.False(t, postCommand[client.ControlResult](op, "/v1/users/"+f.other+"/disable", ``).Changed)
 	for _, path := range []string{"/v1/batches", batchPath(b.ID), "/v1/stats"} {
 		answer := theirs.get(path)
 		require.Equal(t, http.StatusForbidden, answer.Status)
@@ -31,14 +32,14 @@ func TestDisableUser(t *testing.T) {
 	}
 	require.Equal(t, http.StatusForbidden, theirs.do(http.MethodPost, "/v1/batches", "application/json", nil).Status)
 	require.Equal(t, models.WaitTurn, read[service.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
-	users := read[service.UserPage](op, "/v1/users").Users
+	users := read[client.UserPage](op, "/v1/users").Users
 	require.Len(t, users, 2)
-	bob := slices.IndexFunc(users, func(u service.UserView) bool { return u.Name == "bob" })
+	bob := slices.IndexFunc(users, func(u client.User) bool { return u.Name == "bob" })
 	require.Equal(t, []any{true, "left", f.user},
 		[]any{users[bob].Disabled, users[bob].DisabledWhy, users[bob].DisabledBy})
 	require.Equal(t, "own_user", op.refused("/v1/users/ann/disable", ``).Code)
 
-	require.True(t, postCommand[service.ControlResult](op, "/v1/users/bob/enable", ``).Changed)
+	require.True(t, postCommand[client.ControlResult](op, "/v1/users/bob/enable", ``).Changed)
 	require.Equal(t, http.StatusOK, theirs.get("/v1/batches").Status)
 	require.Equal(t, []string{"user.disable left", "user.enable"}, f.commands())
 }
@@ -49,8 +50,8 @@ func TestKeysOfOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	op := f.operator()
-	type list struct{ Keys []service.KeyView }
-	all := read[service.KeyPage](op, "/v1/keys").Keys
+	type list struct{ Keys []client.Key }
+	all := read[client.KeyPage](op, "/v1/keys").Keys
 	require.Len(t, all, 3)
 	theirs := read[list](op, "/v1/users/bob/keys").Keys
 	require.Len(t, theirs, 1)
@@ -79,10 +80,10 @@ func TestKeysOfOthers(t *testing.T) {
 func TestEndOwnSessions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	require.False(t, postCommand[service.ControlResult](f, "/v1/users/ann/end-sessions", ``).Changed, "there is none")
+	require.False(t, postCommand[client.ControlResult](f, "/v1/users/ann/end-sessions", ``).Changed, "there is none")
 	require.NoError(t, f.store.PutTransient(t.Context(), service.SessionUseKind(f.other), "s", []byte("x"), 1e12))
 	require.Equal(t, "scope_missing", f.do(http.MethodPost, "/v1/users/bob/end-sessions", "", nil).problem(t).Code)
-	r := postCommand[service.ControlResult](f.operator(), "/v1/users/bob/end-sessions", `{"why": "lost"}`)
-	require.Equal(t, service.ControlResult{Name: "bob", Command: models.EndSessions, Changed: true}, r)
+	r := postCommand[client.ControlResult](f.operator(), "/v1/users/bob/end-sessions", `{"why": "lost"}`)
+	require.Equal(t, client.ControlResult{Name: "bob", Command: string(models.EndSessions), Changed: true}, r)
 	require.Equal(t, []string{"user.end_sessions lost"}, f.commands())
 }

@@ -8,6 +8,21 @@ import (
 	"net/http"
 )
 
+// ListAudit is GET /v1/audit: list the audit trail.
+//
+// All commands with their time, author and reason, newest first.
+func (c *Client) ListAudit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry, error] {
+	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands"}, o)
+}
+
+// ListAccess is GET /v1/audit/access: list logins, and refused logins and keys.
+//
+// Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
+// cause the same refusals, the later ones share an entry without an address.
+func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions) iter.Seq2[AccessEntry, error] {
+	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", query: parameters(map[string]string{"kind": kind})}, o)
+}
+
 // CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
 //
 // Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`,
@@ -206,6 +221,19 @@ func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOpt
 	return out, err
 }
 
+// EraseAddress is POST /v1/erasures: erase an address.
+//
+// Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the search.
+// The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may be done
+// again.
+//
+// Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail that is
+// accepted after the first request keeps the address. The audit trail names only the domain.
+func (c *Client) EraseAddress(ctx context.Context, in NewErasure, options ...CallOption) (out Erasure, err error) {
+	err = c.send(ctx, http.MethodPost, route("erasures"), in, &out, options)
+	return out, err
+}
+
 // ListHolds is GET /v1/holds: list the holds after restores.
 //
 // `serve --after-restore` holds all mail that was accepted before the restore, because the backup does not know which
@@ -222,6 +250,13 @@ func (c *Client) ListHolds(ctx context.Context, options ...CallOption) (out Hold
 func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (out LiftResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("holds", "lift"), Reason{Why: why}, &out, options)
 	return out, err
+}
+
+// ListKeys is GET /v1/keys: list the API keys of all users.
+//
+// By user, oldest first, with revoked keys. A page may have fewer keys than its limit.
+func (c *Client) ListKeys(ctx context.Context, o ListOptions) iter.Seq2[Key, error] {
+	return list[Key](ctx, c, listing{path: route("keys"), name: "keys"}, o)
 }
 
 // ReleaseLog is POST /v1/logs/{id}/release: release one log.
@@ -331,6 +366,15 @@ func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOp
 	return out, err
 }
 
+// ListRequests is GET /v1/requests: list the requests of an API key.
+//
+// The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it
+// was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
+// are only counted (`omitted`). For keys of others the request needs the scope `operate`.
+func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions) iter.Seq2[Request, error] {
+	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: parameters(map[string]string{"key": key})}, o)
+}
+
 // ListUnmatched is GET /v1/unmatched: list the unmatched events.
 //
 // Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker
@@ -345,6 +389,118 @@ func (c *Client) ListUnmatched(ctx context.Context, o ListOptions) iter.Seq2[Unm
 // With the post that it came in.
 func (c *Client) GetUnmatched(ctx context.Context, id string, options ...CallOption) (out UnmatchedEvent, err error) {
 	err = c.send(ctx, http.MethodGet, route("unmatched", id), nil, &out, options)
+	return out, err
+}
+
+// GetUsage is GET /v1/usage: get your limits and how much of them is used.
+//
+// The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers
+// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.
+func (c *Client) GetUsage(ctx context.Context, options ...CallOption) (out Limits, err error) {
+	err = c.send(ctx, http.MethodGet, route("usage"), nil, &out, options)
+	return out, err
+}
+
+// ListUsers is GET /v1/users: list the users.
+//
+// All users, oldest first.
+func (c *Client) ListUsers(ctx context.Context, o ListOptions) iter.Seq2[User, error] {
+	return list[User](ctx, c, listing{path: route("users"), name: "users"}, o)
+}
+
+// DisableUser is POST /v1/users/{id}/disable: disable a user.
+//
+// When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and
+// the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot disable
+// yourself. `id` is the ID or the name of a user.
+func (c *Client) DisableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "disable"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// EnableUser is POST /v1/users/{id}/enable: enable a disabled user.
+//
+// The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user.
+func (c *Client) EnableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "enable"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// EndSessions is POST /v1/users/{id}/end-sessions: end all sessions of a user.
+//
+// When the answer is there, no process accepts a session that began before. You can end your own sessions with the
+// scope `send`, and those of other users with the scope `operate`. `id` is the ID or the name of a user.
+func (c *Client) EndSessions(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "end-sessions"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ListUserKeys is GET /v1/users/{id}/keys: list the API keys of a user.
+//
+// Oldest first, with revoked keys. `id` is the ID or the name of a user.
+func (c *Client) ListUserKeys(ctx context.Context, id string, options ...CallOption) (out KeyList, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id, "keys"), nil, &out, options)
+	return out, err
+}
+
+// RevokeKey is DELETE /v1/users/{id}/keys/{key}: revoke an API key of a user.
+//
+// No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID or the
+// name of a user.
+func (c *Client) RevokeKey(ctx context.Context, id string, key string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodDelete, route("users", id, "keys", key), nil, nil, with(options, map[string]string{"why": why}))
+}
+
+// GetKeyLimits is GET /v1/users/{id}/keys/{key}/limits: get the limits of an API key.
+//
+// How much of the limits is used, too. `id` is the ID or the name of a user.
+func (c *Client) GetKeyLimits(ctx context.Context, id string, key string, options ...CallOption) (out Limits, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id, "keys", key, "limits"), nil, &out, options)
+	return out, err
+}
+
+// SetKeyLimits is PUT /v1/users/{id}/keys/{key}/limits: set the limits of an API key.
+//
+// Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
+// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew.
+func (c *Client) SetKeyLimits(ctx context.Context, id string, key string, in NewLimits, options ...CallOption) (out Limits, err error) {
+	err = c.send(ctx, http.MethodPut, route("users", id, "keys", key, "limits"), in, &out, options)
+	return out, err
+}
+
+// GetUserLimits is GET /v1/users/{id}/limits: get the limits of a user.
+//
+// How much of the limits is used, too. `id` is the ID or the name of a user.
+func (c *Client) GetUserLimits(ctx context.Context, id string, options ...CallOption) (out Limits, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id, "limits"), nil, &out, options)
+	return out, err
+}
+
+// SetUserLimits is PUT /v1/users/{id}/limits: set the limits of a user.
+//
+// Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
+// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew.
+func (c *Client) SetUserLimits(ctx context.Context, id string, in NewLimits, options ...CallOption) (out Limits, err error) {
+	err = c.send(ctx, http.MethodPut, route("users", id, "limits"), in, &out, options)
+	return out, err
+}
+
+// PauseUser is POST /v1/users/{id}/pause: pause a user.
+//
+// None of the user's mail goes out until the user is resumed. You can pause yourself with the scope `send`, and other
+// users with the scope `operate`. `id` is the ID or the name of a user.
+func (c *Client) PauseUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "pause"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// ResumeUser is POST /v1/users/{id}/resume: resume a paused user.
+//
+// You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused the
+// user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`). `id` is the ID or the name of a
+// user.
+func (c *Client) ResumeUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "resume"), Reason{Why: why}, &out, options)
 	return out, err
 }
 

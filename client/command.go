@@ -9,11 +9,6 @@ import (
 // Commands take effect within a second at every worker and are written into the audit trail, with the reason that the
 // caller gives as why. They are idempotent.
 
-// commandBody is the body of a command.
-type commandBody struct {
-	Why string `json:"why,omitempty"`
-}
-
 // BatchControlResult says what a command about a batch or a log changed.
 type BatchControlResult struct {
 	BatchID string `json:"batch_id" schema:"BatchId"`
@@ -97,21 +92,6 @@ type ReleaseResult struct {
 	Warning string `json:"warning"`
 }
 
-// PauseUser keeps all batches of a user from being sent until ResumeUser. The user is an id or a name. Another user
-// than the caller needs the scope operate.
-func (c *Client) PauseUser(ctx context.Context, user, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("users", user, "pause"), why, options)
-}
-
-// ResumeUser sends what the batches of a paused user have left.
-func (c *Client) ResumeUser(ctx context.Context, user, why string, options ...CallOption) (ControlResult, error) {
-	return c.control(ctx, route("users", user, "resume"), why, options)
-}
-
-func (c *Client) control(ctx context.Context, path, why string, options []CallOption) (out ControlResult, err error) {
-	return out, c.post(ctx, path, commandBody{why}, &out, options)
-}
-
 // Block is a rule that keeps mail from being sent if the mail meets all fields that are set.
 type Block struct {
 	ID       string    `json:"id"`
@@ -168,28 +148,27 @@ type LiftResult struct {
 	Changed bool `json:"changed"`
 }
 
+// NewErasure names an address that is erased, and the part that is to be done.
+type NewErasure struct {
+	// The address.
+	Email string `json:"email" required:"true"`
+	// `next_cursor` of the part before. Default: the first part.
+	Cursor string `json:"cursor,omitempty"`
+	// Reason for the audit trail.
+	Why string `json:"why,omitempty" max:"500"`
+}
+
 // Erasure is what a part of an erasure has done.
 type Erasure struct {
 	Done bool `json:"done"`
-	// Next is the cursor of the next part; empty after the last.
+	// Cursor of the next part; empty after the last.
 	Next string `json:"next_cursor"`
-	// Batches were read, Recipients have lost the address, and Posts are webhook posts that named it.
-	Batches    int `json:"batches"`
+	// Batches that were read.
+	Batches int `json:"batches"`
+	// Recipients that have lost the address.
 	Recipients int `json:"recipients"`
-	Posts      int `json:"posts"`
-	// Unreadable are damaged batches: the address may be in them.
+	// Webhook posts that named the address.
+	Posts int `json:"posts"`
+	// Damaged batches: the address may be in them.
 	Unreadable int `json:"unreadable"`
-}
-
-// Erase does a part of the erasure of an address from all stored mail: the first part if cursor is empty, or that of
-// Next of the part before. Repeat it until Done. It needs the scope operate.
-func (c *Client) Erase(ctx context.Context, email, cursor, why string, options ...CallOption) (Erasure, error) {
-	body := map[string]string{"email": email}
-	for name, value := range map[string]string{"cursor": cursor, "why": why} {
-		if value != "" {
-			body[name] = value
-		}
-	}
-	var out Erasure
-	return out, c.post(ctx, route("erasures"), body, &out, options)
 }

@@ -62,19 +62,14 @@ func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
 		"Accepted":            client.Accepted{},
-		"AccessEntry":         client.AccessEntry{},
-		"Key":                 client.Key{},
-		"User":                client.User{},
 		"Address":             client.Address{},
 		"Batch":               client.Batch{},
 		"Counts":              client.Counts{},
 		"DryRun":              client.Plan{},
 		"FieldError":          client.FieldError{},
 		"UpdatePost":          client.Event{},
-		"LimitsView":          client.Limits{},
 		"Log":                 client.Log{},
 		"Moment":              client.Moment{},
-		"AuditEntry":          client.AuditEntry{},
 		"Problem":             client.Error{},
 		"ProviderSuppression": client.ProviderSuppression{},
 		"Readiness":           client.Readiness{},
@@ -98,7 +93,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"TemplateFields":      client.TemplateSource{},
 		"NewPreview":          client.NewPreview{},
 		"Preview":             client.Preview{},
-		"Request":             client.Request{},
 		"Update":              client.Update{},
 		"Notice":              client.Notice{},
 	} {
@@ -129,12 +123,12 @@ var lists = map[string]string{
 	"listRejected":  "rejected",
 	"searchLogs":    "logs",
 	"listRequests":  "requests",
-	"audit":         "commands",
+	"listAudit":     "commands",
 	"listParked":    "parked",
 	"listUnmatched": "events",
 	"listUsers":     "users",
 	"listKeys":      "keys",
-	"accessLog":     "entries",
+	"listAccess":    "entries",
 
 	"listProviderSuppressions": "suppressions",
 
@@ -277,17 +271,18 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		t,
 		err(c.Stats(ctx, client.StatsQuery{From: now.AddDate(0, 0, -1), To: now, By: "tag", Name: "march"})),
 	)
-	require.NoError(t, err(c.Usage(ctx)))
+	require.NoError(t, err(c.GetUsage(ctx)))
 	require.NoError(t, err(c.CountUpdates(ctx, client.UpdateOptions{From: now, Events: []string{client.AllTypes}})))
 	require.NoError(t, err(c.NoticePage(ctx, client.NoticeOptions{Types: []string{client.FailoverEnded}})))
 	require.NoError(
 		t,
 		err(c.UpdatePage(ctx, client.UpdateOptions{From: now, Tag: "a", State: "failed", Wait: time.Second})),
 	)
-	for _, key := range []string{"", "key"} {
-		require.NoError(t, err(c.UserLimits(ctx, "ann", key)))
-		require.NoError(t, err(c.SetUserLimits(ctx, "ann", key, map[string]int64{"requests_per_second": 5}, "why")))
-	}
+	limits := client.NewLimits{RequestsPerSecond: new(int64(5)), Why: "why"}
+	require.NoError(t, err(c.GetUserLimits(ctx, "ann")))
+	require.NoError(t, err(c.SetUserLimits(ctx, "ann", limits)))
+	require.NoError(t, err(c.GetKeyLimits(ctx, "ann", "key")))
+	require.NoError(t, err(c.SetKeyLimits(ctx, "ann", "key", limits)))
 	require.NoError(t, err(c.UserDefaults(ctx, "ann")))
 	require.NoError(t, err(c.SetUserDefaults(ctx, "ann", client.SetDefaults{SendWindow: batch.SendWindow, Why: "why"})))
 	require.NoError(t, err(c.ListProviders(ctx)))
@@ -323,16 +318,16 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.ListBlocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
 	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))
-	require.NoError(t, err(c.KeysOf(ctx, "name with/slash")))
+	require.NoError(t, err(c.ListUserKeys(ctx, "name with/slash")))
 	require.NoError(t, c.RevokeKey(ctx, "user", "key", "why"))
-	for _, err := range c.Users(ctx, client.ListOptions{}) {
+	for _, err := range c.ListUsers(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.Keys(ctx, client.ListOptions{}) {
+	for _, err := range c.ListKeys(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, kind := range []string{"", "login"} {
-		for _, err := range c.AccessLog(ctx, kind, client.ListOptions{}) {
+		for _, err := range c.ListAccess(ctx, kind, client.ListOptions{}) {
 			require.NoError(t, err)
 		}
 	}
@@ -348,7 +343,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
 	require.NoError(t, err(c.ListHolds(ctx)))
 	require.NoError(t, err(c.LiftHolds(ctx, "why")))
-	require.NoError(t, err(c.Erase(ctx, "eve@example.com", "", "why")))
+	require.NoError(t, err(c.EraseAddress(ctx, client.NewErasure{Email: "eve@example.com", Why: "why"})))
 	require.NoError(t, err(c.ListQueues(ctx)))
 	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
 	require.NoError(t, c.DiscardParked(ctx, "id", ""))
@@ -370,14 +365,14 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		From: now, To: now.Add(1), Everyone: true}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.Requests(ctx, "key", client.ListOptions{}) {
+	for _, err := range c.ListRequests(ctx, "key", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.FindBatches(ctx, client.BatchOptions{State: "done", Subject: "s", Sender: "a", Tag: "t", User: "u",
 		From: now, To: now.Add(1), Everyone: true, Recipients: properties}) {
 		require.NoError(t, err)
 	}
-	for _, err := range c.Audit(ctx, client.ListOptions{}) {
+	for _, err := range c.ListAudit(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.ListParked(ctx, client.ListOptions{}) {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"iter"
 	"net/http"
 	"net/url"
 	"time"
@@ -76,116 +75,128 @@ func (c *Client) Stats(ctx context.Context, q StatsQuery, options ...CallOption)
 
 // Limits are the limits of a user or an API key, and how much of them is used.
 type Limits struct {
-	// User and Key are IDs. Key is empty if the limits are those of a user.
-	User    string  `json:"user"`
-	Key     string  `json:"key,omitempty"`
-	Limits  []Limit `json:"limits"`
-	Changed bool    `json:"changed,omitempty"`
+	// ID of the user.
+	User string `json:"user"`
+	// ID of the API key, if these are the limits of one.
+	Key    string     `json:"key,omitempty"`
+	Limits []LimitUse `json:"limits"`
+	// Whether the request changed the limits.
+	Changed bool `json:"changed,omitempty"`
 }
 
-// Limit is one limit. A Value of 0 means no limit.
-type Limit struct {
-	Limit string `json:"limit"`
-	Value int64  `json:"value"`
-	// Set tells that an operator set the limit; otherwise it is the default.
-	Set  bool  `json:"set"`
+// LimitUse is one limit and how much of it is used.
+type LimitUse struct {
+	Limit string `json:"limit" schema:"LimitName"`
+	// 0: no limit.
+	Value int64 `json:"value"`
+	// An operator set the limit; otherwise it is the default.
+	Set bool `json:"set"`
+	// How much is used, at most. Requests and bytes are those of the process that answers.
 	Used int64 `json:"used"`
-	// Resets is when the hour or the day ends; zero for other limits.
+	// When the hour or the day ends. Absent for other limits.
 	Resets time.Time `json:"resets,omitzero"`
 }
 
-// Usage returns the caller's limits and how much of them is used.
-func (c *Client) Usage(ctx context.Context, options ...CallOption) (Limits, error) {
-	var out Limits
-	return out, c.get(ctx, route("usage"), nil, &out, options)
+// NewLimits are limits to set. Those that are left out take their defaults; 0 is no limit.
+type NewLimits struct {
+	// Requests to the API in a second, and as many at once after a pause.
+	RequestsPerSecond *int64 `json:"requests_per_second,omitempty" max:"1000000000000"`
+	// Requests to the API that run at the same time.
+	RequestsAtOnce *int64 `json:"requests_at_once,omitempty" max:"1000000000000"`
+	// Recipients of the batches accepted in a UTC hour.
+	RecipientsPerHour *int64 `json:"recipients_per_hour,omitempty" max:"1000000000000"`
+	// Recipients of the batches accepted in a UTC day.
+	RecipientsPerDay *int64 `json:"recipients_per_day,omitempty" max:"1000000000000"`
+	// Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk.
+	UrgentRecipientsPerHour *int64 `json:"urgent_recipients_per_hour,omitempty" max:"1000000000000"`
+	// Batches accepted in a UTC day.
+	BatchesPerDay *int64 `json:"batches_per_day,omitempty" max:"1000000000000"`
+	// Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that
+	// it posted since it has this limit.
+	StoredBatches *int64 `json:"stored_batches,omitempty" max:"1000000000000"`
+	// Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are
+	// removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit.
+	StoredBytes *int64 `json:"stored_bytes,omitempty" max:"1000000000000"`
+	// Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation
+	// divide it, and a request must fit into the part of one.
+	SpoolBytes *int64 `json:"spool_bytes,omitempty" max:"1000000000000"`
+	// Reason for the audit trail.
+	Why string `json:"why,omitempty" max:"500"`
 }
 
 // Request is an API request of a key.
 type Request struct {
-	ID string    `json:"id"`
-	At time.Time `json:"at"` // when it was answered
-	// Method and Path are those of the request; the path is a pattern like /v1/batches/:id.
-	Method string `json:"method"`
-	Path   string `json:"path"`
-	Status int    `json:"status"`
-	// Code is that of the error.
-	Code      string  `json:"code,omitempty"`
-	RequestID string  `json:"request_id"`
-	BatchID   string  `json:"batch_id,omitempty"`
-	TookMS    float64 `json:"took_ms"`
-	// Omitted counts older requests that follow and were only counted.
+	ID string `json:"id" format:"uuid"`
+	// When it was answered.
+	At     time.Time `json:"at"`
+	Method string    `json:"method"`
+	// Without IDs and query, like `/v1/batches/:id`.
+	Path string `json:"path"`
+	// HTTP status.
+	Status int `json:"status"`
+	// The code of the error.
+	Code string `json:"code,omitempty"`
+	// The header X-Request-Id of the answer.
+	RequestID string `json:"request_id"`
+	BatchID   string `json:"batch_id,omitempty" schema:"BatchId"`
+	// From the head of the request to the answer, in milliseconds.
+	TookMS float64 `json:"took_ms"`
+	// How many older requests follow that were only counted.
 	Omitted int `json:"omitted,omitempty"`
 }
 
-// Requests returns the requests of a key of the last 7 days, newest first. key is the ID of a key; empty: that of the
-// client. The keys of others need the scope operate.
-func (c *Client) Requests(ctx context.Context, key string, o ListOptions) iter.Seq2[Request, error] {
-	query := parameters(map[string]string{"key": key})
-	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: query}, o)
-}
-
-// UserLimits returns the limits of a user, given by ID or name, or of one of the user's keys, given by ID. It needs the
-// scope operate.
-func (c *Client) UserLimits(ctx context.Context, user, key string, options ...CallOption) (Limits, error) {
-	var out Limits
-	return out, c.get(ctx, limitsRoute(user, key), nil, &out, options)
-}
-
-// SetUserLimits replaces the limits that were set for a user or one of the user's keys. Limits that are not given take
-// their defaults. It needs the scope operate.
-func (c *Client) SetUserLimits(
-	ctx context.Context,
-	user, key string,
-	limits map[string]int64,
-	why string,
-	options ...CallOption,
-) (Limits, error) {
-	body := map[string]any{"why": why}
-	for name, value := range limits {
-		body[name] = value
-	}
-	var out Limits
-	return out, c.put(ctx, limitsRoute(user, key), body, &out, options)
-}
-
-func limitsRoute(user, key string) string {
-	if key == "" {
-		return route("users", user, "limits")
-	}
-	return route("users", user, "keys", key, "limits")
+// RequestPage is a page of the requests of a key.
+type RequestPage struct {
+	// ID of the key.
+	Key      string    `json:"key"`
+	Requests []Request `json:"requests"`
+	// Empty on the last page.
+	Next string `json:"next_cursor"`
 }
 
 // AuditEntry is a command and who gave it.
 type AuditEntry struct {
-	Number int64     `json:"number"`
+	// Position in the command log.
+	Number int       `json:"number"`
 	At     time.Time `json:"at"`
-	// By is a user's id, or "cli:" and a name.
-	By       string   `json:"by"`
-	Command  string   `json:"command"`
-	Why      string   `json:"why,omitempty"`
-	BatchID  string   `json:"batch_id,omitempty"`
-	LogID    string   `json:"log_id,omitempty"`
-	LogIDs   []string `json:"log_ids,omitempty"`
+	// Who gave the command: the ID of a user, or `cli:` and a name.
+	By      string `json:"by"`
+	Command string `json:"command" schema:"CommandKind"`
+	// The reason given.
+	Why     string `json:"why,omitempty"`
+	BatchID string `json:"batch_id,omitempty" schema:"BatchId"`
+	LogID   string `json:"log_id,omitempty" schema:"BatchId"`
+	// The logs of a retry or release, if they were selected one by one.
+	LogIDs   []string `json:"log_ids,omitempty" schema:"BatchId"`
 	User     string   `json:"user,omitempty"`
 	Provider string   `json:"provider,omitempty"`
 	Senders  []string `json:"senders,omitempty"`
 	Block    *Block   `json:"block,omitempty"`
-	// Limits are those that user.limits set.
+	// Of user.limits: the limits that were set.
 	Limits map[string]int64 `json:"limits,omitempty"`
-	Before time.Time        `json:"before,omitzero"`
-	// Subject names anything else that the command was about.
+	// Of a hold: mail that was accepted before this time is held.
+	Before time.Time `json:"before,omitzero"`
+	// ID of the key or of the parked message.
 	Subject string `json:"subject,omitempty"`
-	// Defaults are those that user.defaults set.
-	Defaults *Defaults `json:"defaults,omitempty"`
-	// DeliverAt, SendWindow and ExpiresAt are the times that batch.reschedule set.
+	// Of user.defaults: what it set.
+	Defaults *DefaultsSet `json:"defaults,omitempty"`
+	// Of batch.reschedule, like the next two: the times that it set.
 	DeliverAt  time.Time   `json:"deliver_at,omitzero"`
-	SendWindow *SendWindow `json:"send_window,omitempty"`
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"SendWindow"`
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
-// Audit returns all commands, newest first. It needs the scope operate.
-func (c *Client) Audit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry, error] {
-	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands"}, o)
+// DefaultsSet are the defaults of a user that a command set.
+type DefaultsSet struct {
+	TimeZone   string      `json:"time_zone,omitempty"`
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"SendWindow"`
+}
+
+// AuditPage is a page of the audit trail.
+type AuditPage struct {
+	Commands []AuditEntry `json:"commands"`
+	// Empty on the last page.
+	Next string `json:"next_cursor"`
 }
 
 // Queue says how full a queue is.

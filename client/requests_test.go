@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // TestStreamedBatchIsTheSame streams a batch and compares it with the same batch sent at once.

@@ -206,8 +206,8 @@ func timed(text string) template.HTML {
 }
 
 // amountOf formats what is used of a limit, or the limit.
-func amountOf(l models.Limit, n int64) string {
-	if l != models.SpoolBytes && l != models.StoredBytes {
+func amountOf(name string, n int64) string {
+	if l := models.Limit(name); l != models.SpoolBytes && l != models.StoredBytes {
 		return num(n)
 	}
 	size, unit := float64(n), "bytes"

@@ -35,7 +35,7 @@ type operationsView struct {
 	Parked    client.ParkedPage
 	Workers   []client.Worker
 	Blocks    []models.Block
-	Users     []service.UserView
+	Users     []client.User
 	Others    int // number of users that are not listed
 	Audit     []auditRow
 	Access    accessView
@@ -187,7 +187,7 @@ func (d *Dashboard) readOperations(
 		}
 		v.Blocks, err = d.service.Blocks(ctx, who)
 	case "users":
-		var users []service.UserView
+		var users []client.User
 		var all int
 		users, all, err = d.service.Users(ctx, who)
 		v.Users = users[:min(len(users), usersListed)]

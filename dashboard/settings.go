@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -58,18 +59,18 @@ func settingsPath(name string) string { return "/settings/" + name }
 
 // keyRow is a key in the list.
 type keyRow struct {
-	service.KeyView
+	client.Key
 	Expired bool
 }
 
 // keyRows returns the keys that are not revoked, newest first, and the number of the others.
-func keyRows(keys []service.KeyView, now time.Time) (rows []keyRow, revoked int) {
+func keyRows(keys []client.Key, now time.Time) (rows []keyRow, revoked int) {
 	for _, k := range slices.Backward(keys) {
 		if !k.Revoked.IsZero() {
 			revoked++
 			continue
 		}
-		rows = append(rows, keyRow{KeyView: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+		rows = append(rows, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
 	return rows, revoked
 }
@@ -124,14 +125,14 @@ func (s *settingsView) setTabs(operator bool) {
 func (s *settingsView) read(d *Dashboard, r *http.Request, v *visitor) (err error) {
 	switch ctx, who := r.Context(), v.caller(); s.Page {
 	case "keys":
-		var keys []service.KeyView
+		var keys []client.Key
 		keys, err = d.service.Keys(ctx, who)
 		s.Keys, s.Revoked = keyRows(keys, time.Now())
 		s.Once = newSecret()
 	case "senders":
 		s.May, err = d.service.AllowedSenders(ctx, who)
 	case "limits":
-		var used service.LimitsView
+		var used client.Limits
 		used, err = d.service.Usage(ctx, who)
 		s.Limits = limitRows(&used)
 	case "times":
@@ -285,7 +286,7 @@ func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visito
 
 // userView is the operators' page of a user.
 type userView struct {
-	service.UserView
+	client.User
 	DisabledBy string // name
 	Self       bool   // it is the visitor
 	Keys       []keyRow
@@ -311,7 +312,7 @@ func (d *Dashboard) showUser(
 	if err != nil {
 		return err
 	}
-	view := &userView{UserView: u, DisabledBy: d.nameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
+	view := &userView{User: u, DisabledBy: d.nameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
 	keys, err := d.service.KeysOf(r.Context(), v.caller(), u.ID)
 	if err != nil {
 		return err
@@ -366,7 +367,7 @@ func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *visitor)
 	view := &keysView{Older: all.Next, First: cursor == ""}
 	now := time.Now()
 	for _, k := range all.Keys {
-		view.Keys = append(view.Keys, keyRow{KeyView: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+		view.Keys = append(view.Keys, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
 	d.render(w, r, v, http.StatusOK, "keys", page{Title: "API keys", Active: "operations", Data: view})
 	return nil
@@ -377,7 +378,7 @@ const keysListed = 100
 // limitsView is the page of the limits of a user or of a key, for operators.
 type limitsView struct {
 	User models.User
-	Key  *service.KeyView // nil: of the user
+	Key  *client.Key // nil: of the user
 	Rows []limitRow
 	Why  string
 	// Wrong has the errors of the form by field.
@@ -386,15 +387,15 @@ type limitsView struct {
 
 // limitRow is one limit, and its field in the form.
 type limitRow struct {
-	service.LimitView
+	client.LimitUse
 	Words string
 	Text  string // in the form: empty if it is not set
 }
 
-func limitRows(v *service.LimitsView) []limitRow {
+func limitRows(v *client.Limits) []limitRow {
 	var out []limitRow
 	for _, l := range v.Limits {
-		row := limitRow{LimitView: l, Words: limitWords[l.Limit]}
+		row := limitRow{LimitUse: l, Words: limitWords[models.Limit(l.Limit)]}
 		if l.Set {
 			row.Text = strconv.FormatInt(l.Value, 10)
 		}
@@ -440,7 +441,7 @@ func (d *Dashboard) showLimits(
 	view.Rows = limitRows(&now)
 	for i := range view.Rows {
 		if texts != nil {
-			view.Rows[i].Text = texts[view.Rows[i].Limit]
+			view.Rows[i].Text = texts[models.Limit(view.Rows[i].Limit)]
 		}
 	}
 	d.render(w, r, v, status, "limits", page{Title: "Limits of " + of, Active: "operations", Data: view})

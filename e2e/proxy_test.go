@@ -203,8 +203,8 @@ func (p *proxied) bodiesArePassedOn() {
 // spooled waits until the product has stored recipients of a request that is not complete.
 func (p *proxied) spooled() {
 	assert.Eventually(p.t, func() bool {
-		usage, err := p.client.Usage(context.Background())
-		return err == nil && slices.ContainsFunc(usage.Limits, func(u client.Limit) bool {
+		usage, err := p.client.GetUsage(context.Background())
+		return err == nil && slices.ContainsFunc(usage.Limits, func(u client.LimitUse) bool {
 			return u.Limit == "spool_bytes" && u.Used > 0
 		})
 	}, testkit.Patience, 20*time.Millisecond, "the proxy keeps the request to itself")

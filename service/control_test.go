@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -195,7 +196,7 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	}
 	require.Equal(t, 1, reached())
 	boss := Caller{By: "cli:zoe", Operator: true}
-	for out := (Erasure{}); !out.Done; { // a busy machine needs several parts
+	for out := (client.Erasure{}); !out.Done; { // a busy machine needs several parts
 		out, _, err = f.Erase(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
 		require.NoError(t, err)
 	}

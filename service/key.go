@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -201,43 +202,22 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 	return f.Err()
 }
 
-// KeyView is an API key as its owner and operators see it.
-type KeyView struct {
-	ID       string         `json:"id"`
-	Prefix   string         `json:"prefix"` // how the secret begins
-	User     string         `json:"user"`   // ID
-	UserName string         `json:"user_name"`
-	Name     string         `json:"name"`
-	Created  time.Time      `json:"created"`
-	Expires  time.Time      `json:"expires,omitzero"`
-	Revoked  time.Time      `json:"revoked,omitzero"`
-	LastUsed time.Time      `json:"last_used,omitzero"` // to a minute
-	Scopes   []models.Scope `json:"scopes"`
-	Networks []string       `json:"networks,omitempty"` // CIDR; empty: from anywhere
-}
-
-// KeyPage is a page of the list of all API keys. Next is empty on the last page.
-type KeyPage struct {
-	Keys []KeyView `json:"keys"`
-	Next string    `json:"next_cursor"`
-}
-
 // AllKeys returns a page of the API keys of all users, by user, oldest first. It includes
 // revoked keys. A page may have fewer keys than its limit.
-func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, error) {
+func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPage, error) {
 	if err := who.NeedOperator(); err != nil {
-		return KeyPage{}, err
+		return client.KeyPage{}, err
 	}
 	var q query
 	n, from := q.limit(p), q.position(p, keysCursor)
 	if err := q.err(); err != nil {
-		return KeyPage{}, err
+		return client.KeyPage{}, err
 	}
 	users, err := s.oldestUsers(ctx)
 	if err != nil {
-		return KeyPage{}, err
+		return client.KeyPage{}, err
 	}
-	out := KeyPage{Keys: []KeyView{}}
+	out := client.KeyPage{Keys: []client.Key{}}
 	for i := from.user; i < len(users); i++ {
 		if i == from.user+usersOfKeyPage {
 			out.Next = position{user: i}.cursor(keysCursor)
@@ -245,7 +225,7 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, err
 		}
 		keys, err := s.keyViews(ctx, &users[i])
 		if err != nil {
-			return KeyPage{}, err
+			return client.KeyPage{}, err
 		}
 		first := 0
 		if i == from.user {
@@ -266,13 +246,13 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (KeyPage, err
 const usersOfKeyPage = 200
 
 // Keys returns the caller's API keys, oldest first. It includes revoked keys.
-func (s *Service) Keys(ctx context.Context, who Caller) ([]KeyView, error) {
+func (s *Service) Keys(ctx context.Context, who Caller) ([]client.Key, error) {
 	return s.keyViews(ctx, &models.User{ID: who.User})
 }
 
 // KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes
 // revoked keys.
-func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]KeyView, error) {
+func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]client.Key, error) {
 	u, err := s.User(ctx, who, user)
 	if err != nil {
 		return nil, err
@@ -280,22 +260,22 @@ func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]KeyVie
 	return s.keyViews(ctx, &u)
 }
 
-func (s *Service) keyViews(ctx context.Context, u *models.User) ([]KeyView, error) {
+func (s *Service) keyViews(ctx context.Context, u *models.User) ([]client.Key, error) {
 	keys, err := s.store.Keys(ctx, u.ID)
 	if err != nil {
 		return nil, storeError("list keys", err)
 	}
 	if len(keys) == 0 {
-		return []KeyView{}, nil
+		return []client.Key{}, nil
 	}
 	used, err := s.lastUses(ctx, u.ID)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]KeyView, len(keys))
+	out := make([]client.Key, len(keys))
 	for i := range keys {
 		k := &keys[i]
-		out[i] = KeyView{
+		out[i] = client.Key{
 			ID:       k.ID,
 			Prefix:   k.Prefix(),
 			User:     u.ID,
@@ -305,7 +285,7 @@ func (s *Service) keyViews(ctx context.Context, u *models.User) ([]KeyView, erro
 			Expires:  k.Expires,
 			Revoked:  k.Revoked,
 			LastUsed: used[k.ID],
-			Scopes:   scopesOf(k),
+			Scopes:   texts(scopesOf(k)),
 			Networks: k.Networks,
 		}
 	}
@@ -318,6 +298,15 @@ func scopesOf(k *models.Key) []models.Scope {
 		return []models.Scope{models.ScopeSend, models.ScopeRead}
 	}
 	return k.Scopes
+}
+
+// texts returns values as the API has them.
+func texts[T ~string](list []T) []string {
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = string(v)
+	}
+	return out
 }
 
 // RevokeKeyOf revokes an API key of a user, given by ID or name. See RevokeKey.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
@@ -341,34 +342,17 @@ func limitError(err error) error {
 		e.Limit, e.Value).After(seconds(e.After))
 }
 
-// LimitsView tells the limits of a user or a key, and how much of them is used.
-type LimitsView struct {
-	User    string      `json:"user"`          // ID
-	Key     string      `json:"key,omitempty"` // ID
-	Limits  []LimitView `json:"limits"`
-	Changed bool        `json:"changed,omitempty"`
-}
-
-// LimitView is one limit.
-type LimitView struct {
-	Limit  models.Limit `json:"limit"`
-	Value  int64        `json:"value"`           // 0: no limit
-	Set    bool         `json:"set"`             // by an operator; otherwise it is the default
-	Used   int64        `json:"used"`            // at most
-	Resets time.Time    `json:"resets,omitzero"` // when an hour or a day ends
-}
-
 // Usage returns the limits of the caller and how much of them is used.
-func (s *Service) Usage(ctx context.Context, who Caller) (LimitsView, error) {
+func (s *Service) Usage(ctx context.Context, who Caller) (client.Limits, error) {
 	return s.limitsOf(ctx, who.User, "")
 }
 
 // LimitsOf returns the limits of a user, given by ID or name, or of one of the user's keys,
 // given by ID, and how much of them is used.
-func (s *Service) LimitsOf(ctx context.Context, who Caller, user, key string) (LimitsView, error) {
+func (s *Service) LimitsOf(ctx context.Context, who Caller, user, key string) (client.Limits, error) {
 	u, err := s.limited(ctx, who, user, key)
 	if err != nil {
-		return LimitsView{}, err
+		return client.Limits{}, err
 	}
 	return s.limitsOf(ctx, u.ID, key)
 }
@@ -389,10 +373,10 @@ func (s *Service) limited(ctx context.Context, who Caller, user, key string) (mo
 	return u, nil
 }
 
-func (s *Service) limitsOf(ctx context.Context, user, key string) (LimitsView, error) {
+func (s *Service) limitsOf(ctx context.Context, user, key string) (client.Limits, error) {
 	rules, err := s.rules(ctx)
 	if err != nil {
-		return LimitsView{}, err
+		return client.Limits{}, err
 	}
 	subject := s.userSubject(rules, user)
 	set := rules.Limits(user)
@@ -402,12 +386,12 @@ func (s *Service) limitsOf(ctx context.Context, user, key string) (LimitsView, e
 	}
 	used, err := s.quotas.Usage(ctx, subject)
 	if err != nil {
-		return LimitsView{}, storeError("read usage", err)
+		return client.Limits{}, storeError("read usage", err)
 	}
-	v := LimitsView{User: user, Key: key}
+	v := client.Limits{User: user, Key: key}
 	for _, u := range used {
 		_, isSet := set[u.Limit]
-		v.Limits = append(v.Limits, LimitView{Limit: u.Limit, Value: u.Value, Set: isSet, Used: u.Used, Resets: u.Ends})
+		v.Limits = append(v.Limits, client.LimitUse{Limit: string(u.Limit), Value: u.Value, Set: isSet, Used: u.Used, Resets: u.Ends})
 	}
 	return v, nil
 }
@@ -424,7 +408,7 @@ func (s *Service) SetLimits(
 	user, key string,
 	limits models.Limits,
 	why string,
-) (LimitsView, error) {
+) (client.Limits, error) {
 	var f Form
 	for _, l := range slices.Sorted(maps.Keys(limits)) {
 		at := problem.Pointer(string(l))
@@ -437,11 +421,11 @@ func (s *Service) SetLimits(
 	}
 	wrongWhy(&f, why)
 	if err := f.Err(); err != nil {
-		return LimitsView{}, err
+		return client.Limits{}, err
 	}
 	u, err := s.limited(ctx, who, user, key)
 	if err != nil {
-		return LimitsView{}, err
+		return client.Limits{}, err
 	}
 	id := u.ID
 	if key != "" {
@@ -452,7 +436,7 @@ func (s *Service) SetLimits(
 		return !maps.Equal(rules.Limits(id), limits)
 	})
 	if err != nil {
-		return LimitsView{}, err
+		return client.Limits{}, err
 	}
 	v, err := s.limitsOf(ctx, u.ID, key)
 	v.Changed = changed

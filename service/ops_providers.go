@@ -60,15 +60,15 @@ func providerOperations(s *Service) []operation.Operation {
 		})),
 	}
 	for _, p := range providerCommands {
-		out = append(out, operation.As[client.ControlResult](operation.Changing(operation.Operation{
+		out = append(out, operation.Changing(operation.Operation{
 			Name: p.name, Route: "POST /v1/providers/{id}/" + p.verb, Tag: tagControl, Scope: models.ScopeOperate,
 			Title: p.title, Text: p.text, Returns: resultOfCommand,
-		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (ControlResult, bool, error) {
+		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (client.ControlResult, bool, error) {
 			if p.do == models.ProviderProbe {
 				return s.ProbeProvider(ctx, who, in.ID, in.Body.Why, r)
 			}
 			return s.ControlProvider(ctx, who, p.do, in.ID, in.Body.Why, r)
-		})))
+		}))
 	}
 	return out
 }

@@ -145,17 +145,17 @@ func (s *Service) commandProvider(
 	who Caller,
 	c *models.Command,
 	r Repeat,
-	do func(ctx context.Context) (ControlResult, error),
-) (ControlResult, bool, error) {
+	do func(ctx context.Context) (client.ControlResult, error),
+) (client.ControlResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
 	if err := checkWhy(c.Why); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
 		if !s.known[c.Provider] {
-			return ControlResult{}, noSuch("provider")
+			return client.ControlResult{}, noSuch("provider")
 		}
 		return do(ctx)
 	})
@@ -168,13 +168,13 @@ func (s *Service) ControlProvider(
 	do models.CommandKind,
 	provider, why string,
 	r Repeat,
-) (ControlResult, bool, error) {
+) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: do, Provider: provider, Why: why}
-	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (ControlResult, error) {
+	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
 		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
 			return rules.Provider(provider).Mode != do
 		})
-		return ControlResult{Name: provider, Command: do, Changed: changed}, err
+		return client.ControlResult{Name: provider, Command: string(do), Changed: changed}, err
 	})
 }
 
@@ -186,19 +186,19 @@ func (s *Service) ProbeProvider(
 	who Caller,
 	provider, why string,
 	r Repeat,
-) (ControlResult, bool, error) {
+) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
-	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (ControlResult, error) {
+	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
 		offline := false
 		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
 			offline = rules.Provider(provider).Mode == models.ProviderOffline
 			return !offline
 		})
 		if err == nil && offline {
-			return ControlResult{}, Fail(Conflict, "provider_offline",
+			return client.ControlResult{}, Fail(Conflict, "provider_offline",
 				"The provider is offline, so it cannot be probed. Bring it online first.")
 		}
-		return ControlResult{Name: provider, Command: models.ProviderProbe, Changed: changed}, err
+		return client.ControlResult{Name: provider, Command: string(models.ProviderProbe), Changed: changed}, err
 	})
 }
 

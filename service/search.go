@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service/erase"
@@ -340,16 +341,6 @@ func walks(users []string, span walk.Span, walkOf func(walk.Span) walk.Steps) wa
 	return walk.Merge(all, span.Up)
 }
 
-// Erasure tells what a part of an erasure has done.
-type Erasure struct {
-	Done       bool   `json:"done"`
-	Next       string `json:"next_cursor"` // of the next part; empty: the erasure is done
-	Batches    int    `json:"batches"`     // read
-	Recipients int    `json:"recipients"`  // that have lost the address
-	Posts      int    `json:"posts"`       // webhook posts that named the address
-	Unreadable int    `json:"unreadable"`  // damaged batches: the address may be in them
-}
-
 // Erase does a part of the erasure of an address, its name and variables from all stored
 // mail: the first one, or that of the next cursor of the part before. A part takes a few
 // seconds and may be repeated. Mail to the address that was not sent fails with the reason
@@ -360,9 +351,9 @@ func (s *Service) Erase(
 	who Caller,
 	address, cursor, why string,
 	r Repeat,
-) (Erasure, bool, error) {
+) (client.Erasure, bool, error) {
 	if err := who.NeedOperator(); err != nil {
-		return Erasure{}, false, err
+		return client.Erasure{}, false, err
 	}
 	var f Form
 	wrongWhy(&f, why)
@@ -374,14 +365,14 @@ func (s *Service) Erase(
 		address = a.Email
 	}
 	if err := f.Err(); err != nil {
-		return Erasure{}, false, err
+		return client.Erasure{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (Erasure, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.Erasure, error) {
 		return s.erase(ctx, who, address, cursor, why)
 	})
 }
 
-func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why string) (Erasure, error) {
+func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why string) (client.Erasure, error) {
 	record := func(kind models.CommandKind) error {
 		_, err := s.appendCommand(ctx, who,
 			&models.Command{Kind: kind, Subject: "@" + models.DomainOf(address), Why: why}, nil)
@@ -389,7 +380,7 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 	}
 	if cursor == "" {
 		if err := record(models.EraseAddress); err != nil {
-			return Erasure{}, err
+			return client.Erasure{}, err
 		}
 	}
 	e := erase.Erasure{Store: s.store, Address: address, InboxKeep: s.cfg.InboxKeep,
@@ -404,25 +395,25 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 	case errors.Is(err, models.ErrInvalid):
 		var f Form
 		f.Wrong("/cursor", "invalid_value", "cursor must be the next_cursor of the part before.")
-		return Erasure{}, f.Err()
+		return client.Erasure{}, f.Err()
 	case err != nil:
-		return Erasure{}, storeError("erase an address", err)
+		return client.Erasure{}, storeError("erase an address", err)
 	}
 	if part.Done {
 		if err := s.eraseSuppressions(ctx, address); err != nil {
-			return Erasure{}, err
+			return client.Erasure{}, err
 		}
 		if err := drift.Forget(ctx, s.store, address, func(*drift.Entry) bool { return true }); err != nil {
-			return Erasure{}, storeError("erase an address on lists of providers", err)
+			return client.Erasure{}, storeError("erase an address on lists of providers", err)
 		}
 		if err := s.eraseDrafts(ctx, address); err != nil {
-			return Erasure{}, err
+			return client.Erasure{}, err
 		}
 		if err := record(models.AddressErased); err != nil {
-			return Erasure{}, err
+			return client.Erasure{}, err
 		}
 	}
-	return Erasure(part), nil
+	return client.Erasure(part), nil
 }
 
 // eraseDrafts removes an address from the drafts of all users.

@@ -386,6 +386,9 @@ func Operations(s *Service) []operation.Operation {
 		providerOperations(s),
 		queueOperations(s),
 		workerOperations(s),
+		peopleOperations(s),
+		limitOperations(s),
+		recordOperations(s),
 	)
 }
 

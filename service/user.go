@@ -9,28 +9,15 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// UserView is a user as operators see it.
-type UserView struct {
-	ID          string    `json:"id"`
-	Name        string    `json:"name"`
-	Created     time.Time `json:"created"`
-	Paused      bool      `json:"paused"`                // none of the user's mail goes out
-	Disabled    bool      `json:"disabled"`              // the user can use neither keys nor pages
-	DisabledBy  string    `json:"disabled_by,omitempty"` // a user's ID, or "cli:" and a name
-	DisabledAt  time.Time `json:"disabled_at,omitzero"`
-	DisabledWhy string    `json:"disabled_why,omitempty"`
-	AnySender   bool      `json:"any_sender"`
-	Senders     []string  `json:"senders"` // addresses, or @domain for a whole domain
-}
-
-func userView(rules *control.Rules, u *models.User) UserView {
+func userView(rules *control.Rules, u *models.User) client.User {
 	allowed := allowedSenders(rules, u.ID)
-	v := UserView{
+	v := client.User{
 		ID:        u.ID,
 		Name:      u.Name,
 		Created:   u.Created,
@@ -45,7 +32,7 @@ func userView(rules *control.Rules, u *models.User) UserView {
 }
 
 // Users returns the first maxUsers users by name, and the number of all users.
-func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all int, err error) {
+func (s *Service) Users(ctx context.Context, who Caller) (list []client.User, all int, err error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, 0, err
 	}
@@ -64,31 +51,25 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []UserView, all i
 	return list, len(users), nil
 }
 
-// UserPage is a page of the list of users. Next is empty on the last page.
-type UserPage struct {
-	Users []UserView `json:"users"`
-	Next  string     `json:"next_cursor"`
-}
-
 // ListUsers returns a page of all users, oldest first.
-func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (UserPage, error) {
+func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (client.UserPage, error) {
 	if err := who.NeedOperator(); err != nil {
-		return UserPage{}, err
+		return client.UserPage{}, err
 	}
 	var q query
 	n, from := q.limit(p), q.position(p, usersCursor)
 	if err := q.err(); err != nil {
-		return UserPage{}, err
+		return client.UserPage{}, err
 	}
 	users, err := s.oldestUsers(ctx)
 	if err != nil {
-		return UserPage{}, err
+		return client.UserPage{}, err
 	}
 	rules, err := s.rules(ctx)
 	if err != nil {
-		return UserPage{}, err
+		return client.UserPage{}, err
 	}
-	out := UserPage{Users: []UserView{}}
+	out := client.UserPage{Users: []client.User{}}
 	for i := from.user; i < len(users); i++ {
 		if len(out.Users) == n {
 			out.Next = position{user: i}.cursor(usersCursor)
@@ -100,14 +81,14 @@ func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (UserPage, 
 }
 
 // UserView returns the user with an ID or a name, as operators see it.
-func (s *Service) UserView(ctx context.Context, who Caller, name string) (UserView, error) {
+func (s *Service) UserView(ctx context.Context, who Caller, name string) (client.User, error) {
 	u, err := s.User(ctx, who, name)
 	if err != nil {
-		return UserView{}, err
+		return client.User{}, err
 	}
 	rules, err := s.rules(ctx)
 	if err != nil {
-		return UserView{}, err
+		return client.User{}, err
 	}
 	return userView(rules, &u), nil
 }
@@ -147,13 +128,6 @@ func (s *Service) user(ctx context.Context, name string) (models.User, error) {
 	return u, nil
 }
 
-// ControlResult tells what a command about a user or a provider did.
-type ControlResult struct {
-	Name    string             `json:"name"`
-	Command models.CommandKind `json:"command"`
-	Changed bool               `json:"changed"` // false if the command was already in effect
-}
-
 // ControlUser pauses or resumes all batches of a user, given by ID or name. Callers may
 // control themselves; operators may control every user. Only an operator resumes a user
 // that an operator paused.
@@ -163,18 +137,18 @@ func (s *Service) ControlUser(
 	do models.CommandKind,
 	user, why string,
 	r Repeat,
-) (ControlResult, bool, error) {
+) (client.ControlResult, bool, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (ControlResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (client.ControlResult, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
-			return ControlResult{}, err
+			return client.ControlResult{}, err
 		}
 		if do == models.ResumeUser && !older { // a repeat may only fetch its answer
 			if err := s.takeCommand(who, u.ID); err != nil {
-				return ControlResult{}, err
+				return client.ControlResult{}, err
 			}
 		}
 		allowed := true
@@ -189,14 +163,14 @@ func (s *Service) ControlUser(
 			return by != "" && allowed
 		})
 		if err == nil && !allowed {
-			return ControlResult{}, Fail(Forbidden, "paused_by_operator",
+			return client.ControlResult{}, Fail(Forbidden, "paused_by_operator",
 				"An operator has paused this user, and only an operator can resume it.")
 		}
 		if err == nil && do == models.ResumeUser {
 			s.awaitPropagation(ctx) // a worker that does not know the command drops the announcements
 			s.announceNewest(ctx, u.ID)
 		}
-		return ControlResult{Name: u.Name, Command: do, Changed: changed}, err
+		return client.ControlResult{Name: u.Name, Command: string(do), Changed: changed}, err
 	})
 }
 
@@ -251,20 +225,20 @@ func (s *Service) SwitchUser(
 	do models.CommandKind,
 	user, why string,
 	r Repeat,
-) (ControlResult, bool, error) {
+) (client.ControlResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
 	if err := checkWhy(why); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
-			return ControlResult{}, err
+			return client.ControlResult{}, err
 		}
 		if do == models.DisableUser && u.ID == who.User {
-			return ControlResult{}, Fail(Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
+			return client.ControlResult{}, Fail(Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
 		}
 		command := models.Command{Kind: do, User: u.ID, Why: why}
 		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
@@ -274,7 +248,7 @@ func (s *Service) SwitchUser(
 			s.awaitPropagation(ctx)
 			err = s.dropSessions(ctx, u.ID)
 		}
-		return ControlResult{Name: u.Name, Command: do, Changed: changed}, err
+		return client.ControlResult{Name: u.Name, Command: string(do), Changed: changed}, err
 	})
 }
 
@@ -286,16 +260,16 @@ func (s *Service) EndSessions(
 	who Caller,
 	user, why string,
 	r Repeat,
-) (ControlResult, bool, error) {
+) (client.ControlResult, bool, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
-		return ControlResult{}, false, err
+		return client.ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (ControlResult, error) {
+	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
 		u, err := s.user(ctx, user)
 		if err != nil {
-			return ControlResult{}, err
+			return client.ControlResult{}, err
 		}
-		out := ControlResult{Name: u.Name, Command: models.EndSessions}
+		out := client.ControlResult{Name: u.Name, Command: string(models.EndSessions)}
 		used, err := s.store.Transients(ctx, SessionUseKind(u.ID))
 		if err != nil {
 			return out, storeError("list sessions", err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 )
@@ -49,7 +50,7 @@ func TestDisabledUserIsOut(t *testing.T) {
 		for _, changed := range []bool{true, false} {
 			r, _, err := f.SwitchUser(t.Context(), operator, models.DisableUser, "ada", "left", Repeat{})
 			require.NoError(t, err)
-			require.Equal(t, ControlResult{Name: "ada", Command: models.DisableUser, Changed: changed}, r)
+			require.Equal(t, client.ControlResult{Name: "ada", Command: string(models.DisableUser), Changed: changed}, r)
 		}
 		_, err = other.Authenticate(t.Context(), secret, here)
 		require.Equal(t, "user_disabled", code(t, err))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -110,12 +111,12 @@ func (c *cli) commandAbout(
 
 // controlCommand returns a command that changes how a user or a provider is switched.
 func (c *cli) controlCommand(
-	a about, do func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error),
+	a about, do func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error),
 ) *cobra.Command {
 	return c.commandAbout(a, func(ctx context.Context, svc *service.Service, name, why string) error {
 		v, _, err := do(ctx, svc, name, why)
 		if err == nil {
-			c.sayDone(v.Command, v.Name, v.Changed)
+			c.sayDone(models.CommandKind(v.Command), v.Name, v.Changed)
 		}
 		return err
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/cassandra"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/sqlite"
@@ -96,8 +97,8 @@ it again. States and timelines stay, without the address. The audit trail names 
 It may be stopped and run again. Addresses that users send from, and block rules, stay.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var all service.Erasure
-				say := progress(c, func(n service.Erasure) string {
+				var all client.Erasure
+				say := progress(c, func(n client.Erasure) string {
 					return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
 				})
 				for !all.Done {

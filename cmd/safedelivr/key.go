@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
@@ -89,7 +90,7 @@ func (c *cli) listKeysCommand() *cobra.Command {
 	}, jsonRows)
 }
 
-func keyRows(t *table, keys []service.KeyView) {
+func keyRows(t *table, keys []client.Key) {
 	for i := range keys {
 		k := &keys[i]
 		var expires any = k.Expires

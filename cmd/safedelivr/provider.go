@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/app"
@@ -33,7 +34,7 @@ func (c *cli) providerCommand() *cobra.Command {
 		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
 mail shows whether it works.`,
 		what: "provider",
-	}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+	}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 		return svc.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
 	}))
 	for _, p := range []struct {
@@ -46,7 +47,7 @@ mail shows whether it works.`,
 	} {
 		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
 		cmd.AddCommand(c.controlCommand(a,
-			func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+			func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 				return svc.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
 			}))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -148,11 +149,11 @@ Batches that were accepted keep theirs.`,
 }
 
 // changedLimits returns the limits that are set, with changes like requests_per_second=10.
-func changedLimits(v *service.LimitsView, changes []string, defaults bool) (models.Limits, error) {
+func changedLimits(v *client.Limits, changes []string, defaults bool) (models.Limits, error) {
 	limits := models.Limits{}
 	for _, l := range v.Limits {
 		if l.Set && !defaults {
-			limits[l.Limit] = l.Value
+			limits[models.Limit(l.Limit)] = l.Value
 		}
 	}
 	for _, change := range changes {
@@ -223,7 +224,7 @@ and wait. Only an operator can resume the user.`,
 			long: `Refuse all API keys of a user, named by name or id, end all sessions, and keep the user from logging in.
 When the command ends, every process knows it. Mail that was accepted still goes out: see user pause.`,
 			what: "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 			return svc.SwitchUser(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
 		}),
 		c.controlCommand(about{
@@ -231,7 +232,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 			short: "Accept the keys of a disabled user again",
 			long:  "Accept the API keys of a disabled user, named by name or id, again. Ended sessions do not come back.",
 			what:  "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 			return svc.SwitchUser(ctx, c.operator(), models.EnableUser, name, why, service.Repeat{})
 		}),
 		c.controlCommand(about{
@@ -239,7 +240,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 			short: "End all sessions of a user",
 			long:  "End all sessions of a user, named by name or id. The user can log in again: see user disable.",
 			what:  "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 			return svc.EndSessions(ctx, c.operator(), name, why, service.Repeat{})
 		}),
 		c.listCommand(listing{
@@ -265,7 +266,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 }
 
 // userStates returns the words for what is not usual about a user.
-func userStates(u *service.UserView) (words []string) {
+func userStates(u *client.User) (words []string) {
 	if u.Disabled {
 		words = append(words, "disabled")
 	}
@@ -277,7 +278,7 @@ func userStates(u *service.UserView) (words []string) {
 
 func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
 	return c.controlCommand(a,
-		func(ctx context.Context, svc *service.Service, name, why string) (service.ControlResult, bool, error) {
+		func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
 			return svc.ControlUser(ctx, c.operator(), kind, name, why, service.Repeat{})
 		})
 }

@@ -137,10 +137,10 @@ func (d *description) body(o *operation.Operation) {
 }
 
 // The statuses of errors of all operations, and of those with a body besides. 404 is one of those that name something
-// in their path.
+// in their path, and 409 of those that take an Idempotency-Key.
 var (
 	statuses     = []int{400, 401, 403, 429, 500, 503}
-	bodyStatuses = []int{409, 413, 415, 422}
+	bodyStatuses = []int{413, 415, 422}
 )
 
 func (d *description) responses(o *operation.Operation) {
@@ -165,6 +165,9 @@ func (d *description) responses(o *operation.Operation) {
 	all := slices.Concat(statuses, o.Errors)
 	if o.HasBody() {
 		all = append(all, bodyStatuses...)
+	}
+	if o.Repeats() {
+		all = append(all, http.StatusConflict)
 	}
 	if strings.Contains(o.Path(), "{") {
 		all = append(all, http.StatusNotFound)

@@ -132,8 +132,8 @@ func endpointDown(ctx context.Context, d *drill) error {
 // may go without its answer.
 func hostileUser(ctx context.Context, d *drill) error {
 	// The others of the drill have no limits, because it asks without pause.
-	limits := map[string]int64{string(models.RequestsPerSecond): 50, string(models.RequestsAtOnce): 16}
-	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, "", limits, "rehearsal"); err != nil {
+	limits := client.NewLimits{RequestsPerSecond: new(int64(50)), RequestsAtOnce: new(int64(16)), Why: "rehearsal"}
+	if _, err := d.client.SetUserLimits(ctx, d.hostile.user.ID, limits); err != nil {
 		return err
 	}
 	a := attack.New(d.addr, d.hostile.secret)

@@ -51,8 +51,9 @@ type Operation struct {
 	In  reflect.Type // struct of the request
 	Out reflect.Type // struct of the answer; nil: there is no body
 
-	params []Parameter
-	run    func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
+	repeats bool
+	params  []Parameter
+	run     func(ctx context.Context, who caller.Caller, in any, r idempotency.Repeat) (out any, replayed bool, err error)
 }
 
 // Nothing is the answer of a call that has no body.
@@ -85,10 +86,12 @@ type Dry struct {
 func Reading[In, Out any](
 	o Operation, do func(ctx context.Context, who caller.Caller, in *In) (Out, error),
 ) Operation {
-	return Changing(o, func(ctx context.Context, who caller.Caller, in *In, _ idempotency.Repeat) (Out, bool, error) {
+	o = Changing(o, func(ctx context.Context, who caller.Caller, in *In, _ idempotency.Repeat) (Out, bool, error) {
 		out, err := do(ctx, who, in)
 		return out, false, err
 	})
+	o.repeats = false
+	return o
 }
 
 // Changing returns an operation that takes an Idempotency-Key. Its function reports whether the answer is that of an
@@ -98,7 +101,7 @@ func Changing[In, Out any](
 	do func(ctx context.Context, who caller.Caller, in *In, r idempotency.Repeat) (out Out, replayed bool, err error),
 ) Operation {
 	o.In, o.Out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
-	o.params = parameters(o.In)
+	o.params, o.repeats = parameters(o.In), true
 	if o.Out == reflect.TypeFor[Nothing]() {
 		o.Out = nil
 	}
@@ -168,7 +171,7 @@ func (o *Operation) HasBody() bool {
 }
 
 // Repeats reports whether a request may have an Idempotency-Key.
-func (o *Operation) Repeats() bool { return o.HasBody() }
+func (o *Operation) Repeats() bool { return o.repeats }
 
 // Parameter is a part of the path or of the query.
 type Parameter struct {

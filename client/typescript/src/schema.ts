@@ -335,239 +335,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/requests": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the requests of an API key
-         * @description The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it
-         *     was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
-         *     are only counted (`omitted`). Needs the scope `read`; for keys of others `operate`.
-         */
-        get: operations["listRequests"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/usage": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get your limits and how much of them is used
-         * @description The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers
-         *     `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.
-         *     Needs the scope `read`.
-         */
-        get: operations["getUsage"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/pause": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Pause a user
-         * @description None of the user's mail goes out until the user is resumed. `id` is the ID or the name of a user. You can pause
-         *     yourself with the scope `send`, and other users with the scope `operate`.
-         */
-        post: operations["pauseUser"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/resume": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Resume a paused user
-         * @description `id` is the ID or the name of a user. You can resume yourself with the scope `send`, and other users with the scope
-         *     `operate`. If an operator paused the user, the scope `send` is not enough, and the answer is 403
-         *     (`paused_by_operator`).
-         */
-        post: operations["resumeUser"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the users
-         * @description All users, oldest first. Needs the scope `operate`.
-         */
-        get: operations["listUsers"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/disable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Disable a user
-         * @description When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and the
-         *     user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. `id` is the ID or the name
-         *     of a user. You cannot disable yourself. Needs the scope `operate`.
-         */
-        post: operations["disableUser"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/enable": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Enable a disabled user
-         * @description The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user. Needs the
-         *     scope `operate`.
-         */
-        post: operations["enableUser"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/end-sessions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * End all sessions of a user
-         * @description When the answer is there, no process accepts a session that began before. `id` is the ID or the name of a user. You
-         *     can end your own sessions with the scope `send`, and those of other users with the scope `operate`.
-         */
-        post: operations["endSessions"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the API keys of a user
-         * @description `id` is the ID or the name of a user. The list includes revoked keys, oldest first. Needs the scope `operate`.
-         */
-        get: operations["listUserKeys"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/keys/{key}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Revoke an API key of a user
-         * @description Every process refuses the key within a second. If the key was revoked before, the answer is 204 as well. `id` is the
-         *     ID or the name of a user, and `key` the ID of the key. Needs the scope `operate`.
-         */
-        delete: operations["revokeKey"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/keys": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the API keys of all users
-         * @description The list is ordered by user, and includes revoked keys. A page may have fewer keys than `limit`, and even none,
-         *     although there is a next one. Needs the scope `operate`.
-         */
-        get: operations["listKeys"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/providers/{id}/suppressions": {
         parameters: {
             query?: never;
@@ -632,58 +399,6 @@ export interface paths {
          *     and `operate` for other users.
          */
         put: operations["setDefaults"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/limits": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the limits of a user
-         * @description How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
-         */
-        get: operations["getUserLimits"];
-        /**
-         * Set the limits of a user
-         * @description Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
-         *     user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs
-         *     the scope `operate`.
-         */
-        put: operations["setUserLimits"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/users/{id}/keys/{key}/limits": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the limits of an API key
-         * @description How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
-         */
-        get: operations["getKeyLimits"];
-        /**
-         * Set the limits of an API key
-         * @description Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
-         *     user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs
-         *     the scope `operate`.
-         */
-        put: operations["setKeyLimits"];
         post?: never;
         delete?: never;
         options?: never;
@@ -924,71 +639,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/erasures": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Erase an address
-         * @description Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the search.
-         *     The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may be done
-         *     again. Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail
-         *     that is accepted after the first request keeps the address. The audit trail names only the domain. Needs the scope
-         *     `operate`.
-         */
-        post: operations["eraseAddress"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/audit": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the audit trail
-         * @description All commands with their time, author and reason, newest first. Needs the scope `operate`.
-         */
-        get: operations["audit"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/audit/access": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List logins, and refused logins and keys
-         * @description Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
-         *     cause the same refusals, the later ones share an entry without an address. Needs the scope `operate`.
-         */
-        get: operations["accessLog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/openapi.yaml": {
         parameters: {
             query?: never;
@@ -1042,6 +692,46 @@ export interface paths {
          *     later. Needs no key.
          */
         get: operations["readiness"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the audit trail
+         * @description All commands with their time, author and reason, newest first. Needs the scope `operate`.
+         */
+        get: operations["listAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit/access": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List logins, and refused logins and keys
+         * @description Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients cause the same refusals, the later ones share an entry without an address. Needs the scope `operate`.
+         */
+        get: operations["listAccess"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1430,6 +1120,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/erasures": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Erase an address
+         * @description Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the search. The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may be done again.
+         *
+         *     Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail that is accepted after the first request keeps the address. The audit trail names only the domain. Needs the scope `operate`.
+         */
+        post: operations["eraseAddress"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/holds": {
         parameters: {
             query?: never;
@@ -1464,6 +1176,26 @@ export interface paths {
          * @description The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must not be sent again first. Needs the scope `operate`.
          */
         post: operations["liftHolds"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the API keys of all users
+         * @description By user, oldest first, with revoked keys. A page may have fewer keys than its limit. Needs the scope `operate`.
+         */
+        get: operations["listKeys"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1712,6 +1444,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/requests": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the requests of an API key
+         * @description The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`. Needs the scope `read`.
+         */
+        get: operations["listRequests"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/unmatched": {
         parameters: {
             query?: never;
@@ -1746,6 +1498,234 @@ export interface paths {
         get: operations["getUnmatched"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get your limits and how much of them is used
+         * @description The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key. Needs the scope `read`.
+         */
+        get: operations["getUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the users
+         * @description All users, oldest first. Needs the scope `operate`.
+         */
+        get: operations["listUsers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/disable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Disable a user
+         * @description When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot disable yourself. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        post: operations["disableUser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/enable": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Enable a disabled user
+         * @description The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        post: operations["enableUser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/end-sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End all sessions of a user
+         * @description When the answer is there, no process accepts a session that began before. You can end your own sessions with the scope `send`, and those of other users with the scope `operate`. `id` is the ID or the name of a user.
+         */
+        post: operations["endSessions"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the API keys of a user
+         * @description Oldest first, with revoked keys. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        get: operations["listUserKeys"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/keys/{key}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke an API key of a user
+         * @description No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        delete: operations["revokeKey"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/keys/{key}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the limits of an API key
+         * @description How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        get: operations["getKeyLimits"];
+        /**
+         * Set the limits of an API key
+         * @description Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the scope `operate`.
+         */
+        put: operations["setKeyLimits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the limits of a user
+         * @description How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        get: operations["getUserLimits"];
+        /**
+         * Set the limits of a user
+         * @description Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the scope `operate`.
+         */
+        put: operations["setUserLimits"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause a user
+         * @description None of the user's mail goes out until the user is resumed. You can pause yourself with the scope `send`, and other users with the scope `operate`. `id` is the ID or the name of a user.
+         */
+        post: operations["pauseUser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume a paused user
+         * @description You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused the user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`). `id` is the ID or the name of a user.
+         */
+        post: operations["resumeUser"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2287,6 +2267,80 @@ export interface webhooks {
 }
 export interface components {
     schemas: {
+        AccessEntry: {
+            id: string;
+            /**
+             * Format: date-time
+             * @description The first time.
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description The last time, within the same hour.
+             */
+            last_at: string;
+            count: number;
+            kind: components["schemas"]["AccessKind"];
+            /** @description Of a login: `link` or `github`. Of a refused key: the `code` of the error. Of a refused login: a word like `link_invalid`. */
+            reason: string;
+            /** @description ID of the user, if it is known. */
+            user?: string;
+            github_login?: string;
+            /** @description ID of the API key, if it is known. */
+            key?: string;
+            /** @description Address of the client; for refusals of IPv6 clients, the network. Missing if the entry is about many clients. */
+            address?: string;
+        };
+        AccessPage: {
+            entries: components["schemas"]["AccessEntry"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        AuditEntry: {
+            /** @description Position in the command log. */
+            number: number;
+            /** Format: date-time */
+            at: string;
+            /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
+            by: string;
+            command: components["schemas"]["CommandKind"];
+            /** @description The reason given. */
+            why?: string;
+            batch_id?: components["schemas"]["BatchId"];
+            log_id?: components["schemas"]["BatchId"];
+            /** @description The logs of a retry or release, if they were selected one by one. */
+            log_ids?: components["schemas"]["BatchId"][];
+            user?: string;
+            provider?: string;
+            senders?: string[];
+            block?: components["schemas"]["Block"];
+            /** @description Of user.limits: the limits that were set. */
+            limits?: {
+                [key: string]: number;
+            };
+            /**
+             * Format: date-time
+             * @description Of a hold: mail that was accepted before this time is held.
+             */
+            before?: string;
+            /** @description ID of the key or of the parked message. */
+            subject?: string;
+            /** @description Of user.defaults: what it set. */
+            defaults?: components["schemas"]["DefaultsSet"];
+            /**
+             * Format: date-time
+             * @description Of batch.reschedule, like the next two: the times that it set.
+             */
+            deliver_at?: string;
+            send_window?: components["schemas"]["SendWindow"];
+            /** Format: date-time */
+            expires_at?: string;
+        };
+        AuditPage: {
+            commands: components["schemas"]["AuditEntry"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
         BatchControlResult: {
             batch_id: components["schemas"]["BatchId"];
             /** @description The log that was released, if it was one. */
@@ -2350,6 +2404,10 @@ export interface components {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if the command was already in effect. */
             changed: boolean;
+        };
+        DefaultsSet: {
+            time_zone?: string;
+            send_window?: components["schemas"]["SendWindow"];
         };
         Endpoint: {
             id: string;
@@ -2504,6 +2562,19 @@ export interface components {
             /** @description How long the answer took, in milliseconds. */
             took_ms: number;
         };
+        Erasure: {
+            done: boolean;
+            /** @description Cursor of the next part; empty after the last. */
+            next_cursor: string;
+            /** @description Batches that were read. */
+            batches: number;
+            /** @description Recipients that have lost the address. */
+            recipients: number;
+            /** @description Webhook posts that named the address. */
+            posts: number;
+            /** @description Damaged batches: the address may be in them. */
+            unreadable: number;
+        };
         Health: {
             /**
              * @description failing: its newest calls failed, too few to suspend it; gets all mail. draining: gets only mail that no other provider may take. probation: gets a few recipients at a time until it reports on its mail again. probing: gets one message at a time until it answers one. suspended: gets no mail before `until`. offline: an operator took it offline.
@@ -2604,10 +2675,72 @@ export interface components {
         HoldList: {
             holds: components["schemas"]["RestoreHold"][];
         };
+        Key: {
+            id: string;
+            /** @description How the secret begins: `sd_`, the ID and `_`. */
+            prefix: string;
+            /** @description ID of the owner. */
+            user: string;
+            user_name: string;
+            /** @description What the key is for. */
+            name: string;
+            /** Format: date-time */
+            created: string;
+            /**
+             * Format: date-time
+             * @description Missing if the key never expires.
+             */
+            expires?: string;
+            /**
+             * Format: date-time
+             * @description Missing if the key is not revoked.
+             */
+            revoked?: string;
+            /**
+             * Format: date-time
+             * @description To a minute. Missing if the key was not used in the last 400 days.
+             */
+            last_used?: string;
+            /** @description `send`, `read`, `operate`, `pass_unsubscribes`. */
+            scopes: string[];
+            /** @description Networks that the key may be used from. Missing if it may be used from anywhere. */
+            networks?: string[];
+        };
+        KeyList: {
+            keys: components["schemas"]["Key"][];
+        };
+        KeyPage: {
+            keys: components["schemas"]["Key"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
         LiftResult: {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if nothing was held. */
             changed: boolean;
+        };
+        LimitUse: {
+            limit: components["schemas"]["LimitName"];
+            /** @description 0: no limit. */
+            value: number;
+            /** @description An operator set the limit; otherwise it is the default. */
+            set: boolean;
+            /** @description How much is used, at most. Requests and bytes are those of the process that answers. */
+            used: number;
+            /**
+             * Format: date-time
+             * @description When the hour or the day ends. Absent for other limits.
+             */
+            resets?: string;
+        };
+        Limits: {
+            /** @description ID of the user. */
+            user: string;
+            /** @description ID of the API key, if these are the limits of one. */
+            key?: string;
+            limits: components["schemas"]["LimitUse"][];
+            /** @description Whether the request changed the limits. */
+            changed?: boolean;
         };
         ListsRead: {
             /**
@@ -2631,6 +2764,36 @@ export interface components {
             domain?: string;
             /** @description `true`: blocked mail fails with reason `blocked`. `false`: it waits. */
             fail?: boolean;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
+        NewErasure: {
+            /** @description The address. */
+            email: string;
+            /** @description `next_cursor` of the part before. Default: the first part. */
+            cursor?: string;
+            /** @description Reason for the audit trail. */
+            why?: string;
+        };
+        NewLimits: {
+            /** @description Requests to the API in a second, and as many at once after a pause. */
+            requests_per_second?: number;
+            /** @description Requests to the API that run at the same time. */
+            requests_at_once?: number;
+            /** @description Recipients of the batches accepted in a UTC hour. */
+            recipients_per_hour?: number;
+            /** @description Recipients of the batches accepted in a UTC day. */
+            recipients_per_day?: number;
+            /** @description Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. */
+            urgent_recipients_per_hour?: number;
+            /** @description Batches accepted in a UTC day. */
+            batches_per_day?: number;
+            /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. */
+            stored_batches?: number;
+            /** @description Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. */
+            stored_bytes?: number;
+            /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. */
+            spool_bytes?: number;
             /** @description Reason for the audit trail. */
             why?: string;
         };
@@ -2753,6 +2916,36 @@ export interface components {
             /** @description One of the newest hundred posts, by its ID. */
             post?: string;
         };
+        Request: {
+            /** Format: uuid */
+            id: string;
+            /**
+             * Format: date-time
+             * @description When it was answered.
+             */
+            at: string;
+            method: string;
+            /** @description Without IDs and query, like `/v1/batches/:id`. */
+            path: string;
+            /** @description HTTP status. */
+            status: number;
+            /** @description The code of the error. */
+            code?: string;
+            /** @description The header X-Request-Id of the answer. */
+            request_id: string;
+            batch_id?: components["schemas"]["BatchId"];
+            /** @description From the head of the request to the answer, in milliseconds. */
+            took_ms: number;
+            /** @description How many older requests follow that were only counted. */
+            omitted?: number;
+        };
+        RequestPage: {
+            /** @description ID of the key. */
+            key: string;
+            requests: components["schemas"]["Request"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
         RestoreHold: {
             /**
              * Format: date-time
@@ -2797,6 +2990,31 @@ export interface components {
         };
         UnmatchedPage: {
             events: components["schemas"]["UnmatchedEvent"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        User: {
+            id: string;
+            name: string;
+            /** Format: date-time */
+            created: string;
+            /** @description None of the user's mail goes out. */
+            paused: boolean;
+            /** @description The user can use neither keys nor pages. */
+            disabled: boolean;
+            /** @description Who disabled the user: the ID of a user, or `cli:` and a name. */
+            disabled_by?: string;
+            /** Format: date-time */
+            disabled_at?: string;
+            /** @description The reason given. */
+            disabled_why?: string;
+            /** @description The user may use any sender, because no operator has set them. */
+            any_sender: boolean;
+            /** @description Senders that the user may use: addresses, or @domain. */
+            senders: string[];
+        };
+        UserPage: {
+            users: components["schemas"]["User"][];
             /** @description Empty on the last page. */
             next_cursor: string;
         };
@@ -3275,97 +3493,10 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
-        Erasure: {
-            done: boolean;
-            /** @description Cursor of the next part; empty after the last. */
-            next_cursor: string;
-            /** @description Batches that were read. */
-            batches: number;
-            /** @description Recipients that have lost the address. */
-            recipients: number;
-            /** @description Webhook posts that named the address. */
-            posts: number;
-            /** @description Damaged batches: the address may be in them. */
-            unreadable: number;
-        };
         /** @enum {string} */
         CommandKind: "batch.stop" | "batch.resume" | "batch.cancel" | "batch.try" | "batch.retry" | "batch.release" | "batch.reschedule" | "user.pause" | "user.resume" | "user.senders" | "user.defaults" | "user.limits" | "user.disable" | "user.enable" | "user.end_sessions" | "provider.offline" | "provider.drain" | "provider.online" | "provider.probe" | "block.add" | "block.remove" | "hold.add" | "hold.lift" | "address.erase" | "address.erased" | "key.create" | "key.revoke" | "parked.requeue" | "parked.discard" | "suppression.remove" | "provider.unlist" | "endpoint.create" | "endpoint.change" | "endpoint.remove" | "endpoint.enable" | "endpoint.disable" | "endpoint.rotate" | "endpoint.replay";
-        User: {
-            id: string;
-            name: string;
-            /** Format: date-time */
-            created: string;
-            /** @description None of the user's mail goes out. */
-            paused: boolean;
-            /** @description The user can use neither keys nor pages. */
-            disabled: boolean;
-            /** @description Who disabled the user: the ID of a user, or `cli:` and a name. */
-            disabled_by?: string;
-            /** Format: date-time */
-            disabled_at?: string;
-            /** @description The reason given. */
-            disabled_why?: string;
-            /** @description The user may use any sender, because no operator has set them. */
-            any_sender: boolean;
-            /** @description Senders that the user may use: addresses, or @domain. */
-            senders: string[];
-        };
-        Key: {
-            id: string;
-            /** @description How the secret begins: `sd_`, the ID and `_`. */
-            prefix: string;
-            /** @description ID of the owner. */
-            user: string;
-            user_name: string;
-            /** @description What the key is for. */
-            name: string;
-            /** Format: date-time */
-            created: string;
-            /**
-             * Format: date-time
-             * @description Missing if the key never expires.
-             */
-            expires?: string;
-            /**
-             * Format: date-time
-             * @description Missing if the key is not revoked.
-             */
-            revoked?: string;
-            /**
-             * Format: date-time
-             * @description To a minute. Missing if the key was not used in the last 400 days.
-             */
-            last_used?: string;
-            scopes: ("send" | "read" | "operate" | "pass_unsubscribes")[];
-            /** @description Networks that the key may be used from. Missing if it may be used from anywhere. */
-            networks?: string[];
-        };
         /** @enum {string} */
         AccessKind: "login" | "login.failed" | "key.failed";
-        AccessEntry: {
-            id: string;
-            /**
-             * Format: date-time
-             * @description The first time.
-             */
-            at: string;
-            /**
-             * Format: date-time
-             * @description The last time, within the same hour.
-             */
-            last_at: string;
-            count: number;
-            kind: components["schemas"]["AccessKind"];
-            /** @description Of a login: `link` or `github`. Of a refused key: the `code` of the error. Of a refused login: a word like `link_invalid`. */
-            reason: string;
-            /** @description ID of the user, if it is known. */
-            user?: string;
-            github_login?: string;
-            /** @description ID of the API key, if it is known. */
-            key?: string;
-            /** @description Address of the client; for refusals of IPv6 clients, the network. Missing if the entry is about many clients. */
-            address?: string;
-        };
         /** @enum {string} */
         SuppressionReason: "complaint" | "hard_bounce" | "manual" | "unsubscribe" | "soft_bounce";
         NewSuppression: {
@@ -3415,28 +3546,6 @@ export interface components {
         };
         /** @enum {string} */
         LimitName: "requests_per_second" | "requests_at_once" | "recipients_per_hour" | "recipients_per_day" | "urgent_recipients_per_hour" | "batches_per_day" | "stored_batches" | "stored_bytes" | "spool_bytes";
-        SetLimits: {
-            /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
-            requests_per_second?: number;
-            /** @description Requests to the API that run at the same time. 0: no limit. */
-            requests_at_once?: number;
-            /** @description Recipients of the batches accepted in a UTC hour. 0: no limit. */
-            recipients_per_hour?: number;
-            /** @description Recipients of the batches accepted in a UTC day. 0: no limit. */
-            recipients_per_day?: number;
-            /** @description Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0: no limit. */
-            urgent_recipients_per_hour?: number;
-            /** @description Batches accepted in a UTC day. 0: no limit. */
-            batches_per_day?: number;
-            /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
-            stored_batches?: number;
-            /** @description Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no limit. */
-            stored_bytes?: number;
-            /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. 0: no limit. */
-            spool_bytes?: number;
-            /** @description The reason. It appears in the audit trail. */
-            why?: string;
-        };
         SetDefaults: {
             /** @description IANA name of a time zone, like `Europe/Vienna`: of times without an offset in requests that name none. Default: none. */
             time_zone?: string;
@@ -3451,94 +3560,6 @@ export interface components {
             /** @description Absent if there is none. */
             time_zone?: string;
             send_window?: components["schemas"]["SendWindow"];
-        };
-        LimitsView: {
-            /** @description ID of the user. */
-            user: string;
-            /** @description ID of the API key, if these are the limits of one. */
-            key?: string;
-            limits: {
-                limit: components["schemas"]["LimitName"];
-                /** @description 0: no limit. */
-                value: number;
-                /** @description An operator set the limit; otherwise it is the default. */
-                set: boolean;
-                /** @description How much is used, at most. Requests and bytes are those of the process that answers. */
-                used: number;
-                /**
-                 * Format: date-time
-                 * @description When the hour or the day ends. Absent for other limits.
-                 */
-                resets?: string;
-            }[];
-            /** @description Whether the request changed the limits. */
-            changed?: boolean;
-        };
-        Request: {
-            /** Format: uuid */
-            id: string;
-            /**
-             * Format: date-time
-             * @description When it was answered.
-             */
-            at: string;
-            method: string;
-            /** @description Without IDs and query, like `/v1/batches/:id`. */
-            path: string;
-            /** @description HTTP status. */
-            status: number;
-            /** @description The code of the error. */
-            code?: string;
-            /** @description The header X-Request-Id of the answer. */
-            request_id: string;
-            batch_id?: components["schemas"]["BatchId"];
-            /** @description From the head of the request to the answer, in milliseconds. */
-            took_ms: number;
-            /** @description How many older requests follow that were only counted. */
-            omitted?: number;
-        };
-        AuditEntry: {
-            /** @description Position in the command log. */
-            number: number;
-            /** Format: date-time */
-            at: string;
-            /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
-            by: string;
-            command: components["schemas"]["CommandKind"];
-            /** @description The reason given. */
-            why?: string;
-            batch_id?: components["schemas"]["BatchId"];
-            log_id?: components["schemas"]["BatchId"];
-            /** @description The logs of a retry or release, if they were selected one by one. */
-            log_ids?: components["schemas"]["BatchId"][];
-            user?: string;
-            provider?: string;
-            senders?: string[];
-            block?: components["schemas"]["Block"];
-            /** @description Of user.limits: the limits that were set. */
-            limits?: {
-                [key: string]: number;
-            };
-            /**
-             * Format: date-time
-             * @description Of a hold: mail that was accepted before this time is held.
-             */
-            before?: string;
-            /** @description ID of the key or of the parked message. */
-            subject?: string;
-            /** @description Of user.defaults: what it set. */
-            defaults?: {
-                time_zone?: string;
-                send_window?: components["schemas"]["SendWindow"];
-            };
-            /**
-             * Format: date-time
-             * @description Of batch.reschedule, like the next two: the times that it set.
-             */
-            deliver_at?: string;
-            send_window?: components["schemas"]["SendWindow"];
-            /** Format: date-time */
-            expires_at?: string;
         };
         /** @description The template that the content was made from. */
         TemplateUse: {
@@ -5082,440 +5103,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listRequests: {
-        parameters: {
-            query?: {
-                /** @description ID of a key. Default: the key of this request. */
-                key?: string;
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of requests. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        key: string;
-                        requests: components["schemas"]["Request"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getUsage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The limits. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitsView"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    pauseUser: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    resumeUser: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listUsers: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of users. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        users: components["schemas"]["User"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    disableUser: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    enableUser: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    endSessions: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["Why"];
-            };
-        };
-        responses: {
-            /** @description The result of the command. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ControlResult"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listUserKeys: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The keys. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        keys: components["schemas"]["Key"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    revokeKey: {
-        parameters: {
-            query?: {
-                /** @description Reason for the audit trail. */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-                /** @description ID of the key. */
-                key: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The command is in effect. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listKeys: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of keys. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        keys: components["schemas"]["Key"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     listProviderSuppressions: {
         parameters: {
             query?: {
@@ -5649,148 +5236,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["DefaultsView"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getUserLimits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The limits. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitsView"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    setUserLimits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["SetLimits"];
-            };
-        };
-        responses: {
-            /** @description The limits that are in effect now. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitsView"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getKeyLimits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-                /** @description ID of an API key of the user. */
-                key: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The limits. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitsView"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    setKeyLimits: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-                /** @description ID of an API key of the user. */
-                key: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": components["schemas"]["SetLimits"];
-            };
-        };
-        responses: {
-            /** @description The limits that are in effect now. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["LimitsView"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -6367,127 +5812,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    eraseAddress: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /** @description The address. */
-                    email: string;
-                    /** @description `next_cursor` of the part before; without it the erasure begins. */
-                    cursor?: string;
-                    /** @description Reason for the audit trail. */
-                    why?: string;
-                };
-            };
-        };
-        responses: {
-            /** @description What the part has done. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Erasure"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    audit: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of commands. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        commands: components["schemas"]["AuditEntry"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    accessLog: {
-        parameters: {
-            query?: {
-                /** @description Only entries of this kind. */
-                kind?: components["schemas"]["AccessKind"];
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of entries. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        entries: components["schemas"]["AccessEntry"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     getOpenAPI: {
         parameters: {
             query?: never;
@@ -6558,6 +5882,71 @@ export interface operations {
                     "application/json": components["schemas"]["Readiness"];
                 };
             };
+        };
+    };
+    listAudit: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of commands. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listAccess: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+                kind?: "login" | "login.failed" | "key.failed";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of entries. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AccessPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
         };
     };
     cancelBatch: {
@@ -7117,13 +6506,7 @@ export interface operations {
                 /** @description `true`: about the endpoints of the installation instead of yours. Needs the scope `operate` instead of another. */
                 installation?: boolean;
             };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
+            header?: never;
             path: {
                 /** @description ID of the endpoint. */
                 id: string;
@@ -7140,7 +6523,6 @@ export interface operations {
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
                     [name: string]: unknown;
                 };
                 content: {
@@ -7151,7 +6533,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
@@ -7508,6 +6889,48 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    eraseAddress: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewErasure"];
+            };
+        };
+        responses: {
+            /** @description What the part has done. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Erasure"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listHolds: {
         parameters: {
             query?: never;
@@ -7572,6 +6995,38 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listKeys: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of keys. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -8055,6 +7510,40 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listRequests: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+                key?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of requests. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RequestPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listUnmatched: {
         parameters: {
             query?: {
@@ -8113,6 +7602,502 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUsers: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of users. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    disableUser: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    enableUser: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    endSessions: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listUserKeys: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The keys. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    revokeKey: {
+        parameters: {
+            query?: {
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+                /** @description ID of an API key of the user. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getKeyLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+                /** @description ID of an API key of the user. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setKeyLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+                /** @description ID of an API key of the user. */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewLimits"];
+            };
+        };
+        responses: {
+            /** @description The limits that are in effect now. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUserLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setUserLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewLimits"];
+            };
+        };
+        responses: {
+            /** @description The limits that are in effect now. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Limits"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    pauseUser: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    resumeUser: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Reason"];
+            };
+        };
+        responses: {
+            /** @description The result of the command. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -71,6 +71,15 @@ class EndpointTest(TypedDict, closed=True):
     took_ms: int
 
 
+class Erasure(TypedDict, closed=True):
+    done: bool
+    next_cursor: str
+    batches: int
+    recipients: int
+    posts: int
+    unreadable: int
+
+
 class Health(TypedDict, closed=True):
     state: Literal['healthy', 'failing', 'draining', 'probation', 'probing', 'suspended', 'offline']
     source: NotRequired[Literal['calls', 'rejected', 'retry_after', 'silence', 'operator']]
@@ -112,6 +121,29 @@ class HistoryStep(TypedDict, closed=True):
     delivery_90_ms: NotRequired[float]
 
 
+class Key(TypedDict, closed=True):
+    id: str
+    prefix: str
+    user: str
+    user_name: str
+    name: str
+    created: str
+    expires: NotRequired[str]
+    revoked: NotRequired[str]
+    last_used: NotRequired[str]
+    scopes: list[str]
+    networks: NotRequired[list[str]]
+
+
+class KeyList(TypedDict, closed=True):
+    keys: list[Key]
+
+
+class KeyPage(TypedDict, closed=True):
+    keys: list[Key]
+    next_cursor: str
+
+
 class ListsRead(TypedDict, closed=True):
     read_at: NotRequired[str]
     error: NotRequired[str]
@@ -124,6 +156,25 @@ class NewBlock(TypedDict, closed=True):
     sender: NotRequired[str]
     domain: NotRequired[str]
     fail: NotRequired[bool]
+    why: NotRequired[str]
+
+
+class NewErasure(TypedDict, closed=True):
+    email: str
+    cursor: NotRequired[str]
+    why: NotRequired[str]
+
+
+class NewLimits(TypedDict, closed=True):
+    requests_per_second: NotRequired[int]
+    requests_at_once: NotRequired[int]
+    recipients_per_hour: NotRequired[int]
+    recipients_per_day: NotRequired[int]
+    urgent_recipients_per_hour: NotRequired[int]
+    batches_per_day: NotRequired[int]
+    stored_batches: NotRequired[int]
+    stored_bytes: NotRequired[int]
+    spool_bytes: NotRequired[int]
     why: NotRequired[str]
 
 
@@ -201,6 +252,24 @@ class UnmatchedEvent(TypedDict, closed=True):
 
 class UnmatchedPage(TypedDict, closed=True):
     events: list[UnmatchedEvent]
+    next_cursor: str
+
+
+class User(TypedDict, closed=True):
+    id: str
+    name: str
+    created: str
+    paused: bool
+    disabled: bool
+    disabled_by: NotRequired[str]
+    disabled_at: NotRequired[str]
+    disabled_why: NotRequired[str]
+    any_sender: bool
+    senders: list[str]
+
+
+class UserPage(TypedDict, closed=True):
+    users: list[User]
     next_cursor: str
 
 
@@ -347,59 +416,10 @@ class Why(TypedDict, closed=True):
     why: NotRequired[str]
 
 
-class Erasure(TypedDict, closed=True):
-    done: bool
-    next_cursor: str
-    batches: int
-    recipients: int
-    posts: int
-    unreadable: int
-
-
 CommandKind: TypeAlias = Literal['batch.stop', 'batch.resume', 'batch.cancel', 'batch.try', 'batch.retry', 'batch.release', 'batch.reschedule', 'user.pause', 'user.resume', 'user.senders', 'user.defaults', 'user.limits', 'user.disable', 'user.enable', 'user.end_sessions', 'provider.offline', 'provider.drain', 'provider.online', 'provider.probe', 'block.add', 'block.remove', 'hold.add', 'hold.lift', 'address.erase', 'address.erased', 'key.create', 'key.revoke', 'parked.requeue', 'parked.discard', 'suppression.remove', 'provider.unlist', 'endpoint.create', 'endpoint.change', 'endpoint.remove', 'endpoint.enable', 'endpoint.disable', 'endpoint.rotate', 'endpoint.replay']
 
 
-class User(TypedDict, closed=True):
-    id: str
-    name: str
-    created: str
-    paused: bool
-    disabled: bool
-    disabled_by: NotRequired[str]
-    disabled_at: NotRequired[str]
-    disabled_why: NotRequired[str]
-    any_sender: bool
-    senders: list[str]
-
-
-class Key(TypedDict, closed=True):
-    id: str
-    prefix: str
-    user: str
-    user_name: str
-    name: str
-    created: str
-    expires: NotRequired[str]
-    revoked: NotRequired[str]
-    last_used: NotRequired[str]
-    scopes: list[Literal['send', 'read', 'operate', 'pass_unsubscribes']]
-    networks: NotRequired[list[str]]
-
-
 AccessKind: TypeAlias = Literal['login', 'login.failed', 'key.failed']
-
-
-class AccessEntry(TypedDict, closed=True):
-    id: str
-    at: str
-    last_at: str
-    count: int
-    kind: AccessKind
-    reason: str
-    user: NotRequired[str]
-    github_login: NotRequired[str]
-    key: NotRequired[str]
-    address: NotRequired[str]
 
 
 SuppressionReason: TypeAlias = Literal['complaint', 'hard_bounce', 'manual', 'unsubscribe', 'soft_bounce']
@@ -427,47 +447,6 @@ class Suppression(TypedDict, closed=True):
 
 
 LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'stored_bytes', 'spool_bytes']
-
-
-class SetLimits(TypedDict, closed=True):
-    requests_per_second: NotRequired[int]
-    requests_at_once: NotRequired[int]
-    recipients_per_hour: NotRequired[int]
-    recipients_per_day: NotRequired[int]
-    urgent_recipients_per_hour: NotRequired[int]
-    batches_per_day: NotRequired[int]
-    stored_batches: NotRequired[int]
-    stored_bytes: NotRequired[int]
-    spool_bytes: NotRequired[int]
-    why: NotRequired[str]
-
-
-class Limit(TypedDict, closed=True):
-    limit: LimitName
-    value: int
-    set: bool
-    used: int
-    resets: NotRequired[str]
-
-
-class LimitsView(TypedDict, closed=True):
-    user: str
-    key: NotRequired[str]
-    limits: list[Limit]
-    changed: NotRequired[bool]
-
-
-class Request(TypedDict, closed=True):
-    id: str
-    at: str
-    method: str
-    path: str
-    status: int
-    code: NotRequired[str]
-    request_id: str
-    batch_id: NotRequired[BatchId]
-    took_ms: float
-    omitted: NotRequired[int]
 
 
 class TemplateUse(TypedDict, closed=True):
@@ -802,6 +781,24 @@ class FieldError(TypedDict, closed=True):
     detail: str
 
 
+class AccessEntry(TypedDict, closed=True):
+    id: str
+    at: str
+    last_at: str
+    count: int
+    kind: AccessKind
+    reason: str
+    user: NotRequired[str]
+    github_login: NotRequired[str]
+    key: NotRequired[str]
+    address: NotRequired[str]
+
+
+class AccessPage(TypedDict, closed=True):
+    entries: list[AccessEntry]
+    next_cursor: str
+
+
 class BatchControlResult(TypedDict, closed=True):
     batch_id: BatchId
     log_id: NotRequired[BatchId]
@@ -824,6 +821,11 @@ class ControlResult(TypedDict, closed=True):
     changed: bool
 
 
+class DefaultsSet(TypedDict, closed=True):
+    time_zone: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+
+
 History = TypedDict(
     'History',
     {
@@ -844,6 +846,21 @@ class HoldList(TypedDict, closed=True):
 class LiftResult(TypedDict, closed=True):
     command: CommandKind
     changed: bool
+
+
+class LimitUse(TypedDict, closed=True):
+    limit: LimitName
+    value: int
+    set: bool
+    used: int
+    resets: NotRequired[str]
+
+
+class Limits(TypedDict, closed=True):
+    user: str
+    key: NotRequired[str]
+    limits: list[LimitUse]
+    changed: NotRequired[bool]
 
 
 class Provider(TypedDict, closed=True):
@@ -879,6 +896,25 @@ class Queue(TypedDict, closed=True):
 
 class QueueList(TypedDict, closed=True):
     queues: list[Queue]
+
+
+class Request(TypedDict, closed=True):
+    id: str
+    at: str
+    method: str
+    path: str
+    status: int
+    code: NotRequired[str]
+    request_id: str
+    batch_id: NotRequired[BatchId]
+    took_ms: float
+    omitted: NotRequired[int]
+
+
+class RequestPage(TypedDict, closed=True):
+    key: str
+    requests: list[Request]
+    next_cursor: str
 
 
 class Recipient1(TypedDict, closed=True):
@@ -989,37 +1025,6 @@ class DefaultsView(TypedDict, closed=True):
     user: str
     time_zone: NotRequired[str]
     send_window: NotRequired[SendWindow]
-
-
-class Defaults(TypedDict, closed=True):
-    """
-    Of user.defaults: what it set.
-    """
-
-    time_zone: NotRequired[str]
-    send_window: NotRequired[SendWindow]
-
-
-class AuditEntry(TypedDict, closed=True):
-    number: int
-    at: str
-    by: str
-    command: CommandKind
-    why: NotRequired[str]
-    batch_id: NotRequired[BatchId]
-    log_id: NotRequired[BatchId]
-    log_ids: NotRequired[list[BatchId]]
-    user: NotRequired[str]
-    provider: NotRequired[str]
-    senders: NotRequired[list[str]]
-    block: NotRequired[Block]
-    limits: NotRequired[dict[str, int]]
-    before: NotRequired[str]
-    subject: NotRequired[str]
-    defaults: NotRequired[Defaults]
-    deliver_at: NotRequired[str]
-    send_window: NotRequired[SendWindow]
-    expires_at: NotRequired[str]
 
 
 ChosenUpdate: TypeAlias = UpdateType | Literal['all']
@@ -1147,6 +1152,33 @@ class Problem(TypedDict, closed=True):
     position: NotRequired[int]
     errors: NotRequired[list[FieldError]]
     errors_total: NotRequired[int]
+
+
+class AuditEntry(TypedDict, closed=True):
+    number: int
+    at: str
+    by: str
+    command: CommandKind
+    why: NotRequired[str]
+    batch_id: NotRequired[BatchId]
+    log_id: NotRequired[BatchId]
+    log_ids: NotRequired[list[BatchId]]
+    user: NotRequired[str]
+    provider: NotRequired[str]
+    senders: NotRequired[list[str]]
+    block: NotRequired[Block]
+    limits: NotRequired[dict[str, int]]
+    before: NotRequired[str]
+    subject: NotRequired[str]
+    defaults: NotRequired[DefaultsSet]
+    deliver_at: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+    expires_at: NotRequired[str]
+
+
+class AuditPage(TypedDict, closed=True):
+    commands: list[AuditEntry]
+    next_cursor: str
 
 
 class Endpoint(TypedDict, closed=True):
