@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ var shape = map[string]int{
 	"exported names of models":          454,
 	"exported names of service":         120,
 	"functions of more than 60 lines":   24,
-	"thousands of lines of Go, at most": 124,
+	"thousands of lines, at most":       128, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
 // TestShape counts what makes the source hard to read. See ARCHITECTURE.md.
@@ -50,7 +51,10 @@ func TestShape(t *testing.T) {
 		}
 		return nil
 	}))
-	found["thousands of lines of Go, at most"] = (lines + 999) / 1000
+	base, err := os.ReadFile("api/openapi.base.yaml")
+	require.NoError(t, err)
+	lines += strings.Count(string(base), "\n")
+	found["thousands of lines, at most"] = (lines + 999) / 1000
 	for what, most := range shape {
 		require.LessOrEqual(t, found[what], most, what)
 		require.Equal(t, most, found[what], "%s: the number fell; write it into shape", what)
