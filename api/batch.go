@@ -5,7 +5,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -20,30 +19,6 @@ func page(c *gin.Context) service.Page {
 		p.Limit = n
 	}
 	return p
-}
-
-// listBatches is GET /v1/batches.
-func (s *Server) listBatches(c *gin.Context) {
-	f, err := logFilter(c)
-	if err != nil {
-		s.fail(c, err)
-		return
-	}
-	f.State = models.State(c.Query("recipient_state"))
-	v, err := s.svc.FindBatches(c.Request.Context(), caller(c), service.BatchFilter{
-		State:   c.Query("state"),
-		Subject: c.Query("subject"),
-		Sender:  c.Query("sender"),
-		User:    c.Query("user"),
-		Logs:    f,
-	}, page(c))
-	answer(s, c, v, err)
-}
-
-// getBatch is GET /v1/batches/{id}.
-func (s *Server) getBatch(c *gin.Context) {
-	v, err := s.svc.Batch(c.Request.Context(), caller(c), c.Param("id"))
-	answer(s, c, v, err)
 }
 
 // listRejected is GET /v1/batches/{id}/rejected, as JSON or CSV.

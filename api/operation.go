@@ -84,7 +84,8 @@ func (s *Server) readRequest(c *gin.Context, o *operation.Operation, in reflect.
 			continue
 		}
 		if text, ok := c.GetQuery(p.Name); ok {
-			if bad := setParameter(field, p.Field.Tag, text); bad != "" {
+			// The function names a wrong limit, with the other mistakes that only it finds.
+			if bad := setParameter(field, p.Field.Tag, text); bad != "" && p.Name != "limit" {
 				wrong.Wrong(service.Pointer(p.Name), "invalid_value", "%s must be %s.", p.Name, bad)
 			}
 		}
@@ -119,6 +120,7 @@ func setParameter(field reflect.Value, tag reflect.StructTag, text string) (bad 
 			most = math.MaxInt
 		}
 		if *v, err = strconv.Atoi(text); err != nil || *v < least || *v > most {
+			*v = -1
 			return fmt.Sprintf("a number from %d to %d", least, most)
 		}
 	default:

@@ -4,19 +4,12 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
 )
-
-// properties are the parameters of lists that select logs by what happened to them.
-var properties = []string{
-	"state", "reason", "provider", "result", "rerouted", "possible_duplicate", "doubled", "limit", "cursor",
-}
 
 // flags are the parameters that are true or false.
 var flags = map[string]bool{"dry_run": true, "everyone": true, "rerouted": true, "possible_duplicate": true, "doubled": true}
@@ -24,12 +17,8 @@ var flags = map[string]bool{"dry_run": true, "everyone": true, "rerouted": true,
 // parameters maps routes to the parameters that their queries may have. The queries of
 // other routes must be empty.
 var parameters = map[string][]string{
-	"GET /v1/batches": append([]string{"everyone", "user", "from", "to", "subject", "sender", "tag", "recipient_state"},
-		properties...),
-	"GET /v1/batches/:id/logs":     properties,
 	"GET /v1/batches/:id/rejected": {"limit", "cursor"},
 
-	"GET /v1/logs":            append([]string{"everyone", "from", "to", "email", "q", "tag"}, properties...),
 	"GET /v1/stats":           {"by", "everyone", "from", "name", "to"},
 	"GET /v1/templates":       {"limit", "cursor"},
 	"GET /v1/templates/:name": {"version"},
@@ -95,18 +84,4 @@ func (s *Server) checkQuery(c *gin.Context) {
 
 func invalidQuery() *service.Error {
 	return service.Fail(service.Malformed, "invalid_query", "The parameters of the request are not valid: see errors.")
-}
-
-// emailOf returns the parameter email. In a query "+" means a space. Where only the plus
-// sign makes it an address, as in ?email=ann+news@example.com, it is kept.
-func emailOf(c *gin.Context) string {
-	email := c.Query("email")
-	if _, err := intake.ParseAddress(email); err == nil {
-		return email
-	}
-	kept := strings.ReplaceAll(strings.TrimSpace(email), " ", "+")
-	if _, err := intake.ParseAddress(kept); err == nil {
-		return kept
-	}
-	return email
 }

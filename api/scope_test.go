@@ -60,16 +60,10 @@ func TestScopes(t *testing.T) {
 		"POST /v1/release",
 	}
 	read := []string{
-		"GET /v1/batches",
-		"GET /v1/batches/%s",
-		"GET /v1/batches/%s/logs",
 		"GET /v1/batches/%s/rejected",
 		"GET /v1/batches/%s/rejected.csv",
-		"GET /v1/messages/x",
 		"GET /v1/updates",
 		"GET /v1/updates/counts",
-		"GET /v1/logs/%l",
-		"GET /v1/logs?email=a@b.de",
 		"GET /v1/suppressions",
 		"GET /v1/suppressions/export",
 		"GET /v1/suppressions/x@example.com",

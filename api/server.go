@@ -122,14 +122,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	send.POST("/preview", s.preview)
 
 	read := v1.Group("", s.needs(models.ScopeRead))
-	read.GET("/batches", s.listBatches)
-	read.GET("/batches/:id", s.getBatch)
-	read.GET("/batches/:id/logs", s.listLogs)
 	read.GET("/batches/:id/rejected", s.listRejected)
 	read.GET("/batches/:id/rejected.csv", s.exportRejected)
-	read.GET("/messages/:id", s.getMessage)
-	read.GET("/logs", s.findLogs)
-	read.GET("/logs/:id", s.getLog)
 	read.GET("/suppressions", s.listSuppressions)
 	read.GET("/suppressions/export", s.exportSuppressions)
 	read.GET("/suppressions/:email", s.getSuppressions)
@@ -143,7 +137,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	// The service checks the scope: send for the caller and its mail, operate for others.
 	v1.PATCH("/batches/:id", s.rescheduleBatch)
 
-	v1.GET("/users/:id/defaults", s.defaults)
 	v1.PUT("/users/:id/defaults", s.setDefaults)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))

@@ -7,12 +7,6 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// defaults is GET /v1/users/{id}/defaults.
-func (s *Server) defaults(c *gin.Context) {
-	v, err := s.svc.Defaults(c.Request.Context(), caller(c), c.Param("id"))
-	answer(s, c, v, err)
-}
-
 // setDefaults is PUT /v1/users/{id}/defaults.
 func (s *Server) setDefaults(c *gin.Context) {
 	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))

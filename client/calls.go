@@ -408,6 +408,15 @@ func (c *Client) ListUsers(ctx context.Context, o ListOptions) iter.Seq2[User, e
 	return list[User](ctx, c, listing{path: route("users"), name: "users"}, o)
 }
 
+// GetDefaults is GET /v1/users/{id}/defaults: get the time zone and the window of a user.
+//
+// They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the caller,
+// and `operate` for other users.
+func (c *Client) GetDefaults(ctx context.Context, id string, options ...CallOption) (out Defaults, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id, "defaults"), nil, &out, options)
+	return out, err
+}
+
 // DisableUser is POST /v1/users/{id}/disable: disable a user.
 //
 // When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and

@@ -79,7 +79,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Rejected":            client.Rejected{},
 		"Rejection":           client.Rejection{},
 		"Reschedule":          client.Reschedule{},
-		"DefaultsView":        client.Defaults{},
 		"SetDefaults":         client.SetDefaults{},
 		"Wait":                client.Wait{},
 		"NewSuppression":      client.NewSuppression{},
@@ -283,7 +282,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.SetUserLimits(ctx, "ann", limits)))
 	require.NoError(t, err(c.GetKeyLimits(ctx, "ann", "key")))
 	require.NoError(t, err(c.SetKeyLimits(ctx, "ann", "key", limits)))
-	require.NoError(t, err(c.UserDefaults(ctx, "ann")))
+	require.NoError(t, err(c.GetDefaults(ctx, "ann")))
 	require.NoError(t, err(c.SetUserDefaults(ctx, "ann", client.SetDefaults{SendWindow: batch.SendWindow, Why: "why"})))
 	require.NoError(t, err(c.ListProviders(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))

@@ -34,12 +34,12 @@ type UserPage struct {
 
 // Defaults are what a batch of a user has if it names nothing else.
 type Defaults struct {
-	// User is an id.
+	// ID of the user.
 	User string `json:"user"`
-	// TimeZone is an IANA name, of times without an offset; empty: none.
+	// An IANA name, of times without an offset. Absent if there is none.
 	TimeZone string `json:"time_zone,omitempty"`
-	// SendWindow is when mail may leave; nil: at any time.
-	SendWindow *SendWindow `json:"send_window,omitempty"`
+	// When mail may leave. Absent: at any time.
+	SendWindow *SendWindow `json:"send_window,omitempty" schema:"SendWindow"`
 }
 
 // SetDefaults are the defaults to set, in place of all others.
@@ -47,12 +47,6 @@ type SetDefaults struct {
 	TimeZone   string      `json:"time_zone,omitempty"`
 	SendWindow *SendWindow `json:"send_window,omitempty"`
 	Why        string      `json:"why,omitempty"`
-}
-
-// UserDefaults returns the defaults of a user, which is an id or a name. Another user than the caller needs the scope
-// operate.
-func (c *Client) UserDefaults(ctx context.Context, user string, options ...CallOption) (out Defaults, err error) {
-	return out, c.get(ctx, route("users", user, "defaults"), nil, &out, options)
 }
 
 // SetUserDefaults replaces the defaults of a user. Batches that were accepted keep theirs.

@@ -33,6 +33,17 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 	d := description{words: words, schemas: map[string]string{}}
 	slices.SortStableFunc(ops, func(a, b operation.Operation) int { return strings.Compare(a.Path(), b.Path()) })
 	for i := range ops {
+		path := "  " + ops[i].Path() + ":\n"
+		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are written by hand
+			here := description{words: words, schemas: d.schemas}
+			here.operation(&ops[i])
+			base = bytes.Replace(base, mark, append(mark, here.paths.String()...), 1)
+			continue
+		}
+		if path != d.path {
+			d.path = path
+			d.paths.WriteString(path)
+		}
 		d.operation(&ops[i])
 	}
 	for name := range d.schemas {
@@ -62,12 +73,8 @@ func (d *description) line(indent int, format string, args ...any) {
 	d.paths.WriteString(strings.Repeat(" ", indent) + fmt.Sprintf(format, args...) + "\n")
 }
 
-// operation adds an operation. Those of one path follow each other.
+// operation adds an operation below its path.
 func (d *description) operation(o *operation.Operation) {
-	if o.Path() != d.path {
-		d.path = o.Path()
-		d.line(2, "%s:", d.path)
-	}
 	d.line(4, "%s:", strings.ToLower(o.Method()))
 	d.line(6, "tags: [%s]", o.Tag)
 	d.line(6, "operationId: %s", o.Name)
@@ -104,7 +111,7 @@ func (d *description) parameters(o *operation.Operation) {
 			required = " required: true,"
 		}
 		d.line(8, "- {name: %s, in: %s,%s description: %s, schema: %s}", p.Name, p.In, required,
-			strconv.Quote(d.words.of(declaring(o.In, p.Field), p.Field.Name)), scalar(p.Field.Type, p.Field.Tag))
+			strconv.Quote(d.words.of(declaring(o.In, p.Field), p.Field.Name)), d.value(p.Field.Type, p.Field.Tag, true))
 	}
 	if o.Repeats() {
 		d.line(8, `- {$ref: "#/components/parameters/IdempotencyKey"}`)
@@ -159,7 +166,10 @@ func (d *description) responses(o *operation.Operation) {
 	}
 	d.line(10, "description: %s", returns)
 	d.line(10, "headers: {%s}", strings.Join(headers, ", "))
-	if o.Out != nil {
+	switch {
+	case o.Schema != "":
+		d.line(10, `content: {application/json: {schema: {$ref: "#/components/schemas/%s"}}}`, o.Schema)
+	case o.Out != nil:
 		d.line(10, "content: {application/json: {schema: %s}}", d.schema(o.Out, false))
 	}
 	all := slices.Concat(statuses, o.Errors)

@@ -44,6 +44,7 @@ type Operation struct {
 	Returns string       // what the body of the answer is
 	Errors  []int        // statuses of errors besides those of all calls
 	Example string       // a body
+	Schema  string       // name of the answer's schema, if that and the call of the Go client are written by hand
 	MaxBody int64        // in bytes; default 64 KiB
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
@@ -70,8 +71,8 @@ type Page struct {
 // OnePage is a request for a list that has no other parameters.
 type OnePage struct{ Page }
 
-// Everyone has lists with what belongs to all users. The struct of a request embeds it. The caller is marked already.
-type Everyone struct {
+// Whose says whose a list is. The struct of a request embeds it. The caller that a function gets is marked already.
+type Whose struct {
 	// `true`: that of all users. Needs the scope `operate`, too.
 	Everyone bool `query:"everyone"`
 }

@@ -13,8 +13,7 @@ export interface paths {
         };
         /**
          * List your batches
-         * @description Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is selected if for each of the properties of recipients it has a
-         *     recipient with that property. A page may be short or empty and still have a next cursor. Needs the scope `read`.
+         * @description Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is selected if for each of the properties of recipients it has a recipient with that property. A page may be short or empty and still have a next cursor. Needs the scope `read`.
          */
         get: operations["listBatches"];
         put?: never;
@@ -53,7 +52,7 @@ export interface paths {
         };
         /**
          * Get a batch with its counts
-         * @description Needs the scope `read`. With the scope `operate` you can get the batches of other users, too.
+         * @description With the scope `operate` you can get the batches of other users, too. Needs the scope `read`.
          */
         get: operations["getBatch"];
         put?: never;
@@ -69,26 +68,6 @@ export interface paths {
          *     Recipients who have times of their own keep them. Needs the scope `send`, or `operate` for the batches of other users.
          */
         patch: operations["rescheduleBatch"];
-        trace?: never;
-    };
-    "/v1/batches/{id}/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the logs of a batch
-         * @description In the order of its recipients. A page may be short or empty and still have a next cursor. Needs the scope `read`.
-         */
-        get: operations["listLogs"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
         trace?: never;
     };
     "/v1/batches/{id}/rejected": {
@@ -134,48 +113,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/logs": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Find your logs in all batches
-         * @description Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its address
-         *     is removed; by what happened to it, a second or so later. A page may be short or empty and still have a next cursor.
-         *     Needs the scope `read`.
-         */
-        get: operations["searchLogs"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/logs/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get a log with its timeline
-         * @description The log tells what happened to one recipient, and why. Needs the scope `read`.
-         */
-        get: operations["getLog"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/messages": {
         parameters: {
             query?: never;
@@ -206,26 +143,6 @@ export interface paths {
          *     Needs the scope `send`.
          */
         put: operations["putMessages"];
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/messages/{id}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get a message by your own id
-         * @description The log of the message as it is now, and its history. Needs the scope `read`.
-         */
-        get: operations["getMessage"];
-        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -389,8 +306,7 @@ export interface paths {
         };
         /**
          * Get the time zone and the window of a user
-         * @description They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the caller, and
-         *     `operate` for other users.
+         * @description They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the caller, and `operate` for other users.
          */
         get: operations["getDefaults"];
         /**
@@ -754,6 +670,26 @@ export interface paths {
          * @description Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`, or `operate` for the batches of other users.
          */
         post: operations["cancelBatch"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/batches/{id}/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the logs of a batch
+         * @description In the order of its recipients. A page may be short or empty and still have a next cursor. Needs the scope `read`.
+         */
+        get: operations["listLogs"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1202,6 +1138,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/logs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find your logs in all batches
+         * @description Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its address is removed; by what happened to it, a second or so later. A page may be short or empty and still have a next cursor. Needs the scope `read`.
+         */
+        get: operations["searchLogs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/logs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a log with its timeline
+         * @description The log says what happened to one recipient, and why. Needs the scope `read`.
+         */
+        get: operations["getLog"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/logs/{id}/release": {
         parameters: {
             query?: never;
@@ -1216,6 +1192,26 @@ export interface paths {
          * @description Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released before, nothing changes. Needs the scope `send`, or `operate` for the logs of other users.
          */
         post: operations["releaseLog"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/messages/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a message by your own id
+         * @description The log of the message as it is now, and its history. `id` is your id of the message, escaped. Needs the scope `read`.
+         */
+        get: operations["getMessage"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2267,6 +2263,15 @@ export interface webhooks {
 }
 export interface components {
     schemas: {
+        BatchPage: {
+            batches: components["schemas"]["Batch"][];
+        } & components["schemas"]["PageFields"];
+        LogPage: {
+            logs: components["schemas"]["LogFields"][];
+        } & components["schemas"]["PageFields"];
+        FoundLogPage: {
+            logs: components["schemas"]["FoundLog"][];
+        } & components["schemas"]["PageFields"];
         AccessEntry: {
             id: string;
             /**
@@ -2404,6 +2409,14 @@ export interface components {
             command: components["schemas"]["CommandKind"];
             /** @description `false` if the command was already in effect. */
             changed: boolean;
+        };
+        Defaults: {
+            /** @description ID of the user. */
+            user: string;
+            /** @description An IANA name, of times without an offset. Absent if there is none. */
+            time_zone?: string;
+            /** @description When mail may leave. Absent: at any time. */
+            send_window?: components["schemas"]["SendWindow"];
         };
         DefaultsSet: {
             time_zone?: string;
@@ -3554,13 +3567,6 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
-        DefaultsView: {
-            /** @description ID of the user. */
-            user: string;
-            /** @description Absent if there is none. */
-            time_zone?: string;
-            send_window?: components["schemas"]["SendWindow"];
-        };
         /** @description The template that the content was made from. */
         TemplateUse: {
             name: string;
@@ -4396,34 +4402,34 @@ export interface operations {
                 subject?: string;
                 /** @description Only batches whose sender's address has this text, in any case. */
                 sender?: string;
-                /** @description Only mail of batches with this tag. */
-                tag?: components["parameters"]["Tag"];
                 /** @description ID of a user: the batches of this user. Needs the scope `operate`. */
                 user?: string;
                 /** @description Only batches with a recipient in this state. */
                 recipient_state?: components["schemas"]["State"];
                 /** @description Only recipients with this reason, like `mailbox_invalid`. */
-                reason?: components["parameters"]["Reason"];
+                reason?: string;
                 /** @description Only recipients that this provider was tried for. */
-                provider?: components["parameters"]["Provider"];
+                provider?: string;
                 /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
-                result?: components["parameters"]["Result"];
+                result?: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
                 /** @description `true`: only recipients that more than one provider was tried for. */
-                rerouted?: components["parameters"]["Rerouted"];
+                rerouted?: boolean;
                 /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
-                possible_duplicate?: components["parameters"]["PossibleDuplicate"];
+                possible_duplicate?: boolean;
                 /** @description `true`: only recipients that are known to have got the mail more than once. */
-                doubled?: components["parameters"]["Doubled"];
+                doubled?: boolean;
+                /** @description Only mail of batches with this tag. */
+                tag?: string;
                 /** @description Only mail that was accepted at this time or later. */
-                from?: components["parameters"]["From"];
+                from?: string;
                 /** @description Only mail that was accepted before this time. */
-                to?: components["parameters"]["To"];
-                /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["Everyone"];
+                to?: string;
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
                 /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
             };
             header?: never;
             path?: never;
@@ -4438,9 +4444,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        batches: components["schemas"]["Batch"][];
-                    } & components["schemas"]["PageFields"];
+                    "application/json": components["schemas"]["BatchPage"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -4517,8 +4521,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
+                /** @description ID of what the request is about. */
+                id: string;
             };
             cookie?: never;
         };
@@ -4587,58 +4591,6 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listLogs: {
-        parameters: {
-            query?: {
-                /** @description Only logs in this state. */
-                state?: components["schemas"]["State"];
-                /** @description Only recipients with this reason, like `mailbox_invalid`. */
-                reason?: components["parameters"]["Reason"];
-                /** @description Only recipients that this provider was tried for. */
-                provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
-                result?: components["parameters"]["Result"];
-                /** @description `true`: only recipients that more than one provider was tried for. */
-                rerouted?: components["parameters"]["Rerouted"];
-                /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
-                possible_duplicate?: components["parameters"]["PossibleDuplicate"];
-                /** @description `true`: only recipients that are known to have got the mail more than once. */
-                doubled?: components["parameters"]["Doubled"];
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of logs. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        logs: components["schemas"]["LogFields"][];
-                    } & components["schemas"]["PageFields"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -4716,97 +4668,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    searchLogs: {
-        parameters: {
-            query?: {
-                /** @description A complete address, in any form that a batch may give it: a name is ignored, an international domain is converted. Or a domain with an @ before it. Case does not matter. Such a list has no previous cursor. */
-                email?: string;
-                /** @description A part of an address, in any case. It is looked for in the mail itself, so each page searches only a part of the time. */
-                q?: string;
-                /** @description Only mail of batches with this tag. */
-                tag?: components["parameters"]["Tag"];
-                /** @description Only logs in this state. */
-                state?: components["schemas"]["State"];
-                /** @description Only recipients with this reason, like `mailbox_invalid`. */
-                reason?: components["parameters"]["Reason"];
-                /** @description Only recipients that this provider was tried for. */
-                provider?: components["parameters"]["Provider"];
-                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
-                result?: components["parameters"]["Result"];
-                /** @description `true`: only recipients that more than one provider was tried for. */
-                rerouted?: components["parameters"]["Rerouted"];
-                /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
-                possible_duplicate?: components["parameters"]["PossibleDuplicate"];
-                /** @description `true`: only recipients that are known to have got the mail more than once. */
-                doubled?: components["parameters"]["Doubled"];
-                /** @description Only mail that was accepted at this time or later. */
-                from?: components["parameters"]["From"];
-                /** @description Only mail that was accepted before this time. */
-                to?: components["parameters"]["To"];
-                /** @description `true`: the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["Everyone"];
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of logs. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        logs: components["schemas"]["FoundLog"][];
-                    } & components["schemas"]["PageFields"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getLog: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The log. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Log"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     putMessages: {
         parameters: {
             query?: {
@@ -4850,37 +4711,6 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getMessage: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description Your id of the message, escaped. */
-                id: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The message. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Message"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -5186,8 +5016,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
+                /** @description ID of what the request is about. */
+                id: string;
             };
             cookie?: never;
         };
@@ -5200,7 +5030,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DefaultsView"];
+                    "application/json": components["schemas"]["Defaults"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5235,7 +5065,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["DefaultsView"];
+                    "application/json": components["schemas"]["Defaults"];
                 };
             };
             400: components["responses"]["Problem"];
@@ -5993,6 +5823,56 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listLogs: {
+        parameters: {
+            query?: {
+                /** @description Only logs in this state. */
+                state?: components["schemas"]["State"];
+                /** @description Only recipients with this reason, like `mailbox_invalid`. */
+                reason?: string;
+                /** @description Only recipients that this provider was tried for. */
+                provider?: string;
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
+                result?: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
+                /** @description `true`: only recipients that more than one provider was tried for. */
+                rerouted?: boolean;
+                /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
+                possible_duplicate?: boolean;
+                /** @description `true`: only recipients that are known to have got the mail more than once. */
+                doubled?: boolean;
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of logs. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LogPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7032,6 +6912,95 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    searchLogs: {
+        parameters: {
+            query?: {
+                /** @description A complete address, in any form that a batch may give it: a name is ignored, an international domain is converted. Or a domain with an @ before it. Case does not matter. Such a list has no previous cursor. */
+                email?: string;
+                /** @description A part of an address, in any case. It is looked for in the mail itself, so each page searches only a part of the time. */
+                q?: string;
+                /** @description Only logs in this state. */
+                state?: components["schemas"]["State"];
+                /** @description Only recipients with this reason, like `mailbox_invalid`. */
+                reason?: string;
+                /** @description Only recipients that this provider was tried for. */
+                provider?: string;
+                /** @description Only recipients with this result of the newest attempt at `provider`, or at any provider. */
+                result?: "delivered" | "refused" | "failed" | "pending" | "waiting" | "unknown";
+                /** @description `true`: only recipients that more than one provider was tried for. */
+                rerouted?: boolean;
+                /** @description `true`: only recipients whose mail was sent again while an outcome was unknown. */
+                possible_duplicate?: boolean;
+                /** @description `true`: only recipients that are known to have got the mail more than once. */
+                doubled?: boolean;
+                /** @description Only mail of batches with this tag. */
+                tag?: string;
+                /** @description Only mail that was accepted at this time or later. */
+                from?: string;
+                /** @description Only mail that was accepted before this time. */
+                to?: string;
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of logs. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundLogPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getLog: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The log. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Log"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     releaseLog: {
         parameters: {
             query?: {
@@ -7076,6 +7045,37 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The message. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Message"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

@@ -821,6 +821,12 @@ class ControlResult(TypedDict, closed=True):
     changed: bool
 
 
+class Defaults(TypedDict, closed=True):
+    user: str
+    time_zone: NotRequired[str]
+    send_window: NotRequired[SendWindow]
+
+
 class DefaultsSet(TypedDict, closed=True):
     time_zone: NotRequired[str]
     send_window: NotRequired[SendWindow]
@@ -1021,12 +1027,6 @@ class SetDefaults(TypedDict, closed=True):
     why: NotRequired[str]
 
 
-class DefaultsView(TypedDict, closed=True):
-    user: str
-    time_zone: NotRequired[str]
-    send_window: NotRequired[SendWindow]
-
-
 ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 
 
@@ -1152,6 +1152,14 @@ class Problem(TypedDict, closed=True):
     position: NotRequired[int]
     errors: NotRequired[list[FieldError]]
     errors_total: NotRequired[int]
+
+
+class LogPage(PageFields):
+    logs: list[LogFields]
+
+
+class FoundLogPage(PageFields):
+    logs: list[FoundLog]
 
 
 class AuditEntry(TypedDict, closed=True):
@@ -1369,3 +1377,7 @@ Batch = TypedDict(
     },
     closed=True,
 )
+
+
+class BatchPage(PageFields):
+    batches: list[Batch]
