@@ -64,12 +64,16 @@ func (s *Server) carryOut(o *operation.Operation) gin.HandlerFunc {
 
 // locationOf returns the path of what a request created.
 func locationOf(c *gin.Context, o *operation.Operation, out any) string {
+	var at string
 	if o.Location != nil {
-		return o.Location(out)
+		at = o.Location(out)
+	} else {
+		at = c.Request.URL.Path + "/" + reflect.ValueOf(out).FieldByName("ID").String()
 	}
-	at := c.Request.URL.Path + "/" + reflect.ValueOf(out).FieldByName("ID").String()
-	if ofInstallation(c) {
-		at += "?installation=true"
+	for _, whose := range []string{"installation", "everyone"} {
+		if c.Query(whose) == "true" {
+			at += "?" + whose + "=true"
+		}
 	}
 	return at
 }

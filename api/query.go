@@ -29,12 +29,8 @@ var parameters = map[string][]string{
 	"PUT /v1/messages":      {"dry_run", "mode"},
 	"PATCH /v1/batches/:id": {"dry_run"},
 
-	"GET /v1/suppressions":           {"reason", "category", "q", "everyone", "limit", "cursor"},
-	"POST /v1/suppressions":          {"everyone"},
-	"POST /v1/suppressions/import":   {"everyone"},
-	"GET /v1/suppressions/export":    {"everyone"},
-	"GET /v1/suppressions/:email":    {"everyone"},
-	"DELETE /v1/suppressions/:email": {"reason", "category", "why", "everyone"},
+	"POST /v1/suppressions/import": {"everyone"},
+	"GET /v1/suppressions/export":  {"everyone"},
 
 	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
 	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},

@@ -12,58 +12,6 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 )
 
-// listSuppressions is GET /v1/suppressions.
-func (s *Server) listSuppressions(c *gin.Context) {
-	v, err := s.svc.Suppressions(c.Request.Context(), caller(c), service.SuppressionFilter{
-		Reason:   models.SuppressionReason(c.Query("reason")),
-		Category: c.Query("category"),
-		Text:     c.Query("q"),
-	}, page(c))
-	answer(s, c, v, err)
-}
-
-// addSuppression is POST /v1/suppressions.
-func (s *Server) addSuppression(c *gin.Context) {
-	var n service.NewSuppression
-	var reason string
-	fields := map[string]any{
-		"email":      &n.Email,
-		"reason":     &reason,
-		"category":   &n.Category,
-		"expires_at": &n.ExpiresAt,
-		"why":        &n.Why,
-	}
-	repeat, err := s.readFields(c, fields)
-	if err != nil {
-		s.fail(c, err)
-		return
-	}
-	n.Reason = models.SuppressionReason(reason)
-	v, replayed, err := s.svc.Suppress(c.Request.Context(), caller(c), n, models.FromAPI, repeat)
-	if err != nil {
-		s.fail(c, err)
-		return
-	}
-	markReplay(c, replayed)
-	c.JSON(http.StatusCreated, v)
-}
-
-// getSuppressions is GET /v1/suppressions/{email}.
-func (s *Server) getSuppressions(c *gin.Context) {
-	v, err := s.svc.SuppressionsOf(c.Request.Context(), caller(c), c.Param("email"))
-	answer(s, c, gin.H{"suppressions": v}, err)
-}
-
-// removeSuppressions is DELETE /v1/suppressions/{email}.
-func (s *Server) removeSuppressions(c *gin.Context) {
-	f := service.SuppressionFilter{
-		Reason:   models.SuppressionReason(c.Query("reason")),
-		Category: c.Query("category"),
-	}
-	_, err := s.svc.Unsuppress(c.Request.Context(), caller(c), c.Param("email"), f, c.Query("why"))
-	s.empty(c, err)
-}
-
 // importSuppressions is POST /v1/suppressions/import.
 func (s *Server) importSuppressions(c *gin.Context) {
 	if kind, _, err := mime.ParseMediaType(c.GetHeader("Content-Type")); err != nil || kind != "text/csv" {

@@ -286,6 +286,7 @@ func TestErasedStaysSuppressed(t *testing.T) {
 			strings.NewReader(`{"email": "ann@example.com", "why": "Ann asked"}`),
 		)
 		require.Equal(t, 201, r.Status)
+		require.Equal(t, "/v1/suppressions/ann@example.com"+everyone, r.Header.Get("Location"))
 	}
 	f.erase("Ann@example.com")
 	for _, everyone := range []string{"", "?everyone=true"} {

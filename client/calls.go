@@ -11,16 +11,16 @@ import (
 // ListAudit is GET /v1/audit: list the audit trail.
 //
 // All commands with their time, author and reason, newest first.
-func (c *Client) ListAudit(ctx context.Context, o ListOptions) iter.Seq2[AuditEntry, error] {
-	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands"}, o)
+func (c *Client) ListAudit(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[AuditEntry, error] {
+	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands", options: options}, o)
 }
 
 // ListAccess is GET /v1/audit/access: list logins, and refused logins and keys.
 //
 // Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
 // cause the same refusals, the later ones share an entry without an address.
-func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions) iter.Seq2[AccessEntry, error] {
-	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", query: parameters(map[string]string{"kind": kind})}, o)
+func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions, options ...CallOption) iter.Seq2[AccessEntry, error] {
+	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", query: parameters(map[string]string{"kind": kind}), options: options}, o)
 }
 
 // CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
@@ -255,8 +255,8 @@ func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOptio
 // ListKeys is GET /v1/keys: list the API keys of all users.
 //
 // By user, oldest first, with revoked keys. A page may have fewer keys than its limit.
-func (c *Client) ListKeys(ctx context.Context, o ListOptions) iter.Seq2[Key, error] {
-	return list[Key](ctx, c, listing{path: route("keys"), name: "keys"}, o)
+func (c *Client) ListKeys(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[Key, error] {
+	return list[Key](ctx, c, listing{path: route("keys"), name: "keys", options: options}, o)
 }
 
 // ReleaseLog is POST /v1/logs/{id}/release: release one log.
@@ -274,8 +274,8 @@ func (c *Client) ReleaseLog(ctx context.Context, id string, why string, options 
 // A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can
 // tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the
 // beginning. No message is skipped if others are requeued or discarded between two pages.
-func (c *Client) ListParked(ctx context.Context, o ListOptions) iter.Seq2[ParkedMessage, error] {
-	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked"}, o)
+func (c *Client) ListParked(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[ParkedMessage, error] {
+	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked", options: options}, o)
 }
 
 // DiscardParked is DELETE /v1/parked/{id}: discard a parked message.
@@ -371,8 +371,44 @@ func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOp
 // The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it
 // was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
 // are only counted (`omitted`). For keys of others the request needs the scope `operate`.
-func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions) iter.Seq2[Request, error] {
-	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: parameters(map[string]string{"key": key})}, o)
+func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, options ...CallOption) iter.Seq2[Request, error] {
+	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: parameters(map[string]string{"key": key}), options: options}, o)
+}
+
+// ListSuppressions is GET /v1/suppressions: list the suppressed addresses.
+//
+// The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order
+// means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`.
+func (c *Client) ListSuppressions(ctx context.Context, reason string, category string, q string, o ListOptions, options ...CallOption) iter.Seq2[Suppression, error] {
+	return list[Suppression](ctx, c, listing{path: route("suppressions"), name: "suppressions", query: parameters(map[string]string{"reason": reason, "category": category, "q": q}), options: options}, o)
+}
+
+// AddSuppression is POST /v1/suppressions: suppress an address.
+//
+// No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When this
+// is answered, no call to a provider begins any more that contains the address. Adding what is there already changes
+// nothing. With `everyone=true` it applies to the mail of all users.
+func (c *Client) AddSuppression(ctx context.Context, in NewSuppression, options ...CallOption) (out Suppression, err error) {
+	err = c.send(ctx, http.MethodPost, route("suppressions"), in, &out, options)
+	return out, err
+}
+
+// GetSuppressions is GET /v1/suppressions/{email}: tell why an address is suppressed.
+//
+// The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole installation.
+// The answer is 404 if there are none.
+func (c *Client) GetSuppressions(ctx context.Context, email string, options ...CallOption) (out SuppressionList, err error) {
+	err = c.send(ctx, http.MethodGet, route("suppressions", email), nil, &out, options)
+	return out, err
+}
+
+// RemoveSuppressions is DELETE /v1/suppressions/{email}: send to an address again.
+//
+// Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry
+// its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed
+// before, the answer is 204 as well. It is 404 if there never were any.
+func (c *Client) RemoveSuppressions(ctx context.Context, email string, reason string, category string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodDelete, route("suppressions", email), nil, nil, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
 }
 
 // ListUnmatched is GET /v1/unmatched: list the unmatched events.
@@ -380,8 +416,8 @@ func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions) it
 // Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker
 // the newest 500, newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no
 // longer listed.
-func (c *Client) ListUnmatched(ctx context.Context, o ListOptions) iter.Seq2[UnmatchedEvent, error] {
-	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events"}, o)
+func (c *Client) ListUnmatched(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[UnmatchedEvent, error] {
+	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events", options: options}, o)
 }
 
 // GetUnmatched is GET /v1/unmatched/{id}: get an unmatched event.
@@ -404,8 +440,8 @@ func (c *Client) GetUsage(ctx context.Context, options ...CallOption) (out Limit
 // ListUsers is GET /v1/users: list the users.
 //
 // All users, oldest first.
-func (c *Client) ListUsers(ctx context.Context, o ListOptions) iter.Seq2[User, error] {
-	return list[User](ctx, c, listing{path: route("users"), name: "users"}, o)
+func (c *Client) ListUsers(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[User, error] {
+	return list[User](ctx, c, listing{path: route("users"), name: "users", options: options}, o)
 }
 
 // GetDefaults is GET /v1/users/{id}/defaults: get the time zone and the window of a user.

@@ -81,8 +81,6 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Reschedule":          client.Reschedule{},
 		"SetDefaults":         client.SetDefaults{},
 		"Wait":                client.Wait{},
-		"NewSuppression":      client.NewSuppression{},
-		"Suppression":         client.Suppression{},
 		"SuppressionImport":   client.SuppressionImport{},
 		"Template":            client.Template{},
 		"TemplateInfo":        client.TemplateInfo{},
@@ -330,14 +328,12 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	for _, err := range c.Suppressions(ctx, client.SuppressionOptions{
-		Reason: "complaint", Category: "news", Part: "ann", Everyone: true,
-	}) {
+	for _, err := range c.ListSuppressions(ctx, "complaint", "news", "ann", client.ListOptions{}, client.Everyone()) {
 		require.NoError(t, err)
 	}
-	require.NoError(t, err(c.Suppress(ctx, client.NewSuppression{Email: "a@example.com"}, client.Everyone())))
-	require.NoError(t, err(c.SuppressionsOf(ctx, "a+b/c@example.com")))
-	require.NoError(t, c.Unsuppress(ctx, "a@example.com", client.SuppressionOptions{Reason: "complaint"}, "why"))
+	require.NoError(t, err(c.AddSuppression(ctx, client.NewSuppression{Email: "a@example.com"}, client.Everyone())))
+	require.NoError(t, err(c.GetSuppressions(ctx, "a+b/c@example.com")))
+	require.NoError(t, c.RemoveSuppressions(ctx, "a@example.com", "complaint", "", "why"))
 	require.NoError(t, err(c.ImportSuppressions(ctx, strings.NewReader("email\n"))))
 	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
 	require.NoError(t, err(c.ListHolds(ctx)))

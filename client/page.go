@@ -26,6 +26,8 @@ type listing struct {
 	path  string
 	name  string // of the member of the answer that has the items
 	query url.Values
+
+	options []CallOption
 }
 
 // list returns the items of all pages of a list.
@@ -36,7 +38,7 @@ func list[T any](ctx context.Context, c *Client, l listing, o ListOptions) iter.
 		maps.Copy(query, l.query)
 		for {
 			var page map[string]json.RawMessage
-			if err := c.get(ctx, l.path, query, &page, nil); err != nil {
+			if err := c.get(ctx, l.path, query, &page, l.options); err != nil {
 				yield(none, err)
 				return
 			}

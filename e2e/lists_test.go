@@ -17,7 +17,7 @@ import (
 func (r *rig) everyones(operator *client.Client) map[string]client.Suppression {
 	r.t.Helper()
 	out := map[string]client.Suppression{}
-	for s, err := range operator.Suppressions(r.t.Context(), client.SuppressionOptions{Everyone: true}) {
+	for s, err := range operator.ListSuppressions(r.t.Context(), "", "", "", client.ListOptions{}, client.Everyone()) {
 		require.NoError(r.t, err)
 		out[s.Email] = s
 	}
@@ -68,7 +68,7 @@ func TestProvidersListsAreRead(t *testing.T) {
 func (r *rig) clearedIsAccepted(operator *client.Client, address string) {
 	r.t.Helper()
 	ctx := r.t.Context()
-	require.NoError(r.t, operator.Unsuppress(ctx, address, client.SuppressionOptions{Everyone: true}, "it works now"))
+	require.NoError(r.t, operator.RemoveSuppressions(ctx, address, "", "", "it works now", client.Everyone()))
 	sentThrough := func() string {
 		r.t.Helper()
 		id := r.post(mail{n: 1, providers: []string{"sg", "mg"}, address: func(int) string { return address }})

@@ -54,7 +54,7 @@ func (m *model) suppress(t *rapid.T) {
 		key := m.newKey("suppression")
 		m.list(t, e, http.StatusCreated, func() int {
 			return m.ask(key, func(ctx context.Context, options ...client.CallOption) error {
-				_, err := m.client.Suppress(ctx, client.NewSuppression{Email: e.email, Category: e.category}, e.on(options)...)
+				_, err := m.client.AddSuppression(ctx, client.NewSuppression{Email: e.email, Category: e.category}, e.on(options)...)
 				return err
 			}).Status
 		})
@@ -108,7 +108,7 @@ func (m *model) unsuppress(t *rapid.T) {
 	e := rapid.SampledFrom(m.listed).Draw(t, "entry")
 	asked := time.Now()
 	m.must(t, "", func(ctx context.Context, options ...client.CallOption) error {
-		return m.client.Unsuppress(ctx, e.email, client.SuppressionOptions{}, "the model", e.on(options)...)
+		return m.client.RemoveSuppressions(ctx, e.email, "", "", "the model", e.on(options)...)
 	}, http.StatusNoContent)
 	for i := range m.listed {
 		if o := &m.listed[i]; o.email == e.email && o.everyone == e.everyone && o.to.IsZero() {
@@ -245,13 +245,13 @@ func (m *model) listedByEvent(b *asked, l *client.Log) error {
 	if slices.ContainsFunc(m.listed, removed) {
 		return nil
 	}
-	entries, err := m.client.SuppressionsOf(context.Background(), l.Email)
+	list, err := m.client.GetSuppressions(context.Background(), l.Email)
 	if err != nil {
 		return fmt.Errorf("its events suppress its address as %s: %w", reason, err)
 	}
 	there := func(s client.Suppression) bool { return s.Reason == reason && s.Category == category }
-	if !slices.ContainsFunc(entries, there) {
-		return fmt.Errorf("its events suppress its address as %s %s, and the list has %+v", reason, category, entries)
+	if !slices.ContainsFunc(list.Suppressions, there) {
+		return fmt.Errorf("its events suppress its address as %s %s, and the list has %+v", reason, category, list.Suppressions)
 	}
 	return nil
 }

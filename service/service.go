@@ -385,6 +385,7 @@ func Operations(s *Service) []operation.Operation {
 		batchOperations(s),
 		blockOperations(s),
 		providerOperations(s),
+		suppressionOperations(s),
 		queueOperations(s),
 		workerOperations(s),
 		peopleOperations(s),

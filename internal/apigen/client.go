@@ -52,12 +52,12 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 		}
 	}
 	if item, member := listOf(o); item != "" {
-		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions) iter.Seq2[%s, error] {\n", name, args, item)
+		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n", name, args, item)
 		fmt.Fprintf(b, "\treturn list[%s](ctx, c, listing{path: %s, name: %q", item, routeOf(o), member)
 		if query != "" {
 			fmt.Fprintf(b, ", query: parameters(map[string]string{%s})", strings.TrimSuffix(query, ", "))
 		}
-		b.WriteString("}, o)\n}\n")
+		b.WriteString(", options: options}, o)\n}\n")
 		return
 	}
 	body := "nil"

@@ -90,7 +90,7 @@ func (d *demo) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := d.client.Suppress(ctx, client.NewSuppression{Email: address(complained), Reason: "complaint"})
+	s, err := d.client.AddSuppression(ctx, client.NewSuppression{Email: address(complained), Reason: "complaint"})
 	if err != nil {
 		return err
 	}

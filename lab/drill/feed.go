@@ -159,7 +159,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err erro
 				d.res.wrong("update %d of log %s %s", u.Number, now.log, why)
 			}
 		}
-		if why, err = d.additionsDiffer(ctx, a.client, client.SuppressionOptions{}, added); why != "" || err != nil {
+		if why, err = d.additionsDiffer(ctx, a.client, added); why != "" || err != nil {
 			return false, err
 		}
 		for i, l := range a.logged {

@@ -179,7 +179,7 @@ func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, e
 	if !d.suppressedAt(l.Email).IsZero() {
 		return "", nil
 	}
-	entries, err := d.client.SuppressionsOf(ctx, l.Email)
+	list, err := d.client.GetSuppressions(ctx, l.Email)
 	var e *client.Error
 	if errors.As(err, &e) && e.Code == "not_found" {
 		return "its address is not suppressed", nil
@@ -188,7 +188,7 @@ func (d *drill) suppressedWrongly(ctx context.Context, l *client.Log) (string, e
 		return "", err
 	}
 	reported := func(s client.Suppression) bool { return s.Origin == "event" && s.LogID != "" && s.LogID != l.ID }
-	if !slices.ContainsFunc(entries, reported) {
+	if !slices.ContainsFunc(list.Suppressions, reported) {
 		return "no event of other mail suppressed its address", nil
 	}
 	return "", nil

@@ -19,10 +19,10 @@ func additionOf(s *client.Suppression) addition { return addition{s.Email, s.Rea
 
 // additionsDiffer says how what was told of additions to a suppression list differs from the list; "" if it does not.
 func (d *drill) additionsDiffer(
-	ctx context.Context, c *client.Client, o client.SuppressionOptions, added []client.AddedSuppression,
+	ctx context.Context, c *client.Client, added []client.AddedSuppression, options ...client.CallOption,
 ) (string, error) {
 	listed := map[addition]bool{}
-	for s, err := range c.Suppressions(ctx, o) {
+	for s, err := range c.ListSuppressions(ctx, "", "", "", client.ListOptions{}, options...) {
 		if err != nil {
 			return "", err
 		}
@@ -130,8 +130,7 @@ func (d *drill) countNotices(ctx context.Context) error {
 		for i := range all {
 			added = append(added, *all[i].Suppression)
 		}
-		o := client.SuppressionOptions{Everyone: true}
-		if why, err = d.additionsDiffer(ctx, d.client, o, added); why == "" && err == nil {
+		if why, err = d.additionsDiffer(ctx, d.client, added, client.Everyone()); why == "" && err == nil {
 			why, err = d.lastsWrongly(ctx)
 		}
 		return why == "", err

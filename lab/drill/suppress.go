@@ -134,7 +134,7 @@ func (d *drill) suppressOne(ctx context.Context, i int) (done bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, acceptTime)
 	defer cancel()
-	_, err = d.client.Suppress(ctx, client.NewSuppression{Email: addressOf(i)})
+	_, err = d.client.AddSuppression(ctx, client.NewSuppression{Email: addressOf(i)})
 	switch {
 	case err == nil:
 		d.isSuppressed(addressOf(i))

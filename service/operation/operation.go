@@ -74,7 +74,7 @@ type OnePage struct{ Page }
 // Whose says whose a list is. The struct of a request embeds it. The caller that a function gets is marked already.
 type Whose struct {
 	// `true`: that of all users. Needs the scope `operate`, too.
-	Everyone bool `query:"everyone"`
+	All bool `query:"everyone"`
 }
 
 // Dry is embedded by the struct of a command that has a dry run.

@@ -454,35 +454,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/suppressions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the suppressed addresses
-         * @description The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order
-         *     means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`.
-         *     Needs the scope `read`.
-         */
-        get: operations["listSuppressions"];
-        put?: never;
-        /**
-         * Suppress an address
-         * @description No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When this
-         *     is answered, no call to a provider begins any more that contains the address. Adding what is there already
-         *     changes nothing. Needs the scope `send`; with `everyone=true` it applies to the mail of all users, and needs the
-         *     scope `operate`, too.
-         */
-        post: operations["addSuppression"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/suppressions/import": {
         parameters: {
             query?: never;
@@ -523,33 +494,6 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/suppressions/{email}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Tell why an address is suppressed
-         * @description The entries in effect of an address. The answer is 404 if there are none. Needs the scope `read`.
-         */
-        get: operations["getSuppressions"];
-        put?: never;
-        post?: never;
-        /**
-         * Send to an address again
-         * @description Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry
-         *     its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed
-         *     before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`; with `everyone=true` the
-         *     scope `operate`, too.
-         */
-        delete: operations["removeSuppressions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1455,6 +1399,54 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/suppressions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the suppressed addresses
+         * @description The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`. Needs the scope `read`.
+         */
+        get: operations["listSuppressions"];
+        put?: never;
+        /**
+         * Suppress an address
+         * @description No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When this is answered, no call to a provider begins any more that contains the address. Adding what is there already changes nothing. With `everyone=true` it applies to the mail of all users. Needs the scope `send`.
+         */
+        post: operations["addSuppression"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/suppressions/{email}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Tell why an address is suppressed
+         * @description The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole installation. The answer is 404 if there are none. Needs the scope `read`.
+         */
+        get: operations["getSuppressions"];
+        put?: never;
+        post?: never;
+        /**
+         * Send to an address again
+         * @description Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
+         */
+        delete: operations["removeSuppressions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2810,6 +2802,19 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
+        NewSuppression: {
+            email: string;
+            /** @description Default: `manual`. */
+            reason?: components["schemas"]["SuppressionReason"];
+            /** @description Only mail of this category is suppressed. Default: all mail. */
+            category?: components["schemas"]["Category"];
+            /**
+             * Format: date-time
+             * @description When mail may be sent again. Default: never.
+             */
+            expires_at?: string;
+            why?: string;
+        };
         ParkedMessage: {
             id: string;
             /** @description Routing key of the message. */
@@ -2970,6 +2975,43 @@ export interface components {
             /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
             by: string;
             why?: string;
+        };
+        Suppression: {
+            /** @description In lower case. Empty if the address was erased; it stays suppressed. */
+            email: string;
+            reason: components["schemas"]["SuppressionReason"];
+            /** @description The reason for people. */
+            reason_text: string;
+            /** @description Absent: all mail is suppressed. */
+            category?: string;
+            /**
+             * @description `event`: a provider reported it. `link`: the recipient followed the link in a mail. `provider`: it is on a suppression list of the provider `by`.
+             * @enum {string}
+             */
+            origin: "event" | "api" | "page" | "import" | "link" | "provider";
+            /** @description The log of the mail that an event was about. */
+            log_id?: string;
+            /** @description ID of the user, or name of the provider that reported it. */
+            by?: string;
+            why?: string;
+            /**
+             * Format: date-time
+             * @description When it began.
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @description When mail may be sent again. Absent: never.
+             */
+            expires_at?: string;
+        };
+        SuppressionList: {
+            suppressions: components["schemas"]["Suppression"][];
+        };
+        SuppressionPage: {
+            suppressions: components["schemas"]["Suppression"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
         };
         UnmatchedEvent: {
             /** Format: uuid */
@@ -3512,41 +3554,7 @@ export interface components {
         AccessKind: "login" | "login.failed" | "key.failed";
         /** @enum {string} */
         SuppressionReason: "complaint" | "hard_bounce" | "manual" | "unsubscribe" | "soft_bounce";
-        NewSuppression: {
-            email: string;
-            reason?: components["schemas"]["SuppressionReason"];
-            /** @description Only mail of this category is suppressed. Default: all mail. */
-            category?: string;
-            /**
-             * Format: date-time
-             * @description When mail may be sent again. Default: never.
-             */
-            expires_at?: string;
-            why?: string;
-        };
-        Suppression: {
-            /** @description In lower case. Empty if the address was erased; it stays suppressed. */
-            email: string;
-            reason: components["schemas"]["SuppressionReason"];
-            /** @description The reason for people. */
-            reason_text: string;
-            /** @description Missing: all mail is suppressed. */
-            category?: string;
-            /**
-             * @description `event`: a provider reported it. `link`: the recipient followed the link in a mail. `provider`: it is on a suppression list of the provider `by`.
-             * @enum {string}
-             */
-            origin: "event" | "api" | "page" | "import" | "link" | "provider";
-            /** @description The log of the mail that an event was about. */
-            log_id?: string;
-            /** @description ID of the user, or name of the provider that reported it. */
-            by?: string;
-            why?: string;
-            /** Format: date-time */
-            at: string;
-            /** Format: date-time */
-            expires_at?: string;
-        };
+        Category: string;
         SuppressionImport: {
             /** @description Rows that were read. */
             rows: number;
@@ -5408,95 +5416,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listSuppressions: {
-        parameters: {
-            query?: {
-                /** @description Only entries with this reason. */
-                reason?: components["schemas"]["SuppressionReason"];
-                /** @description Only entries of this category. */
-                category?: string;
-                /** @description Only addresses that have this part. */
-                q?: string;
-                /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["EveryonesList"];
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of the list. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        suppressions: components["schemas"]["Suppression"][];
-                        /** @description Empty on the last page. */
-                        next_cursor: string;
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    addSuppression: {
-        parameters: {
-            query?: {
-                /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["EveryonesList"];
-            };
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewSuppression"];
-            };
-        };
-        responses: {
-            /** @description The entry. */
-            201: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Suppression"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     importSuppressions: {
         parameters: {
             query?: {
@@ -5564,79 +5483,6 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getSuppressions: {
-        parameters: {
-            query?: {
-                /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["EveryonesList"];
-            };
-            header?: never;
-            path: {
-                email: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The entries. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        suppressions: components["schemas"]["Suppression"][];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    removeSuppressions: {
-        parameters: {
-            query?: {
-                /** @description Only entries with this reason. */
-                reason?: components["schemas"]["SuppressionReason"];
-                /** @description Only entries of this category. */
-                category?: string;
-                /** @description Reason for the audit trail. */
-                why?: string;
-                /** @description `true`: the list for the mail of all users. Needs the scope `operate`, too. */
-                everyone?: components["parameters"]["EveryonesList"];
-            };
-            header?: never;
-            path: {
-                email: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The entries are removed. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -7539,6 +7385,175 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listSuppressions: {
+        parameters: {
+            query?: {
+                /** @description Only entries with this reason. */
+                reason?: components["schemas"]["SuppressionReason"];
+                /** @description Only entries of this category. */
+                category?: string;
+                /** @description Only addresses that have this part. */
+                q?: string;
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of the list. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SuppressionPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    addSuppression: {
+        parameters: {
+            query?: {
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+            };
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "email": "bob@example.com",
+                 *       "reason": "unsubscribe",
+                 *       "category": "newsletter",
+                 *       "expires_at": "2100-01-31T12:00:00Z",
+                 *       "why": "asked by telephone"
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewSuppression"];
+            };
+        };
+        responses: {
+            /** @description The entry. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    /** @description Path of what was created. */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Suppression"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getSuppressions: {
+        parameters: {
+            query?: {
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Address that the request is about. */
+                email: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entries. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SuppressionList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    removeSuppressions: {
+        parameters: {
+            query?: {
+                /** @description Only entries with this reason. */
+                reason?: components["schemas"]["SuppressionReason"];
+                /** @description Only entries of this category. */
+                category?: string;
+                /** @description Reason for the audit trail. */
+                why?: string;
+                /** @description `true`: that of all users. Needs the scope `operate`, too. */
+                everyone?: boolean;
+            };
+            header?: never;
+            path: {
+                /** @description Address that the request is about. */
+                email: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

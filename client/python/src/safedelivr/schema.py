@@ -425,27 +425,6 @@ AccessKind: TypeAlias = Literal['login', 'login.failed', 'key.failed']
 SuppressionReason: TypeAlias = Literal['complaint', 'hard_bounce', 'manual', 'unsubscribe', 'soft_bounce']
 
 
-class NewSuppression(TypedDict, closed=True):
-    email: str
-    reason: NotRequired[SuppressionReason]
-    category: NotRequired[str]
-    expires_at: NotRequired[str]
-    why: NotRequired[str]
-
-
-class Suppression(TypedDict, closed=True):
-    email: str
-    reason: SuppressionReason
-    reason_text: str
-    category: NotRequired[str]
-    origin: Literal['event', 'api', 'page', 'import', 'link', 'provider']
-    log_id: NotRequired[str]
-    by: NotRequired[str]
-    why: NotRequired[str]
-    at: str
-    expires_at: NotRequired[str]
-
-
 LimitName: TypeAlias = Literal['requests_per_second', 'requests_at_once', 'recipients_per_hour', 'recipients_per_day', 'urgent_recipients_per_hour', 'batches_per_day', 'stored_batches', 'stored_bytes', 'spool_bytes']
 
 
@@ -869,6 +848,14 @@ class Limits(TypedDict, closed=True):
     changed: NotRequired[bool]
 
 
+class NewSuppression(TypedDict, closed=True):
+    email: str
+    reason: NotRequired[SuppressionReason]
+    category: NotRequired[Category]
+    expires_at: NotRequired[str]
+    why: NotRequired[str]
+
+
 class Provider(TypedDict, closed=True):
     name: str
     kind: str
@@ -920,6 +907,28 @@ class Request(TypedDict, closed=True):
 class RequestPage(TypedDict, closed=True):
     key: str
     requests: list[Request]
+    next_cursor: str
+
+
+class Suppression(TypedDict, closed=True):
+    email: str
+    reason: SuppressionReason
+    reason_text: str
+    category: NotRequired[str]
+    origin: Literal['event', 'api', 'page', 'import', 'link', 'provider']
+    log_id: NotRequired[str]
+    by: NotRequired[str]
+    why: NotRequired[str]
+    at: str
+    expires_at: NotRequired[str]
+
+
+class SuppressionList(TypedDict, closed=True):
+    suppressions: list[Suppression]
+
+
+class SuppressionPage(TypedDict, closed=True):
+    suppressions: list[Suppression]
     next_cursor: str
 
 

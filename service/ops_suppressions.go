@@ -1,0 +1,109 @@
+package service
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/operation"
+)
+
+// selection selects entries of a suppression list.
+type selection struct {
+	// Only entries with this reason.
+	Reason string `query:"reason" schema:"SuppressionReason"`
+	// Only entries of this category.
+	Category string `query:"category"`
+}
+
+func (f *selection) filter() SuppressionFilter {
+	return SuppressionFilter{Reason: models.SuppressionReason(f.Reason), Category: f.Category}
+}
+
+// ofAddress names an address by the last part of a path.
+type ofAddress struct {
+	// Address that the request is about.
+	Email string `path:"email"`
+}
+
+type (
+	suppressionSearch struct {
+		selection
+		// Only addresses that have this part.
+		Part string `query:"q"`
+		operation.Whose
+		operation.Page
+	}
+	suppressionCreation struct {
+		operation.Whose
+		Body client.NewSuppression
+	}
+	suppressionsOf struct {
+		ofAddress
+		operation.Whose
+	}
+	suppressionRemoval struct {
+		ofAddress
+		selection
+		// Reason for the audit trail.
+		Why string `query:"why" max:"500"`
+		operation.Whose
+	}
+)
+
+const tagSuppressions = "suppressions"
+
+// suppressionOperations are the calls about suppression lists.
+func suppressionOperations(s *Service) []operation.Operation {
+	return []operation.Operation{
+		operation.As[client.SuppressionPage](operation.Reading(operation.Operation{
+			Name: "listSuppressions", Route: "GET /v1/suppressions", Tag: tagSuppressions, Scope: models.ScopeRead,
+			Title: "List the suppressed addresses", Returns: "A page of the list.",
+			Text: "The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The " +
+				"order means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a " +
+				"`next_cursor`.",
+		}, func(ctx context.Context, who Caller, in *suppressionSearch) (SuppressionPage, error) {
+			f := in.filter()
+			f.Text = in.Part
+			return s.Suppressions(ctx, who, f, in.Page)
+		})),
+		operation.As[client.Suppression](operation.Changing(operation.Operation{
+			Name: "addSuppression", Route: "POST /v1/suppressions", Tag: tagSuppressions, Scope: models.ScopeSend,
+			Status: http.StatusCreated, Title: "Suppress an address", Returns: "The entry.",
+			Text: "No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When " +
+				"this is answered, no call to a provider begins any more that contains the address. Adding what is there already " +
+				"changes nothing. With `everyone=true` it applies to the mail of all users.",
+			Example: `{"email": "bob@example.com", "reason": "unsubscribe", "category": "newsletter", ` +
+				`"expires_at": "2100-01-31T12:00:00Z", "why": "asked by telephone"}`,
+			Location: func(out any) string {
+				return "/v1/suppressions/" + url.PathEscape(out.(SuppressionView).Email) //nolint:forcetypeassert // Suppress returns it
+			},
+		}, func(ctx context.Context, who Caller, in *suppressionCreation, r Repeat) (SuppressionView, bool, error) {
+			b := &in.Body
+			return s.Suppress(ctx, who, NewSuppression{
+				Email: b.Email, Reason: models.SuppressionReason(b.Reason), Category: b.Category, ExpiresAt: b.Expires, Why: b.Why,
+			}, models.FromAPI, r)
+		})),
+		operation.As[client.SuppressionList](operation.Reading(operation.Operation{
+			Name: "getSuppressions", Route: "GET /v1/suppressions/{email}", Tag: tagSuppressions, Scope: models.ScopeRead,
+			Title: "Tell why an address is suppressed", Returns: "The entries.",
+			Text: "The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole " +
+				"installation. The answer is 404 if there are none.",
+		}, func(ctx context.Context, who Caller, in *suppressionsOf) (map[string][]SuppressionView, error) {
+			list, err := s.SuppressionsOf(ctx, who, in.Email)
+			return map[string][]SuppressionView{"suppressions": list}, err
+		})),
+		operation.Reading(operation.Operation{
+			Name: "removeSuppressions", Route: "DELETE /v1/suppressions/{email}", Tag: tagSuppressions,
+			Scope: models.ScopeSend, Title: "Send to an address again", Errors: []int{http.StatusUnprocessableEntity},
+			Text: "Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: " +
+				"retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they " +
+				"were removed before, the answer is 204 as well. It is 404 if there never were any.",
+		}, func(ctx context.Context, who Caller, in *suppressionRemoval) (operation.Nothing, error) {
+			_, err := s.Unsuppress(ctx, who, in.Email, in.filter(), in.Why)
+			return operation.Nothing{}, err
+		}),
+	}
+}
