@@ -1,7 +1,6 @@
 package api
 
 import (
-	"net/http"
 
 	"github.com/gin-gonic/gin"
 
@@ -45,13 +44,4 @@ func (s *Server) rescheduleBatch(c *gin.Context) {
 	}, func() (service.BatchControlResult, error) {
 		return s.svc.DryRunReschedule(c.Request.Context(), caller(c), in)
 	})
-}
-
-// empty answers a request whose answer has no body.
-func (s *Server) empty(c *gin.Context, err error) {
-	if err != nil {
-		s.fail(c, err)
-		return
-	}
-	c.Status(http.StatusNoContent)
 }

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // fakeLists are the suppression lists of a provider.
@@ -71,11 +71,11 @@ func TestProviderSuppressions(t *testing.T) {
 		f.listed(drift.Entry{Email: fmt.Sprintf("a%d@example.com", i), Provider: "sg", List: "blocks", At: at},
 			drift.Entry{Email: fmt.Sprintf("a%d@example.com", i), Provider: "mg", List: "bounces", At: at})
 	}
-	pages := func() map[string]service.ProviderSuppression {
+	pages := func() map[string]client.ProviderSuppression {
 		t.Helper()
-		all := map[string]service.ProviderSuppression{}
+		all := map[string]client.ProviderSuppression{}
 		for query := "?limit=7"; ; {
-			page := read[service.ProviderSuppressionPage](f, "/v1/providers/sg/suppressions"+query)
+			page := read[client.ProviderSuppressionPage](f, "/v1/providers/sg/suppressions"+query)
 			require.LessOrEqual(t, len(page.Suppressions), 7)
 			for _, e := range page.Suppressions {
 				require.NotContains(t, all, e.Email)
@@ -97,7 +97,7 @@ func TestProviderSuppressions(t *testing.T) {
 	require.NotContains(t, pages(), "ann@example.com")
 	r := f.do("DELETE", "/v1/suppressions/ann@example.com?everyone=true&why=works+now", "", nil)
 	require.Equal(t, 204, r.Status)
-	require.Equal(t, service.ProviderSuppression{Email: "ann@example.com", List: "bounces", Reason: models.HardBounce,
+	require.Equal(t, client.ProviderSuppression{Email: "ann@example.com", List: "bounces", Reason: "hard_bounce",
 		Text: "550 no", At: at, RemovedBy: f.user, RemovedWhy: "works now"}, pages()["ann@example.com"])
 }
 

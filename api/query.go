@@ -32,9 +32,6 @@ var parameters = map[string][]string{
 	"POST /v1/suppressions/import": {"everyone"},
 	"GET /v1/suppressions/export":  {"everyone"},
 
-	"GET /v1/providers/:id/suppressions":           {"limit", "cursor"},
-	"DELETE /v1/providers/:id/suppressions/:email": {"list", "why"},
-
 	"GET /v1/notices":        {"cursor", "from", "to", "wait", "events", "limit"},
 	"GET /v1/updates":        {"cursor", "from", "to", "wait", "batch", "tag", "state", "events", "limit"},
 	"GET /v1/updates/counts": {"cursor", "from", "to", "batch", "tag", "state", "events"},

@@ -74,8 +74,6 @@ func TestScopes(t *testing.T) {
 		"GET /v1/users/bob/defaults",
 		"PUT /v1/users/bob/defaults",
 		"POST /v1/users/bob/end-sessions",
-		"GET /v1/providers/sg/suppressions",
-		"DELETE /v1/providers/sg/suppressions/x@example.com",
 		"GET /v1/notices",
 	}
 	lists := map[models.Scope]*[]string{models.ScopeSend: &send, models.ScopeRead: &read, models.ScopeOperate: &operate}

@@ -136,8 +136,6 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 	v1.PUT("/users/:id/defaults", s.setDefaults)
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
-	operate.GET("/providers/:id/suppressions", s.listProviderSuppressions)
-	operate.DELETE("/providers/:id/suppressions/:email", s.clearProviderSuppression)
 	operate.GET("/notices", s.listNotices)
 }
 

@@ -348,6 +348,27 @@ func (c *Client) ProviderProbe(ctx context.Context, id string, why string, optio
 	return out, err
 }
 
+// ListProviderSuppressions is GET /v1/providers/{id}/suppressions: list what a provider suppresses and Safedelivr does
+// not.
+//
+// Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the
+// reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the
+// lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409
+// (`no_provider_lists`) if its kind keeps none.
+func (c *Client) ListProviderSuppressions(ctx context.Context, id string, o ListOptions, options ...CallOption) iter.Seq2[ProviderSuppression, error] {
+	return list[ProviderSuppression](ctx, c, listing{path: route("providers", id, "suppressions"), name: "suppressions", options: options}, o)
+}
+
+// ClearProviderSuppression is DELETE /v1/providers/{id}/suppressions/{email}: remove an address from the suppression
+// lists of a provider.
+//
+// The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not have
+// the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its
+// lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it.
+func (c *Client) ClearProviderSuppression(ctx context.Context, id string, email string, list string, why string, options ...CallOption) error {
+	return c.send(ctx, http.MethodDelete, route("providers", id, "suppressions", email), nil, nil, with(options, map[string]string{"list": list, "why": why}))
+}
+
 // ListQueues is GET /v1/queues: list the queues.
 //
 // The number and the age of the messages in each queue.

@@ -156,15 +156,6 @@ func (c *Client) send(ctx context.Context, method, path string, in, out any, opt
 	return c.do(ctx, call, out)
 }
 
-// remove deletes path; why is for the audit trail.
-func (c *Client) remove(ctx context.Context, path, why string, options []CallOption) error {
-	call := newCall(http.MethodDelete, path, options)
-	if why != "" {
-		call.set("why", why)
-	}
-	return c.do(ctx, call, nil)
-}
-
 // do sends the request and reads the answer into out, which may be nil.
 func (c *Client) do(ctx context.Context, call *call, out any) error {
 	target := c.base + call.path

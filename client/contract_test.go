@@ -61,37 +61,36 @@ func members(of reflect.Type) map[string]bool {
 func TestFieldsMatchDescription(t *testing.T) {
 	schemas := description(t).Components.Schemas
 	for name, v := range map[string]any{
-		"Accepted":            client.Accepted{},
-		"Address":             client.Address{},
-		"Batch":               client.Batch{},
-		"Counts":              client.Counts{},
-		"DryRun":              client.Plan{},
-		"FieldError":          client.FieldError{},
-		"UpdatePost":          client.Event{},
-		"Log":                 client.Log{},
-		"Moment":              client.Moment{},
-		"Problem":             client.Error{},
-		"ProviderSuppression": client.ProviderSuppression{},
-		"Readiness":           client.Readiness{},
-		"ChangeResult":        client.ChangeResult{},
-		"Message":             client.Message{},
-		"MessageVersion":      client.MessageVersion{},
-		"Rejected":            client.Rejected{},
-		"Rejection":           client.Rejection{},
-		"Reschedule":          client.Reschedule{},
-		"SetDefaults":         client.SetDefaults{},
-		"Wait":                client.Wait{},
-		"SuppressionImport":   client.SuppressionImport{},
-		"Template":            client.Template{},
-		"TemplateInfo":        client.TemplateInfo{},
-		"TemplateUse":         client.TemplateUse{},
-		"TemplateVersion":     client.TemplateVersion{},
-		"TemplateContent":     client.TemplateContent{},
-		"TemplateFields":      client.TemplateSource{},
-		"NewPreview":          client.NewPreview{},
-		"Preview":             client.Preview{},
-		"Update":              client.Update{},
-		"Notice":              client.Notice{},
+		"Accepted":          client.Accepted{},
+		"Address":           client.Address{},
+		"Batch":             client.Batch{},
+		"Counts":            client.Counts{},
+		"DryRun":            client.Plan{},
+		"FieldError":        client.FieldError{},
+		"UpdatePost":        client.Event{},
+		"Log":               client.Log{},
+		"Moment":            client.Moment{},
+		"Problem":           client.Error{},
+		"Readiness":         client.Readiness{},
+		"ChangeResult":      client.ChangeResult{},
+		"Message":           client.Message{},
+		"MessageVersion":    client.MessageVersion{},
+		"Rejected":          client.Rejected{},
+		"Rejection":         client.Rejection{},
+		"Reschedule":        client.Reschedule{},
+		"SetDefaults":       client.SetDefaults{},
+		"Wait":              client.Wait{},
+		"SuppressionImport": client.SuppressionImport{},
+		"Template":          client.Template{},
+		"TemplateInfo":      client.TemplateInfo{},
+		"TemplateUse":       client.TemplateUse{},
+		"TemplateVersion":   client.TemplateVersion{},
+		"TemplateContent":   client.TemplateContent{},
+		"TemplateFields":    client.TemplateSource{},
+		"NewPreview":        client.NewPreview{},
+		"Preview":           client.Preview{},
+		"Update":            client.Update{},
+		"Notice":            client.Notice{},
 	} {
 		require.Contains(t, schemas, name)
 		require.Equal(t, properties(schemas[name].Value), members(reflect.TypeOf(v)), name)
@@ -284,7 +283,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	require.NoError(t, err(c.SetUserDefaults(ctx, "ann", client.SetDefaults{SendWindow: batch.SendWindow, Why: "why"})))
 	require.NoError(t, err(c.ListProviders(ctx)))
 	require.NoError(t, err(c.ProviderHistory(ctx, client.Week)))
-	for _, err := range c.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
+	for _, err := range c.ListProviderSuppressions(ctx, "sg", client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, list := range []string{"", "bounces"} {

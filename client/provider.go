@@ -1,10 +1,6 @@
 package client
 
-import (
-	"context"
-	"iter"
-	"time"
-)
+import "time"
 
 // Provider is a configured set of credentials and its present health.
 type Provider struct {
@@ -104,39 +100,29 @@ type WorkerCounts struct {
 
 // ProviderSuppression is an address that a provider suppresses and Safedelivr does not.
 type ProviderSuppression struct {
+	// In lower case.
 	Email string `json:"email"`
-	// List is the provider's name of the list, like bounces.
+	// The list of the provider, like `bounces`.
 	List string `json:"list"`
-	// Reason is as that of a Suppression; empty if it is none that holds everywhere.
-	Reason string `json:"reason,omitempty"`
-	// Category is empty if the recipient wants no mail at all.
+	// Absent if it is none that holds everywhere.
+	Reason string `json:"reason,omitempty" schema:"SuppressionReason"`
+	// Kind of mail. Absent if the recipient wants no mail at all.
 	Category string `json:"category,omitempty"`
-	// Text is what the provider says.
-	Text string    `json:"text,omitempty"`
-	At   time.Time `json:"at"`
-	// RemovedBy is who removed the address from everyone's list; empty if it was not removed.
-	RemovedBy  string `json:"removed_by,omitempty"`
+	// What the provider says.
+	Text string `json:"text,omitempty"`
+	// Since when.
+	At time.Time `json:"at"`
+	// Who has removed the address from everyone's list. Absent if nobody did.
+	RemovedBy string `json:"removed_by,omitempty"`
+	// The reason that they gave.
 	RemovedWhy string `json:"removed_why,omitempty"`
 }
 
-// ProviderSuppressions returns the addresses that a provider suppresses and Safedelivr does not, as its lists were last
-// read, in an order that means nothing. It needs the scope operate.
-func (c *Client) ProviderSuppressions(
-	ctx context.Context, name string, o ListOptions,
-) iter.Seq2[ProviderSuppression, error] {
-	l := listing{path: route("providers", name, "suppressions"), name: "suppressions"}
-	return list[ProviderSuppression](ctx, c, l, o)
-}
-
-// ClearProviderSuppression removes an address from a suppression list of a provider, or from all of them if list is
-// empty. It needs the scope operate.
-func (c *Client) ClearProviderSuppression(
-	ctx context.Context, name, email, list, why string, options ...CallOption,
-) error {
-	if list != "" {
-		options = append(options, func(c *call) { c.set("list", list) })
-	}
-	return c.remove(ctx, route("providers", name, "suppressions", email), why, options)
+// ProviderSuppressionPage is a page of what a provider suppresses and Safedelivr does not.
+type ProviderSuppressionPage struct {
+	Suppressions []ProviderSuppression `json:"suppressions"`
+	// Empty on the last page.
+	Next string `json:"next_cursor"`
 }
 
 // HistoryRange is how far back a History goes.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/table"
@@ -321,13 +322,13 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 // listedView is the page of what a provider suppresses and we do not.
 type listedView struct {
 	Provider providerNow
-	List     []service.ProviderSuppression
+	List     []client.ProviderSuppression
 	Next     string // URL of the next page, or ""
 	Done     string
 }
 
 // Of returns what an entry is about, for the path of its question.
-func (v *listedView) Of(e *service.ProviderSuppression) string {
+func (v *listedView) Of(e *client.ProviderSuppression) string {
 	return "/providers/" + url.PathEscape(v.Provider.Name) + "/suppressions/" + url.PathEscape(e.List) + "/" +
 		url.PathEscape(e.Email) + "/clear"
 }

@@ -85,7 +85,7 @@ func (r *rig) clearedIsAccepted(operator *client.Client, address string) {
 	require.Equal(r.t, "mg", sentThrough())
 	listed := func() (out []client.ProviderSuppression) {
 		r.t.Helper()
-		for e, err := range operator.ProviderSuppressions(ctx, "sg", client.ListOptions{}) {
+		for e, err := range operator.ListProviderSuppressions(ctx, "sg", client.ListOptions{}) {
 			require.NoError(r.t, err)
 			if e.Email == address {
 				out = append(out, e)

@@ -53,6 +53,27 @@ type (
 	}
 )
 
+// listsOfProvider names the suppression lists of a provider.
+type listsOfProvider struct {
+	// Name of the provider.
+	ID string `path:"id"`
+}
+
+type (
+	listedSearch struct {
+		listsOfProvider
+		operation.Page
+	}
+	listedRemoval struct {
+		listsOfProvider
+		ofAddress
+		// Only from this list, like `bounces`. Default: from all.
+		List string `query:"list"`
+		// Reason for the audit trail.
+		Why string `query:"why" max:"500"`
+	}
+)
+
 const tagSuppressions = "suppressions"
 
 // suppressionOperations are the calls about suppression lists.
@@ -104,6 +125,33 @@ func suppressionOperations(s *Service) []operation.Operation {
 		}, func(ctx context.Context, who Caller, in *suppressionRemoval) (operation.Nothing, error) {
 			_, err := s.Unsuppress(ctx, who, in.Email, in.filter(), in.Why)
 			return operation.Nothing{}, err
+		}),
+	}
+}
+
+// providerListOperations are the calls about the suppression lists of providers.
+func providerListOperations(s *Service) []operation.Operation {
+	return []operation.Operation{
+		operation.Reading(operation.Operation{
+			Name: "listProviderSuppressions", Route: "GET /v1/providers/{id}/suppressions", Tag: tagSuppressions,
+			Scope: models.ScopeOperate, Title: "List what a provider suppresses and Safedelivr does not",
+			Returns: "A page of addresses. It may be short although more follow.", Errors: []int{http.StatusConflict},
+			Text: "Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because " +
+				"the reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry " +
+				"here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is " +
+				"409 (`no_provider_lists`) if its kind keeps none.",
+		}, func(ctx context.Context, who Caller, in *listedSearch) (client.ProviderSuppressionPage, error) {
+			return s.ProviderSuppressions(ctx, who, in.ID, in.Page)
+		}),
+		operation.Reading(operation.Operation{
+			Name: "clearProviderSuppression", Route: "DELETE /v1/providers/{id}/suppressions/{email}", Tag: tagSuppressions,
+			Scope: models.ScopeOperate, Title: "Remove an address from the suppression lists of a provider",
+			Errors: []int{http.StatusConflict, http.StatusUnprocessableEntity},
+			Text: "The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not " +
+				"have the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not " +
+				"change its lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it.",
+		}, func(ctx context.Context, who Caller, in *listedRemoval) (operation.Nothing, error) {
+			return operation.Nothing{}, s.ClearProviderSuppression(ctx, who, in.ID, in.Email, in.List, in.Why)
 		}),
 	}
 }

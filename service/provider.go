@@ -301,31 +301,11 @@ func (s *Service) addLists(ctx context.Context, providers map[string]*Provider) 
 	return nil
 }
 
-// ProviderSuppression is an address that a provider suppresses and we do not.
-type ProviderSuppression struct {
-	Email    string                   `json:"email"`
-	List     string                   `json:"list"`               // at the provider
-	Reason   models.SuppressionReason `json:"reason,omitempty"`   // empty: it is none that holds everywhere
-	Category string                   `json:"category,omitempty"` // of the mail that the recipient does not want
-	Text     string                   `json:"text,omitempty"`     // what the provider says
-	At       time.Time                `json:"at"`
-
-	// Who has removed the address from everyone's list, and why; empty: nobody.
-	RemovedBy  string `json:"removed_by,omitempty"`
-	RemovedWhy string `json:"removed_why,omitempty"`
-}
-
-// ProviderSuppressionPage is a page of what a provider suppresses and we do not, in an order that means
-// nothing. Next is empty on the last one.
-type ProviderSuppressionPage struct {
-	Suppressions []ProviderSuppression `json:"suppressions"`
-	Next         string                `json:"next_cursor"`
-}
-
-// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read.
+// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read, in an order that
+// means nothing.
 func (s *Service) ProviderSuppressions(
 	ctx context.Context, who Caller, provider string, p Page,
-) (out ProviderSuppressionPage, err error) {
+) (out client.ProviderSuppressionPage, err error) {
 	if _, err := s.listsOf(who, provider); err != nil {
 		return out, err
 	}
@@ -343,10 +323,12 @@ func (s *Service) ProviderSuppressions(
 	if err != nil {
 		return out, storeError("read what a provider suppresses", err)
 	}
-	out.Suppressions = make([]ProviderSuppression, 0, len(found))
+	out.Suppressions = make([]client.ProviderSuppression, 0, len(found))
 	for i := range found {
 		e := &found[i]
-		v := ProviderSuppression{Email: e.Email, List: e.List, Reason: e.Reason, Category: e.Category, Text: e.Text, At: e.At}
+		v := client.ProviderSuppression{
+			Email: e.Email, List: e.List, Reason: string(e.Reason), Category: e.Category, Text: e.Text, At: e.At,
+		}
 		if e.Removed != nil {
 			v.RemovedBy, v.RemovedWhy = e.Removed.By, e.Removed.Why
 		}

@@ -386,6 +386,7 @@ func Operations(s *Service) []operation.Operation {
 		blockOperations(s),
 		providerOperations(s),
 		suppressionOperations(s),
+		providerListOperations(s),
 		queueOperations(s),
 		workerOperations(s),
 		peopleOperations(s),

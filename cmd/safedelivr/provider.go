@@ -223,7 +223,7 @@ func (c *cli) providerSuppressions() *cobra.Command {
 		page, err := svc.ProviderSuppressions(ctx, c.operator(), name, p)
 		for i := range page.Suppressions {
 			e := &page.Suppressions[i]
-			row(e.Email, e.List, string(e.Reason), e.At, e.RemovedBy, e.Text)
+			row(e.Email, e.List, e.Reason, e.At, e.RemovedBy, e.Text)
 		}
 		return page.Next, orMissing(err, "provider", name)
 	})
