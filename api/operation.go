@@ -30,10 +30,18 @@ func (s *Server) register(v1 *gin.RouterGroup, o *operation.Operation) {
 		}
 	}
 	handlers := []gin.HandlerFunc{s.carryOut(o)}
+	if !o.Runs() {
+		handlers[0] = s.declared()[o.Name]
+	}
 	if o.Scope != "" {
 		handlers = append([]gin.HandlerFunc{s.needs(o.Scope)}, handlers...)
 	}
 	v1.Handle(o.Method(), strings.TrimPrefix(path, "/v1"), handlers...)
+}
+
+// declared are the handlers of operations that the table only declares, by their names.
+func (s *Server) declared() map[string]gin.HandlerFunc {
+	return map[string]gin.HandlerFunc{}
 }
 
 // carryOut handles the requests of an operation.
@@ -125,6 +133,9 @@ func setParameter(field reflect.Value, tag reflect.StructTag, text string) (bad 
 		}
 		if *v, err = strconv.Atoi(text); err != nil || *v < least || *v > most {
 			*v = -1
+			if most == math.MaxInt {
+				return fmt.Sprintf("a number from %d", least)
+			}
 			return fmt.Sprintf("a number from %d to %d", least, most)
 		}
 	default:

@@ -62,16 +62,21 @@ func kindOf(field any) string {
 		return aTime
 	case **int64, *int:
 		return "a whole number"
-	case *map[string]any, *json.RawMessage:
+	case *json.RawMessage:
 		return "an object"
-	case *languages:
-		return "an object of language tags, each with subject, html and text"
 	}
-	switch reflect.TypeOf(field).Elem().Kind() {
+	switch t := reflect.TypeOf(field).Elem(); t.Kind() {
 	case reflect.Slice:
 		return "a list of strings"
 	case reflect.Map:
-		return "an object of strings"
+		switch t.Elem().Kind() {
+		case reflect.String:
+			return "an object of strings"
+		case reflect.Struct:
+			return "an object of objects"
+		default:
+			return "an object"
+		}
 	default:
 		return "a string"
 	}

@@ -20,7 +20,7 @@ func (c *Client) ListAudit(ctx context.Context, o ListOptions, options ...CallOp
 // Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
 // cause the same refusals, the later ones share an entry without an address.
 func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions, options ...CallOption) iter.Seq2[AccessEntry, error] {
-	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", query: parameters(map[string]string{"kind": kind}), options: options}, o)
+	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", options: options, query: parameters(map[string]string{"kind": kind})}, o)
 }
 
 // CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
@@ -393,7 +393,7 @@ func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOp
 // was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
 // are only counted (`omitted`). For keys of others the request needs the scope `operate`.
 func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, options ...CallOption) iter.Seq2[Request, error] {
-	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", query: parameters(map[string]string{"key": key}), options: options}, o)
+	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", options: options, query: parameters(map[string]string{"key": key})}, o)
 }
 
 // ListSuppressions is GET /v1/suppressions: list the suppressed addresses.
@@ -401,7 +401,7 @@ func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, op
 // The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order
 // means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`.
 func (c *Client) ListSuppressions(ctx context.Context, reason string, category string, q string, o ListOptions, options ...CallOption) iter.Seq2[Suppression, error] {
-	return list[Suppression](ctx, c, listing{path: route("suppressions"), name: "suppressions", query: parameters(map[string]string{"reason": reason, "category": category, "q": q}), options: options}, o)
+	return list[Suppression](ctx, c, listing{path: route("suppressions"), name: "suppressions", options: options, query: parameters(map[string]string{"reason": reason, "category": category, "q": q})}, o)
 }
 
 // AddSuppression is POST /v1/suppressions: suppress an address.

@@ -86,6 +86,14 @@ func flag(set bool) string {
 	return ""
 }
 
+// number returns a number of a query; 0 is left out.
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -27,7 +27,7 @@ func goClient(ops []operation.Operation) ([]byte, error) {
 }
 
 // goCall adds the method of an operation. Its arguments are the parts of the path, the parameters of the query that are
-// texts, and the body, or its field if it has one. An option has each other parameter.
+// texts or numbers, and the body, or its field if it has one. An option has each other parameter.
 func goCall(b *strings.Builder, o *operation.Operation) {
 	name := strings.ToUpper(o.Name[:1]) + o.Name[1:]
 	b.WriteString("\n" + comment(name+" is "+o.Route+": "+lower(o.Title)+"."))
@@ -36,15 +36,20 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	}
 	args, query := "ctx context.Context", ""
 	for _, p := range o.Parameters() {
-		if p.In == "query" && (p.Field.Type.Kind() != reflect.String || p.Name == "cursor") {
+		kind := p.Field.Type.Kind()
+		switch {
+		case p.Name == "cursor", p.Name == "limit", kind != reflect.String && kind != reflect.Int:
 			continue
 		}
-		arg, kind := p.Name, strings.TrimPrefix(p.Field.Type.String(), "client.")
+		arg, typ := p.Name, strings.TrimPrefix(p.Field.Type.String(), "client.")
 		if token.IsKeyword(arg) {
 			arg = "the" + p.Field.Name
 		}
-		args += ", " + arg + " " + kind
-		if kind != "string" {
+		args += ", " + arg + " " + typ
+		switch {
+		case kind == reflect.Int:
+			arg = "number(" + arg + ")"
+		case typ != "string":
 			arg = "string(" + arg + ")"
 		}
 		if p.In == "query" {
@@ -52,12 +57,13 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 		}
 	}
 	if item, member := listOf(o); item != "" {
-		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n", name, args, item)
-		fmt.Fprintf(b, "\treturn list[%s](ctx, c, listing{path: %s, name: %q", item, routeOf(o), member)
+		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n",
+			name, args, item)
+		fmt.Fprintf(b, "\treturn list[%s](ctx, c, listing{path: %s, name: %q, options: options", item, routeOf(o), member)
 		if query != "" {
 			fmt.Fprintf(b, ", query: parameters(map[string]string{%s})", strings.TrimSuffix(query, ", "))
 		}
-		b.WriteString(", options: options}, o)\n}\n")
+		b.WriteString("}, o)\n}\n")
 		return
 	}
 	body := "nil"

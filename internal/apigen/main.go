@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/safedelivr/safedelivr/service"
 )
 
 func main() {
-	_, file, _, _ := runtime.Caller(0)
-	if err := write(filepath.Join(filepath.Dir(file), "../..")); err != nil {
+	if err := write(".."); err != nil { // go generate runs it in the folder api
 		fmt.Fprintln(os.Stderr, "apigen:", err)
 		os.Exit(1)
 	}

@@ -133,7 +133,9 @@ func (d *description) body(o *operation.Operation) {
 		d.line(8, "content: {application/json: {schema: {type: object, additionalProperties: false}}}")
 		return
 	}
-	if slices.ContainsFunc(operation.Fields(body), func(f operation.Field) bool { return f.Required }) {
+	in, _ := o.In.FieldByName("Body")
+	required := func(f operation.Field) bool { return f.Required }
+	if in.Tag.Get("required") != "" || slices.ContainsFunc(operation.Fields(body), required) {
 		d.line(8, "required: true")
 	}
 	example := ""
@@ -158,7 +160,7 @@ func (d *description) responses(o *operation.Operation) {
 		headers = append(headers, `Idempotency-Replayed: {$ref: "#/components/headers/Replayed"}`)
 	}
 	if o.Status == http.StatusCreated {
-		headers = append(headers, "Location: {description: Path of what was created., schema: {type: string}}")
+		headers = append(headers, "Location: {description: Path of what was created., required: true, schema: {type: string}}")
 	}
 	returns := o.Returns
 	if returns == "" {
@@ -276,7 +278,7 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 	case t.Kind() == reflect.Struct:
 		return d.schema(t, request)
 	case !request:
-		tag = reflect.StructTag(strings.NewReplacer("max:", "-:", "min:", "-:").Replace(string(tag)))
+		tag = reflect.StructTag(strings.NewReplacer("max:", "-:", "min:", "-:", "pattern:", "-:").Replace(string(tag)))
 	}
 	return scalar(t, tag)
 }
@@ -311,6 +313,9 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 			out = append(out, "enum: ["+strings.ReplaceAll(values, ",", ", ")+"]")
 		}
 		add("maxLength", "max")
+		if pattern := tag.Get("pattern"); pattern != "" {
+			out = append(out, "pattern: "+strconv.Quote(pattern))
+		}
 	default:
 		out = append(out, "type: integer")
 		if tag.Get("max") != "" && tag.Get("min") == "" {

@@ -18,7 +18,8 @@ func Valid(v any) error {
 	return f.Err()
 }
 
-// Check adds to f what is wrong with a JSON object by the tags of its struct, to which v points.
+// Check adds to f what is wrong with a JSON object by the tags of its struct, to which v points. It leaves out fields that
+// have a mistake in f already.
 func Check(v any, f *problem.Form) {
 	object := reflect.ValueOf(v).Elem()
 	for _, field := range Fields(object.Type()) {
@@ -28,7 +29,10 @@ func Check(v any, f *problem.Form) {
 
 func (m *Field) check(v reflect.Value, f *problem.Form) {
 	at, name := "/"+m.Name, m.Name
-	if v.IsZero() {
+	switch {
+	case f.At(at):
+		return
+	case v.IsZero():
 		if m.Required {
 			f.Wrong(at, "required", "Add %s.", name)
 		}
@@ -36,13 +40,13 @@ func (m *Field) check(v reflect.Value, f *problem.Form) {
 	}
 	switch v.Kind() {
 	case reflect.String:
-		if len(m.enum) == 0 {
-			checkText(at, name, m.max, v.String(), f)
-		} else if !slices.Contains(m.enum, v.String()) {
-			f.Wrong(at, "invalid_value", "%s is one of %s, or left out.", name, strings.Join(m.enum, ", "))
-		}
+		m.checkString(at, v.String(), f)
 	case reflect.Int, reflect.Int64:
-		if v.Int() < int64(m.min) || m.max > 0 && v.Int() > int64(m.max) {
+		switch {
+		case v.Int() >= int64(m.min) && (m.max == 0 || v.Int() <= int64(m.max)):
+		case m.max == 0:
+			f.Wrong(at, "invalid_value", "%s is a whole number from %d.", name, m.min)
+		default:
 			f.Wrong(at, "invalid_value", "%s is a whole number from %d to %d.", name, m.min, m.max)
 		}
 	case reflect.Slice, reflect.Map:
@@ -52,6 +56,23 @@ func (m *Field) check(v reflect.Value, f *problem.Form) {
 		}
 		checkEach(at, name, m.each, v, f)
 	default:
+	}
+}
+
+func (m *Field) checkString(at, text string, f *problem.Form) {
+	switch {
+	case len(m.enum) > 0:
+		if !slices.Contains(m.enum, text) {
+			f.Wrong(at, "invalid_value", "%s is one of %s, or left out.", m.Name, strings.Join(m.enum, ", "))
+		}
+	case m.lines:
+		if !utf8.ValidString(text) {
+			f.Wrong(at, "invalid_text", "%s is not valid Unicode text.", m.Name)
+		}
+	case m.pattern != nil && !m.pattern.MatchString(text):
+		f.Wrong(at, "invalid_name", "%s does not match %s.", m.Name, m.pattern)
+	default:
+		checkText(at, m.Name, m.max, text, f)
 	}
 }
 

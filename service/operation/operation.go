@@ -15,14 +15,17 @@
 // Body is the JSON object of the body. Its type and that of the answer belong to package client, so that server and
 // client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of the
 // bytes of a text, of the elements of a list; each of the bytes of an element; enum of the values, separated by commas;
-// schema of the name of a schema that is written by hand; required of a field that a request must have; only of a field
-// that only a request has.
+// pattern of a regular expression that the text matches; lines of a text that may have several lines; schema of the name
+// of a schema that is written by hand; required of a field, or of Body, that a request must have; only of a field that
+// only a request has. The tag required of an embedded struct names those of its fields that a request must have.
 package operation
 
 import (
 	"context"
 	"net/http"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -46,6 +49,7 @@ type Operation struct {
 	Example string       // a body
 	Schema  string       // name of the answer's schema, if that and the call of the Go client are written by hand
 	MaxBody int64        // in bytes; default 64 KiB
+	Reads   bool         // it changes nothing although it has a body, so an Idempotency-Key means nothing
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
 
@@ -102,7 +106,7 @@ func Changing[In, Out any](
 	do func(ctx context.Context, who caller.Caller, in *In, r idempotency.Repeat) (out Out, replayed bool, err error),
 ) Operation {
 	o.In, o.Out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
-	o.params, o.repeats = parameters(o.In), true
+	o.params, o.repeats = parameters(o.In), !o.Reads
 	if o.Out == reflect.TypeFor[Nothing]() {
 		o.Out = nil
 	}
@@ -123,6 +127,16 @@ func As[T any](o Operation) Operation {
 	o.Out = reflect.TypeFor[T]()
 	return o
 }
+
+// Declared returns an operation that the API carries out by a handler of its own.
+func Declared[In, Out any](o Operation) Operation {
+	o = Changing[In, Out](o, nil)
+	o.run = nil
+	return o
+}
+
+// Runs reports whether Run carries out the operation.
+func (o *Operation) Runs() bool { return o.run != nil }
 
 // Once returns an operation that is carried out once for an Idempotency-Key.
 func Once[In, Out any](
@@ -205,7 +219,9 @@ type Field struct {
 
 	index          []int // of the field, with those of the structs around it
 	enum           []string
-	max, min, each int // 0: there is no limit
+	pattern        *regexp.Regexp // nil: any text
+	lines          bool           // several lines are allowed
+	max, min, each int            // 0: there is no limit
 }
 
 // fields are those of structs, by type.
@@ -227,14 +243,20 @@ func fieldsOf(t reflect.Type) (out []Field) {
 		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
+			required := strings.Split(f.Tag.Get("required"), ",")
 			for _, inner := range fieldsOf(f.Type) {
 				inner.index = append([]int{i}, inner.index...)
+				inner.Required = inner.Required || slices.Contains(required, inner.Name)
 				out = append(out, inner)
 			}
 		case name != "" && name != "-":
 			field := Field{
 				Name: name, Omitted: strings.Contains(rest, "omit"), Required: f.Tag.Get("required") != "", Field: f, Declaring: t,
 				index: []int{i}, max: limit(f.Tag, "max"), min: limit(f.Tag, "min"), each: limit(f.Tag, "each"),
+				lines: f.Tag.Get("lines") != "",
+			}
+			if text := f.Tag.Get("pattern"); text != "" {
+				field.pattern = regexp.MustCompile(text)
 			}
 			if values := f.Tag.Get("enum"); values != "" {
 				field.enum = strings.Split(values, ",")

@@ -15,13 +15,21 @@ type inner struct {
 	Name string `json:"name" required:"true" max:"3"`
 }
 
+type outer struct {
+	Note string `json:"note,omitempty"`
+}
+
 type body struct {
 	inner
+	outer  `required:"note"`
 	Kind   string            `json:"kind,omitempty" enum:"a,b"`
 	Rate   int               `json:"rate,omitempty" min:"2" max:"5"`
 	List   []string          `json:"list,omitempty" max:"2" each:"3"`
 	Fields map[string]string `json:"fields,omitempty" max:"2" each:"3"`
 	At     time.Time         `json:"at,omitzero"`
+	Text   string            `json:"text,omitempty" lines:"any"`
+	Tag    string            `json:"tag,omitempty" pattern:"^[a-z]{1,3}$"`
+	Count  int               `json:"count,omitempty" min:"1"`
 	Own    string            `json:"-"`
 }
 
@@ -33,6 +41,11 @@ func TestCheck(t *testing.T) {
 		want   []string
 	}{
 		"right":         {func(b *body) { b.Kind, b.Rate, b.List, b.At = "a", 5, []string{"äöü", "x"}, time.Now() }, nil},
+		"right texts":   {func(b *body) { b.Text, b.Tag, b.Count = "a\nb", "abc", 1 }, nil},
+		"embedded":      {func(b *body) { b.Note = "" }, []string{"/note required"}},
+		"no lines":      {func(b *body) { b.Text = "\xff" }, []string{"/text invalid_text"}},
+		"no match":      {func(b *body) { b.Tag = "ab-" }, []string{"/tag invalid_name"}},
+		"no maximum":    {func(b *body) { b.Count = -1 }, []string{"/count invalid_value"}},
 		"missing":       {func(b *body) { b.Name = "" }, []string{"/name required"}},
 		"long":          {func(b *body) { b.Name = "abcd" }, []string{"/name too_long"}},
 		"two lines":     {func(b *body) { b.Name = "a\nb" }, []string{"/name invalid_value"}},
@@ -49,7 +62,7 @@ func TestCheck(t *testing.T) {
 		},
 		"several": {func(b *body) { b.Kind, b.Rate = "c", 9 }, []string{"/kind invalid_value", "/rate invalid_value"}},
 	} {
-		b := body{inner: inner{"abc"}}
+		b := body{inner: inner{"abc"}, outer: outer{"x"}}
 		c.change(&b)
 		var f problem.Form
 		Check(&b, &f)
@@ -63,6 +76,15 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckOnce: a field that has a mistake gets no other one.
+func TestCheckOnce(t *testing.T) {
+	t.Parallel()
+	var f problem.Form
+	f.Wrong("/name", "invalid_name", "A name has three letters.")
+	Check(&body{inner: inner{"abcd"}, outer: outer{"x"}}, &f)
+	require.Equal(t, 1, f.Found())
+}
+
 // TestFields: embedded structs add their members, and pointers lead to all of them.
 func TestFields(t *testing.T) {
 	t.Parallel()
@@ -70,7 +92,7 @@ func TestFields(t *testing.T) {
 	for _, f := range Fields(reflect.TypeFor[body]()) {
 		names = append(names, f.Name)
 	}
-	require.Equal(t, "name kind rate list fields at", strings.Join(names, " "))
+	require.Equal(t, "name note kind rate list fields at text tag count", strings.Join(names, " "))
 	b := body{}
 	pointers := Pointers(reflect.ValueOf(&b))
 	*(pointers["name"].(*string)) = "x"

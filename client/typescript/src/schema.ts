@@ -6173,7 +6173,7 @@ export interface operations {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
                     /** @description Path of what was created. */
-                    Location?: string;
+                    Location: string;
                     [name: string]: unknown;
                 };
                 content: {
