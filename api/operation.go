@@ -41,7 +41,7 @@ func (s *Server) register(v1 *gin.RouterGroup, o *operation.Operation) {
 
 // declared are the handlers of operations that the table only declares, by their names.
 func (s *Server) declared() map[string]gin.HandlerFunc {
-	return map[string]gin.HandlerFunc{}
+	return map[string]gin.HandlerFunc{"preview": s.preview}
 }
 
 // carryOut handles the requests of an operation.

@@ -42,11 +42,6 @@ func TestScopes(t *testing.T) {
 		"POST /v1/batches",
 		"PUT /v1/messages",
 		"POST /v1/suppressions/import",
-		"POST /v1/templates",
-		"POST /v1/templates/x/versions",
-		"POST /v1/templates/x/publish",
-		"POST /v1/templates/x/archive",
-		"POST /v1/preview",
 		"PATCH /v1/batches/%s",
 		"POST /v1/batches/%s/stop",
 		"POST /v1/batches/%s/resume",
@@ -63,9 +58,6 @@ func TestScopes(t *testing.T) {
 		"GET /v1/updates",
 		"GET /v1/updates/counts",
 		"GET /v1/suppressions/export",
-		"GET /v1/templates",
-		"GET /v1/templates/x",
-		"GET /v1/templates/x/versions",
 		"GET /v1/stats",
 	}
 	operate := []string{

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 const letter = `{"name": "welcome", "subject": "Hi {{name}}",
@@ -195,7 +195,7 @@ func TestPreviewIsTheBatch(t *testing.T) {
 		strings.NewReader(`{"template": "welcome", "to": `+to+`}`),
 	)
 	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
-	var p templates.Preview
+	var p client.Preview
 	require.NoError(t, json.Unmarshal(r.Body, &p))
 	id, err := models.ParseID(f.post(`{"template": "welcome", "to": [` + to + `]}`).object(t)["id"].(string))
 	require.NoError(t, err)

@@ -294,6 +294,15 @@ func (c *Client) RequeueParked(ctx context.Context, id string, why string, optio
 	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, nil, options)
 }
 
+// Preview is POST /v1/preview: preview a message.
+//
+// Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what may
+// be wrong. Nothing is stored or sent.
+func (c *Client) Preview(ctx context.Context, in NewPreview, options ...CallOption) (out Preview, err error) {
+	err = c.send(ctx, http.MethodPost, route("preview"), in, &out, options)
+	return out, err
+}
+
 // ListProviders is GET /v1/providers: list the providers with their health.
 //
 // In the order of the configuration.
@@ -430,6 +439,65 @@ func (c *Client) GetSuppressions(ctx context.Context, email string, options ...C
 // before, the answer is 204 as well. It is 404 if there never were any.
 func (c *Client) RemoveSuppressions(ctx context.Context, email string, reason string, category string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("suppressions", email), nil, nil, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
+}
+
+// ListTemplates is GET /v1/templates: list your templates.
+//
+// By name.
+func (c *Client) ListTemplates(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[TemplateInfo, error] {
+	return list[TemplateInfo](ctx, c, listing{path: route("templates"), name: "templates", options: options}, o)
+}
+
+// CreateTemplate is POST /v1/templates: create a template.
+//
+// Stores the first version of a template, as a draft unless `publish` is true. `html`, `text` or both are required.
+// Subject, HTML and text are in [Liquid](https://shopify.github.io/liquid/): see
+// [Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md). If you have this template already
+// and its newest version is the same, nothing changes.
+func (c *Client) CreateTemplate(ctx context.Context, in NewTemplate, options ...CallOption) (out Template, err error) {
+	err = c.send(ctx, http.MethodPost, route("templates"), in, &out, options)
+	return out, err
+}
+
+// GetTemplate is GET /v1/templates/{name}: get a version of a template.
+//
+// The published version by default, or the newest one if none is published.
+func (c *Client) GetTemplate(ctx context.Context, name string, version int, options ...CallOption) (out Template, err error) {
+	err = c.send(ctx, http.MethodGet, route("templates", name), nil, &out, with(options, map[string]string{"version": number(version)}))
+	return out, err
+}
+
+// ArchiveTemplate is POST /v1/templates/{name}/archive: archive a template.
+//
+// Batches cannot use it any more. Accepted mail goes out.
+func (c *Client) ArchiveTemplate(ctx context.Context, name string, options ...CallOption) (out TemplateInfo, err error) {
+	err = c.send(ctx, http.MethodPost, route("templates", name, "archive"), struct{}{}, &out, options)
+	return out, err
+}
+
+// PublishTemplate is POST /v1/templates/{name}/publish: publish a version.
+//
+// Batches that name no version use this one from now on. An older number rolls back. An archived template can be used
+// again.
+func (c *Client) PublishTemplate(ctx context.Context, name string, version int, options ...CallOption) (out TemplateInfo, err error) {
+	err = c.send(ctx, http.MethodPost, route("templates", name, "publish"), PublishedVersion{Version: version}, &out, options)
+	return out, err
+}
+
+// TemplateVersions is GET /v1/templates/{name}/versions: list the versions of a template.
+//
+// Newest first.
+func (c *Client) TemplateVersions(ctx context.Context, name string, o ListOptions, options ...CallOption) iter.Seq2[TemplateVersion, error] {
+	return list[TemplateVersion](ctx, c, listing{path: route("templates", name, "versions"), name: "versions", options: options}, o)
+}
+
+// AddTemplateVersion is POST /v1/templates/{name}/versions: add a version to a template.
+//
+// The new version is a draft unless `publish` is true: batches go on with the published one. A version never changes.
+// If the newest version is the same, none is added.
+func (c *Client) AddTemplateVersion(ctx context.Context, name string, in NewTemplateVersion, options ...CallOption) (out Template, err error) {
+	err = c.send(ctx, http.MethodPost, route("templates", name, "versions"), in, &out, options)
+	return out, err
 }
 
 // ListUnmatched is GET /v1/unmatched: list the unmatched events.

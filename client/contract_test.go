@@ -81,14 +81,7 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"SetDefaults":       client.SetDefaults{},
 		"Wait":              client.Wait{},
 		"SuppressionImport": client.SuppressionImport{},
-		"Template":          client.Template{},
-		"TemplateInfo":      client.TemplateInfo{},
 		"TemplateUse":       client.TemplateUse{},
-		"TemplateVersion":   client.TemplateVersion{},
-		"TemplateContent":   client.TemplateContent{},
-		"TemplateFields":    client.TemplateSource{},
-		"NewPreview":        client.NewPreview{},
-		"Preview":           client.Preview{},
 		"Update":            client.Update{},
 		"Notice":            client.Notice{},
 	} {
@@ -219,19 +212,19 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, c.ExportRejected(ctx, "id", io.Discard))
-	source := client.TemplateSource{
+	source := client.NewTemplateVersion{TemplateSource: client.TemplateSource{
 		TemplateContent: client.TemplateContent{Subject: "s", Text: "t"},
 		Defaults:        map[string]any{"a": 1},
 		Schema:          json.RawMessage(`{}`),
 		Languages:       map[string]client.TemplateContent{"de": {Subject: "s"}},
-	}
-	require.NoError(t, err(c.CreateTemplate(ctx, "welcome", source, true)))
-	require.NoError(t, err(c.AddTemplateVersion(ctx, "welcome", source, false)))
+	}}
+	require.NoError(t, err(c.CreateTemplate(ctx, client.NewTemplate{Name: "welcome", NewTemplateVersion: source})))
+	require.NoError(t, err(c.AddTemplateVersion(ctx, "welcome", source)))
 	require.NoError(t, err(c.PublishTemplate(ctx, "welcome", 1)))
 	require.NoError(t, err(c.ArchiveTemplate(ctx, "welcome")))
-	require.NoError(t, err(c.Template(ctx, "welcome", 1)))
+	require.NoError(t, err(c.GetTemplate(ctx, "welcome", 1)))
 	require.NoError(t, err(c.Preview(ctx, client.NewPreview{Template: "welcome", To: &batch.To[0]})))
-	for _, err := range c.Templates(ctx, client.ListOptions{}) {
+	for _, err := range c.ListTemplates(ctx, client.ListOptions{}) {
 		require.NoError(t, err)
 	}
 	for _, err := range c.TemplateVersions(ctx, "welcome", client.ListOptions{}) {

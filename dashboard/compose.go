@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // composeView is the form as it was entered, and its errors.
@@ -100,7 +100,7 @@ func (d *Dashboard) showCompose(
 		return err
 	}
 	for i := range list {
-		if list[i].State == templates.Published {
+		if list[i].State == client.TemplatePublished {
 			c.Templates = append(c.Templates, list[i].Name)
 		}
 	}

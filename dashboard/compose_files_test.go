@@ -16,9 +16,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // formFile is a file of a multipart form.
@@ -178,15 +178,17 @@ func TestComposeTemplate(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.NotContains(t, b.get("/compose").text, `id="template"`)
-	src := templates.Source{
-		Content: templates.Content{
+	src := client.TemplateSource{
+		TemplateContent: client.TemplateContent{
 			Subject: "Hi {{name}}",
 			HTML:    `{% for i in items %}<p>{{i}} {{month}}</p>{% endfor %}<img src="cid:logo.png">`,
 		},
 		Sender:    "Shop <shop@example.com>",
-		Languages: map[string]templates.Content{"de": {Subject: "Hallo {{name}}"}},
+		Languages: map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}},
 	}
-	_, err := f.service.Templates().Create(t.Context(), "local", "news", src, true)
+	_, err := f.service.Templates().Create(t.Context(), "local", &client.NewTemplate{
+		Name: "news", NewTemplateVersion: client.NewTemplateVersion{TemplateSource: src, Publish: true},
+	})
 	require.NoError(t, err)
 	fields := map[string]string{
 		"template": "news", "language": "de-AT", "vars": `{"items": ["a", "b"], "month": "May"}`, "do": "send",

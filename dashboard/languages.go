@@ -9,15 +9,15 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // languageTab is a tab of the template editor: what a language says in place of the default.
 type languageTab struct{ Code, Subject, HTML, Text string }
 
 // languageTabs returns the tabs of a template, sorted by language.
-func languageTabs(all map[string]templates.Content) (out []languageTab) {
+func languageTabs(all map[string]client.TemplateContent) (out []languageTab) {
 	for _, code := range slices.Sorted(maps.Keys(all)) {
 		c := all[code]
 		out = append(out, languageTab{code, c.Subject, c.HTML, c.Text})
@@ -26,13 +26,13 @@ func languageTabs(all map[string]templates.Content) (out []languageTab) {
 }
 
 // languagesOf is the reverse of languageTabs.
-func languagesOf(tabs []languageTab) map[string]templates.Content {
+func languagesOf(tabs []languageTab) map[string]client.TemplateContent {
 	if len(tabs) == 0 {
 		return nil
 	}
-	out := map[string]templates.Content{}
+	out := map[string]client.TemplateContent{}
 	for _, tab := range tabs {
-		out[tab.Code] = templates.Content{Subject: tab.Subject, HTML: tab.HTML, Text: tab.Text}
+		out[tab.Code] = client.TemplateContent{Subject: tab.Subject, HTML: tab.HTML, Text: tab.Text}
 	}
 	return out
 }

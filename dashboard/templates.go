@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/templates"
@@ -19,7 +20,7 @@ import (
 
 // templatesView is a page of the list of templates.
 type templatesView struct {
-	Templates []templates.Info
+	Templates []client.TemplateInfo
 	Next      string // URL of the next page, or ""
 }
 
@@ -52,8 +53,8 @@ type templateView struct {
 	To, Vars, Language                          string // of the preview; Vars: what Values has not, as JSON
 	Values                                      []sampleValue
 	Version                                     int // which the form began with; 0: a new template
-	Info                                        *templates.Info
-	Versions                                    []templates.VersionInfo
+	Info                                        *client.TemplateInfo
+	Versions                                    []client.TemplateVersion
 	Changes                                     []change // between Version and Against
 	Against                                     int
 	Wrong                                       map[string]string
@@ -84,14 +85,14 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor)
 		if err != nil {
 			return err
 		}
-		view.Changes = changes(textOfSource(&old.Source), textOfSource(&t.Source))
+		view.Changes = changes(textOfSource(&old.TemplateSource), textOfSource(&t.TemplateSource))
 	}
 	return d.showTemplate(w, r, v, http.StatusOK, view)
 }
 
 // fill fills the form with a version.
-func (t *templateView) fill(v *templates.Template) {
-	s := &v.Source
+func (t *templateView) fill(v *client.Template) {
+	s := &v.TemplateSource
 	t.Version, t.Subject, t.HTML, t.Text = v.Version, s.Subject, s.HTML, s.Text
 	t.Sender, t.Category, t.AllowRaw = s.Sender, s.Category, s.AllowRaw
 	t.Defaults, t.Schema = indented(s.Defaults, len(s.Defaults)), indented(s.Schema, len(s.Schema))
@@ -112,7 +113,7 @@ func indented(v any, n int) string {
 }
 
 // textOfSource returns a version as text, to compare it with others.
-func textOfSource(s *templates.Source) string {
+func textOfSource(s *client.TemplateSource) string {
 	var b strings.Builder
 	for _, part := range []struct{ name, text string }{
 		{"subject", s.Subject}, {"html", s.HTML}, {"text", s.Text}, {"sender", s.Sender}, {"category", s.Category},
@@ -140,7 +141,7 @@ func (d *Dashboard) showTemplate(
 		if err != nil {
 			return err
 		}
-		t.Info = &info.Info
+		t.Info = &info.TemplateInfo
 		if t.Uses, err = d.service.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
 			return err
 		}
@@ -151,10 +152,10 @@ func (d *Dashboard) showTemplate(
 }
 
 // readTemplate reads the form, and reports mistakes in the fields that are JSON.
-func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templates.Source, error) {
+func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, client.TemplateSource, error) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
 	if err := r.ParseForm(); err != nil {
-		return nil, templates.Source{}, badForm(err)
+		return nil, client.TemplateSource{}, badForm(err)
 	}
 	f := func(name string) string { return lines(r.PostFormValue(name)) }
 	t := &templateView{
@@ -178,9 +179,9 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, templa
 }
 
 // source returns what the fields that are not JSON say.
-func (t *templateView) source() templates.Source {
-	return templates.Source{
-		Content: templates.Content{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
+func (t *templateView) source() client.TemplateSource {
+	return client.TemplateSource{
+		TemplateContent: client.TemplateContent{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
 		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
 		Languages: languagesOf(t.Languages),
 	}
@@ -195,7 +196,7 @@ func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
 	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
 	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.public.String())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
-	p, err := d.service.Templates().Preview(r.Context(), v.User, sample)
+	_, missing, err := d.service.Templates().Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
 		return
 	}
@@ -204,9 +205,9 @@ func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
 		entered[value.Name] = value.Value
 	}
 	t.Values = []sampleValue{{"name", entered["name"]}}
-	for _, warning := range p.Warnings {
-		if warning.Name != "" && warning.Name != "name" && warning.Name != models.UnsubscribeURL {
-			t.Values = append(t.Values, sampleValue{warning.Name, entered[warning.Name]})
+	for _, name := range missing {
+		if name != "name" && name != models.UnsubscribeURL {
+			t.Values = append(t.Values, sampleValue{name, entered[name]})
 		}
 	}
 }
@@ -274,10 +275,11 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 		}
 		return d.showTemplate(w, r, v, status, t)
 	}
-	saved, err := d.service.Templates().AddVersion(r.Context(), v.User, t.Name, src, do == "publish")
+	in := client.NewTemplateVersion{TemplateSource: src, Publish: do == "publish"}
+	saved, err := d.service.Templates().AddVersion(r.Context(), v.User, t.Name, &in)
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.NotFound {
-		saved, err = d.service.Templates().Create(r.Context(), v.User, t.Name, src, do == "publish")
+		saved, err = d.service.Templates().Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
 	}
 	if err == nil && do == "test" {
 		return d.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
@@ -359,7 +361,7 @@ padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42
 
 // filledView is the preview of a message from a template.
 type filledView struct {
-	Headers    []models.Header
+	Headers    []client.PreviewHeader
 	Wrong      []string
 	Hints      []string // what may be wrong; the message is sent all the same
 	Row, Count int      // of the recipients of Compose; Count 0: it is shown to one
@@ -379,8 +381,8 @@ func (f *filledView) write(w http.ResponseWriter) error {
 // fillSample fills a template for a recipient. wrong has its mistakes, and hints what else may be wrong.
 func (d *Dashboard) fillSample(
 	r *http.Request, v *visitor, s templates.Sample,
-) (p templates.Preview, wrong, hints []string, err error) {
-	p, err = d.service.Templates().Preview(r.Context(), v.User, s)
+) (p client.Preview, wrong, hints []string, err error) {
+	p, missing, err := d.service.Templates().Preview(r.Context(), v.User, s)
 	var e *service.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == service.Invalid:
@@ -390,15 +392,15 @@ func (d *Dashboard) fillSample(
 	case err != nil:
 		return p, nil, nil, err
 	}
-	for _, warning := range p.Warnings {
-		switch warning.Name {
-		case "":
-			hints = append(hints, warning.Detail)
-		case models.UnsubscribeURL:
+	for _, name := range missing {
+		if name == models.UnsubscribeURL {
 			hints = append(hints, needsCategory)
-		default:
-			hints = append(hints, "No sample value for "+warning.Name+". Recipients need one.")
+		} else {
+			hints = append(hints, "No sample value for "+name+". Recipients need one.")
 		}
+	}
+	for _, warning := range p.Warnings[min(len(missing), len(p.Warnings)):] {
+		hints = append(hints, warning.Detail)
 	}
 	return p, wrong, hints, nil
 }

@@ -381,6 +381,7 @@ func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
 func Operations(s *Service) []operation.Operation {
 	return slices.Concat(
 		endpoints.Operations(s.Endpoints, s.guard),
+		templates.Operations(s.Templates, s.guard),
 		mailOperations(s),
 		batchOperations(s),
 		blockOperations(s),

@@ -22,9 +22,10 @@ func TestSendWholeMail(t *testing.T) {
 	file := filepath.Join(folder, "safedelivr.yaml")
 	base := serveFor(t, file)
 	mails := client.New(base, key[:len(key)-1])
-	source := client.TemplateSource{Sender: "Shop <shop@example.com>"}
-	source.Subject, source.HTML = "Hello {{first}}", `<img src="cid:logo.png">{{first}}`
-	_, err := mails.CreateTemplate(t.Context(), "hello", source, true)
+	in := client.NewTemplate{Name: "hello"}
+	in.Sender, in.Subject, in.HTML = "Shop <shop@example.com>", "Hello {{first}}", `<img src="cid:logo.png">{{first}}`
+	in.Publish = true
+	_, err := mails.CreateTemplate(t.Context(), in)
 	require.NoError(t, err)
 	logo := filepath.Join(folder, "logo.png")
 	require.NoError(t, os.WriteFile(logo, []byte("an image"), 0o600))

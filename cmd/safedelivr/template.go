@@ -15,6 +15,7 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/templates"
@@ -116,8 +117,8 @@ func (c *cli) showTemplate(ctx context.Context, l *templates.Library, user strin
 	}
 	if c.json {
 		return json.NewEncoder(c.out).Encode(struct {
-			templates.Template
-			Versions []templates.VersionInfo `json:"versions"`
+			client.Template
+			Versions []client.TemplateVersion `json:"versions"`
 		}{v, versions})
 	}
 	raw, err := json.MarshalIndent(v, "", "  ")
@@ -160,10 +161,11 @@ func (c *cli) pushTemplates(ctx context.Context, l *templates.Library, user stri
 		if err != nil {
 			return err
 		}
-		v, err := l.AddVersion(ctx, user, e.Name(), src, publish)
+		in := client.NewTemplateVersion{TemplateSource: src, Publish: publish}
+		v, err := l.AddVersion(ctx, user, e.Name(), &in)
 		var missing *service.Error
 		if errors.As(err, &missing) && missing.Kind == service.NotFound {
-			v, err = l.Create(ctx, user, e.Name(), src, publish)
+			v, err = l.Create(ctx, user, &client.NewTemplate{Name: e.Name(), NewTemplateVersion: in})
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), templateError(err))
@@ -194,7 +196,7 @@ func templateError(err error) error {
 }
 
 // readTemplate reads the folder of a template.
-func readTemplate(dir fs.FS, name string) (src templates.Source, err error) {
+func readTemplate(dir fs.FS, name string) (src client.TemplateSource, err error) {
 	raw, err := readOptional(dir, path.Join(name, "template.yaml"))
 	if err != nil {
 		return src, err
@@ -214,7 +216,7 @@ func readTemplate(dir fs.FS, name string) (src templates.Source, err error) {
 			return src, fmt.Errorf("%s/template.yaml: %w", name, err)
 		}
 	}
-	if src.Content, err = readContent(dir, name); err != nil {
+	if src.TemplateContent, err = readContent(dir, name); err != nil {
 		return src, err
 	}
 	entries, err := fs.ReadDir(dir, name)
@@ -226,7 +228,7 @@ func readTemplate(dir fs.FS, name string) (src templates.Source, err error) {
 			continue
 		}
 		if src.Languages == nil {
-			src.Languages = map[string]templates.Content{}
+			src.Languages = map[string]client.TemplateContent{}
 		}
 		if src.Languages[e.Name()], err = readContent(dir, path.Join(name, e.Name())); err != nil {
 			return src, err
@@ -235,7 +237,7 @@ func readTemplate(dir fs.FS, name string) (src templates.Source, err error) {
 	return src, nil
 }
 
-func readContent(dir fs.FS, folder string) (c templates.Content, err error) {
+func readContent(dir fs.FS, folder string) (c client.TemplateContent, err error) {
 	for file, to := range map[string]*string{"subject.txt": &c.Subject, "body.html": &c.HTML, "body.txt": &c.Text} {
 		if *to, err = readOptional(dir, path.Join(folder, file)); err != nil {
 			return c, err
@@ -273,7 +275,7 @@ func readVars(text string, s *templates.Sample) error {
 }
 
 func (c *cli) previewTemplate(ctx context.Context, l *templates.Library, user string, s templates.Sample) error {
-	p, err := l.Preview(ctx, user, s)
+	p, _, err := l.Preview(ctx, user, s)
 	if err != nil {
 		return templateError(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/service/templates"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // TestTemplates pushes templates from files, publishes and previews them.
@@ -78,8 +78,8 @@ func TestTemplates(t *testing.T) {
 	write("bad/template.yaml", "colour: red")
 	_, err = readTemplate(os.DirFS(dir), "bad")
 	require.ErrorContains(t, err, `bad/template.yaml: json: unknown field "colour"`)
-	var src templates.Source
+	var src client.TemplateSource
 	src, err = readTemplate(os.DirFS(dir), "welcome")
 	require.NoError(t, err)
-	require.Equal(t, map[string]templates.Content{"de": {Subject: "Hallo {{name}}"}}, src.Languages)
+	require.Equal(t, map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}}, src.Languages)
 }

@@ -52,9 +52,9 @@ func (b *bench) csvRun(be *backend, rows int, html string) (res csvResult, err e
 		return res, err
 	}
 	defer r.close()
-	source := client.TemplateSource{Sender: "Shop <shop@bench.test>"}
-	source.Subject, source.HTML = "Your order {{order}}", html
-	if _, err := r.client.CreateTemplate(b.ctx, "order", source, true); err != nil {
+	in := client.NewTemplate{Name: "order"}
+	in.Sender, in.Subject, in.HTML, in.Publish = "Shop <shop@bench.test>", "Your order {{order}}", html, true
+	if _, err := r.client.CreateTemplate(b.ctx, in); err != nil {
 		return res, err
 	}
 	begin := time.Now()

@@ -79,15 +79,10 @@ const (
 // prepare stores the template of the batch, and suppresses one of its recipients.
 func (d *demo) prepare(ctx context.Context) error {
 	text := "Dear {{first}}, {% if n < 100 %}you are among the first. {% endif %}This is mail {{n}}."
-	_, err := d.client.CreateTemplate(ctx, templateName, client.TemplateSource{
-		Sender: "Safedelivr demo <hello@demo.test>",
-		TemplateContent: client.TemplateContent{
-			Subject: "Hello {{first}}",
-			Text:    text,
-			HTML:    "<p>" + text + "</p>",
-		},
-	}, true)
-	if err != nil {
+	in := client.NewTemplate{Name: templateName}
+	in.Sender, in.Subject, in.Text, in.HTML = "Safedelivr demo <hello@demo.test>", "Hello {{first}}", text, "<p>"+text+"</p>"
+	in.Publish = true
+	if _, err := d.client.CreateTemplate(ctx, in); err != nil {
 		return err
 	}
 	s, err := d.client.AddSuppression(ctx, client.NewSuppression{Email: address(complained), Reason: "complaint"})

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/liquid"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -90,7 +91,7 @@ func (l *Library) Use(ctx context.Context, user, ref, lang string) (*Filler, err
 	if err != nil {
 		return nil, err
 	}
-	f, err := src.filler(lang)
+	f, err := newFiller(&src, lang)
 	if err != nil {
 		return nil, err
 	}
@@ -120,19 +121,19 @@ func parseRef(ref string) (name string, number int, err error) {
 	return name, number, nil
 }
 
-// filler compiles a source in a language.
-func (s *Source) filler(lang string) (*Filler, error) {
+// newFiller compiles a source in a language.
+func newFiller(s *client.TemplateSource, lang string) (*Filler, error) {
 	var f problem.Form
-	c, found := s.in(lang)
+	c, found := contentIn(s, lang)
 	out := &Filler{
 		Use:      models.TemplateUse{Language: found},
 		Sender:   s.Sender,
 		Category: s.Category,
-		bytes:    s.size(),
+		bytes:    bytesOf(s),
 		parts:    compile(&f, "", c, s.AllowRaw),
 	}
 	var err error
-	if out.defaults, err = s.Defaults.numbers(); err != nil {
+	if out.defaults, err = numbers(s.Defaults); err != nil {
 		f.Wrong("/defaults", "invalid_value", "%s", err)
 	}
 	if len(s.Schema) > 0 {

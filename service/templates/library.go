@@ -18,6 +18,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -41,41 +42,6 @@ const (
 	compiled    = 200 // compiled versions that are cached
 )
 
-// State is the state of a template.
-type State string
-
-// The states.
-const (
-	Draft     State = "draft" // no version is published
-	Published State = "published"
-	Archived  State = "archived" // batches cannot use it
-)
-
-// Info is a template without its contents.
-type Info struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	State     State     `json:"state"`
-	Published int       `json:"published,omitempty"` // number of the published version; 0: none
-	Newest    int       `json:"newest"`              // number of the newest version
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
-}
-
-// VersionInfo is a version without its contents.
-type VersionInfo struct {
-	Version   int       `json:"version"`
-	CreatedAt time.Time `json:"created_at"`
-	Published bool      `json:"published"`
-}
-
-// Template is a version of a template.
-type Template struct {
-	Info
-	Version int `json:"version"`
-	Source
-}
-
 // head is the stored form of a template: all but the contents.
 type head struct {
 	ID       string    `json:"id"`
@@ -93,16 +59,16 @@ type version struct {
 	Digest  string    `json:"digest"` // of its source
 }
 
-func (h *head) info(name string) Info {
-	out := Info{
-		ID: h.ID, Name: name, State: Published, Published: h.Now, Newest: h.newest().Number,
+func (h *head) info(name string) client.TemplateInfo {
+	out := client.TemplateInfo{
+		ID: h.ID, Name: name, State: client.TemplatePublished, Published: h.Now, Newest: h.newest().Number,
 		CreatedAt: h.Created, UpdatedAt: h.Updated,
 	}
 	switch {
 	case h.Archived:
-		out.State = Archived
+		out.State = client.TemplateArchived
 	case h.Now == 0:
-		out.State = Draft
+		out.State = client.TemplateDraft
 	}
 	return out
 }
@@ -148,33 +114,37 @@ func New(store models.DocumentStore, room Room) *Library {
 
 // Create stores a new template with its first version. If the user has one with this name,
 // and its newest version is the same, it changes nothing.
-func (l *Library) Create(ctx context.Context, user, name string, src Source, publish bool) (Template, error) {
+func (l *Library) Create(ctx context.Context, user string, in *client.NewTemplate) (client.Template, error) {
 	var f problem.Form
-	if !validName(name) {
+	if in.Name != "" && !validName(in.Name) {
 		f.Wrong("/name", "invalid_name", "A name has 1 to 64 characters: letters a to z, digits, _, - or a dot.")
 	}
-	src.check(&f)
+	check(in, &in.TemplateSource, &f)
 	if err := f.Err(); err != nil {
-		return Template{}, err
+		return client.Template{}, err
 	}
-	return l.add(ctx, user, name, src, publish, true)
+	return l.add(ctx, user, in.Name, &in.NewTemplateVersion, true)
 }
 
 // AddVersion stores a new version of a template. If the newest version is the same, it adds
 // none.
-func (l *Library) AddVersion(ctx context.Context, user, name string, src Source, publish bool) (Template, error) {
+func (l *Library) AddVersion(
+	ctx context.Context, user, name string, in *client.NewTemplateVersion,
+) (client.Template, error) {
 	var f problem.Form
-	src.check(&f)
+	check(in, &in.TemplateSource, &f)
 	if err := f.Err(); err != nil {
-		return Template{}, err
+		return client.Template{}, err
 	}
-	return l.add(ctx, user, name, src, publish, false)
+	return l.add(ctx, user, name, in, false)
 }
 
-func (l *Library) add(ctx context.Context, user, name string, src Source, publish, create bool) (Template, error) {
-	digest, raw, err := src.stored()
+func (l *Library) add(
+	ctx context.Context, user, name string, in *client.NewTemplateVersion, create bool,
+) (client.Template, error) {
+	digest, raw, err := stored(&in.TemplateSource)
 	if err != nil {
-		return Template{}, err
+		return client.Template{}, err
 	}
 	var number int
 	info, err := l.change(ctx, user, name, create, func(h *head) error {
@@ -198,12 +168,12 @@ func (l *Library) add(ctx context.Context, user, name string, src Source, publis
 			}
 			h.Versions = append(h.Versions, version{number, now(), digest})
 		}
-		if publish {
+		if in.Publish {
 			h.Now, h.Archived = number, false
 		}
 		return nil
 	})
-	return Template{Info: info, Version: number, Source: src}, err
+	return client.Template{TemplateInfo: info, Version: number, TemplateSource: in.TemplateSource}, err
 }
 
 // takeRoom counts the bytes of a version that is about to be stored, also if it is not stored after all.
@@ -244,9 +214,9 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
 // does change. create says that the template may be new.
 func (l *Library) change(
 	ctx context.Context, user, name string, create bool, do func(*head) error,
-) (Info, error) {
+) (client.TemplateInfo, error) {
 	if !validName(name) {
-		return Info{}, problem.NotYours("template")
+		return client.TemplateInfo{}, problem.NotYours("template")
 	}
 	h, _, err := models.ChangeDocument(ctx, l.store, user, headKind, name, func(h *head, version int) error {
 		switch {
@@ -286,27 +256,27 @@ func (l *Library) head(ctx context.Context, user, name string) (h head, number i
 
 // Get returns a version of a template: number, or with 0 the published one, or else the
 // newest.
-func (l *Library) Get(ctx context.Context, user, name string, number int) (Template, error) {
+func (l *Library) Get(ctx context.Context, user, name string, number int) (client.Template, error) {
 	h, _, err := l.head(ctx, user, name)
 	if err != nil {
-		return Template{}, err
+		return client.Template{}, err
 	}
 	number = cmp.Or(number, h.Now, h.newest().Number)
 	if !h.has(number) {
-		return Template{}, problem.NotYours("version of the template")
+		return client.Template{}, problem.NotYours("version of the template")
 	}
 	src, err := l.source(ctx, user, name, number)
-	return Template{Info: h.info(name), Version: number, Source: src}, err
+	return client.Template{TemplateInfo: h.info(name), Version: number, TemplateSource: src}, err
 }
 
-func (l *Library) source(ctx context.Context, user, name string, number int) (Source, error) {
-	v, _, err := models.ReadDocument[Source](ctx, l.store, user, versionKind, versionKey(name, number))
+func (l *Library) source(ctx context.Context, user, name string, number int) (client.TemplateSource, error) {
+	v, _, err := models.ReadDocument[client.TemplateSource](ctx, l.store, user, versionKind, versionKey(name, number))
 	return v, problem.FromStore("read template version", err)
 }
 
 // List returns at most limit templates of a user, by name, and the cursor of the next page,
 // which is empty on the last one. A limit of 0 is the default.
-func (l *Library) List(ctx context.Context, user string, limit int, cursor string) ([]Info, string, error) {
+func (l *Library) List(ctx context.Context, user string, limit int, cursor string) ([]client.TemplateInfo, string, error) {
 	limit, after, err := pageOf(limit, cursor)
 	if err != nil {
 		return nil, "", err
@@ -320,7 +290,7 @@ func (l *Library) List(ctx context.Context, user string, limit int, cursor strin
 		ds = ds[:limit]
 		next = cursorAfter(ds[limit-1].Key)
 	}
-	out := make([]Info, 0, len(ds))
+	out := make([]client.TemplateInfo, 0, len(ds))
 	for i := range ds {
 		var h head
 		if err := ds[i].Decode(&h); err != nil {
@@ -334,7 +304,7 @@ func (l *Library) List(ctx context.Context, user string, limit int, cursor strin
 // Versions returns a page of the versions of a template, newest first.
 func (l *Library) Versions(
 	ctx context.Context, user, name string, limit int, cursor string,
-) (out []VersionInfo, next string, err error) {
+) (out []client.TemplateVersion, next string, err error) {
 	limit, after, err := pageOf(limit, cursor)
 	if err != nil {
 		return nil, "", err
@@ -343,7 +313,7 @@ func (l *Library) Versions(
 	if err != nil {
 		return nil, "", err
 	}
-	out = []VersionInfo{}
+	out = []client.TemplateVersion{}
 	for _, v := range slices.Backward(h.Versions) {
 		key := versionKey("", v.Number)
 		if after != "" && key >= after {
@@ -352,7 +322,7 @@ func (l *Library) Versions(
 		if len(out) == limit {
 			return out, cursorAfter(versionKey("", out[limit-1].Version)), nil
 		}
-		out = append(out, VersionInfo{Version: v.Number, CreatedAt: v.Created, Published: v.Number == h.Now && !h.Archived})
+		out = append(out, client.TemplateVersion{Version: v.Number, CreatedAt: v.Created, Published: v.Number == h.Now && !h.Archived})
 	}
 	return out, "", nil
 }
@@ -382,7 +352,7 @@ func pageOf(limit int, cursor string) (n int, after string, err error) {
 
 // Publish makes a version the one that batches use if they name no number. An older number
 // rolls back. It ends Archive.
-func (l *Library) Publish(ctx context.Context, user, name string, number int) (Info, error) {
+func (l *Library) Publish(ctx context.Context, user, name string, number int) (client.TemplateInfo, error) {
 	return l.change(ctx, user, name, false, func(h *head) error {
 		if !h.has(number) {
 			var f problem.Form
@@ -395,7 +365,7 @@ func (l *Library) Publish(ctx context.Context, user, name string, number int) (I
 }
 
 // Archive keeps batches from using a template until a version of it is published.
-func (l *Library) Archive(ctx context.Context, user, name string) (Info, error) {
+func (l *Library) Archive(ctx context.Context, user, name string) (client.TemplateInfo, error) {
 	return l.change(ctx, user, name, false, func(h *head) error {
 		h.Archived = true
 		return nil

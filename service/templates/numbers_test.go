@@ -7,22 +7,23 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 // TestNumbersOfVariables: a number of a variable, a default or a list is the number that was sent.
 func TestNumbersOfVariables(t *testing.T) {
 	t.Parallel()
-	var s Source
+	var s client.TemplateSource
 	require.NoError(t, json.Unmarshal([]byte(`{
 		"subject": "{{ id }} {{ id | plus: 1 }} {{ long }}|{{ long | plus: 1 }} {{ total | divided_by: 5 }}",
 		"text": "t{{ list[0] | plus: 1 }} {{ own | append: '' }}",
 		"defaults": {"id": 9007199254740993, "long": 12345678901234567890123, "total": 12.0}}`), &s))
 	raw, err := json.Marshal(&s)
 	require.NoError(t, err)
-	var stored Source
+	var stored client.TemplateSource
 	require.NoError(t, json.Unmarshal(raw, &stored), "as it is stored")
-	f, err := stored.filler("")
+	f, err := newFiller(&stored, "")
 	require.NoError(t, err)
 	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"list": "[9007199254740993]", "own": "1e5"}}
 	wrong, err := f.Fill(t.Context(), &r, []string{"list", "own"}, nil)
@@ -38,9 +39,9 @@ func TestNumbersOfVariables(t *testing.T) {
 // TestHugeNumbersOfVariables: a number that takes much work is refused before a schema calculates with it.
 func TestHugeNumbersOfVariables(t *testing.T) {
 	t.Parallel()
-	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(
+	s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"}, Schema: json.RawMessage(
 		`{"properties": {"n": {"multipleOf": 0.01}}}`)}
-	f, err := s.filler("")
+	f, err := newFiller(&s, "")
 	require.NoError(t, err)
 	for _, n := range []string{"1e999999999", "1e400", strings.Repeat("9", 500), `{"a": [1e999999]}`} {
 		r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"n": n}}
@@ -50,8 +51,8 @@ func TestHugeNumbersOfVariables(t *testing.T) {
 		require.Equal(t, "wrong_type", wrong[0].Code)
 		require.Equal(t, "/vars/n", wrong[0].Pointer)
 	}
-	s.Defaults = Values{"n": json.Number("1e999999999")}
-	_, err = s.filler("")
+	s.Defaults = client.Values{"n": json.Number("1e999999999")}
+	_, err = newFiller(&s, "")
 	require.Error(t, err)
 }
 
@@ -59,9 +60,9 @@ func TestHugeNumbersOfVariables(t *testing.T) {
 func TestCheckIsBounded(t *testing.T) {
 	t.Parallel()
 	all := strings.Repeat(`{"items": {"type": "integer"}},`, 1500)
-	s := Source{Content: Content{Subject: "s", Text: "t"}, Schema: json.RawMessage(
+	s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"}, Schema: json.RawMessage(
 		`{"properties": {"n": {"allOf": [` + strings.TrimSuffix(all, ",") + `]}}}`)}
-	f, err := s.filler("")
+	f, err := newFiller(&s, "")
 	require.NoError(t, err)
 	r := models.Recipient{Email: "a@example.com", Vars: map[string]string{"n": "[" + strings.Repeat("1,", 20_000) + "1]"}}
 	wrong, err := f.Fill(t.Context(), &r, []string{"n"}, nil)

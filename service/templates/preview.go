@@ -11,6 +11,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
@@ -19,48 +20,38 @@ import (
 type Sample struct {
 	Template string // a reference; empty: the source
 	Language string
-	Source   Source
+	Source   client.TemplateSource
 	To       models.Recipient
 	JSON     []string // variables of the recipient whose value is JSON
-}
-
-// Preview is a message as a recipient gets it.
-type Preview struct {
-	Template *models.TemplateUse `json:"template,omitempty"`
-	Subject  string              `json:"subject"`
-	HTML     string              `json:"html"`
-	Text     string              `json:"text"`
-	Headers  []models.Header     `json:"headers"`
-	Warnings []Warning           `json:"warnings"`
-}
-
-// Warning is something that may be wrong with a message. It is sent all the same.
-type Warning struct {
-	Code   string `json:"code"`
-	Detail string `json:"detail"`
-	Name   string `json:"-"` // of the variable that has no value
 }
 
 // gmailClip is the size in bytes from which Gmail shows only the beginning of a message.
 const gmailClip = 102 << 10
 
-// Preview fills a message for a recipient as a batch does.
-func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, error) {
+// preview is a preview that is made.
+type preview struct{ client.Preview }
+
+// Preview fills a message for a recipient as a batch does. It returns the names of the variables that have no value, too.
+// The first warnings are about them, in the same order.
+func (l *Library) Preview(
+	ctx context.Context, user string, s Sample,
+) (out client.Preview, missing []string, err error) {
 	end, err := l.previews.take(ctx, user)
 	if err != nil {
-		return Preview{}, err
+		return out, nil, err
 	}
 	defer end()
 	f, err := l.sampleFiller(ctx, user, &s)
 	if err != nil {
-		return Preview{}, err
+		return out, nil, err
 	}
-	p := Preview{Warnings: []Warning{}}
+	p := preview{client.Preview{Headers: []client.PreviewHeader{}, Warnings: []client.PreviewWarning{}}}
 	if f.Use.Name != "" {
-		use := f.Use
+		use := client.TemplateUse(f.Use)
 		p.Template = &use
 	}
-	for _, name := range f.missing(&s.To) {
+	missing = f.missing(&s.To)
+	for _, name := range missing {
 		p.warn(
 			"missing_variable",
 			"%s has no value. A batch without it is refused if the template has {{%s}}, and shows nothing "+
@@ -68,7 +59,6 @@ func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, 
 			name,
 			name,
 		)
-		p.Warnings[len(p.Warnings)-1].Name = name
 	}
 	to := s.To
 	var keep []string
@@ -77,39 +67,38 @@ func (l *Library) Preview(ctx context.Context, user string, s Sample) (Preview, 
 	}
 	wrong, err := f.Fill(ctx, &to, s.JSON, keep)
 	if err != nil {
-		return Preview{}, err
+		return out, nil, err
 	}
 	if len(wrong) > 0 {
 		var form problem.Form
 		for _, w := range wrong {
 			form.Wrong("/to"+w.Pointer, w.Code, "%s", w.Detail)
 		}
-		return Preview{}, form.Err()
+		return out, nil, form.Err()
 	}
 	var c models.Content
 	f.Content(&c)
 	p.Subject, p.Text, p.HTML = to.Fill(c.Subject, nil), to.Fill(c.Text, nil), to.Fill(c.HTML, models.EscapeHTML)
-	p.Headers = []models.Header{}
 	if f.Sender != "" {
-		p.Headers = append(p.Headers, models.Header{Name: "From", Value: f.Sender})
+		p.Headers = append(p.Headers, client.PreviewHeader{Name: "From", Value: f.Sender})
 	}
 	mailbox := mail.Address{Name: to.Name, Address: to.Email}
 	p.Headers = append(
 		p.Headers,
-		models.Header{Name: "To", Value: mailbox.String()},
-		models.Header{Name: "Subject", Value: p.Subject},
+		client.PreviewHeader{Name: "To", Value: mailbox.String()},
+		client.PreviewHeader{Name: "Subject", Value: p.Subject},
 	)
 	for _, h := range to.Headers {
-		p.Headers = append(p.Headers, models.Header{Name: h.Name, Value: to.Fill(h.Value, nil)})
+		p.Headers = append(p.Headers, client.PreviewHeader{Name: h.Name, Value: to.Fill(h.Value, nil)})
 	}
 	p.check(c.HTML)
-	return p, nil
+	return p.Preview, missing, nil
 }
 
 // sampleFiller returns the filler of a sample.
 func (l *Library) sampleFiller(ctx context.Context, user string, s *Sample) (*Filler, error) {
 	if s.Template != "" {
-		if s.Source.Content != (Content{}) {
+		if s.Source.TemplateContent != (client.TemplateContent{}) {
 			var f problem.Form
 			f.Wrong("/template", "conflict", "Send a template, or subject, html and text.")
 			return nil, f.Err()
@@ -117,15 +106,15 @@ func (l *Library) sampleFiller(ctx context.Context, user string, s *Sample) (*Fi
 		return l.Use(ctx, user, s.Template, s.Language)
 	}
 	var f problem.Form
-	s.Source.check(&f)
+	check(&client.NewTemplateVersion{TemplateSource: s.Source}, &s.Source, &f)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	return s.Source.filler(s.Language)
+	return newFiller(&s.Source, s.Language)
 }
 
-func (p *Preview) warn(code, detail string, args ...any) {
-	p.Warnings = append(p.Warnings, Warning{Code: code, Detail: fmt.Sprintf(detail, args...)})
+func (p *preview) warn(code, detail string, args ...any) {
+	p.Warnings = append(p.Warnings, client.PreviewWarning{Code: code, Detail: fmt.Sprintf(detail, args...)})
 }
 
 // missing returns the variables that the template shows and the recipient lacks.
@@ -152,7 +141,7 @@ var (
 const maxLinks = 1000
 
 // check adds warnings about the finished message. source is its HTML with placeholders.
-func (p *Preview) check(source string) {
+func (p *preview) check(source string) {
 	if n := len(p.HTML); n > gmailClip {
 		p.warn("clipped", "The HTML has %d bytes. Gmail shows only the beginning of a message above %d.", n, gmailClip)
 	}

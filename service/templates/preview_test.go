@@ -6,36 +6,38 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 )
 
 func TestPreview(t *testing.T) {
 	t.Parallel()
 	l, user := newLibrary(t)
-	_, err := l.Create(t.Context(), user, "a", Source{
-		Content:   Content{Subject: "Hi {{name}}", HTML: "<p>{{ n | plus: 1 }}</p>", Text: "{{ n }}"},
-		Languages: map[string]Content{"de": {Subject: "Hallo {{name}}"}},
-		Sender:    "Shop <shop@example.com>",
+	_, err := create(t.Context(), l, user, "a", client.TemplateSource{
+		TemplateContent: client.TemplateContent{Subject: "Hi {{name}}", HTML: "<p>{{ n | plus: 1 }}</p>", Text: "{{ n }}"},
+		Languages:       map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}},
+		Sender:          "Shop <shop@example.com>",
 	}, true)
 	require.NoError(t, err)
 	to := models.Recipient{Email: "ann@example.com", Name: "Ann", Vars: map[string]string{"n": "1"}}
-	p, err := l.Preview(t.Context(), user, Sample{Template: "a", Language: "de-AT", To: to, JSON: []string{"n"}})
+	p, missing, err := l.Preview(t.Context(), user, Sample{Template: "a", Language: "de-AT", To: to, JSON: []string{"n"}})
 	require.NoError(t, err)
-	require.Equal(t, Preview{
-		Template: &models.TemplateUse{Name: "a", Version: 1, Language: "de"},
+	require.Equal(t, client.Preview{
+		Template: &client.TemplateUse{Name: "a", Version: 1, Language: "de"},
 		Subject:  "Hallo Ann", HTML: "<p>2</p>", Text: "1",
-		Headers: []models.Header{
+		Headers: []client.PreviewHeader{
 			{Name: "From", Value: "Shop <shop@example.com>"},
 			{Name: "To", Value: `"Ann" <ann@example.com>`},
 			{Name: "Subject", Value: "Hallo Ann"},
 		},
-		Warnings: []Warning{},
+		Warnings: []client.PreviewWarning{},
 	}, p)
-	_, err = l.Preview(t.Context(), user, Sample{Template: "b", To: to})
+	require.Empty(t, missing)
+	_, _, err = l.Preview(t.Context(), user, Sample{Template: "b", To: to})
 	require.Equal(t, "/template unknown_template", code(t, err))
-	_, err = l.Preview(t.Context(), user, Sample{Template: "a", Source: hello("x"), To: to})
+	_, _, err = l.Preview(t.Context(), user, Sample{Template: "a", Source: hello("x"), To: to})
 	require.Equal(t, "/template conflict", code(t, err))
-	_, err = l.Preview(t.Context(), user, Sample{To: to})
+	_, _, err = l.Preview(t.Context(), user, Sample{To: to})
 	require.Equal(t, "/subject required", code(t, err))
 }
 
@@ -58,8 +60,8 @@ func TestWarnings(t *testing.T) {
 		{"FREE MONEY FOR YOU", "x", "x", "subject_like_spam"},
 		{"{% if no %}x{% endif %}", "x", "x", "empty_subject"},
 	} {
-		p, err := l.Preview(t.Context(), user, Sample{
-			Source: Source{Content: Content{Subject: c.subject, HTML: c.html, Text: c.text}},
+		p, missing, err := l.Preview(t.Context(), user, Sample{
+			Source: client.TemplateSource{TemplateContent: client.TemplateContent{Subject: c.subject, HTML: c.html, Text: c.text}},
 			To:     models.Recipient{Email: "a@b.de", Name: "Ann", Vars: map[string]string{"url": "https://example.com"}},
 		})
 		require.NoError(t, err)
@@ -67,6 +69,7 @@ func TestWarnings(t *testing.T) {
 		for _, w := range p.Warnings {
 			codes = append(codes, w.Code)
 		}
+		require.Len(t, missing, strings.Count(c.want, "missing_variable"))
 		require.Equal(t, c.want, strings.Join(codes, " "), c.subject+" "+c.html[:min(len(c.html), 40)])
 	}
 }

@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -12,39 +11,23 @@ import (
 
 	"golang.org/x/text/language"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/liquid"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Limits of a version.
 const (
-	maxSource    = 1 << 20 // bytes of all of it
-	maxSchema    = 64 << 10
-	maxLanguages = 50
-	maxTags      = 20_000 // tags and outputs of all parts and languages
-	maxLine      = 998
+	maxSource = 1 << 20 // bytes of all of it
+	maxSchema = 64 << 10
+	maxTags   = 20_000 // tags and outputs of all parts and languages
+	maxLine   = 998
 )
 
-// Content is what a message says, as sources in Liquid.
-type Content struct {
-	Subject string `json:"subject,omitempty"`
-	HTML    string `json:"html,omitempty"`
-	Text    string `json:"text,omitempty"`
-}
-
-// Values are values of variables by their names. Numbers from JSON are json.Number, so that they stay as they are.
-type Values map[string]any
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *Values) UnmarshalJSON(raw []byte) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	return d.Decode((*map[string]any)(v))
-}
-
-// numbers returns the values as Liquid knows them. It does not change v.
-func (v Values) numbers() (map[string]any, error) {
+// numbers returns values as Liquid knows them. It does not change v.
+func numbers(v client.Values) (map[string]any, error) {
 	out, err := number(cloned(map[string]any(v)))
 	if err != nil {
 		return nil, err
@@ -71,30 +54,13 @@ func cloned(v any) any {
 	return v
 }
 
-// Source is what a version of a template is made from.
-type Source struct {
-	Content
-	Sender    string             `json:"sender,omitempty"`   // for batches without from
-	Category  string             `json:"category,omitempty"` // for batches without one
-	Defaults  Values             `json:"defaults,omitempty"` // values of variables that a recipient lacks
-	Schema    json.RawMessage    `json:"schema,omitempty"`   // JSON Schema of the variables
-	Languages map[string]Content `json:"languages,omitempty"`
-	AllowRaw  bool               `json:"allow_raw,omitempty"` // the filter raw is allowed
-}
-
 var category = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
 
-// check reports the mistakes in a source.
-func (s *Source) check(f *problem.Form) {
-	if s.size() > maxSource {
+// check reports the mistakes in a source. in points to the struct that has it, whose tags are checked, too.
+func check(in any, s *client.TemplateSource, f *problem.Form) {
+	if bytesOf(s) > maxSource {
 		f.Wrong("", "too_long", "A template has at most %d bytes in all.", maxSource)
 		return
-	}
-	if s.Subject == "" {
-		f.Wrong("/subject", "required", "Add a subject.")
-	}
-	if s.HTML == "" && s.Text == "" {
-		f.Wrong("/html", "required", "Add html, text, or both.")
 	}
 	if _, err := mail.ParseAddress(s.Sender); s.Sender != "" && err != nil {
 		f.Wrong("/sender", "invalid_address", "%s is not an address like ann@example.com or Ann <ann@example.com>.",
@@ -103,12 +69,16 @@ func (s *Source) check(f *problem.Form) {
 	if s.Category != "" && !category.MatchString(s.Category) {
 		f.Wrong("/category", "invalid_name", "A category has 1 to 64 characters: letters a to z, digits, _, -, . or :.")
 	}
+	operation.Check(in, f)
+	if s.HTML == "" && s.Text == "" {
+		f.Wrong("/html", "required", "Add html, text, or both.")
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Defaults)) {
 		if !models.ValidVar(name) || models.IsSlot(name) {
 			f.Wrong("/defaults"+problem.Pointer(name), "invalid_name", "This is not the name of a variable.")
 		}
 	}
-	if _, err := s.Defaults.numbers(); err != nil {
+	if _, err := numbers(s.Defaults); err != nil {
 		f.Wrong("/defaults", "invalid_value", "%s", err)
 	}
 	if len(s.Schema) > 0 {
@@ -116,15 +86,14 @@ func (s *Source) check(f *problem.Form) {
 			f.Wrong("/schema", "invalid_schema", "%s", err)
 		}
 	}
-	if len(s.Languages) > maxLanguages {
-		f.Wrong("/languages", "too_many", "A template has at most %d languages.", maxLanguages)
+	if f.At("/languages") {
 		return
 	}
-	if n := s.tags(); n > maxTags {
+	if tagsOf(s) > maxTags {
 		f.Wrong("", "too_many", "A template has at most %d tags and outputs in all its languages.", maxTags)
 		return
 	}
-	compile(f, "", s.Content, s.AllowRaw)
+	compile(f, "", s.TemplateContent, s.AllowRaw)
 	for _, name := range slices.Sorted(maps.Keys(s.Languages)) {
 		at := "/languages" + problem.Pointer(name)
 		if tag, err := language.Parse(name); err != nil || tag.String() != name {
@@ -132,26 +101,26 @@ func (s *Source) check(f *problem.Form) {
 			continue
 		}
 		c := s.Languages[name]
-		if c == (Content{}) {
+		if c == (client.TemplateContent{}) {
 			f.Wrong(at, "required", "Add what this language says otherwise.")
 		}
 		compile(f, at, c, s.AllowRaw)
 	}
 }
 
-// size returns the bytes of the source.
-func (s *Source) size() int {
+// bytesOf returns the bytes of a source.
+func bytesOf(s *client.TemplateSource) int {
 	n := len(s.Schema)
-	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.Content) {
+	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.TemplateContent) {
 		n += len(c.Subject) + len(c.HTML) + len(c.Text)
 	}
 	defaults, _ := json.Marshal(s.Defaults) // what was decoded from JSON can be encoded
 	return n + len(defaults)
 }
 
-// tags returns about how many tags and outputs the source has. Each takes some kilobytes while it is compiled.
-func (s *Source) tags() (n int) {
-	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.Content) {
+// tagsOf returns about how many tags and outputs a source has. Each takes some kilobytes while it is compiled.
+func tagsOf(s *client.TemplateSource) (n int) {
+	for _, c := range append(slices.Collect(maps.Values(s.Languages)), s.TemplateContent) {
 		for _, part := range []string{c.Subject, c.HTML, c.Text} {
 			n += strings.Count(part, "{%") + strings.Count(part, "{{")
 		}
@@ -178,7 +147,7 @@ type namedPart struct {
 }
 
 // compile compiles a content and reports its mistakes. at is the pointer of the content.
-func compile(f *problem.Form, at string, c Content, allowRaw bool) (p parts) {
+func compile(f *problem.Form, at string, c client.TemplateContent, allowRaw bool) (p parts) {
 	one := func(name, source string, place liquid.Place) *liquid.Part {
 		if source == "" {
 			return nil
@@ -223,10 +192,10 @@ func hasControls(s string) bool {
 	return false
 }
 
-// in returns the content in a language: the first of de-AT, de and the default that there
+// contentIn returns the content in a language: the first of de-AT, de and the default that there
 // is. A language that has no subject uses the one of the next; one that has a body uses no
 // other.
-func (s *Source) in(lang string) (c Content, found string) {
+func contentIn(s *client.TemplateSource, lang string) (c client.TemplateContent, found string) {
 	tag, err := language.Parse(lang)
 	for ; err == nil && lang != "" && tag != language.Und; tag = tag.Parent() {
 		variant, ok := s.Languages[tag.String()]
@@ -236,13 +205,13 @@ func (s *Source) in(lang string) (c Content, found string) {
 		if found == "" {
 			found = tag.String()
 		}
-		c = c.or(variant)
+		c = or(c, variant)
 	}
-	return c.or(s.Content), found
+	return or(c, s.TemplateContent), found
 }
 
 // or returns c with what it lacks from other.
-func (c Content) or(other Content) Content {
+func or(c, other client.TemplateContent) client.TemplateContent {
 	if c.Subject == "" {
 		c.Subject = other.Subject
 	}

@@ -6,12 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // stored returns the stored form of a version, and its digest.
-func (s *Source) stored() (digest string, raw []byte, err error) {
+func stored(s *client.TemplateSource) (digest string, raw []byte, err error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // it would take six bytes for each <

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
@@ -24,8 +25,21 @@ func newLibrary(t *testing.T) (*Library, string) {
 	return New(sqlitetest.Open(t), always), models.NewUserID()
 }
 
-func hello(subject string) Source {
-	return Source{Content: Content{Subject: subject, Text: "Hello {{name}}"}}
+func create(
+	ctx context.Context, l *Library, user, name string, src client.TemplateSource, publish bool,
+) (client.Template, error) {
+	in := client.NewTemplateVersion{TemplateSource: src, Publish: publish}
+	return l.Create(ctx, user, &client.NewTemplate{Name: name, NewTemplateVersion: in})
+}
+
+func addVersion(
+	ctx context.Context, l *Library, user, name string, src client.TemplateSource, publish bool,
+) (client.Template, error) {
+	return l.AddVersion(ctx, user, name, &client.NewTemplateVersion{TemplateSource: src, Publish: publish})
+}
+
+func hello(subject string) client.TemplateSource {
+	return client.TemplateSource{TemplateContent: client.TemplateContent{Subject: subject, Text: "Hello {{name}}"}}
 }
 
 // code returns the code of an error, or of its first field with the pointer.
@@ -54,29 +68,29 @@ func TestLife(t *testing.T) {
 		return fmt.Sprint(f.Use.Version, " ", c.Subject)
 	}
 	require.Equal(t, "/template unknown_template", used())
-	v, err := l.Create(ctx, user, "welcome", hello("one"), false)
+	v, err := create(ctx, l, user, "welcome", hello("one"), false)
 	require.NoError(t, err)
-	require.Equal(t, Draft, v.State)
+	require.Equal(t, client.TemplateDraft, v.State)
 	require.Equal(t, 1, v.Version)
 	require.Equal(t, "/template template_not_published", used())
 	f, err := l.Use(ctx, user, "welcome@1", "")
 	require.NoError(t, err, "a number needs no publication")
 	require.Equal(t, 1, f.Use.Version)
 
-	again, err := l.Create(ctx, user, "welcome", hello("one"), false)
+	again, err := create(ctx, l, user, "welcome", hello("one"), false)
 	require.NoError(t, err)
 	require.Equal(t, v, again, "a repeat changes nothing")
-	_, err = l.Create(ctx, user, "welcome", hello("two"), false)
+	_, err = create(ctx, l, user, "welcome", hello("two"), false)
 	require.Equal(t, "template_exists", code(t, err))
 
 	_, err = l.Publish(ctx, user, "welcome", 1)
 	require.NoError(t, err)
 	require.Equal(t, "1 one", used())
-	v, err = l.AddVersion(ctx, user, "welcome", hello("two"), false)
+	v, err = addVersion(ctx, l, user, "welcome", hello("two"), false)
 	require.NoError(t, err)
 	require.Equal(t, 2, v.Version)
 	require.Equal(t, "1 one", used(), "a draft is not used")
-	v, err = l.AddVersion(ctx, user, "welcome", hello("two"), true)
+	v, err = addVersion(ctx, l, user, "welcome", hello("two"), true)
 	require.NoError(t, err)
 	require.Equal(t, 2, v.Version, "it is the same")
 	require.Equal(t, "2 two", used())
@@ -88,7 +102,7 @@ func TestLife(t *testing.T) {
 
 	info, err := l.Archive(ctx, user, "welcome")
 	require.NoError(t, err)
-	require.Equal(t, Archived, info.State)
+	require.Equal(t, client.TemplateArchived, info.State)
 	require.Equal(t, "/template template_archived", used())
 	_, err = l.Publish(ctx, user, "welcome", 2)
 	require.NoError(t, err)
@@ -96,11 +110,11 @@ func TestLife(t *testing.T) {
 
 	old, err := l.Get(ctx, user, "welcome", 1)
 	require.NoError(t, err)
-	require.Equal(t, hello("one"), old.Source, "a version never changes")
+	require.Equal(t, hello("one"), old.TemplateSource, "a version never changes")
 	for _, other := range []func() error{
 		func() error { _, err := l.Get(ctx, models.NewUserID(), "welcome", 0); return err },
 		func() error { _, err := l.Get(ctx, user, "welcome", 9); return err },
-		func() error { _, err := l.AddVersion(ctx, user, "nothing", hello("x"), false); return err },
+		func() error { _, err := addVersion(ctx, l, user, "nothing", hello("x"), false); return err },
 		func() error { _, err := l.Archive(ctx, user, "a/b"); return err },
 	} {
 		require.Equal(t, "not_found", code(t, other()))
@@ -115,7 +129,7 @@ func TestLife(t *testing.T) {
 func TestRace(t *testing.T) {
 	t.Parallel()
 	l, user := newLibrary(t)
-	_, err := l.Create(t.Context(), user, "a", hello("0"), true)
+	_, err := create(t.Context(), l, user, "a", hello("0"), true)
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -123,7 +137,7 @@ func TestRace(t *testing.T) {
 	for i := range 6 {
 		all.Go(func() {
 			subject := fmt.Sprint("s", i)
-			v, err := l.AddVersion(t.Context(), user, "a", hello(subject), false)
+			v, err := addVersion(t.Context(), l, user, "a", hello(subject), false)
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil {
@@ -162,12 +176,12 @@ func TestCutOff(t *testing.T) {
 	s := &cutStore{DocumentStore: sqlitetest.Open(t)}
 	l, user, ctx := New(s, always), models.NewUserID(), t.Context()
 	s.cut = true
-	_, err := l.Create(ctx, user, "a", hello("lost"), true)
+	_, err := create(ctx, l, user, "a", hello("lost"), true)
 	require.Error(t, err)
 	s.cut = false
 	_, err = l.Get(ctx, user, "a", 0)
 	require.Equal(t, "not_found", code(t, err))
-	v, err := l.Create(ctx, user, "a", hello("other"), true)
+	v, err := create(ctx, l, user, "a", hello("other"), true)
 	require.NoError(t, err)
 	got, err := l.Get(ctx, user, "a", 0)
 	require.NoError(t, err)
@@ -181,7 +195,7 @@ func TestManyAndMuch(t *testing.T) {
 	t.Parallel()
 	l, user := newLibrary(t)
 	ctx := t.Context()
-	v, err := l.Create(ctx, user, "a", hello("first"), true)
+	v, err := create(ctx, l, user, "a", hello("first"), true)
 	require.NoError(t, err)
 	_, err = l.change(ctx, user, "a", false, func(h *head) error {
 		for n := 2; n <= maxVersions; n++ {
@@ -190,11 +204,11 @@ func TestManyAndMuch(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	_, err = l.AddVersion(ctx, user, "a", hello("next"), true)
+	_, err = addVersion(ctx, l, user, "a", hello("next"), true)
 	require.Equal(t, "too_many_versions", code(t, err))
 
 	add := func(user string) error {
-		_, err := l.Create(ctx, user, "b", hello("second"), true)
+		_, err := create(ctx, l, user, "b", hello("second"), true)
 		return err
 	}
 	_, _, err = models.ChangeDocument(ctx, l.store, user, sizeKind, sizeKey, func(total *int, _ int) error {
@@ -204,7 +218,7 @@ func TestManyAndMuch(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, "too_many_templates", code(t, add(user)))
-	_, err = l.Create(ctx, user, "a", v.Source, true)
+	_, err = create(ctx, l, user, "a", v.TemplateSource, true)
 	require.Equal(t, "template_exists", code(t, err), "it is not the newest version")
 	got, err := l.Get(ctx, user, "a", 1)
 	require.NoError(t, err)
@@ -217,11 +231,11 @@ func TestLists(t *testing.T) {
 	l, user := newLibrary(t)
 	ctx := t.Context()
 	for _, name := range []string{"b", "a", "c"} {
-		_, err := l.Create(ctx, user, name, hello(name), false)
+		_, err := create(ctx, l, user, name, hello(name), false)
 		require.NoError(t, err)
 	}
 	for i := 2; i <= 5; i++ {
-		_, err := l.AddVersion(ctx, user, "a", hello(fmt.Sprint(i)), i == 3)
+		_, err := addVersion(ctx, l, user, "a", hello(fmt.Sprint(i)), i == 3)
 		require.NoError(t, err)
 	}
 	var names []string
@@ -265,13 +279,13 @@ func errCode(err error) string {
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	l, user := newLibrary(t)
-	_, err := l.Create(t.Context(), user, "a b", Source{
-		Content:   Content{Subject: "two\nlines", HTML: "a\n{% if x %}"},
-		Sender:    "none",
-		Category:  "a b",
-		Defaults:  map[string]any{"_slot.h0": "x", "1": "y"},
-		Schema:    json.RawMessage(`{"type": 7}`),
-		Languages: map[string]Content{"de": {Text: "{{ x | nope }}"}, "x y": {Text: "t"}, "fr": {}},
+	_, err := create(t.Context(), l, user, "a b", client.TemplateSource{
+		TemplateContent: client.TemplateContent{Subject: "two\nlines", HTML: "a\n{% if x %}"},
+		Sender:          "none",
+		Category:        "a b",
+		Defaults:        map[string]any{"_slot.h0": "x", "1": "y"},
+		Schema:          json.RawMessage(`{"type": 7}`),
+		Languages:       map[string]client.TemplateContent{"de": {Text: "{{ x | nope }}"}, "x y": {Text: "t"}, "fr": {}},
 	}, false)
 	var e *problem.Error
 	require.ErrorAs(t, err, &e)
@@ -305,9 +319,9 @@ func TestSchemaLoadsNothing(t *testing.T) {
 }
 
 // fill fills a source for a recipient whose variables are JSON.
-func fill(t *testing.T, src Source, lang, vars string) []problem.FieldError {
+func fill(t *testing.T, src client.TemplateSource, lang, vars string) []problem.FieldError {
 	t.Helper()
-	f, err := src.filler(lang)
+	f, err := newFiller(&src, lang)
 	require.NoError(t, err)
 	var raw map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal([]byte(vars), &raw))
@@ -331,15 +345,15 @@ func fill(t *testing.T, src Source, lang, vars string) []problem.FieldError {
 
 func TestFill(t *testing.T) {
 	t.Parallel()
-	src := Source{
-		Content: Content{
+	src := client.TemplateSource{
+		TemplateContent: client.TemplateContent{
 			Subject: "Hi {{name}} {{ n | plus: 1 }}",
 			Text:    "{% for i in items %}{{ i.title }},{% endfor %}{{city}}",
 			HTML:    "<p>{{ email }}{% if vip %} {{ city | upcase }}{% endif %}</p>",
 		},
 		Defaults:  map[string]any{"city": "B & B", "n": 1},
 		Schema:    json.RawMessage(`{"properties": {"n": {"type": "integer", "maximum": 9}, "city": {"minLength": 2}}}`),
-		Languages: map[string]Content{"de": {Subject: "Hallo {{name}}"}, "de-AT": {Text: "Servus {{name}}"}},
+		Languages: map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}, "de-AT": {Text: "Servus {{name}}"}},
 	}
 	for _, c := range []struct{ lang, vars, want string }{
 		{"", `{"items": [{"title": "<a>"}, {"title": "b"}], "vip": true}`, "Hi Ann 2/<a>,b,B & B/<p>ann@example.com B &amp; B</p>"},
@@ -361,7 +375,7 @@ func TestFill(t *testing.T) {
 		got := fill(t, src, "", vars)
 		require.Equal(t, want, got[0].Pointer+" "+got[0].Code, vars)
 	}
-	src = Source{Content: Content{Subject: "s", Text: "a\n{{ 1 | divided_by: n }}"}}
+	src = client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "a\n{{ 1 | divided_by: n }}"}}
 	got := fill(t, src, "", `{"n": 0}`)
 	require.Equal(t, "template_failed", got[0].Code)
 	require.True(t, strings.HasPrefix(got[0].Detail, "text of the template in the request, line 2: "), got[0].Detail)

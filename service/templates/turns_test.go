@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -66,16 +67,16 @@ func TestTurns(t *testing.T) {
 // TestManyTags: a template with many tags is refused before it is compiled, also if they are in several languages.
 func TestManyTags(t *testing.T) {
 	t.Parallel()
-	s := Source{Content: Content{Subject: "s", Text: "t"}, Languages: map[string]Content{}}
+	s := client.TemplateSource{TemplateContent: client.TemplateContent{Subject: "s", Text: "t"}, Languages: map[string]client.TemplateContent{}}
 	for _, language := range []string{"de", "en", "fr", "it"} {
 		many := make([]byte, 0, 200_000)
 		for range 6_000 {
 			many = append(many, "{% if a %}"...)
 		}
-		s.Languages[language] = Content{Text: string(many)}
+		s.Languages[language] = client.TemplateContent{Text: string(many)}
 	}
 	l := New(nil, nil)
-	_, err := l.Preview(t.Context(), "user", Sample{Source: s})
+	_, _, err := l.Preview(t.Context(), "user", Sample{Source: s})
 	var refused *problem.Error
 	require.ErrorAs(t, err, &refused)
 	require.Contains(t, refused.Fields[0].Detail, "20000 tags and outputs")

@@ -252,51 +252,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/v1/providers/{id}/suppressions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List what a provider suppresses and Safedelivr does not
-         * @description Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the reason
-         *     holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the lists
-         *     were last read (`lists` of `/v1/providers`), in an order that means nothing. `id` is the name of the provider. The answer is
-         *     409 (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
-         */
-        get: operations["listProviderSuppressions"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/providers/{id}/suppressions/{email}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        /**
-         * Remove an address from the suppression lists of a provider
-         * @description The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not have the
-         *     address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its lists, and
-         *     503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it. Needs the scope `operate`.
-         */
-        delete: operations["clearProviderSuppression"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/users/{id}/defaults": {
         parameters: {
             query?: never;
@@ -316,138 +271,6 @@ export interface paths {
          */
         put: operations["setDefaults"];
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/templates": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List your templates
-         * @description By name. Needs the scope `read`.
-         */
-        get: operations["listTemplates"];
-        put?: never;
-        /**
-         * Create a template
-         * @description Stores the first version of a template, as a draft unless `publish` is true. Subject, HTML and text are in
-         *     [Liquid](https://shopify.github.io/liquid/): see [Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md).
-         *     If you have this template already and its newest version is the same, nothing changes. Needs the scope `send`.
-         */
-        post: operations["createTemplate"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/templates/{name}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get a version of a template
-         * @description The published version by default, or the newest one if none is published. Needs the scope `read`.
-         */
-        get: operations["getTemplate"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/templates/{name}/versions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * List the versions of a template
-         * @description Newest first. Needs the scope `read`.
-         */
-        get: operations["templateVersions"];
-        put?: never;
-        /**
-         * Add a version to a template
-         * @description The new version is a draft unless `publish` is true: batches go on with the published one. A version never changes. If
-         *     the newest version is the same, none is added. Needs the scope `send`.
-         */
-        post: operations["addTemplateVersion"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/templates/{name}/publish": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Publish a version
-         * @description Batches that name no version use this one from now on. An older number rolls back. An archived template can be used again. Needs the scope `send`.
-         */
-        post: operations["publishTemplate"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/templates/{name}/archive": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Archive a template
-         * @description Batches cannot use it any more. Accepted mail goes out. Needs the scope `send`.
-         */
-        post: operations["archiveTemplate"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/preview": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Preview a message
-         * @description Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what may be
-         *     wrong. Nothing is stored or sent. Needs the scope `send`.
-         */
-        post: operations["preview"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1222,6 +1045,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview a message
+         * @description Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what may be wrong. Nothing is stored or sent. Needs the scope `send`.
+         */
+        post: operations["preview"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/providers": {
         parameters: {
             query?: never;
@@ -1344,6 +1187,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/providers/{id}/suppressions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List what a provider suppresses and Safedelivr does not
+         * @description Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409 (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
+         */
+        get: operations["listProviderSuppressions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/providers/{id}/suppressions/{email}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove an address from the suppression lists of a provider
+         * @description The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not have the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it. Needs the scope `operate`.
+         */
+        delete: operations["clearProviderSuppression"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/queues": {
         parameters: {
             query?: never;
@@ -1447,6 +1330,114 @@ export interface paths {
          * @description Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
          */
         delete: operations["removeSuppressions"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List your templates
+         * @description By name. Needs the scope `read`.
+         */
+        get: operations["listTemplates"];
+        put?: never;
+        /**
+         * Create a template
+         * @description Stores the first version of a template, as a draft unless `publish` is true. `html`, `text` or both are required. Subject, HTML and text are in [Liquid](https://shopify.github.io/liquid/): see [Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md). If you have this template already and its newest version is the same, nothing changes. Needs the scope `send`.
+         */
+        post: operations["createTemplate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a version of a template
+         * @description The published version by default, or the newest one if none is published. Needs the scope `read`.
+         */
+        get: operations["getTemplate"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}/archive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Archive a template
+         * @description Batches cannot use it any more. Accepted mail goes out. Needs the scope `send`.
+         */
+        post: operations["archiveTemplate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}/publish": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Publish a version
+         * @description Batches that name no version use this one from now on. An older number rolls back. An archived template can be used again. Needs the scope `send`.
+         */
+        post: operations["publishTemplate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the versions of a template
+         * @description Newest first. Needs the scope `read`.
+         */
+        get: operations["templateVersions"];
+        put?: never;
+        /**
+         * Add a version to a template
+         * @description The new version is a draft unless `publish` is true: batches go on with the published one. A version never changes. If the newest version is the same, none is added. Needs the scope `send`.
+         */
+        post: operations["addTemplateVersion"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2264,6 +2255,8 @@ export interface components {
         FoundLogPage: {
             logs: components["schemas"]["FoundLog"][];
         } & components["schemas"]["PageFields"];
+        /** @enum {string} */
+        PreviewWarningCode: "missing_variable" | "clipped" | "no_text" | "broken_link" | "link_from_variable" | "empty_subject" | "subject_like_reply" | "subject_like_spam";
         AccessEntry: {
             id: string;
             /**
@@ -2802,6 +2795,32 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
+        NewPreview: {
+            /** @description A name for the published version, or a name and a number like `welcome@3`. Absent: the message has the fields below. */
+            template?: string;
+            language?: string;
+            /** @description One line. */
+            subject?: string;
+            /** @description Values are escaped in HTML. */
+            html?: string;
+            text?: string;
+            /** @description Sender of batches that have no `from`. */
+            sender?: string;
+            /** @description Category of batches that have none. */
+            category?: string;
+            /** @description Values of variables that a recipient lacks. */
+            defaults?: Record<string, never>;
+            /** @description JSON Schema (draft 2020-12 by default) of the variables of a recipient, with the defaults. References (`$ref`) are refused. */
+            schema?: Record<string, never>;
+            /** @description What other languages say, by tag (BCP 47). `de-AT` falls back to `de`, and that to the default. */
+            languages?: {
+                [key: string]: components["schemas"]["TemplateContent"];
+            };
+            /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
+            allow_raw?: boolean;
+            /** @description Default: a sample. */
+            to?: components["schemas"]["Recipient"];
+        };
         NewSuppression: {
             email: string;
             /** @description Default: `manual`. */
@@ -2814,6 +2833,53 @@ export interface components {
              */
             expires_at?: string;
             why?: string;
+        };
+        NewTemplate: {
+            name: string;
+            /** @description One line. */
+            subject: string;
+            /** @description Values are escaped in HTML. */
+            html?: string;
+            text?: string;
+            /** @description Sender of batches that have no `from`. */
+            sender?: string;
+            /** @description Category of batches that have none. */
+            category?: string;
+            /** @description Values of variables that a recipient lacks. */
+            defaults?: Record<string, never>;
+            /** @description JSON Schema (draft 2020-12 by default) of the variables of a recipient, with the defaults. References (`$ref`) are refused. */
+            schema?: Record<string, never>;
+            /** @description What other languages say, by tag (BCP 47). `de-AT` falls back to `de`, and that to the default. */
+            languages?: {
+                [key: string]: components["schemas"]["TemplateContent"];
+            };
+            /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
+            allow_raw?: boolean;
+            /** @description Publish the version at once. */
+            publish?: boolean;
+        };
+        NewTemplateVersion: {
+            /** @description One line. */
+            subject: string;
+            /** @description Values are escaped in HTML. */
+            html?: string;
+            text?: string;
+            /** @description Sender of batches that have no `from`. */
+            sender?: string;
+            /** @description Category of batches that have none. */
+            category?: string;
+            /** @description Values of variables that a recipient lacks. */
+            defaults?: Record<string, never>;
+            /** @description JSON Schema (draft 2020-12 by default) of the variables of a recipient, with the defaults. References (`$ref`) are refused. */
+            schema?: Record<string, never>;
+            /** @description What other languages say, by tag (BCP 47). `de-AT` falls back to `de`, and that to the default. */
+            languages?: {
+                [key: string]: components["schemas"]["TemplateContent"];
+            };
+            /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
+            allow_raw?: boolean;
+            /** @description Publish the version at once. */
+            publish?: boolean;
         };
         ParkedMessage: {
             id: string;
@@ -2831,6 +2897,22 @@ export interface components {
             parked: components["schemas"]["ParkedMessage"][];
             /** @description Empty on the last page. */
             next_cursor: string;
+        };
+        Preview: {
+            template?: components["schemas"]["TemplateUse"];
+            subject: string;
+            html: string;
+            text: string;
+            headers: components["schemas"]["PreviewHeader"][];
+            warnings: components["schemas"]["PreviewWarning"][];
+        };
+        PreviewHeader: {
+            name: string;
+            value: string;
+        };
+        PreviewWarning: {
+            code: components["schemas"]["PreviewWarningCode"];
+            detail: string;
         };
         Provider: {
             name: string;
@@ -2879,6 +2961,35 @@ export interface components {
         };
         ProviderList: {
             providers: components["schemas"]["Provider"][];
+        };
+        ProviderSuppression: {
+            /** @description In lower case. */
+            email: string;
+            /** @description The list of the provider, like `bounces`. */
+            list: string;
+            /** @description Absent if it is none that holds everywhere. */
+            reason?: components["schemas"]["SuppressionReason"];
+            /** @description Kind of mail. Absent if the recipient wants no mail at all. */
+            category?: string;
+            /** @description What the provider says. */
+            text?: string;
+            /**
+             * Format: date-time
+             * @description Since when.
+             */
+            at: string;
+            /** @description Who has removed the address from everyone's list. Absent if nobody did. */
+            removed_by?: string;
+            /** @description The reason that they gave. */
+            removed_why?: string;
+        };
+        ProviderSuppressionPage: {
+            suppressions: components["schemas"]["ProviderSuppression"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        PublishedVersion: {
+            version: number;
         };
         Queue: {
             name: string;
@@ -3010,6 +3121,83 @@ export interface components {
         };
         SuppressionPage: {
             suppressions: components["schemas"]["Suppression"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        Template: {
+            id: string;
+            name: string;
+            /**
+             * @description `draft`: no version is published. `archived`: batches cannot use it.
+             * @enum {string}
+             */
+            state: "draft" | "published" | "archived";
+            /** @description Number of the published version. Absent if there is none. */
+            published?: number;
+            /** @description Number of the newest version. */
+            newest: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            updated_at: string;
+            version: number;
+            /** @description One line. */
+            subject?: string;
+            /** @description Values are escaped in HTML. */
+            html?: string;
+            text?: string;
+            /** @description Sender of batches that have no `from`. */
+            sender?: string;
+            /** @description Category of batches that have none. */
+            category?: string;
+            /** @description Values of variables that a recipient lacks. */
+            defaults?: Record<string, never>;
+            /** @description JSON Schema (draft 2020-12 by default) of the variables of a recipient, with the defaults. References (`$ref`) are refused. */
+            schema?: Record<string, never>;
+            /** @description What other languages say, by tag (BCP 47). `de-AT` falls back to `de`, and that to the default. */
+            languages?: {
+                [key: string]: components["schemas"]["TemplateContent"];
+            };
+            /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
+            allow_raw?: boolean;
+        };
+        TemplateContent: {
+            /** @description One line. */
+            subject?: string;
+            /** @description Values are escaped in HTML. */
+            html?: string;
+            text?: string;
+        };
+        TemplateInfo: {
+            id: string;
+            name: string;
+            /**
+             * @description `draft`: no version is published. `archived`: batches cannot use it.
+             * @enum {string}
+             */
+            state: "draft" | "published" | "archived";
+            /** @description Number of the published version. Absent if there is none. */
+            published?: number;
+            /** @description Number of the newest version. */
+            newest: number;
+            /** Format: date-time */
+            created_at: string;
+            /** Format: date-time */
+            updated_at: string;
+        };
+        TemplatePage: {
+            templates: components["schemas"]["TemplateInfo"][];
+            /** @description Empty on the last page. */
+            next_cursor: string;
+        };
+        TemplateVersion: {
+            version: number;
+            /** Format: date-time */
+            created_at: string;
+            published: boolean;
+        };
+        TemplateVersionPage: {
+            versions: components["schemas"]["TemplateVersion"][];
             /** @description Empty on the last page. */
             next_cursor: string;
         };
@@ -3582,68 +3770,6 @@ export interface components {
             /** @description Absent for the default. */
             language?: string;
         };
-        TemplateContent: {
-            subject?: string;
-            html?: string;
-            text?: string;
-        };
-        TemplateFields: {
-            /** @description One line. */
-            subject?: string;
-            /** @description HTML, text or both are required. Values are escaped in HTML. */
-            html?: string;
-            text?: string;
-            /** @description Sender of batches that have no `from`. */
-            sender?: string;
-            /** @description Category of batches that have none. */
-            category?: string;
-            /** @description Values of variables that a recipient lacks. */
-            defaults?: Record<string, never>;
-            /** @description JSON Schema (draft 2020-12 by default) of the variables of a recipient, with the defaults. References (`$ref`) are refused. */
-            schema?: Record<string, never>;
-            /** @description What other languages say, by tag (BCP 47). `de-AT` falls back to `de`, and that to the default. */
-            languages?: {
-                [key: string]: components["schemas"]["TemplateContent"];
-            };
-            /** @description Allow the filter `raw`, which puts a value into HTML without escaping it. */
-            allow_raw?: boolean;
-        };
-        NewTemplateFields: {
-            /** @description Publish the version at once. */
-            publish?: boolean;
-        } & WithRequired<components["schemas"]["TemplateFields"], "subject">;
-        NewTemplateVersion: components["schemas"]["NewTemplateFields"];
-        NewTemplate: {
-            name: string;
-        } & components["schemas"]["NewTemplateFields"];
-        /**
-         * @description `draft`: no version is published. `archived`: batches cannot use it.
-         * @enum {string}
-         */
-        TemplateState: "draft" | "published" | "archived";
-        TemplateInfoFields: {
-            id: string;
-            name: string;
-            state: components["schemas"]["TemplateState"];
-            /** @description Number of the published version. Absent if there is none. */
-            published?: number;
-            /** @description Number of the newest version. */
-            newest: number;
-            /** Format: date-time */
-            created_at: string;
-            /** Format: date-time */
-            updated_at: string;
-        };
-        TemplateInfo: components["schemas"]["TemplateInfoFields"];
-        Template: {
-            version: number;
-        } & (components["schemas"]["TemplateInfoFields"] & components["schemas"]["TemplateFields"]);
-        TemplateVersion: {
-            version: number;
-            /** Format: date-time */
-            created_at: string;
-            published: boolean;
-        };
         /** @description An update, as Standard Webhooks describes a post. */
         UpdatePost: {
             type: components["schemas"]["UpdateType"];
@@ -3680,27 +3806,6 @@ export interface components {
          * @enum {string}
          */
         UpdateType: "log.delivered" | "log.failed" | "log.cancelled" | "log.queued" | "log.deferred" | "log.bounced" | "log.complained" | "log.unsubscribed" | "log.opened" | "log.clicked" | "batch.done" | "suppression.added" | "endpoint.disabled";
-        NewPreview: {
-            /** @description A name for the published version, or a name and a number like `welcome@3`. */
-            template?: string;
-            language?: string;
-            to?: components["schemas"]["Recipient"];
-        } & components["schemas"]["TemplateFields"];
-        Preview: {
-            template?: components["schemas"]["TemplateUse"];
-            subject: string;
-            html: string;
-            text: string;
-            headers: {
-                name: string;
-                value: string;
-            }[];
-            warnings: {
-                /** @enum {string} */
-                code: "missing_variable" | "clipped" | "no_text" | "broken_link" | "link_from_variable" | "empty_subject" | "subject_like_reply" | "subject_like_spam";
-                detail: string;
-            }[];
-        };
         /**
          * @description `scheduled`: its `deliver_at` has not come, and neither has that of a recipient. `queued`: no recipient was handed over to a provider yet. `sending`: some logs are queued.
          *     `sent`: no log is queued, and providers have not reported on some yet. `done`: all logs are
@@ -4227,25 +4332,6 @@ export interface components {
             /** @description Of a bounce: only its address says which attempt it is about. */
             guess?: boolean;
         };
-        ProviderSuppression: {
-            /** @description In lower case. */
-            email: string;
-            /** @description The list of the provider, like `bounces`. */
-            list: string;
-            reason?: components["schemas"]["SuppressionReason"];
-            /** @description Absent if the recipient wants no mail at all. */
-            category?: string;
-            /** @description What the provider says. */
-            text?: string;
-            /**
-             * Format: date-time
-             * @description Since when.
-             */
-            at: string;
-            /** @description Who has removed the address from everyone's list. Absent if nobody did. */
-            removed_by?: string;
-            removed_why?: string;
-        };
         /** @enum {string} */
         HistoryRange: "hour" | "day" | "week" | "month";
         Readiness: {
@@ -4354,8 +4440,6 @@ export interface components {
         WebhookSignature: string;
         /** @description ID. For users also the name; for providers the name. */
         Id: string;
-        /** @description Name of the template. */
-        TemplateName: string;
         /** @description Items per page. */
         Limit: number;
         /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
@@ -4941,84 +5025,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    listProviderSuppressions: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of addresses. It may be short although more follow. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        suppressions: components["schemas"]["ProviderSuppression"][];
-                        /** @description Empty on the last page. */
-                        next_cursor: string;
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    clearProviderSuppression: {
-        parameters: {
-            query?: {
-                /** @description Only from this list, like `bounces`. Default: from all. */
-                list?: string;
-                /** @description Reason for the audit trail. */
-                why?: string;
-            };
-            header?: never;
-            path: {
-                /** @description ID. For users also the name; for providers the name. */
-                id: components["parameters"]["Id"];
-                email: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The provider does not suppress the address any more. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
     getDefaults: {
         parameters: {
             query?: never;
@@ -5080,334 +5086,6 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    listTemplates: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of templates. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        templates: components["schemas"]["TemplateInfo"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    createTemplate: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewTemplate"];
-            };
-        };
-        responses: {
-            /** @description The version is stored. */
-            201: {
-                headers: {
-                    /** @description Path of the version. */
-                    Location: string;
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Template"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getTemplate: {
-        parameters: {
-            query?: {
-                /** @description Number of the version. */
-                version?: number;
-            };
-            header?: never;
-            path: {
-                /** @description Name of the template. */
-                name: components["parameters"]["TemplateName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The version. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Template"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    templateVersions: {
-        parameters: {
-            query?: {
-                /** @description Items per page. */
-                limit?: components["parameters"]["Limit"];
-                /** @description `next_cursor` of the page before, or `previous_cursor` of the page after. */
-                cursor?: components["parameters"]["Cursor"];
-            };
-            header?: never;
-            path: {
-                /** @description Name of the template. */
-                name: components["parameters"]["TemplateName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description A page of versions. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        versions: components["schemas"]["TemplateVersion"][];
-                        next_cursor: components["schemas"]["NextCursor"];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    addTemplateVersion: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description Name of the template. */
-                name: components["parameters"]["TemplateName"];
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewTemplateVersion"];
-            };
-        };
-        responses: {
-            /** @description The version is stored. */
-            201: {
-                headers: {
-                    /** @description Path of the version. */
-                    Location: string;
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Template"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    publishTemplate: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description Name of the template. */
-                name: components["parameters"]["TemplateName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": {
-                    version: number;
-                };
-            };
-        };
-        responses: {
-            /** @description The template. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TemplateInfo"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    archiveTemplate: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
-                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /** @description Name of the template. */
-                name: components["parameters"]["TemplateName"];
-            };
-            cookie?: never;
-        };
-        requestBody?: {
-            content: {
-                "application/json": Record<string, never>;
-            };
-        };
-        responses: {
-            /** @description The template. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    "Idempotency-Replayed": components["headers"]["Replayed"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["TemplateInfo"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            409: components["responses"]["Problem"];
-            413: components["responses"]["Problem"];
-            415: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    preview: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["NewPreview"];
-            };
-        };
-        responses: {
-            /** @description The message as the recipient gets it. */
-            200: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Preview"];
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
@@ -7036,6 +6714,54 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    preview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "template": "welcome@1",
+                 *       "language": "de-AT",
+                 *       "to": {
+                 *         "email": "ann@example.com",
+                 *         "name": "Ann",
+                 *         "vars": {
+                 *           "vip": true,
+                 *           "years": 3
+                 *         }
+                 *       }
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewPreview"];
+            };
+        };
+        responses: {
+            /** @description The message as the recipient gets it. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Preview"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listProviders: {
         parameters: {
             query?: never;
@@ -7276,6 +7002,81 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    listProviderSuppressions: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the provider. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of addresses. It may be short although more follow. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProviderSuppressionPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    clearProviderSuppression: {
+        parameters: {
+            query?: {
+                /** @description Only from this list, like `bounces`. Default: from all. */
+                list?: string;
+                /** @description Reason for the audit trail. */
+                why?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the provider. */
+                id: string;
+                /** @description Address that the request is about. */
+                email: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is done. */
+            204: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     listQueues: {
         parameters: {
             query?: never;
@@ -7467,7 +7268,7 @@ export interface operations {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
                     /** @description Path of what was created. */
-                    Location?: string;
+                    Location: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -7553,6 +7354,315 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listTemplates: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of templates. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplatePage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createTemplate: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "welcome",
+                 *       "subject": "Welcome, {{ name | default: 'dear customer' }}",
+                 *       "html": "<p>{% if vip %}Thank you for {{ years }} years.{% endif %} Your city: {{city}}</p>",
+                 *       "defaults": {
+                 *         "city": "Vienna"
+                 *       },
+                 *       "schema": {
+                 *         "properties": {
+                 *           "years": {
+                 *             "type": "integer"
+                 *           }
+                 *         }
+                 *       },
+                 *       "languages": {
+                 *         "de": {
+                 *           "subject": "Willkommen, {{name}}"
+                 *         }
+                 *       },
+                 *       "publish": true
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewTemplate"];
+            };
+        };
+        responses: {
+            /** @description The version is stored. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    /** @description Path of what was created. */
+                    Location: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getTemplate: {
+        parameters: {
+            query?: {
+                /** @description Number of the version. */
+                version?: number;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The version. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    archiveTemplate: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Name of the template. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description The template. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateInfo"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    publishTemplate: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Name of the template. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PublishedVersion"];
+            };
+        };
+        responses: {
+            /** @description The template. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateInfo"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    templateVersions: {
+        parameters: {
+            query?: {
+                /** @description Items per page. */
+                limit?: number;
+                /** @description `next_cursor` of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Name of the template. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of versions. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateVersionPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    addTemplateVersion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Identifies this request. If you repeat it with the same key and the same content, it is carried out once, and each
+                 *     repeat gets the same answer. Keys are kept for 24 hours (`SAFEDELIVR_TIMES_IDEMPOTENCY`).
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Name of the template. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewTemplateVersion"];
+            };
+        };
+        responses: {
+            /** @description The version is stored. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    "Idempotency-Replayed": components["headers"]["Replayed"];
+                    /** @description Path of what was created. */
+                    Location: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Template"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
@@ -9436,6 +9546,3 @@ export interface operations {
         };
     };
 }
-type WithRequired<T, K extends keyof T> = T & {
-    [P in K]-?: T[P];
-};

@@ -7,6 +7,8 @@ from typing import Any, Literal, NotRequired, TypeAlias
 
 from typing_extensions import TypedDict
 
+PreviewWarningCode: TypeAlias = Literal['missing_variable', 'clipped', 'no_text', 'broken_link', 'link_from_variable', 'empty_subject', 'subject_like_reply', 'subject_like_spam']
+
 
 class Block(TypedDict, closed=True):
     id: str
@@ -190,10 +192,24 @@ class ParkedPage(TypedDict, closed=True):
     next_cursor: str
 
 
+class PreviewHeader(TypedDict, closed=True):
+    name: str
+    value: str
+
+
+class PreviewWarning(TypedDict, closed=True):
+    code: PreviewWarningCode
+    detail: str
+
+
 class ProviderHistory(TypedDict, closed=True):
     provider: str
     totals: HistoryCounts
     steps: list[HistoryStep]
+
+
+class PublishedVersion(TypedDict, closed=True):
+    version: int
 
 
 class Reason(TypedDict, closed=True):
@@ -234,6 +250,38 @@ class RestoreHold(TypedDict, closed=True):
     at: str
     by: str
     why: NotRequired[str]
+
+
+class TemplateContent(TypedDict, closed=True):
+    subject: NotRequired[str]
+    html: NotRequired[str]
+    text: NotRequired[str]
+
+
+class TemplateInfo(TypedDict, closed=True):
+    id: str
+    name: str
+    state: Literal['draft', 'published', 'archived']
+    published: NotRequired[int]
+    newest: int
+    created_at: str
+    updated_at: str
+
+
+class TemplatePage(TypedDict, closed=True):
+    templates: list[TemplateInfo]
+    next_cursor: str
+
+
+class TemplateVersion(TypedDict, closed=True):
+    version: int
+    created_at: str
+    published: bool
+
+
+class TemplateVersionPage(TypedDict, closed=True):
+    versions: list[TemplateVersion]
+    next_cursor: str
 
 
 class UnmatchedEvent(TypedDict, closed=True):
@@ -306,7 +354,7 @@ Lane: TypeAlias = Literal['urgent', 'bulk']
 OnUnknown: TypeAlias = Literal['hold', 'resend']
 
 
-class Template(TypedDict, closed=True):
+class Template1(TypedDict, closed=True):
     """
     The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
     version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
@@ -438,64 +486,6 @@ class TemplateUse(TypedDict, closed=True):
     language: NotRequired[str]
 
 
-class TemplateContent(TypedDict, closed=True):
-    subject: NotRequired[str]
-    html: NotRequired[str]
-    text: NotRequired[str]
-
-
-class TemplateFields(TypedDict):
-    subject: NotRequired[str]
-    html: NotRequired[str]
-    text: NotRequired[str]
-    sender: NotRequired[str]
-    category: NotRequired[str]
-    defaults: NotRequired[dict[str, Any]]
-    schema: NotRequired[dict[str, Any]]
-    languages: NotRequired[dict[str, TemplateContent]]
-    allow_raw: NotRequired[bool]
-
-
-class NewTemplateFields(TemplateFields):
-    publish: NotRequired[bool]
-    subject: str
-
-
-class NewTemplateVersion(NewTemplateFields):
-    pass
-
-
-class NewTemplate(NewTemplateFields):
-    name: str
-
-
-TemplateState: TypeAlias = Literal['draft', 'published', 'archived']
-
-
-class TemplateInfoFields(TypedDict):
-    id: str
-    name: str
-    state: TemplateState
-    published: NotRequired[int]
-    newest: int
-    created_at: str
-    updated_at: str
-
-
-class TemplateInfo(TemplateInfoFields):
-    pass
-
-
-class Template1(TemplateInfoFields, TemplateFields):
-    version: int
-
-
-class TemplateVersion(TypedDict, closed=True):
-    version: int
-    created_at: str
-    published: bool
-
-
 class Data(TypedDict, closed=True):
     message: str
 
@@ -507,25 +497,6 @@ class TestPost(TypedDict, closed=True):
 
 
 UpdateType: TypeAlias = Literal['log.delivered', 'log.failed', 'log.cancelled', 'log.queued', 'log.deferred', 'log.bounced', 'log.complained', 'log.unsubscribed', 'log.opened', 'log.clicked', 'batch.done', 'suppression.added', 'endpoint.disabled']
-
-
-class Header(TypedDict, closed=True):
-    name: str
-    value: str
-
-
-class Warning(TypedDict, closed=True):
-    code: Literal['missing_variable', 'clipped', 'no_text', 'broken_link', 'link_from_variable', 'empty_subject', 'subject_like_reply', 'subject_like_spam']
-    detail: str
-
-
-class Preview(TypedDict, closed=True):
-    template: NotRequired[TemplateUse]
-    subject: str
-    html: str
-    text: str
-    headers: list[Header]
-    warnings: list[Warning]
 
 
 BatchState: TypeAlias = Literal['scheduled', 'queued', 'sending', 'sent', 'done', 'damaged']
@@ -547,17 +518,6 @@ class PageFields(TypedDict):
     next_cursor: NextCursor
     previous_cursor: str
     searched_until: NotRequired[str]
-
-
-class Template2(TypedDict, closed=True):
-    """
-    The template that the message is made from, instead of `subject`, `text` and `html`: a name for the published
-    version, or a name and a number like `welcome@3`. It may have the sender and the category, too.
-
-    """
-
-    name: str
-    version: NotRequired[int | Literal['latest']]
 
 
 class ChangeResult(TypedDict, closed=True):
@@ -734,17 +694,6 @@ Moment = TypedDict(
 )
 
 
-class ProviderSuppression(TypedDict, closed=True):
-    email: str
-    list: str
-    reason: NotRequired[SuppressionReason]
-    category: NotRequired[str]
-    text: NotRequired[str]
-    at: str
-    removed_by: NotRequired[str]
-    removed_why: NotRequired[str]
-
-
 HistoryRange: TypeAlias = Literal['hour', 'day', 'week', 'month']
 
 
@@ -856,6 +805,42 @@ class NewSuppression(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+class NewTemplate(TypedDict, closed=True):
+    name: str
+    subject: str
+    html: NotRequired[str]
+    text: NotRequired[str]
+    sender: NotRequired[str]
+    category: NotRequired[str]
+    defaults: NotRequired[dict[str, Any]]
+    schema: NotRequired[dict[str, Any]]
+    languages: NotRequired[dict[str, TemplateContent]]
+    allow_raw: NotRequired[bool]
+    publish: NotRequired[bool]
+
+
+class NewTemplateVersion(TypedDict, closed=True):
+    subject: str
+    html: NotRequired[str]
+    text: NotRequired[str]
+    sender: NotRequired[str]
+    category: NotRequired[str]
+    defaults: NotRequired[dict[str, Any]]
+    schema: NotRequired[dict[str, Any]]
+    languages: NotRequired[dict[str, TemplateContent]]
+    allow_raw: NotRequired[bool]
+    publish: NotRequired[bool]
+
+
+class Preview(TypedDict, closed=True):
+    template: NotRequired[TemplateUse]
+    subject: str
+    html: str
+    text: str
+    headers: list[PreviewHeader]
+    warnings: list[PreviewWarning]
+
+
 class Provider(TypedDict, closed=True):
     name: str
     kind: str
@@ -876,6 +861,22 @@ class Provider(TypedDict, closed=True):
 
 class ProviderList(TypedDict, closed=True):
     providers: list[Provider]
+
+
+class ProviderSuppression(TypedDict, closed=True):
+    email: str
+    list: str
+    reason: NotRequired[SuppressionReason]
+    category: NotRequired[str]
+    text: NotRequired[str]
+    at: str
+    removed_by: NotRequired[str]
+    removed_why: NotRequired[str]
+
+
+class ProviderSuppressionPage(TypedDict, closed=True):
+    suppressions: list[ProviderSuppression]
+    next_cursor: str
 
 
 class Queue(TypedDict, closed=True):
@@ -930,6 +931,26 @@ class SuppressionList(TypedDict, closed=True):
 class SuppressionPage(TypedDict, closed=True):
     suppressions: list[Suppression]
     next_cursor: str
+
+
+class Template(TypedDict, closed=True):
+    id: str
+    name: str
+    state: Literal['draft', 'published', 'archived']
+    published: NotRequired[int]
+    newest: int
+    created_at: str
+    updated_at: str
+    version: int
+    subject: NotRequired[str]
+    html: NotRequired[str]
+    text: NotRequired[str]
+    sender: NotRequired[str]
+    category: NotRequired[str]
+    defaults: NotRequired[dict[str, Any]]
+    schema: NotRequired[dict[str, Any]]
+    languages: NotRequired[dict[str, TemplateContent]]
+    allow_raw: NotRequired[bool]
 
 
 class Recipient1(TypedDict, closed=True):
@@ -1042,12 +1063,6 @@ ChosenUpdate: TypeAlias = UpdateType | Literal['all']
 ChosenType: TypeAlias = UpdateType | NoticeType | Literal['all']
 
 
-class NewPreview(TemplateFields):
-    template: NotRequired[str]
-    language: NotRequired[str]
-    to: NotRequired[Recipient]
-
-
 MessageChange = TypedDict(
     'MessageChange',
     {
@@ -1065,7 +1080,7 @@ MessageChange = TypedDict(
         'track_opens': NotRequired[bool | None],
         'track_clicks': NotRequired[bool | None],
         'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template2 | None],
+        'template': NotRequired[str | Template1 | None],
         'language': NotRequired[str | None],
         'subject': NotRequired[str],
         'text': NotRequired[str | None],
@@ -1249,6 +1264,21 @@ class EndpointSettings(TypedDict, closed=True):
     headers: NotRequired[dict[str, str]]
 
 
+class NewPreview(TypedDict, closed=True):
+    template: NotRequired[str]
+    language: NotRequired[str]
+    subject: NotRequired[str]
+    html: NotRequired[str]
+    text: NotRequired[str]
+    sender: NotRequired[str]
+    category: NotRequired[str]
+    defaults: NotRequired[dict[str, Any]]
+    schema: NotRequired[dict[str, Any]]
+    languages: NotRequired[dict[str, TemplateContent]]
+    allow_raw: NotRequired[bool]
+    to: NotRequired[Recipient]
+
+
 NewBatch = TypedDict(
     'NewBatch',
     {
@@ -1262,7 +1292,7 @@ NewBatch = TypedDict(
         'track_opens': NotRequired[bool | None],
         'track_clicks': NotRequired[bool | None],
         'unsubscribe': NotRequired[bool | None],
-        'template': NotRequired[str | Template | None],
+        'template': NotRequired[str | Template1 | None],
         'language': NotRequired[str | None],
         'subject': NotRequired[str],
         'text': NotRequired[str | None],
