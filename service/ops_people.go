@@ -88,6 +88,14 @@ func peopleOperations(s *Service) []operation.Operation {
 		) (operation.Nothing, error) {
 			return operation.Nothing{}, s.RevokeKeyOf(ctx, who, in.ID, in.Key, in.Why)
 		}),
+		operation.As[client.Defaults](operation.Reading(operation.Operation{
+			Name: "getDefaults", Route: "GET /v1/users/{id}/defaults", Tag: tagControl,
+			Title: "Get the time zone and the window of a user", Returns: "The defaults.",
+			Text: "They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the " +
+				"caller, and `operate` for other users.",
+		}, func(ctx context.Context, who Caller, in *byID) (DefaultsView, error) {
+			return s.Defaults(ctx, who, in.ID)
+		})),
 	}
 	for _, u := range userCommands {
 		out = append(out, operation.Changing(operation.Operation{

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -159,13 +158,5 @@ func mailOperations(s *Service) []operation.Operation {
 		}, func(ctx context.Context, who Caller, in *byID) (MessageView, error) {
 			return s.Message(ctx, who, in.ID)
 		}),
-		operation.As[client.Defaults](operation.Reading(operation.Operation{
-			Name: "getDefaults", Route: "GET /v1/users/{id}/defaults", Tag: tagControl,
-			Title: "Get the time zone and the window of a user", Returns: "The defaults.",
-			Text: "They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the " +
-				"caller, and `operate` for other users.",
-		}, func(ctx context.Context, who Caller, in *byID) (DefaultsView, error) {
-			return s.Defaults(ctx, who, in.ID)
-		})),
 	}
 }

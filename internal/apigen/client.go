@@ -34,28 +34,7 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	if o.Text != "" {
 		b.WriteString("//\n" + comment(o.Text))
 	}
-	args, query := "ctx context.Context", ""
-	for _, p := range o.Parameters() {
-		kind := p.Field.Type.Kind()
-		switch {
-		case p.Name == "cursor", p.Name == "limit", kind != reflect.String && kind != reflect.Int:
-			continue
-		}
-		arg, typ := p.Name, strings.TrimPrefix(p.Field.Type.String(), "client.")
-		if token.IsKeyword(arg) {
-			arg = "the" + p.Field.Name
-		}
-		args += ", " + arg + " " + typ
-		switch {
-		case kind == reflect.Int:
-			arg = "number(" + arg + ")"
-		case typ != "string":
-			arg = "string(" + arg + ")"
-		}
-		if p.In == "query" {
-			query += fmt.Sprintf("%q: %s, ", p.Name, arg)
-		}
-	}
+	args, query := parameters(o)
 	if item, member := listOf(o); item != "" {
 		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n",
 			name, args, item)
@@ -90,6 +69,34 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	}
 	fmt.Fprintf(b, "func (c *Client) %s(%s, options ...CallOption) (out %s, err error) {\n", name, args, o.Out.Name())
 	fmt.Fprintf(b, "\terr = %s&out, %s)\n\treturn out, err\n}\n", call, options)
+}
+
+// parameters returns the arguments of a method for the path and the query, and the members of a map that has those of the
+// query as texts.
+func parameters(o *operation.Operation) (args, query string) {
+	args = "ctx context.Context"
+	for _, p := range o.Parameters() {
+		kind := p.Field.Type.Kind()
+		switch {
+		case p.Name == "cursor", p.Name == "limit", kind != reflect.String && kind != reflect.Int:
+			continue
+		}
+		arg, typ := p.Name, strings.TrimPrefix(p.Field.Type.String(), "client.")
+		if token.IsKeyword(arg) {
+			arg = "the" + p.Field.Name
+		}
+		args += ", " + arg + " " + typ
+		switch {
+		case kind == reflect.Int:
+			arg = "number(" + arg + ")"
+		case typ != "string":
+			arg = "string(" + arg + ")"
+		}
+		if p.In == "query" {
+			query += fmt.Sprintf("%q: %s, ", p.Name, arg)
+		}
+	}
+	return args, query
 }
 
 // listOf returns the type of the items of a list with pages, and the member of the answer that has them.
