@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"hash"
 	"io"
 	"mime"
@@ -36,6 +37,7 @@ func (s *Server) createBatch(c *gin.Context) {
 	}
 	if repeat.Key != "" {
 		d.hash = sha256.New()
+		fmt.Fprintf(d.hash, "permissive: %t\n", permissive)
 	}
 	if err := s.read(c, d); err != nil {
 		s.fail(c, err)

@@ -116,7 +116,7 @@ const jsonSpace = " \t\r\n"
 
 // readFields decodes the JSON object in the body into fields, which maps names to pointers.
 // An empty body of any type counts as an empty object. The hash of the returned Repeat
-// includes the path.
+// includes the path and the query.
 func (s *Server) readFields(c *gin.Context, fields map[string]any) (service.Repeat, error) {
 	return s.readFieldsUpTo(c, fields, maxFieldsBody)
 }
@@ -132,10 +132,7 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	if errors.As(err, &tooLarge) {
 		return repeat, bodyTooLarge(tooLarge.Limit)
 	}
-	about := c.Request.URL.Path + "\n"
-	if ofInstallation(c) {
-		about += "installation\n"
-	}
+	about := c.Request.URL.Path + "\n" + c.Request.URL.Query().Encode() + "\n"
 	sum := sha256.Sum256(append([]byte(about), raw...))
 	repeat.Hash = hex.EncodeToString(sum[:])
 	all := len(raw)

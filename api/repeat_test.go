@@ -125,6 +125,28 @@ func TestInvalidKeys(t *testing.T) {
 	f.accepted(f.repeat(strings.Repeat("~", 255), batchOf(t, `{}`)))
 }
 
+// TestRepeatWithAnotherQuery: a request with another query is another request, so its key is refused.
+func TestRepeatWithAnotherQuery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t).operator()
+	for path, c := range map[string]struct {
+		query, body string
+		status      int
+	}{
+		"/v1/suppressions": {"?everyone=true", `{"email": "ann@example.com"}`, http.StatusCreated},
+		"/v1/endpoints":    {"?installation=true", `{"url": "https://example.com/hook"}`, http.StatusCreated},
+		"/v1/batches":      {"?mode=permissive", batchOf(t, `{}`), http.StatusAccepted},
+	} {
+		post := func(query string) *reply {
+			t.Helper()
+			return f.do(http.MethodPost, path+query, "application/json", strings.NewReader(c.body), "Idempotency-Key", "k")
+		}
+		require.Equal(t, c.status, post("").Status, path)
+		require.Equal(t, "true", post("").Header.Get("Idempotency-Replayed"), path)
+		require.Equal(t, "idempotency_key_reused", post(c.query).problem(t).Code, path)
+	}
+}
+
 // TestRefusedRequestFreesKey: a refused request does not use up its key.
 func TestRefusedRequestFreesKey(t *testing.T) {
 	t.Parallel()

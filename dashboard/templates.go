@@ -182,7 +182,7 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, client
 func (t *templateView) source() client.TemplateSource {
 	return client.TemplateSource{
 		TemplateContent: client.TemplateContent{Subject: t.Subject, HTML: t.HTML, Text: t.Text},
-		Sender:  t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
+		Sender:          t.Sender, Category: t.Category, AllowRaw: t.AllowRaw,
 		Languages: languagesOf(t.Languages),
 	}
 }
