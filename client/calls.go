@@ -10,7 +10,7 @@ import (
 
 // ListAudit is GET /v1/audit: list the audit trail.
 //
-// All commands with their time, author and reason, newest first.
+// All commands with their time, author and reason, newest first. Needs the scope `operate`.
 func (c *Client) ListAudit(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[AuditEntry, error] {
 	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands", options: options}, o)
 }
@@ -18,7 +18,7 @@ func (c *Client) ListAudit(ctx context.Context, o ListOptions, options ...CallOp
 // ListAccess is GET /v1/audit/access: list logins, and refused logins and keys.
 //
 // Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
-// cause the same refusals, the later ones share an entry without an address.
+// cause the same refusals, the later ones share an entry without an address. Needs the scope `operate`.
 func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions, options ...CallOption) iter.Seq2[AccessEntry, error] {
 	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", options: options, query: parameters(map[string]string{"kind": kind})}, o)
 }
@@ -84,7 +84,7 @@ func (c *Client) TryBatch(ctx context.Context, id string, why string, options ..
 
 // ListBlocks is GET /v1/blocks: list the block rules.
 //
-// Oldest first.
+// Oldest first. Needs the scope `operate`.
 func (c *Client) ListBlocks(ctx context.Context, options ...CallOption) (out BlockList, err error) {
 	err = c.send(ctx, http.MethodGet, route("blocks"), nil, &out, options)
 	return out, err
@@ -93,7 +93,7 @@ func (c *Client) ListBlocks(ctx context.Context, options ...CallOption) (out Blo
 // AddBlock is POST /v1/blocks: add a block rule.
 //
 // A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it fails
-// with reason `blocked`. If an equal rule exists, that rule is returned.
+// with reason `blocked`. If an equal rule exists, that rule is returned. Needs the scope `operate`.
 func (c *Client) AddBlock(ctx context.Context, in NewBlock, options ...CallOption) (out Block, err error) {
 	err = c.send(ctx, http.MethodPost, route("blocks"), in, &out, options)
 	return out, err
@@ -101,7 +101,8 @@ func (c *Client) AddBlock(ctx context.Context, in NewBlock, options ...CallOptio
 
 // RemoveBlock is DELETE /v1/blocks/{id}: remove a block rule.
 //
-// If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed.
+// If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed. Needs the
+// scope `operate`.
 func (c *Client) RemoveBlock(ctx context.Context, id string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("blocks", id), nil, nil, with(options, map[string]string{"why": why}))
 }
@@ -109,7 +110,7 @@ func (c *Client) RemoveBlock(ctx context.Context, id string, why string, options
 // GetCheck is GET /v1/check: get the newest recount.
 //
 // Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If
-// no worker has done so in the last week, the answer is 404.
+// no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
 func (c *Client) GetCheck(ctx context.Context, options ...CallOption) (out Check, err error) {
 	err = c.send(ctx, http.MethodGet, route("check"), nil, &out, options)
 	return out, err
@@ -117,7 +118,7 @@ func (c *Client) GetCheck(ctx context.Context, options ...CallOption) (out Check
 
 // ListEndpoints is GET /v1/endpoints: list your endpoints.
 //
-// All of them, oldest first.
+// All of them, oldest first. Needs the scope `read`.
 func (c *Client) ListEndpoints(ctx context.Context, options ...CallOption) (out EndpointList, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints"), nil, &out, options)
 	return out, err
@@ -136,13 +137,15 @@ func (c *Client) ListEndpoints(ctx context.Context, options ...CallOption) (out 
 //
 // With `installation=true` it is an endpoint of the installation, which gets the notices for operators. These are
 // providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are
-// nearly used up. The other calls about endpoints have the parameter, too.
+// nearly used up. The other calls about endpoints have the parameter, too. Needs the scope `send`.
 func (c *Client) CreateEndpoint(ctx context.Context, in EndpointSettings, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints"), in, &out, options)
 	return out, err
 }
 
 // GetEndpoint is GET /v1/endpoints/{id}: get an endpoint.
+//
+// Needs the scope `read`.
 func (c *Client) GetEndpoint(ctx context.Context, id string, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints", id), nil, &out, options)
 	return out, err
@@ -150,7 +153,7 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, options ...CallOpti
 
 // UpdateEndpoint is PUT /v1/endpoints/{id}: change an endpoint.
 //
-// Replaces all its settings.
+// Replaces all its settings. Needs the scope `send`.
 func (c *Client) UpdateEndpoint(ctx context.Context, id string, in EndpointSettings, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPut, route("endpoints", id), in, &out, options)
 	return out, err
@@ -158,14 +161,14 @@ func (c *Client) UpdateEndpoint(ctx context.Context, id string, in EndpointSetti
 
 // RemoveEndpoint is DELETE /v1/endpoints/{id}: remove an endpoint.
 //
-// Posts that are being made are not ended. If it was removed before, the answer is 204 as well.
+// Posts that are being made are not ended. If it was removed before, the answer is 204 as well. Needs the scope `send`.
 func (c *Client) RemoveEndpoint(ctx context.Context, id string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("endpoints", id), nil, nil, options)
 }
 
 // ListEndpointAttempts is GET /v1/endpoints/{id}/attempts: list the newest attempts to post.
 //
-// The newest hundred, newest first.
+// The newest hundred, newest first. Needs the scope `read`.
 func (c *Client) ListEndpointAttempts(ctx context.Context, id string, options ...CallOption) (out EndpointAttemptList, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints", id, "attempts"), nil, &out, options)
 	return out, err
@@ -173,7 +176,7 @@ func (c *Client) ListEndpointAttempts(ctx context.Context, id string, options ..
 
 // DisableEndpoint is POST /v1/endpoints/{id}/disable: disable an endpoint.
 //
-// It gets no posts until it is enabled.
+// It gets no posts until it is enabled. Needs the scope `send`.
 func (c *Client) DisableEndpoint(ctx context.Context, id string, why string, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "disable"), Reason{Why: why}, &out, options)
 	return out, err
@@ -181,7 +184,7 @@ func (c *Client) DisableEndpoint(ctx context.Context, id string, why string, opt
 
 // EnableEndpoint is POST /v1/endpoints/{id}/enable: enable an endpoint.
 //
-// It gets what it missed, as long as that is kept.
+// It gets what it missed, as long as that is kept. Needs the scope `send`.
 func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "enable"), struct{}{}, &out, options)
 	return out, err
@@ -189,7 +192,7 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallO
 
 // GetEndpointPost is GET /v1/endpoints/{id}/posts/{post}: get what was posted.
 //
-// The header fields and the body of one of the newest hundred posts.
+// The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
 func (c *Client) GetEndpointPost(ctx context.Context, id string, post string, options ...CallOption) (out EndpointRequest, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints", id, "posts", post), nil, &out, options)
 	return out, err
@@ -199,7 +202,7 @@ func (c *Client) GetEndpointPost(ctx context.Context, id string, post string, op
 //
 // With `from`: posts the updates since a time again, and then those that follow. With `post`: makes one of the newest
 // hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for a retry due at
-// once.
+// once. Needs the scope `send`.
 func (c *Client) ReplayEndpoint(ctx context.Context, id string, in Replay, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "replay"), in, &out, options)
 	return out, err
@@ -207,7 +210,7 @@ func (c *Client) ReplayEndpoint(ctx context.Context, id string, in Replay, optio
 
 // RotateEndpoint is POST /v1/endpoints/{id}/rotate: give an endpoint a new secret.
 //
-// Posts are signed with the old one, too, for 24 hours.
+// Posts are signed with the old one, too, for 24 hours. Needs the scope `send`.
 func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallOption) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "rotate"), struct{}{}, &out, options)
 	return out, err
@@ -215,7 +218,7 @@ func (c *Client) RotateEndpoint(ctx context.Context, id string, options ...CallO
 
 // TestEndpoint is POST /v1/endpoints/{id}/test: make a test post.
 //
-// Makes one post of the type `test`, which is not repeated, and returns its answer.
+// Makes one post of the type `test`, which is not repeated, and returns its answer. Needs the scope `send`.
 func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOption) (out EndpointTest, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "test"), struct{}{}, &out, options)
 	return out, err
@@ -228,7 +231,7 @@ func (c *Client) TestEndpoint(ctx context.Context, id string, options ...CallOpt
 // again.
 //
 // Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail that is
-// accepted after the first request keeps the address. The audit trail names only the domain.
+// accepted after the first request keeps the address. The audit trail names only the domain. Needs the scope `operate`.
 func (c *Client) EraseAddress(ctx context.Context, in NewErasure, options ...CallOption) (out Erasure, err error) {
 	err = c.send(ctx, http.MethodPost, route("erasures"), in, &out, options)
 	return out, err
@@ -237,7 +240,7 @@ func (c *Client) EraseAddress(ctx context.Context, in NewErasure, options ...Cal
 // ListHolds is GET /v1/holds: list the holds after restores.
 //
 // `serve --after-restore` holds all mail that was accepted before the restore, because the backup does not know which
-// mail was sent after it was made.
+// mail was sent after it was made. Needs the scope `operate`.
 func (c *Client) ListHolds(ctx context.Context, options ...CallOption) (out HoldList, err error) {
 	err = c.send(ctx, http.MethodGet, route("holds"), nil, &out, options)
 	return out, err
@@ -246,7 +249,7 @@ func (c *Client) ListHolds(ctx context.Context, options ...CallOption) (out Hold
 // LiftHolds is POST /v1/holds/lift: lift all holds after restores.
 //
 // The held mail goes out. Mail that was sent after the backup was made arrives twice, so cancel the batches that must
-// not be sent again first.
+// not be sent again first. Needs the scope `operate`.
 func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOption) (out LiftResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("holds", "lift"), Reason{Why: why}, &out, options)
 	return out, err
@@ -254,7 +257,7 @@ func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOptio
 
 // ListKeys is GET /v1/keys: list the API keys of all users.
 //
-// By user, oldest first, with revoked keys. A page may have fewer keys than its limit.
+// By user, oldest first, with revoked keys. A page may have fewer keys than its limit. Needs the scope `operate`.
 func (c *Client) ListKeys(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[Key, error] {
 	return list[Key](ctx, c, listing{path: route("keys"), name: "keys", options: options}, o)
 }
@@ -273,7 +276,7 @@ func (c *Client) ReleaseLog(ctx context.Context, id string, why string, options 
 //
 // A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can
 // tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the
-// beginning. No message is skipped if others are requeued or discarded between two pages.
+// beginning. No message is skipped if others are requeued or discarded between two pages. Needs the scope `operate`.
 func (c *Client) ListParked(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[ParkedMessage, error] {
 	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked", options: options}, o)
 }
@@ -281,7 +284,7 @@ func (c *Client) ListParked(ctx context.Context, o ListOptions, options ...CallO
 // DiscardParked is DELETE /v1/parked/{id}: discard a parked message.
 //
 // If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that
-// was requeued. If there is still something to do for its batch, the agenda finds it.
+// was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
 func (c *Client) DiscardParked(ctx context.Context, id string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("parked", id), nil, nil, with(options, map[string]string{"why": why}))
 }
@@ -289,7 +292,7 @@ func (c *Client) DiscardParked(ctx context.Context, id string, why string, optio
 // RequeueParked is POST /v1/parked/{id}/requeue: requeue a parked message.
 //
 // Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never
-// existed or that was discarded.
+// existed or that was discarded. Needs the scope `operate`.
 func (c *Client) RequeueParked(ctx context.Context, id string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, nil, options)
 }
@@ -297,7 +300,7 @@ func (c *Client) RequeueParked(ctx context.Context, id string, why string, optio
 // Preview is POST /v1/preview: preview a message.
 //
 // Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what may
-// be wrong. Nothing is stored or sent.
+// be wrong. Nothing is stored or sent. Needs the scope `send`.
 func (c *Client) Preview(ctx context.Context, in NewPreview, options ...CallOption) (out Preview, err error) {
 	err = c.send(ctx, http.MethodPost, route("preview"), in, &out, options)
 	return out, err
@@ -305,7 +308,7 @@ func (c *Client) Preview(ctx context.Context, in NewPreview, options ...CallOpti
 
 // ListProviders is GET /v1/providers: list the providers with their health.
 //
-// In the order of the configuration.
+// In the order of the configuration. Needs the scope `read`.
 func (c *Client) ListProviders(ctx context.Context, options ...CallOption) (out ProviderList, err error) {
 	err = c.send(ctx, http.MethodGet, route("providers"), nil, &out, options)
 	return out, err
@@ -317,7 +320,7 @@ func (c *Client) ListProviders(ctx context.Context, options ...CallOption) (out 
 // `week`, and 6 hours for `month` (30 days).
 //
 // The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, and
-// an event that a provider posts twice counts twice. `/v1/stats` has exact counts.
+// an event that a provider posts twice counts twice. `/v1/stats` has exact counts. Needs the scope `read`.
 func (c *Client) ProviderHistory(ctx context.Context, theRange HistoryRange, options ...CallOption) (out History, err error) {
 	err = c.send(ctx, http.MethodGet, route("providers", "history"), nil, &out, with(options, map[string]string{"range": string(theRange)}))
 	return out, err
@@ -325,7 +328,7 @@ func (c *Client) ProviderHistory(ctx context.Context, theRange HistoryRange, opt
 
 // ProviderDrain is POST /v1/providers/{id}/drain: drain a provider.
 //
-// The provider gets only mail that may use no other provider. `id` is its name.
+// The provider gets only mail that may use no other provider. `id` is its name. Needs the scope `operate`.
 func (c *Client) ProviderDrain(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "drain"), Reason{Why: why}, &out, options)
 	return out, err
@@ -333,7 +336,7 @@ func (c *Client) ProviderDrain(ctx context.Context, id string, why string, optio
 
 // ProviderOffline is POST /v1/providers/{id}/offline: take a provider offline.
 //
-// No call goes to the provider until it is online again. `id` is its name.
+// No call goes to the provider until it is online again. `id` is its name. Needs the scope `operate`.
 func (c *Client) ProviderOffline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "offline"), Reason{Why: why}, &out, options)
 	return out, err
@@ -341,7 +344,7 @@ func (c *Client) ProviderOffline(ctx context.Context, id string, why string, opt
 
 // ProviderOnline is POST /v1/providers/{id}/online: bring a provider online.
 //
-// Ends `offline` and `drain`. `id` is the name of the provider.
+// Ends `offline` and `drain`. `id` is the name of the provider. Needs the scope `operate`.
 func (c *Client) ProviderOnline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "online"), Reason{Why: why}, &out, options)
 	return out, err
@@ -351,7 +354,7 @@ func (c *Client) ProviderOnline(ctx context.Context, id string, why string, opti
 //
 // Workers forget their findings about the provider (a refused key or quota, failed calls, silence, refused senders) and
 // try it with one mail. Unlike other commands this one has an effect each time. If the provider is offline, the answer
-// is 409 (`provider_offline`). `id` is the name of the provider.
+// is 409 (`provider_offline`). `id` is the name of the provider. Needs the scope `operate`.
 func (c *Client) ProviderProbe(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "probe"), Reason{Why: why}, &out, options)
 	return out, err
@@ -363,7 +366,7 @@ func (c *Client) ProviderProbe(ctx context.Context, id string, why string, optio
 // Addresses on the suppression lists of the provider itself that no entry of everyone's list suppresses: because the
 // reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the
 // lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409
-// (`no_provider_lists`) if its kind keeps none.
+// (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
 func (c *Client) ListProviderSuppressions(ctx context.Context, id string, o ListOptions, options ...CallOption) iter.Seq2[ProviderSuppression, error] {
 	return list[ProviderSuppression](ctx, c, listing{path: route("providers", id, "suppressions"), name: "suppressions", options: options}, o)
 }
@@ -373,14 +376,15 @@ func (c *Client) ListProviderSuppressions(ctx context.Context, id string, o List
 //
 // The provider delivers to the address again. The lists of Safedelivr stay as they are. If the provider does not have
 // the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its
-// lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it.
+// lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it. Needs the scope
+// `operate`.
 func (c *Client) ClearProviderSuppression(ctx context.Context, id string, email string, list string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("providers", id, "suppressions", email), nil, nil, with(options, map[string]string{"list": list, "why": why}))
 }
 
 // ListQueues is GET /v1/queues: list the queues.
 //
-// The number and the age of the messages in each queue.
+// The number and the age of the messages in each queue. Needs the scope `operate`.
 func (c *Client) ListQueues(ctx context.Context, options ...CallOption) (out QueueList, err error) {
 	err = c.send(ctx, http.MethodGet, route("queues"), nil, &out, options)
 	return out, err
@@ -400,7 +404,7 @@ func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOp
 //
 // The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it
 // was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
-// are only counted (`omitted`). For keys of others the request needs the scope `operate`.
+// are only counted (`omitted`). For keys of others the request needs the scope `operate`. Needs the scope `read`.
 func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, options ...CallOption) iter.Seq2[Request, error] {
 	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", options: options, query: parameters(map[string]string{"key": key})}, o)
 }
@@ -409,6 +413,7 @@ func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, op
 //
 // The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order
 // means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`.
+// Needs the scope `read`.
 func (c *Client) ListSuppressions(ctx context.Context, reason string, category string, q string, o ListOptions, options ...CallOption) iter.Seq2[Suppression, error] {
 	return list[Suppression](ctx, c, listing{path: route("suppressions"), name: "suppressions", options: options, query: parameters(map[string]string{"reason": reason, "category": category, "q": q})}, o)
 }
@@ -417,7 +422,7 @@ func (c *Client) ListSuppressions(ctx context.Context, reason string, category s
 //
 // No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When this
 // is answered, no call to a provider begins any more that contains the address. Adding what is there already changes
-// nothing. With `everyone=true` it applies to the mail of all users.
+// nothing. With `everyone=true` it applies to the mail of all users. Needs the scope `send`.
 func (c *Client) AddSuppression(ctx context.Context, in NewSuppression, options ...CallOption) (out Suppression, err error) {
 	err = c.send(ctx, http.MethodPost, route("suppressions"), in, &out, options)
 	return out, err
@@ -426,7 +431,7 @@ func (c *Client) AddSuppression(ctx context.Context, in NewSuppression, options 
 // GetSuppressions is GET /v1/suppressions/{email}: tell why an address is suppressed.
 //
 // The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole installation.
-// The answer is 404 if there are none.
+// The answer is 404 if there are none. Needs the scope `read`.
 func (c *Client) GetSuppressions(ctx context.Context, email string, options ...CallOption) (out SuppressionList, err error) {
 	err = c.send(ctx, http.MethodGet, route("suppressions", email), nil, &out, options)
 	return out, err
@@ -436,14 +441,14 @@ func (c *Client) GetSuppressions(ctx context.Context, email string, options ...C
 //
 // Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry
 // its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed
-// before, the answer is 204 as well. It is 404 if there never were any.
+// before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
 func (c *Client) RemoveSuppressions(ctx context.Context, email string, reason string, category string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("suppressions", email), nil, nil, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
 }
 
 // ListTemplates is GET /v1/templates: list your templates.
 //
-// By name.
+// By name. Needs the scope `read`.
 func (c *Client) ListTemplates(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[TemplateInfo, error] {
 	return list[TemplateInfo](ctx, c, listing{path: route("templates"), name: "templates", options: options}, o)
 }
@@ -453,7 +458,7 @@ func (c *Client) ListTemplates(ctx context.Context, o ListOptions, options ...Ca
 // Stores the first version of a template, as a draft unless `publish` is true. `html`, `text` or both are required.
 // Subject, HTML and text are in [Liquid](https://shopify.github.io/liquid/): see
 // [Templates](https://github.com/safedelivr/safedelivr/blob/main/docs/templates.md). If you have this template already
-// and its newest version is the same, nothing changes.
+// and its newest version is the same, nothing changes. Needs the scope `send`.
 func (c *Client) CreateTemplate(ctx context.Context, in NewTemplate, options ...CallOption) (out Template, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates"), in, &out, options)
 	return out, err
@@ -461,7 +466,7 @@ func (c *Client) CreateTemplate(ctx context.Context, in NewTemplate, options ...
 
 // GetTemplate is GET /v1/templates/{name}: get a version of a template.
 //
-// The published version by default, or the newest one if none is published.
+// The published version by default, or the newest one if none is published. Needs the scope `read`.
 func (c *Client) GetTemplate(ctx context.Context, name string, version int, options ...CallOption) (out Template, err error) {
 	err = c.send(ctx, http.MethodGet, route("templates", name), nil, &out, with(options, map[string]string{"version": number(version)}))
 	return out, err
@@ -469,7 +474,7 @@ func (c *Client) GetTemplate(ctx context.Context, name string, version int, opti
 
 // ArchiveTemplate is POST /v1/templates/{name}/archive: archive a template.
 //
-// Batches cannot use it any more. Accepted mail goes out.
+// Batches cannot use it any more. Accepted mail goes out. Needs the scope `send`.
 func (c *Client) ArchiveTemplate(ctx context.Context, name string, options ...CallOption) (out TemplateInfo, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "archive"), struct{}{}, &out, options)
 	return out, err
@@ -478,7 +483,7 @@ func (c *Client) ArchiveTemplate(ctx context.Context, name string, options ...Ca
 // PublishTemplate is POST /v1/templates/{name}/publish: publish a version.
 //
 // Batches that name no version use this one from now on. An older number rolls back. An archived template can be used
-// again.
+// again. Needs the scope `send`.
 func (c *Client) PublishTemplate(ctx context.Context, name string, version int, options ...CallOption) (out TemplateInfo, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "publish"), PublishedVersion{Version: version}, &out, options)
 	return out, err
@@ -486,7 +491,7 @@ func (c *Client) PublishTemplate(ctx context.Context, name string, version int, 
 
 // TemplateVersions is GET /v1/templates/{name}/versions: list the versions of a template.
 //
-// Newest first.
+// Newest first. Needs the scope `read`.
 func (c *Client) TemplateVersions(ctx context.Context, name string, o ListOptions, options ...CallOption) iter.Seq2[TemplateVersion, error] {
 	return list[TemplateVersion](ctx, c, listing{path: route("templates", name, "versions"), name: "versions", options: options}, o)
 }
@@ -494,7 +499,7 @@ func (c *Client) TemplateVersions(ctx context.Context, name string, o ListOption
 // AddTemplateVersion is POST /v1/templates/{name}/versions: add a version to a template.
 //
 // The new version is a draft unless `publish` is true: batches go on with the published one. A version never changes.
-// If the newest version is the same, none is added.
+// If the newest version is the same, none is added. Needs the scope `send`.
 func (c *Client) AddTemplateVersion(ctx context.Context, name string, in NewTemplateVersion, options ...CallOption) (out Template, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "versions"), in, &out, options)
 	return out, err
@@ -504,14 +509,14 @@ func (c *Client) AddTemplateVersion(ctx context.Context, name string, in NewTemp
 //
 // Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker
 // the newest 500, newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no
-// longer listed.
+// longer listed. Needs the scope `operate`.
 func (c *Client) ListUnmatched(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[UnmatchedEvent, error] {
 	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events", options: options}, o)
 }
 
 // GetUnmatched is GET /v1/unmatched/{id}: get an unmatched event.
 //
-// With the post that it came in.
+// With the post that it came in. Needs the scope `operate`.
 func (c *Client) GetUnmatched(ctx context.Context, id string, options ...CallOption) (out UnmatchedEvent, err error) {
 	err = c.send(ctx, http.MethodGet, route("unmatched", id), nil, &out, options)
 	return out, err
@@ -520,7 +525,8 @@ func (c *Client) GetUnmatched(ctx context.Context, id string, options ...CallOpt
 // GetUsage is GET /v1/usage: get your limits and how much of them is used.
 //
 // The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers
-// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.
+// `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key. Needs
+// the scope `read`.
 func (c *Client) GetUsage(ctx context.Context, options ...CallOption) (out Limits, err error) {
 	err = c.send(ctx, http.MethodGet, route("usage"), nil, &out, options)
 	return out, err
@@ -528,7 +534,7 @@ func (c *Client) GetUsage(ctx context.Context, options ...CallOption) (out Limit
 
 // ListUsers is GET /v1/users: list the users.
 //
-// All users, oldest first.
+// All users, oldest first. Needs the scope `operate`.
 func (c *Client) ListUsers(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[User, error] {
 	return list[User](ctx, c, listing{path: route("users"), name: "users", options: options}, o)
 }
@@ -546,7 +552,7 @@ func (c *Client) GetDefaults(ctx context.Context, id string, options ...CallOpti
 //
 // When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and
 // the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot disable
-// yourself. `id` is the ID or the name of a user.
+// yourself. `id` is the ID or the name of a user. Needs the scope `operate`.
 func (c *Client) DisableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "disable"), Reason{Why: why}, &out, options)
 	return out, err
@@ -554,7 +560,8 @@ func (c *Client) DisableUser(ctx context.Context, id string, why string, options
 
 // EnableUser is POST /v1/users/{id}/enable: enable a disabled user.
 //
-// The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user.
+// The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user. Needs the
+// scope `operate`.
 func (c *Client) EnableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "enable"), Reason{Why: why}, &out, options)
 	return out, err
@@ -571,7 +578,7 @@ func (c *Client) EndSessions(ctx context.Context, id string, why string, options
 
 // ListUserKeys is GET /v1/users/{id}/keys: list the API keys of a user.
 //
-// Oldest first, with revoked keys. `id` is the ID or the name of a user.
+// Oldest first, with revoked keys. `id` is the ID or the name of a user. Needs the scope `operate`.
 func (c *Client) ListUserKeys(ctx context.Context, id string, options ...CallOption) (out KeyList, err error) {
 	err = c.send(ctx, http.MethodGet, route("users", id, "keys"), nil, &out, options)
 	return out, err
@@ -580,14 +587,14 @@ func (c *Client) ListUserKeys(ctx context.Context, id string, options ...CallOpt
 // RevokeKey is DELETE /v1/users/{id}/keys/{key}: revoke an API key of a user.
 //
 // No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID or the
-// name of a user.
+// name of a user. Needs the scope `operate`.
 func (c *Client) RevokeKey(ctx context.Context, id string, key string, why string, options ...CallOption) error {
 	return c.send(ctx, http.MethodDelete, route("users", id, "keys", key), nil, nil, with(options, map[string]string{"why": why}))
 }
 
 // GetKeyLimits is GET /v1/users/{id}/keys/{key}/limits: get the limits of an API key.
 //
-// How much of the limits is used, too. `id` is the ID or the name of a user.
+// How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
 func (c *Client) GetKeyLimits(ctx context.Context, id string, key string, options ...CallOption) (out Limits, err error) {
 	err = c.send(ctx, http.MethodGet, route("users", id, "keys", key, "limits"), nil, &out, options)
 	return out, err
@@ -596,7 +603,8 @@ func (c *Client) GetKeyLimits(ctx context.Context, id string, key string, option
 // SetKeyLimits is PUT /v1/users/{id}/keys/{key}/limits: set the limits of an API key.
 //
 // Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
-// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew.
+// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the
+// scope `operate`.
 func (c *Client) SetKeyLimits(ctx context.Context, id string, key string, in NewLimits, options ...CallOption) (out Limits, err error) {
 	err = c.send(ctx, http.MethodPut, route("users", id, "keys", key, "limits"), in, &out, options)
 	return out, err
@@ -604,7 +612,7 @@ func (c *Client) SetKeyLimits(ctx context.Context, id string, key string, in New
 
 // GetUserLimits is GET /v1/users/{id}/limits: get the limits of a user.
 //
-// How much of the limits is used, too. `id` is the ID or the name of a user.
+// How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
 func (c *Client) GetUserLimits(ctx context.Context, id string, options ...CallOption) (out Limits, err error) {
 	err = c.send(ctx, http.MethodGet, route("users", id, "limits"), nil, &out, options)
 	return out, err
@@ -613,7 +621,8 @@ func (c *Client) GetUserLimits(ctx context.Context, id string, options ...CallOp
 // SetUserLimits is PUT /v1/users/{id}/limits: set the limits of a user.
 //
 // Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
-// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew.
+// user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the
+// scope `operate`.
 func (c *Client) SetUserLimits(ctx context.Context, id string, in NewLimits, options ...CallOption) (out Limits, err error) {
 	err = c.send(ctx, http.MethodPut, route("users", id, "limits"), in, &out, options)
 	return out, err
@@ -640,7 +649,7 @@ func (c *Client) ResumeUser(ctx context.Context, id string, why string, options 
 
 // ListWorkers is GET /v1/workers: list the workers.
 //
-// The processes that hand mail over to providers and that reported lately.
+// The processes that hand mail over to providers and that reported lately. Needs the scope `operate`.
 func (c *Client) ListWorkers(ctx context.Context, options ...CallOption) (out WorkerList, err error) {
 	err = c.send(ctx, http.MethodGet, route("workers"), nil, &out, options)
 	return out, err

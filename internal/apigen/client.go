@@ -31,9 +31,7 @@ func goClient(ops []operation.Operation) ([]byte, error) {
 func goCall(b *strings.Builder, o *operation.Operation) {
 	name := strings.ToUpper(o.Name[:1]) + o.Name[1:]
 	b.WriteString("\n" + comment(name+" is "+o.Route+": "+lower(o.Title)+"."))
-	if o.Text != "" {
-		b.WriteString("//\n" + comment(o.Text))
-	}
+	b.WriteString("//\n" + comment(o.Description()))
 	args, query := parameters(o)
 	if item, member := listOf(o); item != "" {
 		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n",

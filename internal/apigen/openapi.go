@@ -89,12 +89,8 @@ func (d *description) operation(o *operation.Operation) {
 
 // text adds what there is to know, with the scope.
 func (d *description) text(o *operation.Operation) {
-	text := o.Text
-	if o.Scope != "" {
-		text = strings.TrimSpace(text + " Needs the scope `" + string(o.Scope) + "`.")
-	}
 	d.line(6, "description: |")
-	for l := range strings.SplitSeq(text, "\n") {
+	for l := range strings.SplitSeq(o.Description(), "\n") {
 		d.paths.WriteString(strings.TrimRight("        "+l, " ") + "\n")
 	}
 }

@@ -159,6 +159,14 @@ func (o *Operation) Run(
 	return o.run(ctx, who, in, r)
 }
 
+// Description returns Text with the scope that a key needs.
+func (o *Operation) Description() string {
+	if o.Scope == "" {
+		return o.Text
+	}
+	return strings.TrimSpace(o.Text + " Needs the scope `" + string(o.Scope) + "`.")
+}
+
 // Method returns the method of the route.
 func (o *Operation) Method() string {
 	method, _, _ := strings.Cut(o.Route, " ")
