@@ -47,7 +47,7 @@ func (s *Server) createBatch(c *gin.Context) {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
 	}
 	if c.Query("dry_run") == "true" {
-		v, err := s.svc.TryBatch(c.Request.Context(), caller(c), b)
+		v, err := s.svc.DryRunAccept(c.Request.Context(), caller(c), b)
 		answer(s, c, v, err)
 		return
 	}

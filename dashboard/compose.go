@@ -211,7 +211,7 @@ func (d *Dashboard) accept(
 	}
 	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
 	if c.Check || asks && c.Sent != hash {
-		plan, err := d.service.TryBatch(r.Context(), v.caller(), in)
+		plan, err := d.service.DryRunAccept(r.Context(), v.caller(), in)
 		if err != nil { // with mistakes there is nothing to confirm
 			return service.Accepted{}, err
 		}

@@ -63,9 +63,9 @@ type RouteProvider struct {
 	Refused string       `json:"refused,omitempty"`  // why it cannot carry the message
 }
 
-// TryBatch checks a batch as Accept does, also against the limits of its user, and says what
+// DryRunAccept checks a batch as Accept does, also against the limits of its user, and says what
 // would happen to it. It stores nothing and makes no call.
-func (s *Service) TryBatch(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
+func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
 	if err := s.useTemplate(ctx, who, in); err != nil {
 		return DryRun{}, err
 	}

@@ -218,7 +218,7 @@ func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command
 		}
 	}
 	if o.dryRun {
-		plan, err := svc.TryBatch(ctx, who, in)
+		plan, err := svc.DryRunAccept(ctx, who, in)
 		if err != nil {
 			return inFile(err, o)
 		}
