@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,32 +18,32 @@ import (
 func TestWriter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		flushed, down := 0, true
+		var flushed, healed atomic.Int32
 		w := New("log", slog.New(slog.DiscardHandler), func(context.Context) (bool, error) {
-			if flushed++; down {
+			if flushed.Add(1); healed.Load() == 0 {
 				return true, errors.New("down")
 			}
 			return false, nil
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Zero(t, flushed, "nothing was added")
+		require.Zero(t, flushed.Load(), "nothing was added")
 		w.Added()
 		w.Added()
 		time.Sleep(2 * writeEvery)
 		synctest.Wait()
-		require.Equal(t, 2, flushed)
-		down = false
+		require.EqualValues(t, 2, flushed.Load())
+		healed.Store(1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 3, flushed, "it is written once")
+		require.EqualValues(t, 3, flushed.Load(), "it is written once")
 		w.Added()
 		w.Close()
-		require.Equal(t, 4, flushed, "the rest is written at the end")
+		require.EqualValues(t, 4, flushed.Load(), "the rest is written at the end")
 		w.Added()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.Equal(t, 4, flushed, "a closed writer writes no more")
+		require.EqualValues(t, 4, flushed.Load(), "a closed writer writes no more")
 	})
 }
 
