@@ -25,8 +25,8 @@ var withoutJSON = map[string][]string{
 		"parked discard", "parked requeue", "provider drain", "provider offline", "provider online", "provider probe",
 		"provider suppressions clear", "release", "replay", "suppression add", "suppression import", "suppression remove",
 		"template publish", "template push", "user add", "user disable", "user enable", "user end-sessions", "user pause",
-		"user resume", "webhook add", "webhook disable", "webhook enable", "webhook remove", "webhook replay",
-		"webhook rotate", "webhook test",
+		"user resume", "endpoint add", "endpoint disable", "endpoint enable", "endpoint remove", "endpoint replay",
+		"endpoint rotate", "endpoint test",
 	},
 	"they print one value":           {"key add", "login", "version"},
 	"they print CSV":                 {"batch rejected", "suppression export"},
@@ -104,7 +104,7 @@ func TestJSONRows(t *testing.T) {
 		})
 		require.True(t, found, "%s: %s", line, out)
 	}
-	for _, line := range []string{"parked list", "workers", "webhook list", "template list", "audit access", "updates"} {
+	for _, line := range []string{"parked list", "workers", "endpoint list", "template list", "audit access", "updates"} {
 		out, errs := d.run(line + " --json")
 		require.Empty(t, out+errs, "%s: an empty list is empty", line)
 	}

@@ -99,7 +99,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand(),
 		c.rehearsedCommand())
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
-		c.webhookCommand())
+		c.endpointCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), waitingCommand(c), c.queuesCommand(),
 		c.workersCommand(), c.auditCommand())

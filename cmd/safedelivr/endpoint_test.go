@@ -11,11 +11,11 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// TestWebhookCommands adds, changes and removes an endpoint. The audit trail has each step, with who took it.
-func TestWebhookCommands(t *testing.T) {
+// TestEndpointCommands adds, changes and removes an endpoint. The audit trail has each step, with who took it.
+func TestEndpointCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	out, _ := d.run("webhook add https://example.com/hook --user ada --events log.opened,log.failed --batch " +
+	out, _ := d.run("endpoint add https://example.com/hook --user ada --events log.opened,log.failed --batch " +
 		"--rate 5 --at-once 2")
 	require.Regexp(t, `(?m)^secret, shown only now: whsec_\S+$`, out)
 	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
@@ -23,21 +23,21 @@ func TestWebhookCommands(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []feed.Type{feed.Opened, feed.Failed}, e.Types)
 	require.Equal(t, []int{5, 2}, []int{e.Rate, e.AtOnce})
-	out, _ = d.run("webhook add https://example.com/pair --user ada --signature v1a")
+	out, _ = d.run("endpoint add https://example.com/pair --user ada --signature v1a")
 	require.Regexp(t, `(?m)^public key: whpk_\S+$`, out)
 	require.NotContains(t, out, "secret")
-	out, _ = d.run("webhook add http://127.0.0.1:9/hook --user ada")
+	out, _ = d.run("endpoint add http://127.0.0.1:9/hook --user ada")
 	near := strings.TrimSuffix(strings.Fields(out)[1], ":")
-	require.Regexp(t, "no answer after [0-9]+ ms: .*may not reach", d.fails("webhook test --user ada "+near))
-	d.run("webhook remove --user ada " + strings.TrimSuffix(strings.Fields(out)[1], ":"))
+	require.Regexp(t, "no answer after [0-9]+ ms: .*may not reach", d.fails("endpoint test --user ada "+near))
+	d.run("endpoint remove --user ada " + strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	state := endpoint.State{Attempts: []endpoint.Attempt{{Post: "msg_1", Part: endpoint.Part{Batch: true}}}}
 	require.NoError(t, endpoint.PutState(t.Context(), d.store, &e, &state, 0))
-	d.run("webhook replay --user ada --post msg_1 " + id)
+	d.run("endpoint replay --user ada --post msg_1 " + id)
 	e, err = endpoint.Get(t.Context(), d.store, "aaaa", id)
 	require.NoError(t, err)
 	require.Equal(t, []endpoint.Part{{Batch: true}}, e.Again)
 	for _, do := range []string{"rotate", "disable", "disable", "enable", "replay", "remove"} {
-		d.run("webhook " + do + " --user ada " + id)
+		d.run("endpoint " + do + " --user ada " + id)
 	}
 	commands, err := d.store.Commands(t.Context(), 0, 100)
 	require.NoError(t, err)
@@ -57,22 +57,22 @@ func TestWebhookCommands(t *testing.T) {
 func TestInstallationWebhook(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
-	out, _ := d.run("webhook --installation add https://example.com/hook --format slack --events failover.started")
+	out, _ := d.run("endpoint --installation add https://example.com/hook --format slack --events failover.started")
 	id := strings.TrimSuffix(strings.Fields(out)[1], ":")
 	e, err := endpoint.Get(t.Context(), d.store, feed.Installation, id)
 	require.NoError(t, err)
 	require.Equal(t, endpoint.Slack, e.Format)
-	out, _ = d.run("webhook --installation add https://example.com/all --everyone --events log.failed")
+	out, _ = d.run("endpoint --installation add https://example.com/all --everyone --events log.failed")
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
 	require.True(t, e.Everyone)
-	out, _ = d.run("webhook --installation add mailto:ops@example.com --format mail --mail-user ada --mail-from a@example.com")
+	out, _ = d.run("endpoint --installation add mailto:ops@example.com --format mail --mail-user ada --mail-from a@example.com")
 	e, err = endpoint.Get(t.Context(), d.store, feed.Installation, strings.TrimSuffix(strings.Fields(out)[1], ":"))
 	require.NoError(t, err)
 	require.Equal(t, &endpoint.Sender{User: "ada", From: "a@example.com"}, e.Sender)
-	out, _ = d.run("webhook list --installation")
+	out, _ = d.run("endpoint list --installation")
 	require.Contains(t, out, id)
-	out, _ = d.run("webhook list --user ada")
+	out, _ = d.run("endpoint list --user ada")
 	require.NotContains(t, out, id)
 
 	require.NoError(t, feed.Announce(t.Context(), d.store, func(*feed.Standing) []models.Notice {

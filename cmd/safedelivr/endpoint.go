@@ -15,18 +15,18 @@ import (
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
 
-// webhookUser is the user whose endpoints a command is about, or the installation.
-type webhookUser struct {
+// endpointUser is the user whose endpoints a command is about, or the installation.
+type endpointUser struct {
 	name         string
 	installation bool
 }
 
-func (c *cli) webhookCommand() *cobra.Command {
+func (c *cli) endpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "webhook",
+		Use:   "endpoint",
 		Short: "Addresses of your applications to which Safedelivr posts updates",
 	}
-	var u webhookUser
+	var u endpointUser
 	cmd.PersistentFlags().StringVar(
 		&u.name,
 		"user",
@@ -36,16 +36,16 @@ func (c *cli) webhookCommand() *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&u.installation, "installation", false,
 		"endpoints of the installation, which get what operators want to hear of")
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")
-	cmd.AddCommand(c.listWebhooks(&u), c.addWebhook(&u), c.removeWebhook(&u), c.testWebhook(&u), c.replayWebhook(&u),
-		c.changeWebhook(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
+	cmd.AddCommand(c.listEndpoints(&u), c.addEndpoint(&u), c.removeEndpoint(&u), c.testEndpoint(&u), c.replayEndpoint(&u),
+		c.changeEndpoint(&u, "enable ID", "Post to an endpoint again that was disabled; it gets what it missed",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Enable(ctx, user, id)
 			}),
-		c.changeWebhook(&u, "disable ID", "Post nothing to an endpoint until it is enabled",
+		c.changeEndpoint(&u, "disable ID", "Post nothing to an endpoint until it is enabled",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Disable(ctx, user, id, "by command")
 			}),
-		c.changeWebhook(&u, "rotate ID", "Give an endpoint a new secret or key pair; the old one is valid for a day more",
+		c.changeEndpoint(&u, "rotate ID", "Give an endpoint a new secret or key pair; the old one is valid for a day more",
 			func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error) {
 				return e.Rotate(ctx, user, id)
 			}))
@@ -54,7 +54,7 @@ func (c *cli) webhookCommand() *cobra.Command {
 
 // withUser calls f with the ID of the user of a command.
 func (c *cli) withUser(
-	ctx context.Context, u *webhookUser, f func(ctx context.Context, e *endpoints.Endpoints, user string) error,
+	ctx context.Context, u *endpointUser, f func(ctx context.Context, e *endpoints.Endpoints, user string) error,
 ) error {
 	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
 		owner, err := c.ownerOf(ctx, svc, u.installation, u.name)
@@ -65,12 +65,12 @@ func (c *cli) withUser(
 	})
 }
 
-func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
+func (c *cli) listEndpoints(u *endpointUser) *cobra.Command {
 	return c.listCommand(listing{
 		use:   "list",
 		short: "List the endpoints",
 		head:  "ID\tURL\tSTATE\tPOSTED\tRETRYING\tGIVEN UP\tWHY",
-		none:  "there is no endpoint; add one with safedelivr webhook add URL",
+		none:  "there is no endpoint; add one with safedelivr endpoint add URL",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 		owner, err := c.ownerOf(ctx, svc, u.installation, u.name)
 		if err != nil {
@@ -85,7 +85,7 @@ func (c *cli) listWebhooks(u *webhookUser) *cobra.Command {
 	})
 }
 
-func (c *cli) addWebhook(u *webhookUser) *cobra.Command {
+func (c *cli) addEndpoint(u *endpointUser) *cobra.Command {
 	var n client.EndpointSettings
 	var events, headers []string
 	cmd := &cobra.Command{
@@ -147,9 +147,9 @@ func (c *cli) sayEndpoint(v *client.Endpoint) {
 	}
 }
 
-// changeWebhook returns a command that changes an endpoint.
-func (c *cli) changeWebhook(
-	u *webhookUser, use, short string,
+// changeEndpoint returns a command that changes an endpoint.
+func (c *cli) changeEndpoint(
+	u *endpointUser, use, short string,
 	do func(ctx context.Context, e *endpoints.Endpoints, user, id string) (client.Endpoint, error),
 ) *cobra.Command {
 	return &cobra.Command{
@@ -168,7 +168,7 @@ func (c *cli) changeWebhook(
 	}
 }
 
-func (c *cli) removeWebhook(u *webhookUser) *cobra.Command {
+func (c *cli) removeEndpoint(u *endpointUser) *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove ID",
 		Short: "Remove an endpoint",
@@ -184,7 +184,7 @@ func (c *cli) removeWebhook(u *webhookUser) *cobra.Command {
 	}
 }
 
-func (c *cli) testWebhook(u *webhookUser) *cobra.Command {
+func (c *cli) testEndpoint(u *endpointUser) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test ID",
 		Short: "Make a post of the type test, and print the answer",
@@ -207,7 +207,7 @@ func (c *cli) testWebhook(u *webhookUser) *cobra.Command {
 	}
 }
 
-func (c *cli) replayWebhook(u *webhookUser) *cobra.Command {
+func (c *cli) replayEndpoint(u *endpointUser) *cobra.Command {
 	var since time.Duration
 	var post string
 	cmd := &cobra.Command{
