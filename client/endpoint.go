@@ -148,7 +148,7 @@ type EndpointTest struct {
 
 // Reason says why a command is given. The audit trail keeps it.
 type Reason struct {
-	// One line.
+	// Reason for the audit trail, in one line.
 	Why string `json:"why,omitempty" max:"500"`
 }
 

@@ -99,26 +99,28 @@ type LimitUse struct {
 
 // NewLimits are limits to set. Those that are left out take their defaults; 0 is no limit.
 type NewLimits struct {
-	// Requests to the API in a second, and as many at once after a pause.
+	// Requests to the API in a second, and as many at once after a pause. 0: no limit.
 	RequestsPerSecond *int64 `json:"requests_per_second,omitempty" max:"1000000000000"`
-	// Requests to the API that run at the same time.
+	// Requests to the API that run at the same time. 0: no limit.
 	RequestsAtOnce *int64 `json:"requests_at_once,omitempty" max:"1000000000000"`
-	// Recipients of the batches accepted in a UTC hour.
+	// Recipients of the batches accepted in a UTC hour. 0: no limit.
 	RecipientsPerHour *int64 `json:"recipients_per_hour,omitempty" max:"1000000000000"`
-	// Recipients of the batches accepted in a UTC day.
+	// Recipients of the batches accepted in a UTC day. 0: no limit.
 	RecipientsPerDay *int64 `json:"recipients_per_day,omitempty" max:"1000000000000"`
-	// Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk.
+	// Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0:
+	// no limit.
 	UrgentRecipientsPerHour *int64 `json:"urgent_recipients_per_hour,omitempty" max:"1000000000000"`
-	// Batches accepted in a UTC day.
+	// Batches accepted in a UTC day. 0: no limit.
 	BatchesPerDay *int64 `json:"batches_per_day,omitempty" max:"1000000000000"`
 	// Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that
-	// it posted since it has this limit.
+	// it posted since it has this limit. 0: no limit.
 	StoredBatches *int64 `json:"stored_batches,omitempty" max:"1000000000000"`
 	// Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are
-	// removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit.
+	// removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no
+	// limit.
 	StoredBytes *int64 `json:"stored_bytes,omitempty" max:"1000000000000"`
 	// Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation
-	// divide it, and a request must fit into the part of one.
+	// divide it, and a request must fit into the part of one. 0: no limit.
 	SpoolBytes *int64 `json:"spool_bytes,omitempty" max:"1000000000000"`
 	// Reason for the audit trail.
 	Why string `json:"why,omitempty" max:"500"`

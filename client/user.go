@@ -73,8 +73,7 @@ type Key struct {
 	Revoked time.Time `json:"revoked,omitzero"`
 	// To a minute. Missing if the key was not used in the last 400 days.
 	LastUsed time.Time `json:"last_used,omitzero"`
-	// `send`, `read`, `operate`, `pass_unsubscribes`.
-	Scopes []string `json:"scopes"`
+	Scopes   []string  `json:"scopes" enum:"send,read,operate,pass_unsubscribes"`
 	// Networks that the key may be used from. Missing if it may be used from anywhere.
 	Networks []string `json:"networks,omitempty"`
 }

@@ -51,6 +51,24 @@ type keyOfUser struct {
 	Key string `path:"key"`
 }
 
+type (
+	keyRemoval struct {
+		keyOfUser
+		// Reason for the audit trail.
+		Why string `query:"why"`
+	}
+	requestQuery struct {
+		operation.Page
+		// ID of a key. Default: the key of this request.
+		Key string `query:"key"`
+	}
+	accessQuery struct {
+		operation.Page
+		// Only entries of this kind.
+		Kind string `query:"kind" enum:"login,login.failed,key.failed"`
+	}
+)
+
 // peopleOperations are the calls about users and their keys.
 func peopleOperations(s *Service) []operation.Operation {
 	out := []operation.Operation{
@@ -80,12 +98,7 @@ func peopleOperations(s *Service) []operation.Operation {
 			Title: "Revoke an API key of a user", Errors: []int{http.StatusUnprocessableEntity},
 			Text: "No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID " +
 				"or the name of a user.",
-		}, func(ctx context.Context, who Caller, in *struct {
-			keyOfUser
-			// Reason for the audit trail.
-			Why string `query:"why"`
-		},
-		) (operation.Nothing, error) {
+		}, func(ctx context.Context, who Caller, in *keyRemoval) (operation.Nothing, error) {
 			return operation.Nothing{}, s.RevokeKeyOf(ctx, who, in.ID, in.Key, in.Why)
 		}),
 		operation.As[client.Defaults](operation.Reading(operation.Operation{
@@ -187,12 +200,7 @@ func recordOperations(s *Service) []operation.Operation {
 			Text: "The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed " +
 				"when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in " +
 				"an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`.",
-		}, func(ctx context.Context, who Caller, in *struct {
-			operation.Page
-			// ID of a key. Default: the key of this request.
-			Key string `query:"key"`
-		},
-		) (RequestPage, error) {
+		}, func(ctx context.Context, who Caller, in *requestQuery) (RequestPage, error) {
 			return s.Requests(ctx, who, in.Key, in.Page)
 		})),
 		operation.As[client.AuditPage](operation.Reading(operation.Operation{
@@ -207,12 +215,7 @@ func recordOperations(s *Service) []operation.Operation {
 			Title: "List logins, and refused logins and keys", Returns: "A page of entries.",
 			Text: "Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many " +
 				"clients cause the same refusals, the later ones share an entry without an address.",
-		}, func(ctx context.Context, who Caller, in *struct {
-			operation.Page
-			// Only entries of this kind.
-			Kind string `query:"kind" enum:"login,login.failed,key.failed"`
-		},
-		) (AccessPage, error) {
+		}, func(ctx context.Context, who Caller, in *accessQuery) (AccessPage, error) {
 			return s.AccessLog(ctx, who, accesslog.Kind(in.Kind), in.Page)
 		})),
 		operation.Changing(operation.Operation{

@@ -33,6 +33,11 @@ var providerCommands = []struct {
 	},
 }
 
+type historyQuery struct {
+	// Time span of the history. Default: hour.
+	Range client.HistoryRange `query:"range" schema:"HistoryRange"`
+}
+
 // providerOperations are the calls about providers.
 func providerOperations(s *Service) []operation.Operation {
 	out := []operation.Operation{
@@ -51,11 +56,7 @@ func providerOperations(s *Service) []operation.Operation {
 				"for `week`, and 6 hours for `month` (30 days).\n\n" +
 				"The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, " +
 				"and an event that a provider posts twice counts twice. `/v1/stats` has exact counts.",
-		}, func(ctx context.Context, _ Caller, in *struct {
-			// Time span of the history. Default: hour.
-			Range client.HistoryRange `query:"range" enum:"hour,day,week,month"`
-		},
-		) (History, error) {
+		}, func(ctx context.Context, _ Caller, in *historyQuery) (History, error) {
 			return s.History(ctx, HistoryRange(in.Range))
 		})),
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -37,6 +38,7 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 		if mark := []byte("\n" + path); bytes.Contains(base, mark) { // other calls of the path are written by hand
 			here := description{words: words, schemas: d.schemas}
 			here.operation(&ops[i])
+			d.err = errors.Join(d.err, here.err)
 			base = bytes.Replace(base, mark, append(mark, here.paths.String()...), 1)
 			continue
 		}
@@ -45,6 +47,9 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 			d.paths.WriteString(path)
 		}
 		d.operation(&ops[i])
+	}
+	if d.err != nil {
+		return nil, d.err
 	}
 	for name := range d.schemas {
 		if bytes.Contains(base, []byte("\n    "+name+":\n")) {
@@ -67,6 +72,7 @@ type description struct {
 	paths   strings.Builder
 	schemas map[string]string // by name
 	path    string            // the last one
+	err     error             // the first one
 }
 
 func (d *description) line(indent int, format string, args ...any) {
@@ -102,12 +108,16 @@ func (d *description) parameters(o *operation.Operation) {
 	}
 	d.line(6, "parameters:")
 	for _, p := range params {
+		text := d.words.of(declaring(o.In, p.Field), p.Field.Name)
+		if text == "" && d.err == nil {
+			d.err = fmt.Errorf("the parameter %s of %s has no comment", p.Name, o.Name)
+		}
 		required := ""
 		if p.In == "path" {
 			required = " required: true,"
 		}
 		d.line(8, "- {name: %s, in: %s,%s description: %s, schema: %s}", p.Name, p.In, required,
-			strconv.Quote(d.words.of(declaring(o.In, p.Field), p.Field.Name)), d.value(p.Field.Type, p.Field.Tag, true))
+			strconv.Quote(text), d.value(p.Field.Type, p.Field.Tag, true))
 	}
 	if o.Repeats() {
 		d.line(8, `- {$ref: "#/components/parameters/IdempotencyKey"}`)
@@ -281,11 +291,11 @@ func (d *description) value(t reflect.Type, tag reflect.StructTag, request bool)
 
 // element returns the schema of the elements of a list, or of the members of an object.
 func (d *description) element(t reflect.Type, tag reflect.StructTag, request bool) string {
-	each := reflect.StructTag("")
+	each := fmt.Sprintf("enum:%q", tag.Get("enum"))
 	if v := tag.Get("each"); v != "" && request {
-		each = reflect.StructTag(fmt.Sprintf("max:%q", v))
+		each += fmt.Sprintf(" max:%q", v)
 	}
-	return d.value(t, each, request)
+	return d.value(t, reflect.StructTag(each), request)
 }
 
 // scalar returns the schema of a text, a number, a time, or true or false.

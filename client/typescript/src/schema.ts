@@ -2699,8 +2699,7 @@ export interface components {
              * @description To a minute. Missing if the key was not used in the last 400 days.
              */
             last_used?: string;
-            /** @description `send`, `read`, `operate`, `pass_unsubscribes`. */
-            scopes: string[];
+            scopes: ("send" | "read" | "operate" | "pass_unsubscribes")[];
             /** @description Networks that the key may be used from. Missing if it may be used from anywhere. */
             networks?: string[];
         };
@@ -2774,23 +2773,23 @@ export interface components {
             why?: string;
         };
         NewLimits: {
-            /** @description Requests to the API in a second, and as many at once after a pause. */
+            /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
             requests_per_second?: number;
-            /** @description Requests to the API that run at the same time. */
+            /** @description Requests to the API that run at the same time. 0: no limit. */
             requests_at_once?: number;
-            /** @description Recipients of the batches accepted in a UTC hour. */
+            /** @description Recipients of the batches accepted in a UTC hour. 0: no limit. */
             recipients_per_hour?: number;
-            /** @description Recipients of the batches accepted in a UTC day. */
+            /** @description Recipients of the batches accepted in a UTC day. 0: no limit. */
             recipients_per_day?: number;
-            /** @description Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. */
+            /** @description Recipients of urgent batches that may leave in a UTC hour. A batch over it is not refused, but becomes bulk. 0: no limit. */
             urgent_recipients_per_hour?: number;
-            /** @description Batches accepted in a UTC day. */
+            /** @description Batches accepted in a UTC day. 0: no limit. */
             batches_per_day?: number;
-            /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. */
+            /** @description Batches that are stored at a time. They are removed when they are older than `KEEP_LOGS`. Of a key, those that it posted since it has this limit. 0: no limit. */
             stored_batches?: number;
-            /** @description Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. */
+            /** @description Bytes of content, recipients and attachments that are stored at a time, before they are compressed. They are removed when they are older than `KEEP_CONTENT`. Of a key, those that it posted since it has this limit. 0: no limit. */
             stored_bytes?: number;
-            /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. */
+            /** @description Bytes of recipients and attachments that are on disk while requests are read. The processes of an installation divide it, and a request must fit into the part of one. 0: no limit. */
             spool_bytes?: number;
             /** @description Reason for the audit trail. */
             why?: string;
@@ -3007,7 +3006,7 @@ export interface components {
             queues: components["schemas"]["Queue"][];
         };
         Reason: {
-            /** @description One line. */
+            /** @description Reason for the audit trail, in one line. */
             why?: string;
         };
         Release: {
@@ -5277,6 +5276,7 @@ export interface operations {
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string;
+                /** @description Only entries of this kind. */
                 kind?: "login" | "login.failed" | "key.failed";
             };
             header?: never;
@@ -6792,7 +6792,8 @@ export interface operations {
     providerHistory: {
         parameters: {
             query?: {
-                range?: "hour" | "day" | "week" | "month";
+                /** @description Time span of the history. Default: hour. */
+                range?: components["schemas"]["HistoryRange"];
             };
             header?: never;
             path?: never;
@@ -7164,6 +7165,7 @@ export interface operations {
                 limit?: number;
                 /** @description `next_cursor` of the page before. */
                 cursor?: string;
+                /** @description ID of a key. Default: the key of this request. */
                 key?: string;
             };
             header?: never;
@@ -7963,6 +7965,7 @@ export interface operations {
     revokeKey: {
         parameters: {
             query?: {
+                /** @description Reason for the audit trail. */
                 why?: string;
             };
             header?: never;

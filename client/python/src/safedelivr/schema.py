@@ -133,7 +133,7 @@ class Key(TypedDict, closed=True):
     expires: NotRequired[str]
     revoked: NotRequired[str]
     last_used: NotRequired[str]
-    scopes: list[str]
+    scopes: list[Literal['send', 'read', 'operate', 'pass_unsubscribes']]
     networks: NotRequired[list[str]]
 
 
