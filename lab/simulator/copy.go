@@ -104,10 +104,9 @@ func (b *stored) visible(c message.Copy) []string {
 func (s *Simulator) Copies(id string) []Copy {
 	st := s.store.Load()
 	var list []Copy
-	for _, number := range st.index.Numbers([]byte(id)) {
-		b := st.batch(number)
-		if c, ok := b.Copy(number - b.first); ok {
-			list = append(list, b.export(c))
+	for _, p := range st.of(id) {
+		if c, ok := p.Copy(p.index); ok {
+			list = append(list, p.export(c))
 		}
 	}
 	addr := message.Lower([]byte(id))
@@ -142,8 +141,16 @@ func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) 
 	counts := map[string]int{}
 	for _, b := range st.all() {
 		for c := range b.Copies() {
-			id := b.ID(c)
-			if st.index.Counts(id, b.first+c.Index, counts) && !f(string(id), counts) {
+			id := string(b.ID(c))
+			list := st.of(id)
+			if list[0] != (place{b, c.Index}) {
+				continue
+			}
+			clear(counts)
+			for _, p := range list {
+				counts[p.account.name]++
+			}
+			if !f(id, counts) {
 				return
 			}
 		}

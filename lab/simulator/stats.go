@@ -81,6 +81,17 @@ func (t *tally) leave(status int) {
 	t.inFlight.Add(-1)
 }
 
+// count counts a copy of an id that has earlier copies.
+func (t *tally) count(earlier int) {
+	t.copies.Add(1)
+	switch earlier {
+	case 0:
+		t.distinct.Add(1)
+	case 1:
+		t.doubled.Add(1)
+	}
+}
+
 // post counts a webhook request.
 func (t *tally) post(status, events int) {
 	t.posts.Add(1)

@@ -1,14 +1,11 @@
 package simulator
 
 import (
-	"bytes"
 	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/safedelivr/safedelivr/lab/simulator/internal/index"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
@@ -17,7 +14,6 @@ type stored struct {
 	message.Batch
 	account *account
 	groups  []group // by number of the group; empty = the zero group only
-	first   uint32  // number of its first copy in the store
 
 	swallowed atomic.Uint32 // outcomes whose events a later suspension swallows, by bit
 }
@@ -59,69 +55,53 @@ func (b *stored) group(number uint8) group {
 
 // A store keeps every accepted copy. It only grows; Reset replaces it.
 type store struct {
-	index *index.Index
-
 	mu      sync.RWMutex
-	batches []*stored // by number of the first copy
-	next    uint32    // number of the next copy
+	batches []*stored
+	copies  map[string][]place // by id, oldest first
 }
 
-func newStore() *store {
-	st := &store{}
-	st.index = index.New(st)
-	return st
+// A place is where a copy is.
+type place struct {
+	*stored
+	index uint32 // within the batch
 }
+
+func newStore() *store { return &store{copies: map[string][]place{}} }
 
 // add enters the batch and counts its copies in the tallies of its account and of
-// all accounts. The counts are exact under concurrency. Others may read the batch
-// as soon as add begins.
+// all accounts. The counts are exact under concurrency.
 func (st *store) add(b *stored, own, total *tally) {
 	st.mu.Lock()
-	b.first = st.next
-	st.next += b.Len
+	defer st.mu.Unlock()
 	st.batches = append(st.batches, b)
-	st.mu.Unlock()
-
-	var distinctHere, doubledHere, distinct, doubled int64
 	for c := range b.Copies() {
-		here, all := st.index.Add(b.ID(c), b.first+c.Index, b.account.name)
-		switch all {
-		case 0:
-			distinct++
-		case 1:
-			doubled++
+		id := string(b.ID(c))
+		list := st.copies[id]
+		own.count(earlier(list, b.account))
+		total.count(len(list))
+		st.copies[id] = append(list, place{b, c.Index})
+	}
+}
+
+// earlier returns how many copies of the list are at the account, up to two. It
+// begins at the end, where they usually are.
+func earlier(list []place, a *account) (n int) {
+	for _, p := range slices.Backward(list) {
+		if p.account == a {
+			n++
 		}
-		switch here {
-		case 0:
-			distinctHere++
-		case 1:
-			doubledHere++
+		if n == 2 {
+			break
 		}
 	}
-	own.copies.Add(int64(b.Len))
-	own.distinct.Add(distinctHere)
-	own.doubled.Add(doubledHere)
-	total.copies.Add(int64(b.Len))
-	total.distinct.Add(distinct)
-	total.doubled.Add(doubled)
+	return n
 }
 
-// batch returns the batch that holds the copy with the given number.
-func (st *store) batch(number uint32) *stored {
+// of returns the copies of an id, oldest first.
+func (st *store) of(id string) []place {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	i := sort.Search(len(st.batches), func(i int) bool { return st.batches[i].first > number })
-	return st.batches[i-1]
-}
-
-// AccountOf implements index.Owner.
-func (st *store) AccountOf(number uint32) string { return st.batch(number).account.name }
-
-// IDIs implements index.Owner.
-func (st *store) IDIs(number uint32, id []byte) bool {
-	b := st.batch(number)
-	c, ok := b.Copy(number - b.first)
-	return ok && bytes.Equal(b.ID(c), id)
+	return slices.Clip(st.copies[id])
 }
 
 // all returns the batches up to now.
