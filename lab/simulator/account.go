@@ -54,11 +54,10 @@ type account struct {
 	lists    *provider.Lists
 	outbox   *outbox
 
-	latency  atomic.Int64
-	serial   atomic.Uint64 // number of the last batch
-	lastHead atomic.Pointer[message.Head]
-	tally    atomic.Pointer[tally]
-	calls    callLog
+	latency atomic.Int64
+	serial  atomic.Uint64 // number of the last batch
+	tally   atomic.Pointer[tally]
+	calls   callLog
 }
 
 var accountName = regexp.MustCompile(`^[a-z0-9_-]{1,40}$`)

@@ -1,8 +1,9 @@
 package simulator
 
 import (
-	"bytes"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -43,19 +44,25 @@ type Copy struct {
 }
 
 // export returns the copy c as users see it.
-func (b *stored) export(c message.Copy) Copy {
+func (b *stored) export(c *message.Copy) Copy {
 	x := Copy{
-		ID:         string(b.ID(c)),
+		ID:         c.ID,
 		Account:    b.account.name,
-		Address:    string(c.Addr),
+		Address:    c.Address,
 		At:         b.Accepted(),
 		ProviderID: b.account.provider.ID(&b.Batch),
-		From:       b.Head.From,
-		Tags:       b.Head.Tags,
+		From:       b.From,
+		Tags:       b.Tags,
 		Outcome:    c.Outcome.String(),
 		Visible:    b.visible(c),
 
 		Attachments: slices.Clone(b.Attachments),
+	}
+	if len(b.Shared)+len(c.Metadata) > 0 {
+		x.Metadata = maps.Collect(b.Metadata(c))
+	}
+	if c.Content != nil {
+		x.Content = *c.Content
 	}
 	switch {
 	case c.Flags&message.BCC != 0:
@@ -66,34 +73,21 @@ func (b *stored) export(c message.Copy) Copy {
 	g := b.group(c.Group)
 	x.Swallowed = g.park != nil && g.park.swallows() || b.swallowed.Load()&(1<<c.Outcome) != 0
 	x.Muted = g.mute != nil && len(g.mute.events) == 0
-	b.Metadata(c, func(key int, value []byte) {
-		if x.Metadata == nil {
-			x.Metadata = map[string]string{}
-		}
-		x.Metadata[b.Head.Keys[key-1]] = string(value)
-	})
-	if b.Batch.Content != nil {
-		x.Content = b.Batch.Content[c.Index]
-	}
 	return x
 }
 
 // visible returns the other recipients that the message of c names.
-func (b *stored) visible(c message.Copy) []string {
-	var same []message.Copy // of the same message
-	for x := range b.Copies() {
-		if x.Flags&message.Joint == 0 {
-			if x.Index > c.Index {
-				break
-			}
-			same = same[:0]
-		}
-		same = append(same, x)
+func (b *stored) visible(c *message.Copy) (list []string) {
+	first := int(c.Index)
+	for first > 0 && b.Copies[first].Flags&message.Joint != 0 {
+		first--
 	}
-	var list []string
-	for _, x := range same {
-		if x.Index != c.Index && x.Flags&message.BCC == 0 {
-			list = append(list, string(x.Addr))
+	for i, o := range b.Copies[first:] {
+		if i > 0 && o.Flags&message.Joint == 0 {
+			break
+		}
+		if o.Index != c.Index && o.Flags&message.BCC == 0 {
+			list = append(list, o.Address)
 		}
 	}
 	return list
@@ -105,23 +99,21 @@ func (s *Simulator) Copies(id string) []Copy {
 	st := s.store.Load()
 	var list []Copy
 	for _, p := range st.of(id) {
-		if c, ok := p.Copy(p.index); ok {
-			list = append(list, p.export(c))
-		}
+		list = append(list, p.export(p.copy))
 	}
-	addr := message.Lower([]byte(id))
-	if bytes.IndexByte(addr, '@') < 0 {
+	addr := strings.ToLower(id)
+	if !strings.Contains(addr, "@") {
 		return list
 	}
 	if s.opts.RecipientKey == "" {
-		if len(list) == 0 && string(addr) != id {
-			return s.Copies(string(addr))
+		if len(list) == 0 && addr != id {
+			return s.Copies(addr)
 		}
 		return list
 	}
 	for _, b := range st.all() {
-		for c := range b.Copies() {
-			if bytes.Equal(message.Lower(c.Addr), addr) && string(b.ID(c)) != id {
+		for i := range b.Copies {
+			if c := &b.Copies[i]; strings.ToLower(c.Address) == addr && c.ID != id {
 				list = append(list, b.export(c))
 			}
 		}
@@ -140,17 +132,17 @@ func (s *Simulator) eachCopy(f func(id string, perAccount map[string]int) bool) 
 	st := s.store.Load()
 	counts := map[string]int{}
 	for _, b := range st.all() {
-		for c := range b.Copies() {
-			id := string(b.ID(c))
-			list := st.of(id)
-			if list[0] != (place{b, c.Index}) {
+		for i := range b.Copies {
+			c := &b.Copies[i]
+			list := st.of(c.ID)
+			if list[0].copy != c {
 				continue
 			}
 			clear(counts)
 			for _, p := range list {
 				counts[p.account.name]++
 			}
-			if !f(id, counts) {
+			if !f(c.ID, counts) {
 				return
 			}
 		}

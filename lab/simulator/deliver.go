@@ -236,7 +236,7 @@ func (ob *outbox) render(p *post) (r rendering) {
 		write := ob.a.provider.Writer(&s.Event, int(p.tries))
 		quiet, late := s.quiet(), s.group().delay > 0 && !p.repeat
 		var done int32
-		s.each(func(c message.Copy, after message.Position) bool {
+		s.each(func(c *message.Copy) bool {
 			times := p.treatment(at).times()
 			if quiet {
 				times = 0
@@ -258,7 +258,7 @@ func (ob *outbox) render(p *post) (r rendering) {
 				}
 			}
 			if b.Bytes > 0 && len(r.body) > b.Bytes-2*b.EventBytes {
-				rest = p.split(cut{part, done, at, after})
+				rest = p.split(cut{part, done, at, c.Index + 1})
 				return false
 			}
 			return true

@@ -14,10 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/provider"
 )
 
-var (
-	bodies  = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-	packers = sync.Pool{New: func() any { return new(message.Packer) }}
-)
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // maxPooled is the capacity of the largest buffer that is kept for another call.
 const maxPooled = 4 << 20
@@ -79,9 +76,9 @@ func (a *account) take(r *http.Request, e *provider.Endpoint, call *Call) (provi
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client left in the middle of the request
 	}
-	defer req.Free()
-	call.Recipients = req.Count()
-	verdict := a.s.faults.judge(a.name, req.Addresses(), classAnswer, classSpoil, classDelay, classMail)
+	recipients := req.Addresses()
+	call.Recipients = len(recipients)
+	verdict := a.s.faults.judge(a.name, recipients, classAnswer, classSpoil, classDelay, classMail)
 	call.Fault = verdict.mode()
 	if !e.Authorized(r) {
 		problem = &e.Unauthorized
@@ -128,7 +125,7 @@ func (a *account) decide(
 	req provider.Request, problem *provider.Answer, v verdict, e *provider.Endpoint,
 ) (answer provider.Answer, stored bool) {
 	f := v.answer
-	refused := func(addr []byte) bool { return message.OutcomeOf(addr, a.name) == message.Refused }
+	refused := func(addr string) bool { return message.OutcomeOf(addr, a.name) == message.Refused }
 	if f != nil && f.Mode == ModeRefuse {
 		refused = f.pattern.Match
 		f = nil
@@ -154,46 +151,33 @@ func (a *account) decide(
 
 // accept stores the mail and schedules its events.
 func (a *account) accept(req provider.Request, faults []*fault) *message.Batch {
-	p := packers.Get().(*message.Packer)
-	defer packers.Put(p)
-	p.Reset()
-	var groups []group
+	b := &stored{Batch: req.Batch(a.s.opts.KeepContent), account: a}
+	b.Identify(a.s.opts.RecipientKey)
 	now := time.Now()
-	packed := req.Pack(p, a.s.opts.KeepContent, func(addr []byte) (o message.Outcome, number uint8) {
-		o = message.OutcomeOf(addr, a.name)
+	for i := range b.Copies {
+		c := &b.Copies[i]
+		c.Outcome = message.OutcomeOf(c.Address, a.name)
 		var g group
 		if len(faults) > 0 {
-			o, g = treat(addr, o, faults)
-			groups, number = addGroup(groups, g)
+			c.Outcome, g = treat(c.Address, c.Outcome, faults)
+			b.groups, c.Group = addGroup(b.groups, g)
 		}
-		if dropped, ok := a.lists.Drops(addr, now); ok {
-			o = dropped
+		if dropped, ok := a.lists.Drops(c.Address, now); ok {
+			c.Outcome = dropped
 		} else if a.s.opts.Suppress && g.park == nil {
-			a.list(addr, o, now.Add(g.delay))
+			a.list(c.Address, c.Outcome, now.Add(g.delay))
 		}
-		return o, number
-	})
-	head := &packed.Head
-	head.Keys = p.Keys()
-	if last := a.lastHead.Load(); last.Equal(head) {
-		head = last
-	} else {
-		head.Finish(a.s.opts.RecipientKey, a.about.Reserved)
-		a.lastHead.Store(head)
 	}
-	b := &stored{Batch: p.Batch(head), account: a, groups: groups}
 	b.Time, b.Serial = time.Now().UnixNano(), a.serial.Add(1)
-	b.Test, b.Batch.Content, b.Batch.Attachments = packed.Test, packed.Content, packed.Attachments
 	if !b.Test {
 		a.s.store.Load().add(b, a.tally.Load(), a.s.total.Load())
 	}
-	begin := b.Time + a.latency.Load() + a.s.eventDelay.Load()
-	a.outbox.schedule(b, p.Counts(), begin)
+	a.outbox.schedule(b, b.Time+a.latency.Load()+a.s.eventDelay.Load())
 	return &b.Batch
 }
 
 // treat returns what the faults make of a copy with the given outcome.
-func treat(addr []byte, o message.Outcome, faults []*fault) (message.Outcome, group) {
+func treat(addr string, o message.Outcome, faults []*fault) (message.Outcome, group) {
 	var g group
 	for _, f := range faults {
 		if !f.pattern.Match(addr) {

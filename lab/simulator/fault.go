@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -120,7 +119,7 @@ func (v verdict) mode() string {
 
 // judge applies the faults of the given classes to a call of the account with the
 // given recipients, and uses them up.
-func (fs *faults) judge(account string, recipients iter.Seq[[]byte], classes ...modeClass) (v verdict) {
+func (fs *faults) judge(account string, recipients []string, classes ...modeClass) (v verdict) {
 	if fs.count.Load() == 0 {
 		return verdict{}
 	}
@@ -152,28 +151,11 @@ func (fs *faults) judge(account string, recipients iter.Seq[[]byte], classes ...
 }
 
 // concerns reports whether f applies to a call with the recipients.
-func (f *fault) concerns(recipients iter.Seq[[]byte]) bool {
-	if f.Above > 0 {
-		n := 0
-		for range recipients {
-			n++
-		}
-		if n <= f.Above {
-			return false
-		}
-	}
-	if f.pattern == nil {
-		return true
-	}
-	if recipients == nil {
+func (f *fault) concerns(recipients []string) bool {
+	if f.Above > 0 && len(recipients) <= f.Above {
 		return false
 	}
-	for addr := range recipients {
-		if f.pattern.Match(addr) {
-			return true
-		}
-	}
-	return false
+	return f.pattern == nil || slices.ContainsFunc(recipients, f.pattern.Match)
 }
 
 // use takes one of the times that f has left. It reports false if there is none, if

@@ -44,14 +44,14 @@ func (s *Simulator) Suppressed(account, list string) (out []Suppressed) {
 }
 
 // list puts an address on the list that an outcome leads to, when its last event happens.
-func (a *account) list(addr []byte, o message.Outcome, accepted time.Time) {
+func (a *account) list(addr string, o message.Outcome, accepted time.Time) {
 	l, ok := a.about.Listing[o]
 	if !ok {
 		return
 	}
 	stages := a.about.Stages[o]
 	a.lists.Put(provider.Listed{
-		Address: string(addr),
+		Address: addr,
 		At:      accepted.Add(a.s.scaled(stages[len(stages)-1].After)),
 		Listing: l,
 	})

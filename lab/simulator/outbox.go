@@ -62,13 +62,25 @@ func newOutbox(a *account) *outbox {
 }
 
 // schedule enters the events of a stored batch. The first happens at begin.
-func (ob *outbox) schedule(b *stored, counts []message.Count, begin int64) {
+func (ob *outbox) schedule(b *stored, begin int64) {
 	if !ob.a.about.HasLog && ob.a.webhooks.URL() == "" {
 		return // nothing would ever show them
 	}
+	type fate struct {
+		message.Outcome
+		group uint8
+	}
+	var fates []fate
+	copies := map[fate]int32{}
+	for _, c := range b.Copies {
+		f := fate{c.Outcome, c.Group}
+		if copies[f]++; copies[f] == 1 {
+			fates = append(fates, f)
+		}
+	}
 	ob.mu.Lock()
-	for _, c := range counts {
-		g := b.group(c.Group)
+	for _, c := range fates {
+		g := b.group(c.group)
 		for i := range ob.a.about.Stages[c.Outcome] {
 			st := &ob.a.about.Stages[c.Outcome][i]
 			after := ob.s.scaled(st.After)
@@ -77,12 +89,11 @@ func (ob *outbox) schedule(b *stored, counts []message.Count, begin int64) {
 					Batch:   &b.Batch,
 					Due:     begin + int64(g.delay+after),
 					Outcome: c.Outcome,
-					Group:   c.Group,
+					Group:   c.group,
 					Stage:   uint8(i),
 				},
 				batch: b,
-				next:  b.Start(),
-				left:  c.N,
+				left:  copies[c],
 			}
 			if g.park != nil && g.park.events.Has(st.Event, st.Kind) && ob.park(g.park, e, after) {
 				continue

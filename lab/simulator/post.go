@@ -12,9 +12,9 @@ import (
 type scheduled struct {
 	message.Event
 	batch *stored
-	next  message.Position // of the first copy that no post has taken
-	left  int32            // number of those copies
-	gen   uint32           // see outbox.gen
+	next  uint32 // index of the first copy that no post has taken
+	left  int32  // number of those copies
+	gen   uint32 // see outbox.gen
 }
 
 func (e *scheduled) stage() *message.Stage {
@@ -31,44 +31,41 @@ func (e *scheduled) take(n int32) segment {
 	if e.left -= n; e.left == 0 {
 		return s // the position is not needed any more
 	}
-	s.each(func(_ message.Copy, after message.Position) bool { e.next = after; return true })
+	s.each(func(c *message.Copy) bool { e.next = c.Index + 1; return true })
 	return s
 }
 
 // A segment is a run of webhook events of a scheduled event.
 type segment struct {
 	*scheduled
-	from message.Position // of the first copy
-	n    int32            // number of webhook events
+	from uint32 // index of the first copy
+	n    int32  // number of webhook events
 }
 
-// each calls f for each copy of the segment, with the position after it, until f
-// returns false.
-func (s segment) each(f func(c message.Copy, after message.Position) bool) {
-	at := s.from
-	for n := s.n; n > 0; {
-		c, after, ok := s.batch.Next(at)
-		if !ok {
-			return
+// each calls f for each copy of the segment until f returns false.
+func (s segment) each(f func(c *message.Copy) bool) {
+	n := s.n
+	for i := int(s.from); n > 0 && i < len(s.batch.Copies); i++ {
+		c := &s.batch.Copies[i]
+		if !s.Includes(c) {
+			continue
 		}
-		if at = after; s.Includes(c) {
-			n--
-			if !f(c, after) {
-				return
-			}
+		if n--; !f(c) {
+			return
 		}
 	}
 }
 
 // first returns the first copy of the segment.
-func (s segment) first() (first message.Copy) {
-	s.each(func(c message.Copy, _ message.Position) bool { first = c; return false })
+func (s segment) first() (first *message.Copy) {
+	s.each(func(c *message.Copy) bool { first = c; return false })
 	return first
 }
 
-// rest returns what follows the first n events of the segment, which end at p.
-func (s segment) rest(n int32, p message.Position) segment {
-	return segment{scheduled: s.scheduled, from: p, n: s.n - n}
+// rest returns what follows the first n events of the segment, which end before
+// the copy with the index from.
+func (s segment) rest(n int32, from uint32) segment {
+	return segment{scheduled: s.scheduled, from: from, n: s.n - n}
 }
 
 // A post is one webhook request that is waiting or being made.
@@ -142,7 +139,7 @@ func (p *post) concerns(f *fault) (any bool) {
 		if st := s.stage(); any || !f.events.Has(st.Event, st.Kind) {
 			return
 		}
-		s.each(func(c message.Copy, _ message.Position) bool { any = f.pattern.Match(c.Addr); return !any })
+		s.each(func(c *message.Copy) bool { any = f.pattern.Match(c.Address); return !any })
 	})
 	return any
 }
@@ -151,8 +148,8 @@ func (p *post) concerns(f *fault) (any bool) {
 type cut struct {
 	segment int
 	done    int32
-	events  int // of the post
-	after   message.Position
+	events  int    // of the post
+	after   uint32 // index of the copy that follows
 }
 
 // split cuts p and returns the rest, or nil if there is none.

@@ -63,7 +63,7 @@ type store struct {
 // A place is where a copy is.
 type place struct {
 	*stored
-	index uint32 // within the batch
+	copy *message.Copy
 }
 
 func newStore() *store { return &store{copies: map[string][]place{}} }
@@ -74,12 +74,12 @@ func (st *store) add(b *stored, own, total *tally) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.batches = append(st.batches, b)
-	for c := range b.Copies() {
-		id := string(b.ID(c))
-		list := st.copies[id]
+	for i := range b.Copies {
+		c := &b.Copies[i]
+		list := st.copies[c.ID]
 		own.count(earlier(list, b.account))
 		total.count(len(list))
-		st.copies[id] = append(list, place{b, c.Index})
+		st.copies[c.ID] = append(list, place{b, c})
 	}
 }
 

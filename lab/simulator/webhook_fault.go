@@ -81,8 +81,8 @@ func (ob *outbox) planFault(p *post, f *fault) {
 	i := 0
 	p.segments(func(s segment) {
 		st := s.stage()
-		s.each(func(c message.Copy, _ message.Position) bool {
-			if f.pattern.Match(c.Addr) && f.events.Has(st.Event, st.Kind) {
+		s.each(func(c *message.Copy) bool {
+			if f.pattern.Match(c.Address) && f.events.Has(st.Event, st.Kind) {
 				switch f.Mode {
 				case ModeEventsOff:
 					p.more.plan[i] = mute
@@ -165,7 +165,7 @@ func (ob *outbox) mixUp() bool {
 	if slices.ContainsFunc(faults, func(f *fault) bool {
 		return slices.ContainsFunc(list, func(p post) bool { return p.concerns(f) }) && ob.s.faults.take(f)
 	}) {
-		seed := ob.shuffleSeed(list[0].batch.Serial, uint64(list[0].from.Index))
+		seed := ob.shuffleSeed(list[0].batch.Serial, uint64(list[0].from))
 		rng := rand.New(rand.NewPCG(seed, seed))
 		rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		order := make([]eventKey, len(list))

@@ -181,7 +181,8 @@ func (g *Mailgun) readUp(log []message.Event, q query, from place) (items []json
 		if !q.wants(g, e) {
 			continue
 		}
-		for c := range e.Batch.Copies() {
+		for i := range e.Batch.Copies {
+			c := &e.Batch.Copies[i]
 			if c.Index < at.Copy || !q.wantsCopy(e, c) {
 				continue
 			}
@@ -203,16 +204,12 @@ func (g *Mailgun) readDown(log []message.Event, q query, from place, low int) (i
 			continue
 		}
 		e := &log[at.Entry]
-		var list []message.Copy
-		for c := range e.Batch.Copies() {
-			if c.Index >= at.Copy {
-				break
+		copies := e.Batch.Copies
+		for i := min(int(at.Copy), len(copies)) - 1; i >= 0; i-- {
+			c := &copies[i]
+			if !q.wantsCopy(e, c) {
+				continue
 			}
-			if q.wantsCopy(e, c) {
-				list = append(list, c)
-			}
-		}
-		for _, c := range slices.Backward(list) {
 			items = append(items, g.appendEvent(nil, e, c))
 			if len(items) == q.Limit {
 				return items, place{at.Entry, c.Index}
@@ -228,12 +225,12 @@ func (q *query) wants(g *Mailgun, e *message.Event) bool {
 	// The words of "failed OR rejected" include no event named or.
 	return (q.Event == "" || slices.Contains(strings.Fields(q.Event), s.Event)) &&
 		(q.Severity == "" || strings.Contains(s.Fields, `"severity":"`+q.Severity+`"`)) &&
-		(q.Tag == "" || slices.Contains(e.Batch.Head.Tags, q.Tag)) &&
+		(q.Tag == "" || slices.Contains(e.Batch.Tags, q.Tag)) &&
 		(q.MessageID == "" || g.messageID(e.Batch) == q.MessageID)
 }
 
-func (q *query) wantsCopy(e *message.Event, c message.Copy) bool {
-	return e.Includes(c) && (q.Recipient == "" || string(message.Lower(c.Addr)) == q.Recipient)
+func (q *query) wantsCopy(e *message.Event, c *message.Copy) bool {
+	return e.Includes(c) && (q.Recipient == "" || strings.ToLower(c.Address) == q.Recipient)
 }
 
 func (q *query) encode() string {

@@ -1,14 +1,12 @@
 package mailgun
 
 import (
-	"bytes"
-	"iter"
 	"mime"
 	"net/http"
 	"net/mail"
 	"net/url"
 	"slices"
-	"sync"
+	"strings"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/jsontext"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
@@ -22,18 +20,18 @@ const (
 	maxTags       = 10
 )
 
-// A request is a messages form. Its slices are views of the body. It is reused.
+// A request is a messages form.
 type request struct {
 	mime                      bool // messages.mime
-	from, subject, text, html []byte
-	message                   []byte
+	from, subject, text, html string
+	message                   string
 	template                  bool
-	fromAddr                  []byte
+	fromAddr                  string
 	fields                    []field // to, cc and bcc as they came
 	vars                      []field // v:, without the prefix
-	tags                      [][]byte
+	tags                      []string
 	headers                   []field // h:, without the prefix
-	files                     []file
+	files                     []message.Attachment
 	options, size             int
 	badHeader, badTime        bool
 	malformed                 bool
@@ -47,14 +45,8 @@ type request struct {
 
 // A field is a form field. The flags say which of to, cc and bcc it is.
 type field struct {
-	name, value []byte
+	name, value string
 	flags       uint8
-}
-
-// A file is an attachment. Mailgun takes the name of an inline one as its content ID.
-type file struct {
-	name, kind, data []byte
-	inline           bool
 }
 
 // An address is a recipient with its recipient-variables, a JSON object.
@@ -65,35 +57,11 @@ type address struct {
 }
 
 // A mailbox is a bare address and its display name.
-type mailbox struct{ addr, name []byte }
-
-var requests = sync.Pool{New: func() any { return &request{index: map[string]int{}} }}
-
-// Free implements provider.Request.
-func (r *request) Free() {
-	clear(r.fields)
-	clear(r.addrs)
-	clear(r.vars)
-	clear(r.tags)
-	clear(r.headers)
-	clear(r.files)
-	clear(r.index)
-	*r = request{
-		fields:  r.fields[:0],
-		addrs:   r.addrs[:0],
-		vars:    r.vars[:0],
-		tags:    r.tags[:0],
-		headers: r.headers[:0],
-		files:   r.files[:0],
-		index:   r.index,
-	}
-	requests.Put(r)
-}
+type mailbox struct{ addr, name string }
 
 // parse reads and checks a call. The form is multipart or urlencoded.
 func parse(call *http.Request, body []byte, mimeBody bool) (*request, *provider.Answer) {
-	r := requests.Get().(*request)
-	r.mime = mimeBody
+	r := &request{mime: mimeBody, index: map[string]int{}}
 	kind, params, _ := mime.ParseMediaType(call.Header.Get("Content-Type"))
 	switch kind {
 	case "multipart/form-data":
@@ -116,14 +84,15 @@ func parse(call *http.Request, body []byte, mimeBody bool) (*request, *provider.
 }
 
 // field reads one field of the form. Mailgun drops attachments without a file
-// name.
-func (r *request) field(name []byte, f partFile, value []byte) {
+// name, and takes the name of an inline one as its content ID.
+func (r *request) field(key []byte, f partFile, data []byte) {
+	name, value := string(key), string(data)
 	if len(name) > 2 && name[1] == ':' && (name[0] == 'o' || name[0] == 'h' || name[0] == 'v') {
 		r.options += len(name) + len(value)
 		r.option(name, value)
 		return
 	}
-	switch string(name) {
+	switch name {
 	case "from":
 		r.from = value
 	case "to":
@@ -138,7 +107,7 @@ func (r *request) field(name []byte, f partFile, value []byte) {
 		r.text = value
 		r.size += len(value)
 	case "html", "amp-html":
-		if string(name) == "html" {
+		if name == "html" {
 			r.html = value
 		}
 		r.size += len(value)
@@ -149,29 +118,33 @@ func (r *request) field(name []byte, f partFile, value []byte) {
 		r.size += len(value)
 	case "attachment", "inline":
 		if len(f.name) > 0 {
+			id := ""
+			if name == "inline" {
+				id = string(f.name)
+			}
 			r.size += len(value)
-			r.files = append(r.files, file{f.name, f.kind, value, string(name) == "inline"})
+			r.files = append(r.files, message.NewAttachment(string(f.name), string(f.kind), id, data))
 		}
 	case "recipient-variables":
 		r.hasVariables = true
-		r.variables.Reset(value)
+		r.variables.Reset(data)
 	}
 }
 
 // option reads an o:, h: or v: parameter.
-func (r *request) option(name, value []byte) {
+func (r *request) option(name, value string) {
 	switch {
 	case name[0] == 'v':
 		r.vars = append(r.vars, field{name: name[2:], value: value})
 	case name[0] == 'h':
 		r.badHeader = r.badHeader || !message.ASCII(name)
 		r.headers = append(r.headers, field{name: name[2:], value: value})
-	case string(name) == "o:tag":
+	case name == "o:tag":
 		r.tags = append(r.tags, value)
-	case string(name) == "o:testmode":
-		r.testMode = yes(string(value))
-	case string(name) == "o:deliverytime" && len(value) > 0:
-		_, err := mail.ParseDate(string(value))
+	case name == "o:testmode":
+		r.testMode = yes(value)
+	case name == "o:deliverytime" && value != "":
+		_, err := mail.ParseDate(value)
 		r.badTime = err != nil
 	}
 }
@@ -187,17 +160,17 @@ func (r *request) check() provider.Answer {
 	if r.malformed {
 		return malformed
 	}
-	if r.mime && r.from == nil {
+	if r.mime && r.from == "" {
 		r.readMessage()
 	}
-	if len(bytes.TrimSpace(r.from)) == 0 {
+	if strings.TrimSpace(r.from) == "" {
 		return say(400, "from parameter is missing")
 	}
 	if !slices.ContainsFunc(r.fields, func(f field) bool { return f.flags == 0 && len(f.value) > 0 }) {
 		return say(400, "to parameter is missing")
 	}
 	from, ok := splitAddresses(nil, r.from)
-	if !ok || len(from) != 1 || !message.ASCII(from[0].addr[:bytes.LastIndexByte(from[0].addr, '@')]) {
+	if !ok || len(from) != 1 || !message.ASCII(from[0].addr[:strings.LastIndexByte(from[0].addr, '@')]) {
 		return say(400, invalidAddress, "from")
 	}
 	r.fromAddr = from[0].addr
@@ -240,15 +213,15 @@ func (r *request) readAddresses() (n int, wrong string) {
 		var ok bool
 		if list, ok = splitAddresses(list[:0], f.value); !ok {
 			if wrong == "" {
-				wrong = string(f.name)
+				wrong = f.name
 			}
 			continue
 		}
 		n += len(list)
 		for _, m := range list {
-			key := message.Lower(m.addr)
-			if _, ok := r.index[string(key)]; !ok {
-				r.index[string(key)] = len(r.addrs)
+			key := strings.ToLower(m.addr)
+			if _, ok := r.index[key]; !ok {
+				r.index[key] = len(r.addrs)
 				r.addrs = append(r.addrs, address{mailbox: m, flags: f.flags})
 			}
 		}
@@ -258,43 +231,23 @@ func (r *request) readAddresses() (n int, wrong string) {
 
 // splitAddresses appends the addresses of one address field: a bare address, one with
 // a name, or several separated by commas. It reports false if one of them is not
-// valid. A bare address and one with a plain name are the usual case and are not
-// copied.
-func splitAddresses(dst []mailbox, field []byte) ([]mailbox, bool) {
-	field = bytes.TrimSpace(field)
+// valid.
+func splitAddresses(dst []mailbox, field string) ([]mailbox, bool) {
+	field = strings.TrimSpace(field)
 	if message.ValidAddress(field) {
 		return append(dst, mailbox{addr: field}), true
 	}
-	if m, ok := plainMailbox(field); ok {
-		return append(dst, m), true
-	}
-	list, err := mail.ParseAddressList(string(field))
+	list, err := mail.ParseAddressList(field)
 	if err != nil {
 		return dst, false
 	}
 	for _, a := range list {
-		if !message.ValidAddress([]byte(a.Address)) {
+		if !message.ValidAddress(a.Address) {
 			return dst, false
 		}
-		dst = append(dst, mailbox{[]byte(a.Address), []byte(a.Name)})
+		dst = append(dst, mailbox{a.Address, a.Name})
 	}
 	return dst, true
-}
-
-// plainMailbox reads "name" <address>, where nothing in the quoted name is escaped. It
-// reports false for anything else.
-func plainMailbox(field []byte) (m mailbox, ok bool) {
-	name, addr, ok := bytes.Cut(field, []byte(`" <`))
-	if !ok || len(name) == 0 || name[0] != '"' || !bytes.HasSuffix(addr, []byte(">")) {
-		return m, false
-	}
-	m = mailbox{addr[:len(addr)-1], name[1:]}
-	for _, c := range m.name {
-		if c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return m, false
-		}
-	}
-	return m, message.ValidAddress(m.addr) && !bytes.Contains(m.name, []byte("=?"))
 }
 
 // readVariables finds the recipient-variables of each address. It reports false if
@@ -302,13 +255,13 @@ func plainMailbox(field []byte) (m mailbox, ok bool) {
 func (r *request) readVariables() bool {
 	s := &r.variables
 	s.Object(func(key jsontext.Span) {
-		addr := message.Lower(s.Text(key))
+		addr := strings.ToLower(string(s.Text(key)))
 		if s.Peek() != '{' {
 			s.Fail()
 			return
 		}
 		vars := s.Skip()
-		if i, ok := r.index[string(addr)]; ok {
+		if i, ok := r.index[addr]; ok {
 			r.addrs[i].vars = vars
 		}
 	})
@@ -317,26 +270,21 @@ func (r *request) readVariables() bool {
 
 // readMessage reads sender and subject from the header of a MIME message.
 func (r *request) readMessage() {
-	m, err := mail.ReadMessage(bytes.NewReader(r.message))
+	m, err := mail.ReadMessage(strings.NewReader(r.message))
 	if err != nil {
 		return
 	}
-	r.from, r.subject = []byte(m.Header.Get("From")), []byte(m.Header.Get("Subject"))
+	r.from, r.subject = m.Header.Get("From"), m.Header.Get("Subject")
 	r.text = r.message
 }
 
-// Count implements provider.Request.
-func (r *request) Count() int { return len(r.addrs) }
-
 // Addresses implements provider.Request.
-func (r *request) Addresses() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for _, a := range r.addrs {
-			if !yield(a.addr) {
-				return
-			}
-		}
+func (r *request) Addresses() []string {
+	list := make([]string, len(r.addrs))
+	for i, a := range r.addrs {
+		list[i] = a.addr
 	}
+	return list
 }
 
 // Dry implements provider.Request. A call in test mode has events, so it is not
@@ -347,7 +295,7 @@ func (r *request) Dry() bool { return false }
 var parameters = map[uint8]string{0: "to", message.CC: "cc", message.BCC: "bcc"}
 
 // Refuse implements provider.Request. Mailgun names the field, not the address.
-func (r *request) Refuse(match func([]byte) bool) *provider.Answer {
+func (r *request) Refuse(match func(string) bool) *provider.Answer {
 	for _, a := range r.addrs {
 		if match(a.addr) {
 			answer := say(400, invalidAddress, parameters[a.flags])
@@ -357,29 +305,25 @@ func (r *request) Refuse(match func([]byte) bool) *provider.Answer {
 	return nil
 }
 
-func (r *request) attachments() (out []message.Attachment) {
-	for _, f := range r.files {
-		id := ""
-		if f.inline {
-			id = string(f.name)
-		}
-		out = append(out, message.NewAttachment(string(f.name), string(f.kind), id, f.data))
-	}
-	return out
-}
-
-// Pack implements provider.Request. Without recipient-variables all recipients are
+// Batch implements provider.Request. Without recipient-variables all recipients are
 // named in one message.
-func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed provider.Packed) {
+func (r *request) Batch(keep bool) message.Batch {
+	b := message.Batch{
+		From:        r.fromAddr,
+		Subject:     r.subject,
+		Tags:        r.tags,
+		Test:        r.testMode,
+		Copies:      make([]message.Copy, len(r.addrs)),
+		Attachments: r.files,
+	}
 	var own []template
 	for _, v := range r.vars {
 		if t := newTemplate(v); r.hasVariables && len(t.holes) > 0 {
 			own = append(own, t)
 		} else {
-			p.Pair(v.name, v.value)
+			b.Shared = append(b.Shared, message.Pair{Key: v.name, Value: v.value})
 		}
 	}
-	p.End()
 	subject := newTemplate(field{value: r.subject})
 	text := newTemplate(field{value: r.text})
 	html := newTemplate(field{value: r.html})
@@ -387,41 +331,25 @@ func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed
 	for _, h := range r.headers {
 		headers = append(headers, newTemplate(h))
 	}
-	var space []byte
 	for i, a := range r.addrs {
-		flags := a.flags
+		c := &b.Copies[i]
+		c.Address, c.Flags = a.addr, a.flags
 		if i > 0 && !r.hasVariables {
-			flags |= message.Joint
+			c.Flags |= message.Joint
 		}
-		outcome, group := fate(a.addr)
-		p.Copy(outcome, group, flags, a.addr)
+		fill := func(t template) string { return t.fill(a, &r.variables) }
 		for _, t := range own {
-			space = t.fill(space[:0], a, &r.variables)
-			p.Pair(t.name, space)
+			c.Metadata = append(c.Metadata, message.Pair{Key: t.name, Value: fill(t)})
 		}
-		p.End()
 		if keep {
-			fill := func(t template) string { return string(t.fill(nil, a, &r.variables)) }
-			var own map[string]string
+			c.Content = &message.Content{Name: a.name, Subject: fill(subject), Text: fill(text), HTML: fill(html)}
 			if len(headers) > 0 {
-				own = make(map[string]string, len(headers))
+				c.Content.Headers = make(map[string]string, len(headers))
 			}
 			for _, h := range headers {
-				own[string(h.name)] = fill(h)
+				c.Content.Headers[h.name] = fill(h)
 			}
-			packed.Content = append(packed.Content, message.Content{
-				Headers: own,
-				Name:    string(a.name),
-				Subject: fill(subject),
-				Text:    fill(text),
-				HTML:    fill(html),
-			})
 		}
 	}
-	packed.Head = message.Head{From: string(r.fromAddr), Subject: string(r.subject)}
-	for _, tag := range r.tags {
-		packed.Head.Tags = append(packed.Head.Tags, string(tag))
-	}
-	packed.Test, packed.Attachments = r.testMode, r.attachments()
-	return packed
+	return b
 }

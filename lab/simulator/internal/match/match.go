@@ -36,7 +36,7 @@ func Compile(text string) (*Pattern, error) {
 }
 
 // Match reports whether the address is selected.
-func (p *Pattern) Match(addr []byte) bool { return p == nil || p.re.Match(addr) }
+func (p *Pattern) Match(addr string) bool { return p == nil || p.re.MatchString(addr) }
 
 // Names selects events by their names. The empty list selects all.
 type Names []string

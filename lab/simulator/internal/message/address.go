@@ -1,6 +1,6 @@
 package message
 
-import "bytes"
+import "strings"
 
 const (
 	maxLocal  = 64
@@ -12,7 +12,7 @@ const (
 // internationalised recipients.
 var localPlain, domainPlain = func() (local, domain [256]bool) {
 	for c := 0x21; c < 256; c++ {
-		local[c] = c != 0x7f && !bytes.ContainsRune([]byte(`()<>[]:;,\"@`), rune(c))
+		local[c] = c != 0x7f && !strings.ContainsRune(`()<>[]:;,\"@`, rune(c))
 		domain[c] = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
 			c == '-' || c == '.' || c >= 0x80
 	}
@@ -22,8 +22,8 @@ var localPlain, domainPlain = func() (local, domain [256]bool) {
 // ValidAddress reports whether addr is a bare address (local@domain.tld) that a
 // provider would take. Both providers refuse quoted local parts, domains without a
 // dot and domain literals.
-func ValidAddress(addr []byte) bool {
-	at := bytes.LastIndexByte(addr, '@')
+func ValidAddress(addr string) bool {
+	at := strings.LastIndexByte(addr, '@')
 	if at < 1 || at > maxLocal {
 		return false
 	}
@@ -36,9 +36,9 @@ func ValidAddress(addr []byte) bool {
 
 // dotted returns the number of dot-separated labels of text. It returns 0 if a
 // label is empty or a byte is not allowed.
-func dotted(text []byte, allowed *[256]bool) int {
+func dotted(text string, allowed *[256]bool) int {
 	labels, last := 1, byte('.')
-	for _, c := range text {
+	for _, c := range []byte(text) {
 		if !allowed[c] || c == '.' && last == '.' {
 			return 0
 		}
@@ -54,22 +54,11 @@ func dotted(text []byte, allowed *[256]bool) int {
 }
 
 // ASCII reports whether text holds only ASCII characters.
-func ASCII(text []byte) bool {
-	for _, c := range text {
+func ASCII(text string) bool {
+	for _, c := range []byte(text) {
 		if c >= 0x80 {
 			return false
 		}
 	}
 	return true
-}
-
-// Lower returns text in lower case. It returns text itself if there is no upper
-// case ASCII letter in it.
-func Lower(text []byte) []byte {
-	for _, c := range text {
-		if c >= 'A' && c <= 'Z' {
-			return bytes.ToLower(text)
-		}
-	}
-	return text
 }

@@ -31,4 +31,4 @@ type Event struct {
 func (e *Event) At() time.Time { return time.Unix(0, e.Due) }
 
 // Includes reports whether the event happens to the copy c.
-func (e *Event) Includes(c Copy) bool { return c.Outcome == e.Outcome && c.Group == e.Group }
+func (e *Event) Includes(c *Copy) bool { return c.Outcome == e.Outcome && c.Group == e.Group }

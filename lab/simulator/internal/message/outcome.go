@@ -1,7 +1,6 @@
 package message
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -85,27 +84,27 @@ func OutcomeNamed(name string) (o Outcome, ok bool) {
 }
 
 // OutcomeOf returns the outcome that the address chooses at the given account.
-func OutcomeOf(addr []byte, account string) Outcome {
-	at := bytes.LastIndexByte(addr, '@')
+func OutcomeOf(addr string, account string) Outcome {
+	at := strings.LastIndexByte(addr, '@')
 	if at < 0 || !testDomain(addr[at+1:]) {
 		return Deliver
 	}
 	name := addr[:at]
-	if i := bytes.IndexAny(name, "+."); i >= 0 {
+	if i := strings.IndexAny(name, "+."); i >= 0 {
 		name = name[:i]
 	}
-	name = Lower(name)
-	if o, ok := outcomes[string(name)]; ok {
+	name = strings.ToLower(name)
+	if o, ok := outcomes[name]; ok {
 		return o
 	}
-	if cut := len(name) - len(account) - 1; cut > 0 && name[cut] == '-' && string(name[cut+1:]) == account {
-		return outcomes[string(name[:cut])] // an unknown name is Deliver
+	if cut := len(name) - len(account) - 1; cut > 0 && name[cut] == '-' && name[cut+1:] == account {
+		return outcomes[name[:cut]] // an unknown name is Deliver
 	}
 	return Deliver
 }
 
-func testDomain(domain []byte) bool {
+func testDomain(domain string) bool {
 	const suffix = ".test"
 	n := len(domain) - len(suffix)
-	return n > 0 && domain[n] == '.' && strings.EqualFold(string(domain[n:]), suffix)
+	return n > 0 && domain[n] == '.' && strings.EqualFold(domain[n:], suffix)
 }

@@ -28,12 +28,12 @@ func TestOutcomeOf(t *testing.T) {
 		"anyone.hardbounce@sim.test":       Deliver,
 		"defer-then-deliver-sg+9@sim.test": Defer,
 	} {
-		if have := OutcomeOf([]byte(addr), "sg"); have != want {
+		if have := OutcomeOf(addr, "sg"); have != want {
 			t.Errorf("%s: %s, want %s", addr, have, want)
 		}
 	}
 	for _, name := range OutcomeNames() {
-		if OutcomeOf([]byte(name+"+1@sim.test"), "sg").String() == "deliver" && name != "deliver" {
+		if OutcomeOf(name+"+1@sim.test", "sg").String() == "deliver" && name != "deliver" {
 			t.Errorf("%s has no outcome", name)
 		}
 	}

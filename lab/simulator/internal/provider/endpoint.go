@@ -2,7 +2,6 @@ package provider
 
 import (
 	"io"
-	"iter"
 	"net/http"
 	"strconv"
 
@@ -24,36 +23,18 @@ type Endpoint struct {
 	Dress func(h http.Header)
 }
 
-// A Request is a parsed request to send mail. It holds views of the body until
-// Free is called.
+// A Request is a parsed request to send mail. It may hold views of the body.
 type Request interface {
-	// Count returns the number of recipients that could be read.
-	Count() int
-	// Addresses yields them.
-	Addresses() iter.Seq[[]byte]
+	// Addresses returns the recipients that could be read.
+	Addresses() []string
 	// Refuse returns the answer to a call in which the addresses that match are
 	// not valid, or nil if none matches.
-	Refuse(match func(addr []byte) bool) *Answer
+	Refuse(match func(addr string) bool) *Answer
 	// Dry reports whether the call is only checked.
 	Dry() bool
-	// Pack adds metadata and copies to p. It renders content if keep is set. fate
-	// returns outcome and group of an address.
-	Pack(p *message.Packer, keep bool, fate Fate) Packed
-	// Free ends the use of the Request.
-	Free()
-}
-
-// A Fate returns the outcome of the copy to an address, and the number of its
-// group.
-type Fate func(addr []byte) (message.Outcome, uint8)
-
-// Packed is what Request.Pack returns besides the copies.
-type Packed struct {
-	Head    message.Head      // without keys
-	Content []message.Content // by copy; nil unless it was asked for
-	Test    bool              // see message.Batch
-
-	Attachments []message.Attachment // of every copy
+	// Batch returns the mail without outcomes, IDs and time. It renders content if keep
+	// is set.
+	Batch(keep bool) message.Batch
 }
 
 // An Answer is a whole HTTP response.

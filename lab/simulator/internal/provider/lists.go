@@ -75,13 +75,13 @@ func (l *Lists) All(list string, now time.Time) (out []Listed) {
 }
 
 // Drops returns the outcome of mail to an address. ok is false if it is delivered.
-func (l *Lists) Drops(address []byte, now time.Time) (o message.Outcome, ok bool) {
+func (l *Lists) Drops(address string, now time.Time) (o message.Outcome, ok bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(l.entries) == 0 {
 		return o, false
 	}
-	for _, e := range l.entries[string(message.Lower(address))] {
+	for _, e := range l.entries[strings.ToLower(address)] {
 		if e.Drops != message.Deliver && !e.At.After(now) {
 			return e.Drops, true
 		}

@@ -70,7 +70,7 @@ type WebhookSender interface {
 	URLs(s *message.Stage) []string
 	// Writer returns a function that appends the event of a copy. Tries is the
 	// number of posts that failed before.
-	Writer(e *message.Event, tries int) func(dst []byte, c message.Copy) []byte
+	Writer(e *message.Event, tries int) func(dst []byte, c *message.Copy) []byte
 	// Sign returns body and header of the request that makes the post.
 	Sign(p Post) (body []byte, header http.Header, err error)
 	// Acknowledged reports whether the status ends a post with success.
@@ -85,8 +85,7 @@ type WebhookSender interface {
 type Description struct {
 	Domain     string
 	SigningKey string
-	PublicKey  string          // verifies webhooks; empty if the signing key is a shared secret
-	Reserved   map[string]bool // names that metadata cannot take in an event
+	PublicKey  string // verifies webhooks; empty if the signing key is a shared secret
 	Stages     *message.Stages
 	HasLog     bool // there is a look-up API, so events are kept although no webhook is sent
 	Batching   Batching

@@ -83,7 +83,7 @@ func (c *checker) checkPerson(i int) {
 	path := func(rest string) string { return fmt.Sprintf("personalizations.%d%s", i, rest) }
 	addrs := c.addrs[p.addrs[0]:p.addrs[1]]
 	for _, a := range addrs {
-		if !message.ValidAddress(c.Text(a.addr)) {
+		if !message.ValidAddress(string(c.Text(a.addr))) {
 			c.list = append(c.list, c.invalid(a))
 		}
 		// SendGrid splits or rejects names with these characters unless they are quoted.
@@ -155,7 +155,7 @@ func (r *request) repeated(addrs []address) string {
 	}
 	seen := make(map[string]bool, len(addrs))
 	for _, a := range addrs {
-		addr := string(message.Lower(r.Text(a.addr)))
+		addr := strings.ToLower(string(r.Text(a.addr)))
 		if seen[addr] {
 			return addr
 		}
@@ -165,7 +165,7 @@ func (r *request) repeated(addrs []address) string {
 }
 
 func (c *checker) checkMessage() {
-	switch from := c.Text(c.from); {
+	switch from := string(c.Text(c.from)); {
 	case len(from) == 0:
 		c.report("from.email", "message.from", fromMissing)
 	case !message.ValidAddress(from) || !message.ASCII(from):

@@ -52,7 +52,7 @@ type writer struct {
 }
 
 // Writer implements provider.WebhookSender.
-func (g *SendGrid) Writer(e *message.Event, tries int) func(dst []byte, c message.Copy) []byte {
+func (g *SendGrid) Writer(e *message.Event, tries int) func(dst []byte, c *message.Copy) []byte {
 	return g.writer(e, tries, false).append
 }
 
@@ -85,7 +85,7 @@ func (g *SendGrid) writer(e *message.Event, tries int, logged bool) *writer {
 		w.messageID = messagePrefix(w.id, e.Batch)
 	}
 	// One category is a string, several are an array.
-	switch tags := e.Batch.Head.Tags; {
+	switch tags := e.Batch.Tags; {
 	case len(tags) == 1:
 		b = jsontext.AppendField(b, "category", tags[0])
 	case len(tags) > 1:
@@ -106,9 +106,9 @@ func (g *SendGrid) writer(e *message.Event, tries int, logged bool) *writer {
 func (w *writer) bare() bool { return w.stage.Bare && !w.logged }
 
 // append appends the event of the copy c.
-func (w *writer) append(b []byte, c message.Copy) []byte {
+func (w *writer) append(b []byte, c *message.Copy) []byte {
 	b = append(b, `{"email":`...)
-	b = jsontext.AppendQuoted(b, c.Addr)
+	b = jsontext.AppendQuoted(b, c.Address)
 	b = append(b, w.common...)
 	b = append(b, `,"sg_event_id":"`...)
 	b = w.appendID(b, c)
@@ -127,20 +127,19 @@ func (w *writer) append(b []byte, c message.Copy) []byte {
 	case w.logged:
 		b = appendArgs(b, w.event.Batch, c)
 	case !w.stage.Bare:
-		head := w.event.Batch.Head
-		w.event.Batch.Metadata(c, func(key int, value []byte) {
-			if quoted := head.Quoted[key-1]; quoted != "" {
-				b = append(b, quoted...)
+		for key, value := range w.event.Batch.Metadata(c) {
+			if !reserved[key] {
+				b = append(jsontext.AppendQuoted(append(b, ','), key), ':')
 				b = jsontext.AppendQuoted(b, value)
 			}
-		})
+		}
 	}
 	return append(b, '}')
 }
 
 // appendID appends the sg_event_id. That of a delivery event holds kind, account,
 // message and copy; that of any other event is random.
-func (w *writer) appendID(b []byte, c message.Copy) []byte {
+func (w *writer) appendID(b []byte, c *message.Copy) []byte {
 	var space [96]byte
 	id := space[:0]
 	if w.stage.Kind == "" {

@@ -3,6 +3,7 @@ package sendgrid
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -72,7 +73,7 @@ func (g *SendGrid) messages(now time.Time, match func(*message.Batch) bool) (lis
 }
 
 // of returns the events of a copy, its status, and the reason of the last event.
-func (l *logged) of(c message.Copy) (events []*message.Event, status string) {
+func (l *logged) of(c *message.Copy) (events []*message.Event, status string) {
 	for i := range l.events {
 		e := &l.events[i]
 		if !e.Includes(c) {
@@ -95,16 +96,16 @@ func (l *logged) of(c message.Copy) (events []*message.Event, status string) {
 }
 
 // head returns the members that a message has in both answers.
-func (g *SendGrid) head(b *message.Batch, c message.Copy, status string) map[string]any {
-	subject := b.Head.Subject
-	if b.Content != nil {
-		subject = b.Content[c.Index].Subject
+func (g *SendGrid) head(b *message.Batch, c *message.Copy, status string) map[string]any {
+	subject := b.Subject
+	if c.Content != nil {
+		subject = c.Content.Subject
 	}
 	return map[string]any{
-		"from_email":    b.Head.From,
+		"from_email":    b.From,
 		"sg_message_id": g.messageID(b, c.Index),
 		"subject":       subject,
-		"to_email":      string(c.Addr),
+		"to_email":      c.Address,
 		"status":        status,
 	}
 }
@@ -127,16 +128,17 @@ func (g *SendGrid) listMessages(w http.ResponseWriter, r *http.Request, now time
 	}
 	list := []map[string]any{}
 	for _, l := range slices.Backward(g.messages(now, query.matchTime)) {
-		for c := range l.Copies() {
+		for i := range l.Copies {
+			c := &l.Copies[i]
 			if len(list) == in.Limit {
 				break
 			}
-			if !query.match("to_email", string(c.Addr)) {
+			if !query.match("to_email", c.Address) {
 				continue
 			}
 			_, status := l.of(c)
 			m := g.head(l.Batch, c, status)
-			if status != "" && query.matchAll(m, l.Head.Tags) {
+			if status != "" && query.matchAll(m, l.Tags) {
 				m[createdAt] = created(l.Batch)
 				list = append(list, m)
 			}
@@ -159,17 +161,17 @@ func (g *SendGrid) showMessage(w http.ResponseWriter, id string, now time.Time) 
 		if err1 != nil || err2 != nil || g.ID(l.Batch) != parts[0] {
 			continue
 		}
-		c, ok := l.Copy(uint32(number))
-		if !ok || g.messageID(l.Batch, c.Index) != id {
+		if number >= uint64(len(l.Copies)) || g.messageID(l.Batch, uint32(number)) != id {
 			break
 		}
+		c := &l.Copies[number]
 		events, status := l.of(c)
 		if status == "" {
 			break
 		}
 		m := g.head(l.Batch, c, status)
 		m["api_key_id"], m["client_ip"] = "simulated", "192.0.2.1"
-		m["category"], m["custom_args"] = l.Head.Tags, args(l.Batch, c)
+		m["category"], m["custom_args"] = l.Tags, maps.Collect(l.Metadata(c))
 		items := []json.RawMessage{}
 		for _, e := range slices.Backward(events) {
 			items = append(items, g.writer(e, 0, true).append(nil, c))
@@ -181,25 +183,18 @@ func (g *SendGrid) showMessage(w http.ResponseWriter, id string, now time.Time) 
 	statuses[http.StatusNotFound].Write(w)
 }
 
-// args returns the custom arguments of a copy.
-func args(b *message.Batch, c message.Copy) map[string]string {
-	out := map[string]string{}
-	b.Metadata(c, func(key int, value []byte) { out[b.Head.Keys[key-1]] = string(value) })
-	return out
-}
-
 // appendArgs appends the custom arguments of a copy as a member.
-func appendArgs(dst []byte, b *message.Batch, c message.Copy) []byte {
+func appendArgs(dst []byte, b *message.Batch, c *message.Copy) []byte {
 	dst = append(dst, `,"custom_args":{`...)
 	first := true
-	b.Metadata(c, func(key int, value []byte) {
+	for key, value := range b.Metadata(c) {
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(jsontext.AppendQuoted(dst, b.Head.Keys[key-1]), ':')
+		dst = append(jsontext.AppendQuoted(dst, key), ':')
 		dst = jsontext.AppendQuoted(dst, value)
-	})
+	}
 	return append(dst, '}')
 }
 

@@ -3,13 +3,11 @@ package sendgrid
 import (
 	"encoding/base64"
 	"fmt"
-	"iter"
 	"mime"
 	"net/http"
 	"net/mail"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/jsontext"
@@ -25,7 +23,7 @@ const (
 	maxAhead      = 72 * time.Hour
 )
 
-// A request is a mail/send body, read in place. It is reused.
+// A request is a mail/send body, read in place.
 type request struct {
 	jsontext.Scanner
 	from         jsontext.Span
@@ -70,29 +68,9 @@ type address struct {
 // roles names the member that holds addresses with these flags.
 var roles = map[uint8]string{0: "to", message.CC: "cc", message.BCC: "bcc"}
 
-var requests = sync.Pool{New: func() any { return new(request) }}
-
-// Free implements provider.Request.
-func (r *request) Free() {
-	r.Reset(nil)
-	requests.Put(r)
-}
-
 // parse reads and checks a call.
 func parse(call *http.Request, body []byte) (provider.Request, *provider.Answer) {
-	r := requests.Get().(*request)
-	*r = request{
-		contents:   r.contents[:0],
-		args:       r.args[:0],
-		categories: r.categories[:0],
-		headers:    r.headers[:0],
-		replies:    r.replies[:0],
-
-		attachments: r.attachments[:0],
-		people:      r.people[:0],
-		addrs:       r.addrs[:0],
-		pairs:       r.pairs[:0],
-	}
+	r := new(request)
 	r.Reset(body)
 	fail := func(a provider.Answer) (provider.Request, *provider.Answer) { return r, &a }
 	if kind, _, _ := mime.ParseMediaType(call.Header.Get("Content-Type")); kind != typeJSON {
@@ -298,28 +276,23 @@ func (r *request) readPairs(dst []pair) []pair {
 	return dst
 }
 
-// Count implements provider.Request.
-func (r *request) Count() int { return len(r.addrs) }
-
 // Addresses implements provider.Request.
-func (r *request) Addresses() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		for _, a := range r.addrs {
-			if !yield(r.Text(a.addr)) {
-				return
-			}
-		}
+func (r *request) Addresses() []string {
+	list := make([]string, len(r.addrs))
+	for i, a := range r.addrs {
+		list[i] = string(r.Text(a.addr))
 	}
+	return list
 }
 
 // Dry implements provider.Request.
 func (r *request) Dry() bool { return r.sandbox }
 
 // Refuse implements provider.Request. SendGrid names all addresses.
-func (r *request) Refuse(match func([]byte) bool) *provider.Answer {
+func (r *request) Refuse(match func(string) bool) *provider.Answer {
 	var list []apiError
 	for _, a := range r.addrs {
-		if match(r.Text(a.addr)) {
+		if match(string(r.Text(a.addr))) {
 			list = append(list, r.invalid(a))
 		}
 	}
@@ -339,47 +312,48 @@ func (r *request) invalid(a address) apiError {
 	}
 }
 
-// Pack implements provider.Request. Metadata of the message level is shared; that
+// Batch implements provider.Request. Metadata of the message level is shared; that
 // of a personalization replaces it key by key. Substitutions are rendered into
 // subject and content, not into custom_args.
-func (r *request) Pack(p *message.Packer, keep bool, fate provider.Fate) (packed provider.Packed) {
-	for _, pair := range r.args {
-		p.Pair(r.Text(pair.key), r.Text(pair.value))
+func (r *request) Batch(keep bool) message.Batch {
+	b := message.Batch{
+		From:        string(r.Text(r.from)),
+		Subject:     string(r.Text(r.subject)),
+		Shared:      r.metadata(r.args),
+		Copies:      make([]message.Copy, 0, len(r.addrs)),
+		Attachments: r.files(),
 	}
-	p.End()
+	for _, c := range r.categories {
+		b.Tags = append(b.Tags, string(r.Text(c)))
+	}
 	for i := range r.people {
 		person := &r.people[i]
-		var c message.Content
+		metadata := r.metadata(r.pairs[person.args[0]:person.args[1]])
+		var content message.Content
 		if keep {
-			c = r.render(person)
+			content = r.render(person)
 		}
 		for n, a := range r.addrs[person.addrs[0]:person.addrs[1]] {
-			addr := r.Text(a.addr)
-			flags := a.flags
+			c := message.Copy{Flags: a.flags, Address: string(r.Text(a.addr)), Metadata: metadata}
 			if n > 0 {
-				flags |= message.Joint
+				c.Flags |= message.Joint
 			}
-			outcome, group := fate(addr)
-			p.Copy(outcome, group, flags, addr)
-			for _, pair := range r.pairs[person.args[0]:person.args[1]] {
-				p.Pair(r.Text(pair.key), r.Text(pair.value))
-			}
-			p.End()
 			if keep {
-				c.Name = ""
-				if !a.name.Empty() {
-					c.Name = string(r.Text(a.name))
-				}
-				packed.Content = append(packed.Content, c)
+				own := content
+				own.Name = string(r.Text(a.name))
+				c.Content = &own
 			}
+			b.Copies = append(b.Copies, c)
 		}
 	}
-	packed.Attachments = r.files()
-	packed.Head = message.Head{From: string(r.Text(r.from)), Subject: string(r.Text(r.subject))}
-	for _, c := range r.categories {
-		packed.Head.Tags = append(packed.Head.Tags, string(r.Text(c)))
+	return b
+}
+
+func (r *request) metadata(pairs []pair) (list []message.Pair) {
+	for _, p := range pairs {
+		list = append(list, message.Pair{Key: string(r.Text(p.key)), Value: string(r.Text(p.value))})
 	}
-	return packed
+	return list
 }
 
 // render returns the content of a personalization.

@@ -60,7 +60,6 @@ func (g *SendGrid) Describe() provider.Description {
 	return provider.Description{
 		SigningKey: g.private,
 		PublicKey:  g.public,
-		Reserved:   reserved,
 		Stages:     &stages,
 		HasLog:     true,
 		Listing:    listing,
