@@ -81,9 +81,8 @@ func (t *tally) leave(status int) {
 	t.inFlight.Add(-1)
 }
 
-// count counts a copy of an id that has earlier copies.
-func (t *tally) count(earlier int) {
-	t.copies.Add(1)
+// again counts an id that gets another copy.
+func (t *tally) again(earlier int) {
 	switch earlier {
 	case 0:
 		t.distinct.Add(1)

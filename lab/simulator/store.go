@@ -57,7 +57,8 @@ func (b *stored) group(number uint8) group {
 type store struct {
 	mu      sync.RWMutex
 	batches []*stored
-	copies  map[string][]place // by id, oldest first
+	first   map[string]place   // the first copy of each id
+	further map[string][]place // the others, oldest first
 }
 
 // A place is where a copy is.
@@ -66,7 +67,7 @@ type place struct {
 	copy *message.Copy
 }
 
-func newStore() *store { return &store{copies: map[string][]place{}} }
+func newStore() *store { return &store{first: map[string]place{}, further: map[string][]place{}} }
 
 // add enters the batch and counts its copies in the tallies of its account and of
 // all accounts. The counts are exact under concurrency.
@@ -74,25 +75,39 @@ func (st *store) add(b *stored, own, total *tally) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.batches = append(st.batches, b)
+	own.copies.Add(int64(len(b.Copies)))
+	total.copies.Add(int64(len(b.Copies)))
+	fresh := int64(0)
 	for i := range b.Copies {
 		c := &b.Copies[i]
-		list := st.copies[c.ID]
-		own.count(earlier(list, b.account))
-		total.count(len(list))
-		st.copies[c.ID] = append(list, place{b, c})
+		first, ok := st.first[c.ID]
+		if !ok {
+			st.first[c.ID] = place{b, c}
+			fresh++
+			continue
+		}
+		further := st.further[c.ID]
+		total.again(1 + len(further))
+		own.again(earlier(first, further, b.account))
+		st.further[c.ID] = append(further, place{b, c})
 	}
+	own.distinct.Add(fresh)
+	total.distinct.Add(fresh)
 }
 
-// earlier returns how many copies of the list are at the account, up to two. It
+// earlier returns how many of the copies of an id are at the account, up to two. It
 // begins at the end, where they usually are.
-func earlier(list []place, a *account) (n int) {
-	for _, p := range slices.Backward(list) {
+func earlier(first place, further []place, a *account) (n int) {
+	for _, p := range slices.Backward(further) {
 		if p.account == a {
 			n++
 		}
 		if n == 2 {
-			break
+			return n
 		}
+	}
+	if first.account == a {
+		n++
 	}
 	return n
 }
@@ -101,7 +116,11 @@ func earlier(list []place, a *account) (n int) {
 func (st *store) of(id string) []place {
 	st.mu.RLock()
 	defer st.mu.RUnlock()
-	return slices.Clip(st.copies[id])
+	first, ok := st.first[id]
+	if !ok {
+		return nil
+	}
+	return append([]place{first}, st.further[id]...)
 }
 
 // all returns the batches up to now.
