@@ -37,7 +37,7 @@ type request struct {
 	malformed                 bool
 	testMode                  bool
 	hasVariables              bool
-	variables                 jsontext.Scanner // recipient-variables
+	variables                 string // recipient-variables
 
 	addrs []address
 	index map[string]int // in addrs, by address in lower case
@@ -52,7 +52,7 @@ type field struct {
 // An address is a recipient with its recipient-variables, a JSON object.
 type address struct {
 	mailbox
-	vars  jsontext.Span
+	vars  string // "" if there are none
 	flags uint8
 }
 
@@ -127,7 +127,7 @@ func (r *request) field(key []byte, f partFile, data []byte) {
 		}
 	case "recipient-variables":
 		r.hasVariables = true
-		r.variables.Reset(data)
+		r.variables = value
 	}
 }
 
@@ -253,19 +253,18 @@ func splitAddresses(dst []mailbox, field string) ([]mailbox, bool) {
 // readVariables finds the recipient-variables of each address. It reports false if
 // they are no object of objects.
 func (r *request) readVariables() bool {
-	s := &r.variables
-	s.Object(func(key jsontext.Span) {
-		addr := strings.ToLower(string(s.Text(key)))
-		if s.Peek() != '{' {
-			s.Fail()
+	all := jsontext.NewReader(r.variables)
+	all.Object(func(key string) {
+		if all.Peek() != '{' {
+			all.Fail()
 			return
 		}
-		vars := s.Skip()
-		if i, ok := r.index[addr]; ok {
+		vars := all.Skip()
+		if i, ok := r.index[strings.ToLower(key)]; ok {
 			r.addrs[i].vars = vars
 		}
 	})
-	return s.End()
+	return all.OK()
 }
 
 // readMessage reads sender and subject from the header of a MIME message.
@@ -337,7 +336,7 @@ func (r *request) Batch(keep bool) message.Batch {
 		if i > 0 && !r.hasVariables {
 			c.Flags |= message.Joint
 		}
-		fill := func(t template) string { return t.fill(a, &r.variables) }
+		fill := func(t template) string { return t.fill(a) }
 		for _, t := range own {
 			c.Metadata = append(c.Metadata, message.Pair{Key: t.name, Value: fill(t)})
 		}

@@ -46,7 +46,7 @@ func newTemplate(f field) template {
 
 // fill returns the text for one recipient. A placeholder is kept if there is no
 // such variable or its value is an object, a list or null.
-func (t *template) fill(a address, vars *jsontext.Scanner) string {
+func (t *template) fill(a address) string {
 	var out strings.Builder
 	at := 0
 	for _, h := range t.holes {
@@ -54,7 +54,7 @@ func (t *template) fill(a address, vars *jsontext.Scanner) string {
 		at = h.end
 		value, ok := a.addr, true
 		if h.key != "" {
-			value, ok = variable(a.vars, h.key, vars)
+			value, ok = variable(a.vars, h.key)
 		}
 		if !ok {
 			value = t.text[h.at:h.end]
@@ -65,24 +65,24 @@ func (t *template) fill(a address, vars *jsontext.Scanner) string {
 	return out.String()
 }
 
-// variable returns the value of key in the JSON object v of the document vars.
-func variable(v jsontext.Span, key string, vars *jsontext.Scanner) (value string, ok bool) {
-	if v.Empty() {
+// variable returns the value of key in the JSON object vars, which may be empty.
+func variable(vars, key string) (value string, ok bool) {
+	if vars == "" {
 		return "", false
 	}
-	s := vars.At(v)
-	s.Object(func(k jsontext.Span) {
-		if ok || string(s.Text(k)) != key {
-			s.Skip()
+	r := jsontext.NewReader(vars)
+	r.Object(func(k string) {
+		if ok || k != key {
+			r.Skip()
 			return
 		}
-		switch s.Peek() {
+		switch r.Peek() {
 		case '"':
-			value, ok = string(s.Text(s.ReadString())), true
+			value, ok = r.String(), true
 		case '{', '[', 'n':
-			s.Skip()
+			r.Skip()
 		default:
-			value, ok = string(s.Raw(s.Skip())), true
+			value, ok = r.Skip(), true
 		}
 	})
 	return value, ok

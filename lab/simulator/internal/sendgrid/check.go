@@ -1,14 +1,12 @@
 package sendgrid
 
 import (
-	"bytes"
 	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/lab/simulator/internal/jsontext"
 	"github.com/safedelivr/safedelivr/lab/simulator/internal/message"
 )
 
@@ -42,7 +40,7 @@ func (r *request) check(now time.Time) []apiError {
 	c.checkMessage()
 	c.checkContent()
 	c.checkAttachments()
-	if r.pairBytes(r.args) > maxArgs {
+	if pairBytes(r.args) > maxArgs {
 		c.report("custom_args", "message.custom_args",
 			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
 	}
@@ -62,14 +60,15 @@ func (c *checker) tooLate(sendAt int64) bool { return sendAt > c.now.Add(maxAhea
 
 func (c *checker) checkRecipients() {
 	const field, help = "personalizations", "-Personalizations-Errors"
+	recipients := len(c.Addresses())
 	switch n := len(c.people); {
 	case n == 0:
 		c.report(field, help, "The personalizations field is required and must have at least one personalization.")
 	case n > maxRecipients:
 		c.report(field, help, "The personalizations field may not have more than %d personalizations.", maxRecipients)
-	case len(c.addrs) > maxRecipients:
+	case recipients > maxRecipients:
 		c.report(field, help, "The total number of recipients of a request may not exceed %d. We found %d.",
-			maxRecipients, len(c.addrs))
+			maxRecipients, recipients)
 	default:
 		for i := range c.people {
 			c.checkPerson(i)
@@ -81,35 +80,33 @@ func (c *checker) checkPerson(i int) {
 	const help = "message.personalizations."
 	p := &c.people[i]
 	path := func(rest string) string { return fmt.Sprintf("personalizations.%d%s", i, rest) }
-	addrs := c.addrs[p.addrs[0]:p.addrs[1]]
-	for _, a := range addrs {
-		if !message.ValidAddress(string(c.Text(a.addr))) {
-			c.list = append(c.list, c.invalid(a))
+	for _, a := range p.addrs {
+		if !message.ValidAddress(a.addr) {
+			c.list = append(c.list, invalidAddress(i, a))
 		}
 		// SendGrid splits or rejects names with these characters unless they are quoted.
-		if name := c.Text(a.name); len(name) > 0 && name[0] != '"' && bytes.ContainsAny(name, ",;") {
+		if !strings.HasPrefix(a.name, `"`) && strings.ContainsAny(a.name, ",;") {
 			role := roles[a.flags]
 			c.report(path(fmt.Sprintf(".%s.%d.name", role, a.i)), help+role,
 				"The name may not contain a comma or semicolon unless it is quoted.")
 		}
 	}
-	if !slices.ContainsFunc(addrs, func(a address) bool { return a.flags == 0 }) {
+	if !slices.ContainsFunc(p.addrs, func(a address) bool { return a.flags == 0 }) {
 		c.report(path(".to"), help+"to", toMissing)
 	}
-	if addr := c.repeated(addrs); addr != "" {
+	if addr := repeated(p.addrs); addr != "" {
 		c.report(path(""), "message.recipient-errors", "Each email address in the personalization block should be unique "+
 			"between to, cc, and bcc. We found the first duplicate instance of [%s] in the %s field.", addr, path(""))
 	}
-	if c.pairBytes(c.pairs[p.args[0]:p.args[1]]) > maxArgs {
+	if pairBytes(p.args) > maxArgs {
 		c.report(path(".custom_args"), help+"custom_args",
 			"The total length of custom arguments may not exceed %d bytes.", maxArgs)
 	}
-	subs := c.pairs[p.subs[0]:p.subs[1]]
-	if c.pairBytes(subs) > maxArgs {
+	if len(p.subs) > maxArgs && pairBytes(p.substitutions()) > maxArgs {
 		c.report(path(".substitutions"), help+"substitutions",
 			"The total length of substitutions may not exceed %d bytes.", maxArgs)
 	}
-	if len(subs) > 0 && strings.HasPrefix(string(c.Text(c.template)), "d-") {
+	if p.subs != "" && strings.HasPrefix(c.template, "d-") {
 		c.report(path(".substitutions"), help+"substitutions", "Substitutions may not be used with dynamic templating")
 	}
 	if c.tooLate(p.sendAt) {
@@ -125,22 +122,20 @@ func (c *checker) checkAttachments() {
 		report := func(field, text string) {
 			c.report(fmt.Sprintf("attachments.%d.%s", i, field), "message.attachments."+field, "%s", text)
 		}
-		text := c.Text(a.content)
-		if _, err := base64.StdEncoding.Decode(make([]byte, base64.StdEncoding.DecodedLen(len(text))), text); err != nil ||
-			len(text) == 0 {
+		if _, err := base64.StdEncoding.DecodeString(a.content); err != nil || a.content == "" {
 			report("content", "The attachment content must be base64 encoded.")
 		}
-		if len(c.Text(a.filename)) == 0 {
+		if a.filename == "" {
 			report("filename", "The filename parameter is required.")
 		}
-		for field, value := range map[string]jsontext.Span{
+		for field, value := range map[string]string{
 			"type": a.kind, "filename": a.filename, "content_id": a.contentID,
 		} {
-			if bytes.ContainsAny(c.Text(value), ";\r\n") && string(c.Text(value)) != invitation {
+			if strings.ContainsAny(value, ";\r\n") && value != invitation {
 				report(field, "The attachment "+field+" cannot contain ';', or CRLF characters.")
 			}
 		}
-		switch string(c.Text(a.disposition)) {
+		switch a.disposition {
 		case "", "attachment", "inline":
 		default:
 			report("disposition", "The attachment disposition must be either inline or attachment.")
@@ -149,13 +144,13 @@ func (c *checker) checkAttachments() {
 }
 
 // repeated returns an address that is in a personalization twice, or "".
-func (r *request) repeated(addrs []address) string {
+func repeated(addrs []address) string {
 	if len(addrs) < 2 {
 		return ""
 	}
 	seen := make(map[string]bool, len(addrs))
 	for _, a := range addrs {
-		addr := strings.ToLower(string(r.Text(a.addr)))
+		addr := strings.ToLower(a.addr)
 		if seen[addr] {
 			return addr
 		}
@@ -165,40 +160,39 @@ func (r *request) repeated(addrs []address) string {
 }
 
 func (c *checker) checkMessage() {
-	switch from := string(c.Text(c.from)); {
-	case len(from) == 0:
+	switch {
+	case c.from == "":
 		c.report("from.email", "message.from", fromMissing)
-	case !message.ValidAddress(from) || !message.ASCII(from):
+	case !message.ValidAddress(c.from) || !message.ASCII(c.from):
 		c.report("from.email", "message.from", "Does not contain a valid address.")
 	}
 	if c.hasReply && c.hasReplyList {
 		c.report("reply_to", "message.reply_to", "The reply_to and reply_to_list fields may not be used together.")
 	}
-	noSubject := func(p personalization) bool { return p.subject.Empty() }
-	if c.subject.Empty() && c.template.Empty() && slices.ContainsFunc(c.people, noSubject) {
+	noSubject := func(p personalization) bool { return p.subject == "" }
+	if c.subject == "" && c.template == "" && slices.ContainsFunc(c.people, noSubject) {
 		c.report("subject", "message.subject", subjectMissing)
 	}
 }
 
 func (c *checker) checkContent() {
-	if len(c.contents) == 0 && c.template.Empty() {
+	if len(c.contents) == 0 && c.template == "" {
 		c.report("content", "message.content", contentMissing)
 		return
 	}
 	plain, html := -1, -1
 	for i, part := range c.contents {
-		kind := string(c.Text(part.kind))
-		if kind == "" {
+		if part.kind == "" {
 			c.report(fmt.Sprintf("content.%d.type", i), "message.content.type", "The content type is required.")
 		}
-		if part.value.Empty() {
+		if part.value == "" {
 			c.report(fmt.Sprintf("content.%d.value", i), "message.content.value",
 				"The content value must be a string at least one character in length.")
 		}
-		if kind == "text/plain" && plain < 0 {
+		if part.kind == "text/plain" && plain < 0 {
 			plain = i
 		}
-		if kind == "text/html" && html < 0 {
+		if part.kind == "text/html" && html < 0 {
 			html = i
 		}
 	}
@@ -215,8 +209,7 @@ func (c *checker) checkCategories() {
 		return
 	}
 	seen := map[string]bool{}
-	for i, v := range c.categories {
-		text := string(c.Text(v))
+	for i, text := range c.categories {
 		if len([]rune(text)) > maxCategory {
 			c.report(fmt.Sprintf("categories.%d", i), help, "A category may not exceed %d characters.", maxCategory)
 		}
@@ -227,18 +220,10 @@ func (c *checker) checkCategories() {
 	}
 }
 
-// pairBytes returns the length of keys and values. It decodes escapes only if
-// that can make a difference.
-func (r *request) pairBytes(list []pair) (n int) {
+// pairBytes returns the length of keys and values.
+func pairBytes(list []message.Pair) (n int) {
 	for _, p := range list {
-		n += p.key.Size() + p.value.Size()
-	}
-	if n <= maxArgs {
-		return n
-	}
-	n = 0
-	for _, p := range list {
-		n += len(r.Text(p.key)) + len(r.Text(p.value))
+		n += len(p.Key) + len(p.Value)
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package sendgrid
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"mime"
@@ -23,45 +24,42 @@ const (
 	maxAhead      = 72 * time.Hour
 )
 
-// A request is a mail/send body, read in place.
+// A request is a mail/send body. Its texts are parts of it.
 type request struct {
-	jsontext.Scanner
-	from         jsontext.Span
-	subject      jsontext.Span
-	template     jsontext.Span
+	*jsontext.Reader
+	from         string
+	subject      string
+	template     string
 	contents     []content
-	args         []pair // message level
-	categories   []jsontext.Span
-	headers      []pair    // message level
-	replies      []content // the names and addresses of reply_to
+	args         []message.Pair // message level
+	categories   []string
+	headers      []message.Pair // message level
+	replies      []address      // of reply_to
 	attachments  []attachment
 	people       []personalization
-	addrs        []address
-	pairs        []pair // custom_args and substitutions of all people
 	sendAt       int64
 	hasReply     bool
 	hasReplyList bool
 	sandbox      bool
 }
 
-type content struct{ kind, value jsontext.Span }
+type content struct{ kind, value string }
 
 // An attachment is a file. Its content is base64.
-type attachment struct{ content, kind, filename, disposition, contentID jsontext.Span }
+type attachment struct{ content, kind, filename, disposition, contentID string }
 
-type pair struct{ key, value jsontext.Span }
-
-// A personalization holds ranges of the lists of its request.
 type personalization struct {
-	addrs, args, subs, headers [2]int32
-	subject                    jsontext.Span
-	sendAt                     int64
+	addrs         []address
+	args, headers []message.Pair
+	subs          string // JSON; "" if there are none
+	subject       string
+	sendAt        int64
 }
 
 // An address is one address of a personalization. i is its index in to, cc or bcc.
 type address struct {
-	addr, name jsontext.Span
-	person, i  int32
+	addr, name string
+	i          int
 	flags      uint8
 }
 
@@ -70,13 +68,12 @@ var roles = map[uint8]string{0: "to", message.CC: "cc", message.BCC: "bcc"}
 
 // parse reads and checks a call.
 func parse(call *http.Request, body []byte) (provider.Request, *provider.Answer) {
-	r := new(request)
-	r.Reset(body)
+	r := &request{Reader: jsontext.NewReader(string(body))}
 	fail := func(a provider.Answer) (provider.Request, *provider.Answer) { return r, &a }
 	if kind, _, _ := mime.ParseMediaType(call.Header.Get("Content-Type")); kind != typeJSON {
 		return fail(statuses[http.StatusUnsupportedMediaType])
 	}
-	if r.read(); !r.End() {
+	if r.read(); !r.OK() {
 		return fail(statuses[http.StatusBadRequest])
 	}
 	if list := r.check(time.Now()); len(list) > 0 {
@@ -85,37 +82,37 @@ func parse(call *http.Request, body []byte) (provider.Request, *provider.Answer)
 	return r, nil
 }
 
-// read scans the document. A value of the wrong type makes it invalid; SendGrid
+// read reads the document. A value of the wrong type makes it invalid; SendGrid
 // names neither field nor reason then.
 func (r *request) read() {
-	r.Object(func(key jsontext.Span) {
+	r.Object(func(key string) {
 		if r.Null() {
 			return
 		}
-		switch string(r.Text(key)) {
+		switch key {
 		case "personalizations":
-			r.Array(func(int) { r.readPerson() })
+			r.Array(r.readPerson)
 		case "from":
-			r.from, _ = r.readAddress()
+			r.from = r.readAddress().addr
 		case "reply_to":
-			r.readReply()
+			r.replies = append(r.replies, r.readAddress())
 			r.hasReply = true
 		case "reply_to_list":
-			r.Array(func(int) { r.readReply(); r.hasReplyList = true })
+			r.Array(func() { r.replies, r.hasReplyList = append(r.replies, r.readAddress()), true })
 		case "headers":
-			r.headers = r.readPairs(r.headers)
+			r.headers = readPairs(r.Reader)
 		case "subject":
-			r.subject = r.ReadString()
+			r.subject = r.String()
 		case "template_id":
-			r.template = r.ReadString()
+			r.template = r.String()
 		case "content":
-			r.Array(func(int) { r.readContent() })
+			r.Array(r.readContent)
 		case "attachments":
-			r.Array(func(int) { r.readAttachment() })
+			r.Array(r.readAttachment)
 		case "custom_args":
-			r.args = r.readPairs(r.args)
+			r.args = readPairs(r.Reader)
 		case "categories":
-			r.Array(func(int) { r.categories = append(r.categories, r.ReadString()) })
+			r.Array(func() { r.categories = append(r.categories, r.String()) })
 		case "send_at":
 			r.sendAt = r.integer()
 		case "mail_settings":
@@ -127,28 +124,24 @@ func (r *request) read() {
 }
 
 // readSetting reads a member of mail_settings.
-func (r *request) readSetting(key jsontext.Span) {
-	if string(r.Text(key)) != "sandbox_mode" || r.Null() {
+func (r *request) readSetting(key string) {
+	if key != "sandbox_mode" || r.Null() {
 		r.Skip()
 		return
 	}
-	r.Object(func(key jsontext.Span) {
-		if string(r.Text(key)) == "enable" {
-			r.sandbox = r.Bool()
-		} else {
-			r.Skip()
+	r.Object(func(key string) {
+		switch value := r.Skip(); {
+		case key != "enable":
+		case value == "true", value == "false":
+			r.sandbox = value == "true"
+		default:
+			r.Fail()
 		}
 	})
 }
 
-func (r *request) readReply() {
-	addr, name := r.readAddress()
-	r.replies = append(r.replies, content{name, addr})
-}
-
 func (r *request) integer() int64 {
-	v := r.Number()
-	n, err := strconv.ParseInt(string(r.Raw(v)), 10, 64)
+	n, err := strconv.ParseInt(r.Skip(), 10, 64)
 	if err != nil {
 		r.Fail()
 	}
@@ -156,76 +149,68 @@ func (r *request) integer() int64 {
 }
 
 func (r *request) readPerson() {
-	n := int32(len(r.people))
-	p := personalization{addrs: [2]int32{int32(len(r.addrs))}}
-	r.Object(func(key jsontext.Span) {
+	var p personalization
+	r.Object(func(key string) {
 		if r.Null() {
 			return
 		}
-		switch string(r.Text(key)) {
+		switch key {
 		case "to":
-			r.readRole(n, 0)
+			p.read(r, 0)
 		case "cc":
-			r.readRole(n, message.CC)
+			p.read(r, message.CC)
 		case "bcc":
-			r.readRole(n, message.BCC)
+			p.read(r, message.BCC)
 		case "subject":
-			p.subject = r.ReadString()
+			p.subject = r.String()
 		case "custom_args":
-			p.args[0] = int32(len(r.pairs))
-			r.pairs = r.readPairs(r.pairs)
-			p.args[1] = int32(len(r.pairs))
+			p.args = readPairs(r.Reader)
 		case "substitutions":
-			p.subs[0] = int32(len(r.pairs))
-			r.pairs = r.readPairs(r.pairs)
-			p.subs[1] = int32(len(r.pairs))
+			p.subs = r.skipPairs()
 		case "headers":
-			p.headers[0] = int32(len(r.pairs))
-			r.pairs = r.readPairs(r.pairs)
-			p.headers[1] = int32(len(r.pairs))
-		case "dynamic_template_data":
-			r.Skip()
+			p.headers = readPairs(r.Reader)
 		case "send_at":
 			p.sendAt = r.integer()
 		default:
 			r.Skip()
 		}
 	})
-	p.addrs[1] = int32(len(r.addrs))
 	r.people = append(r.people, p)
 }
 
-func (r *request) readRole(person int32, flags uint8) {
-	r.Array(func(i int) {
-		addr, name := r.readAddress()
-		r.addrs = append(r.addrs, address{addr, name, person, int32(i), flags})
+// read reads the addresses of a role.
+func (p *personalization) read(r *request, flags uint8) {
+	i := 0
+	r.Array(func() {
+		a := r.readAddress()
+		a.i, a.flags = i, flags
+		p.addrs = append(p.addrs, a)
+		i++
 	})
 }
 
-func (r *request) readAddress() (addr, name jsontext.Span) {
-	r.Object(func(key jsontext.Span) {
-		switch string(r.Text(key)) {
-		case "email":
-			addr = r.ReadString()
-		case "name":
-			if !r.Null() {
-				name = r.ReadString()
-			}
-		default:
+func (r *request) readAddress() (a address) {
+	r.Object(func(key string) {
+		switch {
+		case key == "email":
+			a.addr = r.String()
+		case key == "name" && !r.Null():
+			a.name = r.String()
+		case key != "name":
 			r.Skip()
 		}
 	})
-	return addr, name
+	return a
 }
 
 func (r *request) readContent() {
 	var c content
-	r.Object(func(key jsontext.Span) {
-		switch string(r.Text(key)) {
+	r.Object(func(key string) {
+		switch key {
 		case "type":
-			c.kind = r.ReadString()
+			c.kind = r.String()
 		case "value":
-			c.value = r.ReadString()
+			c.value = r.String()
 		default:
 			r.Skip()
 		}
@@ -235,23 +220,18 @@ func (r *request) readContent() {
 
 func (r *request) readAttachment() {
 	var a attachment
-	r.Object(func(key jsontext.Span) {
-		if r.Null() {
-			return
-		}
-		switch string(r.Text(key)) {
-		case "content":
-			a.content = r.ReadString()
-		case "type":
-			a.kind = r.ReadString()
-		case "filename":
-			a.filename = r.ReadString()
-		case "disposition":
-			a.disposition = r.ReadString()
-		case "content_id":
-			a.contentID = r.ReadString()
-		default:
+	fields := map[string]*string{
+		"content":     &a.content,
+		"type":        &a.kind,
+		"filename":    &a.filename,
+		"disposition": &a.disposition,
+		"content_id":  &a.contentID,
+	}
+	r.Object(func(key string) {
+		if field := fields[key]; field == nil || r.Null() {
 			r.Skip()
+		} else {
+			*field = r.String()
 		}
 	})
 	r.attachments = append(r.attachments, a)
@@ -260,27 +240,54 @@ func (r *request) readAttachment() {
 // files returns the attachments, which check has found to be valid.
 func (r *request) files() (out []message.Attachment) {
 	for _, a := range r.attachments {
-		data, _ := base64.StdEncoding.DecodeString(string(r.Text(a.content)))
+		data, _ := base64.StdEncoding.DecodeString(a.content)
 		id := ""
-		if string(r.Text(a.disposition)) == "inline" {
-			id = string(r.Text(a.contentID))
+		if a.disposition == "inline" {
+			id = a.contentID
 		}
-		out = append(out, message.NewAttachment(string(r.Text(a.filename)), string(r.Text(a.kind)), id, data))
+		out = append(out, message.NewAttachment(strings.Clone(a.filename), strings.Clone(a.kind), strings.Clone(id), data))
 	}
 	return out
 }
 
 // readPairs reads an object of strings; anything else is a bad request.
-func (r *request) readPairs(dst []pair) []pair {
-	r.Object(func(key jsontext.Span) { dst = append(dst, pair{key, r.ReadString()}) })
-	return dst
+func readPairs(r *jsontext.Reader) (list []message.Pair) {
+	r.Object(func(key string) { list = append(list, message.Pair{Key: key, Value: r.String()}) })
+	return list
+}
+
+// skipPairs checks what readPairs would read and returns its JSON, or "" if it is empty.
+// Most substitutions are not needed, and those with escapes are costly to read.
+func (r *request) skipPairs() string {
+	empty := true
+	text := r.Text(func() {
+		r.Object(func(string) {
+			if empty = false; r.Peek() != '"' {
+				r.Fail()
+			}
+			r.Skip()
+		})
+	})
+	if empty {
+		return ""
+	}
+	return text
+}
+
+// substitutions returns the substitutions of the personalization.
+func (p *personalization) substitutions() []message.Pair {
+	if p.subs == "" {
+		return nil
+	}
+	return readPairs(jsontext.NewReader(p.subs))
 }
 
 // Addresses implements provider.Request.
-func (r *request) Addresses() []string {
-	list := make([]string, len(r.addrs))
-	for i, a := range r.addrs {
-		list[i] = string(r.Text(a.addr))
+func (r *request) Addresses() (list []string) {
+	for i := range r.people {
+		for _, a := range r.people[i].addrs {
+			list = append(list, a.addr)
+		}
 	}
 	return list
 }
@@ -291,9 +298,11 @@ func (r *request) Dry() bool { return r.sandbox }
 // Refuse implements provider.Request. SendGrid names all addresses.
 func (r *request) Refuse(match func(string) bool) *provider.Answer {
 	var list []apiError
-	for _, a := range r.addrs {
-		if match(string(r.Text(a.addr))) {
-			list = append(list, r.invalid(a))
+	for i, p := range r.people {
+		for _, a := range p.addrs {
+			if match(a.addr) {
+				list = append(list, invalidAddress(i, a))
+			}
 		}
 	}
 	if len(list) == 0 {
@@ -303,11 +312,11 @@ func (r *request) Refuse(match func(string) bool) *provider.Answer {
 	return &a
 }
 
-// invalid returns the error for an address that is not valid.
-func (r *request) invalid(a address) apiError {
+// invalidAddress returns the error for an address of a personalization that is not valid.
+func invalidAddress(person int, a address) apiError {
 	return apiError{
 		message: "Does not contain a valid address.",
-		field:   fmt.Sprintf("personalizations.%d.%s.%d.email", a.person, roles[a.flags], a.i),
+		field:   fmt.Sprintf("personalizations.%d.%s.%d.email", person, roles[a.flags], a.i),
 		help:    helpURL + "message.personalizations." + roles[a.flags],
 	}
 }
@@ -317,30 +326,30 @@ func (r *request) invalid(a address) apiError {
 // subject and content, not into custom_args.
 func (r *request) Batch(keep bool) message.Batch {
 	b := message.Batch{
-		From:        string(r.Text(r.from)),
-		Subject:     string(r.Text(r.subject)),
-		Shared:      r.metadata(r.args),
-		Copies:      make([]message.Copy, 0, len(r.addrs)),
+		From:        strings.Clone(r.from),
+		Subject:     strings.Clone(r.subject),
+		Shared:      cloned(r.args),
+		Copies:      make([]message.Copy, 0, len(r.people)),
 		Attachments: r.files(),
 	}
 	for _, c := range r.categories {
-		b.Tags = append(b.Tags, string(r.Text(c)))
+		b.Tags = append(b.Tags, strings.Clone(c))
 	}
 	for i := range r.people {
 		person := &r.people[i]
-		metadata := r.metadata(r.pairs[person.args[0]:person.args[1]])
+		metadata := cloned(person.args)
 		var content message.Content
 		if keep {
 			content = r.render(person)
 		}
-		for n, a := range r.addrs[person.addrs[0]:person.addrs[1]] {
-			c := message.Copy{Flags: a.flags, Address: string(r.Text(a.addr)), Metadata: metadata}
+		for n, a := range person.addrs {
+			c := message.Copy{Flags: a.flags, Address: strings.Clone(a.addr), Metadata: metadata}
 			if n > 0 {
 				c.Flags |= message.Joint
 			}
 			if keep {
 				own := content
-				own.Name = string(r.Text(a.name))
+				own.Name = strings.Clone(a.name)
 				c.Content = &own
 			}
 			b.Copies = append(b.Copies, c)
@@ -349,32 +358,30 @@ func (r *request) Batch(keep bool) message.Batch {
 	return b
 }
 
-func (r *request) metadata(pairs []pair) (list []message.Pair) {
-	for _, p := range pairs {
-		list = append(list, message.Pair{Key: string(r.Text(p.key)), Value: string(r.Text(p.value))})
+// cloned makes the texts of the list independent of the body, which is not kept, and
+// returns the list.
+func cloned(list []message.Pair) []message.Pair {
+	for i, p := range list {
+		list[i] = message.Pair{Key: strings.Clone(p.Key), Value: strings.Clone(p.Value)}
 	}
 	return list
 }
 
 // render returns the content of a personalization.
 func (r *request) render(person *personalization) message.Content {
-	fill := func(v jsontext.Span) string {
-		text := string(r.Text(v))
+	subs := person.substitutions()
+	fill := func(text string) string {
 		// SendGrid replaces one substitution after the other.
-		for _, sub := range r.pairs[person.subs[0]:person.subs[1]] {
-			if key := string(r.Text(sub.key)); key != "" {
-				text = strings.ReplaceAll(text, key, string(r.Text(sub.value)))
+		for _, sub := range subs {
+			if sub.Key != "" {
+				text = strings.ReplaceAll(text, sub.Key, sub.Value)
 			}
 		}
-		return text
+		return strings.Clone(text)
 	}
-	subject := r.subject
-	if !person.subject.Empty() {
-		subject = person.subject
-	}
-	c := message.Content{Subject: fill(subject), Headers: r.header(person)}
+	c := message.Content{Subject: fill(cmp.Or(person.subject, r.subject)), Headers: r.header(person)}
 	for _, part := range r.contents {
-		switch string(r.Text(part.kind)) {
+		switch part.kind {
 		case "text/plain":
 			c.Text = fill(part.value)
 		case "text/html":
@@ -388,14 +395,14 @@ func (r *request) render(person *personalization) message.Content {
 // message.
 func (r *request) header(person *personalization) map[string]string {
 	all := r.headers
-	if own := r.pairs[person.headers[0]:person.headers[1]]; len(own) > 0 {
-		all = own
+	if len(person.headers) > 0 {
+		all = person.headers
 	}
 	var replies []string
 	for _, a := range r.replies {
-		reply := string(r.Text(a.value))
-		if !a.kind.Empty() {
-			reply = (&mail.Address{Name: string(r.Text(a.kind)), Address: reply}).String()
+		reply := a.addr
+		if a.name != "" {
+			reply = (&mail.Address{Name: a.name, Address: reply}).String()
 		}
 		replies = append(replies, reply)
 	}
@@ -403,11 +410,11 @@ func (r *request) header(person *personalization) map[string]string {
 		return nil
 	}
 	out := make(map[string]string, len(all)+1)
-	for _, h := range all {
-		out[string(r.Text(h.key))] = string(r.Text(h.value))
+	for _, h := range cloned(all) {
+		out[h.Key] = h.Value
 	}
 	if len(replies) > 0 {
-		out["Reply-To"] = strings.Join(replies, ", ")
+		out["Reply-To"] = strings.Clone(strings.Join(replies, ", "))
 	}
 	return out
 }
