@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ func TestSearch(t *testing.T) {
 		require.NoError(t, f.store.PutAddressIndex(ctx, f.user, models.NewAddressIndex(a.ID, rs)))
 		want = append([]models.ID{a.ID.Log(3)}, want...)
 	}
+	middle := want[3].ChunkID()
+	slices.SortFunc(want, func(a, b models.ID) int { return b.Compare(a) }) // several may be of one millisecond
 	search := func(address string) (got []models.ID) {
 		for cursor := ""; ; {
 			page := read[foundList](f, "/v1/logs?limit=2&email="+url.QueryEscape(address)+""+after(cursor))
@@ -51,7 +54,7 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	require.Equal(t, want, search("ANN@b.de"))
-	require.Equal(t, []models.ID{want[3].ChunkID().Log(2)}, search("ann+3@b.de"))
+	require.Equal(t, []models.ID{middle.Log(2)}, search("ann+3@b.de"))
 	require.Empty(t, search("unknown@b.de"))
 	require.Equal(t, want, search(" Ann Lee <ann@B.de> (home)"), "as a batch may give it")
 	require.Len(t, read[foundList](f, "/v1/logs?email=ann+3@b.de").Logs, 1, "a plus sign that is not encoded")
