@@ -70,7 +70,7 @@ func (s *Server) carryOut(o *operation.Operation) gin.HandlerFunc {
 	}
 }
 
-// locationOf returns the path of what a request created.
+// locationOf returns the path of what a request created. Its query says whose it is, as that of the request does.
 func locationOf(c *gin.Context, o *operation.Operation, out any) string {
 	var at string
 	if o.Location != nil {
@@ -78,10 +78,8 @@ func locationOf(c *gin.Context, o *operation.Operation, out any) string {
 	} else {
 		at = c.Request.URL.Path + "/" + reflect.ValueOf(out).FieldByName("ID").String()
 	}
-	for _, whose := range []string{"installation", "everyone"} {
-		if c.Query(whose) == "true" {
-			at += "?" + whose + "=true"
-		}
+	if query := c.Request.URL.RawQuery; query != "" {
+		at += "?" + query
 	}
 	return at
 }

@@ -116,9 +116,6 @@ type EndpointAttempt struct {
 	TookMS int64 `json:"took_ms"`
 }
 
-// OK reports whether the post was accepted.
-func (a *EndpointAttempt) OK() bool { return a.Status/100 == 2 }
-
 // EndpointAttemptList has the newest hundred attempts, newest first.
 type EndpointAttemptList struct {
 	Attempts []EndpointAttempt `json:"attempts"`

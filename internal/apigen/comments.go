@@ -12,23 +12,19 @@ import (
 
 const module = "github.com/safedelivr/safedelivr/"
 
-// comments finds the comments of structs and their fields in the sources.
+// comments finds the comments of the fields of structs in the sources.
 type comments struct {
 	root  string
-	files map[string]map[string]string // by package; the comments by "Type" and "Type.Field"
+	files map[string]map[string]string // by package; the comments by "Type.Field"
 	err   error                        // the first one
 }
 
-// of returns the comment of a field of a struct as one paragraph, or that of the struct if the field is "".
+// of returns the comment of a field of a struct as one paragraph.
 func (c *comments) of(t reflect.Type, field string) string {
 	if c.files[t.PkgPath()] == nil {
 		c.read(t.PkgPath())
 	}
-	name := t.Name()
-	if field != "" {
-		name += "." + field
-	}
-	return c.files[t.PkgPath()][name]
+	return c.files[t.PkgPath()][t.Name()+"."+field]
 }
 
 // read reads the comments of a package.

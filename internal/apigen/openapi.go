@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -214,7 +215,7 @@ func (d *description) schema(t reflect.Type, request bool) string {
 	d.schemas[t.Name()] = "" // it may refer to itself
 	var b strings.Builder
 	fmt.Fprintf(&b, "    %s:\n      type: object\n", t.Name())
-	fields := slices.DeleteFunc(operation.Fields(t), func(f operation.Field) bool {
+	fields := slices.DeleteFunc(slices.Clone(operation.Fields(t)), func(f operation.Field) bool {
 		return !request && f.Field.Tag.Get("only") == "request"
 	})
 	var required []string
@@ -337,13 +338,7 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 
 func (d *description) allSchemas() string {
 	var b strings.Builder
-	for _, name := range slices.Sorted(func(yield func(string) bool) {
-		for name := range d.schemas {
-			if !yield(name) {
-				return
-			}
-		}
-	}) {
+	for _, name := range slices.Sorted(maps.Keys(d.schemas)) {
 		b.WriteString(d.schemas[name])
 	}
 	return b.String()

@@ -180,7 +180,6 @@ type Attempt struct {
 	Answer  string    `json:"answer,omitempty"` // its beginning, or why there is none
 	Took    int64     `json:"took_ms"`
 	Part    Part      `json:"part,omitzero"` // what was posted
-	Why     string    `json:"why,omitempty"` // Words, where users see the attempt
 }
 
 // OK reports whether the post was accepted.

@@ -5,9 +5,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -106,10 +106,7 @@ func checkText(at, name string, most int, text string, f *problem.Form) {
 		f.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
 	case most > 0 && utf8.RuneCountInString(text) > most:
 		f.Wrong(at, "too_long", "%s may have at most %d characters.", name, most)
-	case strings.ContainsFunc(text, breaksLine):
+	case strings.ContainsFunc(text, models.BreaksLine):
 		f.Wrong(at, "invalid_value", "%s must be one line without control characters.", name)
 	}
 }
-
-// breaksLine reports whether a character ends a line or controls a terminal.
-func breaksLine(r rune) bool { return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' }

@@ -9,12 +9,12 @@
 //	type request struct {
 //		ID     string `path:"id"`
 //		Limit  int    `query:"limit"`
-//		Body   client.NewEndpoint
+//		Body   client.EndpointSettings
 //	}
 //
 // Body is the JSON object of the body. Its type and that of the answer belong to package client, so that server and
 // client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of the
-// bytes of a text, of the elements of a list; each of the bytes of an element; enum of the values, separated by commas;
+// characters of a text, of the elements of a list; each of the characters of an element; enum of the values, separated by commas;
 // pattern of a regular expression that the text matches; lines of a text that may have several lines; schema of the name
 // of a schema that is written by hand; required of a field, or of Body, that a request must have; only of a field that
 // only a request has. The tag required of an embedded struct names those of its fields that a request must have.
@@ -49,7 +49,6 @@ type Operation struct {
 	Example string       // a body
 	Schema  string       // name of the answer's schema, if that and the call of the Go client are written by hand
 	MaxBody int64        // in bytes; default 64 KiB
-	Reads   bool         // it changes nothing although it has a body, so an Idempotency-Key means nothing
 	// Location returns the path of what was created; nil: the path of the request with the member ID of the answer.
 	Location func(out any) string
 
@@ -106,7 +105,7 @@ func Changing[In, Out any](
 	do func(ctx context.Context, who caller.Caller, in *In, r idempotency.Repeat) (out Out, replayed bool, err error),
 ) Operation {
 	o.In, o.Out = reflect.TypeFor[In](), reflect.TypeFor[Out]()
-	o.params, o.repeats = parameters(o.In), !o.Reads
+	o.params, o.repeats = parameters(o.In), true
 	if o.Out == reflect.TypeFor[Nothing]() {
 		o.Out = nil
 	}
@@ -128,9 +127,9 @@ func As[T any](o Operation) Operation {
 	return o
 }
 
-// Declared returns an operation that the API carries out by a handler of its own.
+// Declared returns an operation that changes nothing, and that the API carries out by a handler of its own.
 func Declared[In, Out any](o Operation) Operation {
-	o = Changing[In, Out](o, nil)
+	o = Reading[In, Out](o, nil)
 	o.run = nil
 	return o
 }

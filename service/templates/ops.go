@@ -84,7 +84,7 @@ func reads(library func() *Library) []operation.Operation {
 		}),
 		// The API decodes the recipient as that of a batch.
 		operation.Declared[previewing, client.Preview](operation.Operation{
-			Name: "preview", Route: "POST /v1/preview", Tag: tag, Scope: models.ScopeSend, MaxBody: MaxBody, Reads: true,
+			Name: "preview", Route: "POST /v1/preview", Tag: tag, Scope: models.ScopeSend, MaxBody: MaxBody,
 			Title: "Preview a message", Returns: "The message as the recipient gets it.",
 			Text: "Renders a template, or a subject and bodies of the request, for a recipient as a batch would, and warns of what " +
 				"may be wrong. Nothing is stored or sent.",
