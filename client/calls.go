@@ -12,22 +12,29 @@ import (
 //
 // All commands with their time, author and reason, newest first. Needs the scope `operate`.
 func (c *Client) ListAudit(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[AuditEntry, error] {
-	return list[AuditEntry](ctx, c, listing{path: route("audit"), name: "commands", options: options}, o)
+	l := listing{path: route("audit"), name: "commands", options: options}
+	return list[AuditEntry](ctx, c, l, o)
 }
 
 // ListAccess is GET /v1/audit/access: list logins, and refused logins and keys.
 //
 // Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many clients
 // cause the same refusals, the later ones share an entry without an address. Needs the scope `operate`.
-func (c *Client) ListAccess(ctx context.Context, kind string, o ListOptions, options ...CallOption) iter.Seq2[AccessEntry, error] {
-	return list[AccessEntry](ctx, c, listing{path: route("audit", "access"), name: "entries", options: options, query: parameters(map[string]string{"kind": kind})}, o)
+func (c *Client) ListAccess(
+	ctx context.Context, kind string, o ListOptions, options ...CallOption,
+) iter.Seq2[AccessEntry, error] {
+	l := listing{path: route("audit", "access"), name: "entries", options: options}
+	l.query = parameters(map[string]string{"kind": kind})
+	return list[AccessEntry](ctx, c, l, o)
 }
 
 // CancelBatch is POST /v1/batches/{id}/cancel: cancel a batch.
 //
 // Mail that was not handed over to a provider yet is never sent. Its logs become `cancelled`. Needs the scope `send`,
 // or `operate` for the batches of other users.
-func (c *Client) CancelBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) CancelBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "cancel"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -37,7 +44,9 @@ func (c *Client) CancelBatch(ctx context.Context, id string, why string, options
 // Sends mail again that is held because its outcome is unknown. It may arrive twice, so its logs are marked
 // `possible_duplicate`. If no mail is held, nothing changes. Needs the scope `send`, or `operate` for the batches of
 // other users.
-func (c *Client) ReleaseBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) ReleaseBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "release"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -47,7 +56,9 @@ func (c *Client) ReleaseBatch(ctx context.Context, id string, why string, option
 // Mail that was not sent yet goes out. A batch that an operator stopped can be resumed only with the scope `operate`;
 // otherwise the answer is 403 (`stopped_by_operator`). Needs the scope `send`, or `operate` for the batches of other
 // users.
-func (c *Client) ResumeBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) ResumeBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "resume"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -57,7 +68,9 @@ func (c *Client) ResumeBatch(ctx context.Context, id string, why string, options
 // Sends failed mail again if it cannot arrive twice: the outcome of each attempt is known, and no provider refused the
 // recipient permanently. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the
 // batches of other users.
-func (c *Client) RetryBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) RetryBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "retry"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -67,7 +80,9 @@ func (c *Client) RetryBatch(ctx context.Context, id string, why string, options 
 // After the answer no new call to a provider starts for this batch. `in_flight` counts the recipients of calls that
 // have started before. If workers run in several processes, the answer takes up to a second. Needs the scope `send`, or
 // `operate` for the batches of other users.
-func (c *Client) StopBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) StopBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "stop"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -77,7 +92,9 @@ func (c *Client) StopBatch(ctx context.Context, id string, why string, options .
 // Tries mail at once that waits for another attempt. Limits, suspensions of providers and the times of the batch still
 // count. If there is no such mail, nothing changes. Needs the scope `send`, or `operate` for the batches of other
 // users.
-func (c *Client) TryBatch(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) TryBatch(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("batches", id, "try"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -138,7 +155,9 @@ func (c *Client) ListEndpoints(ctx context.Context, options ...CallOption) (out 
 // With `installation=true` it is an endpoint of the installation, which gets the notices for operators. These are
 // providers that are suspended and recover, outages, sums that differ, unknown outcomes, and limits of users that are
 // nearly used up. The other calls about endpoints have the parameter, too. Needs the scope `send`.
-func (c *Client) CreateEndpoint(ctx context.Context, in EndpointSettings, options ...CallOption) (out Endpoint, err error) {
+func (c *Client) CreateEndpoint(
+	ctx context.Context, in EndpointSettings, options ...CallOption,
+) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints"), in, &out, options)
 	return out, err
 }
@@ -154,7 +173,9 @@ func (c *Client) GetEndpoint(ctx context.Context, id string, options ...CallOpti
 // UpdateEndpoint is PUT /v1/endpoints/{id}: change an endpoint.
 //
 // Replaces all its settings. Needs the scope `send`.
-func (c *Client) UpdateEndpoint(ctx context.Context, id string, in EndpointSettings, options ...CallOption) (out Endpoint, err error) {
+func (c *Client) UpdateEndpoint(
+	ctx context.Context, id string, in EndpointSettings, options ...CallOption,
+) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPut, route("endpoints", id), in, &out, options)
 	return out, err
 }
@@ -169,7 +190,9 @@ func (c *Client) RemoveEndpoint(ctx context.Context, id string, options ...CallO
 // ListEndpointAttempts is GET /v1/endpoints/{id}/attempts: list the newest attempts to post.
 //
 // The newest hundred, newest first. Needs the scope `read`.
-func (c *Client) ListEndpointAttempts(ctx context.Context, id string, options ...CallOption) (out EndpointAttemptList, err error) {
+func (c *Client) ListEndpointAttempts(
+	ctx context.Context, id string, options ...CallOption,
+) (out EndpointAttemptList, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints", id, "attempts"), nil, &out, options)
 	return out, err
 }
@@ -177,7 +200,9 @@ func (c *Client) ListEndpointAttempts(ctx context.Context, id string, options ..
 // DisableEndpoint is POST /v1/endpoints/{id}/disable: disable an endpoint.
 //
 // It gets no posts until it is enabled. Needs the scope `send`.
-func (c *Client) DisableEndpoint(ctx context.Context, id string, why string, options ...CallOption) (out Endpoint, err error) {
+func (c *Client) DisableEndpoint(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "disable"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -193,7 +218,9 @@ func (c *Client) EnableEndpoint(ctx context.Context, id string, options ...CallO
 // GetEndpointPost is GET /v1/endpoints/{id}/posts/{post}: get what was posted.
 //
 // The header fields and the body of one of the newest hundred posts. Needs the scope `read`.
-func (c *Client) GetEndpointPost(ctx context.Context, id string, post string, options ...CallOption) (out EndpointRequest, err error) {
+func (c *Client) GetEndpointPost(
+	ctx context.Context, id string, post string, options ...CallOption,
+) (out EndpointRequest, err error) {
 	err = c.send(ctx, http.MethodGet, route("endpoints", id, "posts", post), nil, &out, options)
 	return out, err
 }
@@ -203,7 +230,9 @@ func (c *Client) GetEndpointPost(ctx context.Context, id string, post string, op
 // With `from`: posts the updates since a time again, and then those that follow. With `post`: makes one of the newest
 // hundred posts again, with the same `webhook-id`. Both enable the endpoint, and make what waits for a retry due at
 // once. Needs the scope `send`.
-func (c *Client) ReplayEndpoint(ctx context.Context, id string, in Replay, options ...CallOption) (out Endpoint, err error) {
+func (c *Client) ReplayEndpoint(
+	ctx context.Context, id string, in Replay, options ...CallOption,
+) (out Endpoint, err error) {
 	err = c.send(ctx, http.MethodPost, route("endpoints", id, "replay"), in, &out, options)
 	return out, err
 }
@@ -259,7 +288,8 @@ func (c *Client) LiftHolds(ctx context.Context, why string, options ...CallOptio
 //
 // By user, oldest first, with revoked keys. A page may have fewer keys than its limit. Needs the scope `operate`.
 func (c *Client) ListKeys(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[Key, error] {
-	return list[Key](ctx, c, listing{path: route("keys"), name: "keys", options: options}, o)
+	l := listing{path: route("keys"), name: "keys", options: options}
+	return list[Key](ctx, c, l, o)
 }
 
 // ReleaseLog is POST /v1/logs/{id}/release: release one log.
@@ -267,7 +297,9 @@ func (c *Client) ListKeys(ctx context.Context, o ListOptions, options ...CallOpt
 // Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the mail
 // was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released before,
 // nothing changes. Needs the scope `send`, or `operate` for the logs of other users.
-func (c *Client) ReleaseLog(ctx context.Context, id string, why string, options ...CallOption) (out BatchControlResult, err error) {
+func (c *Client) ReleaseLog(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out BatchControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("logs", id, "release"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -277,8 +309,11 @@ func (c *Client) ReleaseLog(ctx context.Context, id string, why string, options 
 // A parked message is one that no worker could handle. The list is ordered by age, oldest first, if the broker can
 // tell. With RabbitMQ each page takes longer than the one before, because RabbitMQ lists messages only from the
 // beginning. No message is skipped if others are requeued or discarded between two pages. Needs the scope `operate`.
-func (c *Client) ListParked(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[ParkedMessage, error] {
-	return list[ParkedMessage](ctx, c, listing{path: route("parked"), name: "parked", options: options}, o)
+func (c *Client) ListParked(
+	ctx context.Context, o ListOptions, options ...CallOption,
+) iter.Seq2[ParkedMessage, error] {
+	l := listing{path: route("parked"), name: "parked", options: options}
+	return list[ParkedMessage](ctx, c, l, o)
 }
 
 // DiscardParked is DELETE /v1/parked/{id}: discard a parked message.
@@ -321,7 +356,9 @@ func (c *Client) ListProviders(ctx context.Context, options ...CallOption) (out 
 //
 // The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, and
 // an event that a provider posts twice counts twice. `/v1/stats` has exact counts. Needs the scope `read`.
-func (c *Client) ProviderHistory(ctx context.Context, theRange HistoryRange, options ...CallOption) (out History, err error) {
+func (c *Client) ProviderHistory(
+	ctx context.Context, theRange HistoryRange, options ...CallOption,
+) (out History, err error) {
 	err = c.send(ctx, http.MethodGet, route("providers", "history"), nil, &out, with(options, map[string]string{"range": string(theRange)}))
 	return out, err
 }
@@ -329,7 +366,9 @@ func (c *Client) ProviderHistory(ctx context.Context, theRange HistoryRange, opt
 // ProviderDrain is POST /v1/providers/{id}/drain: drain a provider.
 //
 // The provider gets only mail that may use no other provider. `id` is its name. Needs the scope `operate`.
-func (c *Client) ProviderDrain(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) ProviderDrain(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "drain"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -337,7 +376,9 @@ func (c *Client) ProviderDrain(ctx context.Context, id string, why string, optio
 // ProviderOffline is POST /v1/providers/{id}/offline: take a provider offline.
 //
 // No call goes to the provider until it is online again. `id` is its name. Needs the scope `operate`.
-func (c *Client) ProviderOffline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) ProviderOffline(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "offline"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -345,7 +386,9 @@ func (c *Client) ProviderOffline(ctx context.Context, id string, why string, opt
 // ProviderOnline is POST /v1/providers/{id}/online: bring a provider online.
 //
 // Ends `offline` and `drain`. `id` is the name of the provider. Needs the scope `operate`.
-func (c *Client) ProviderOnline(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) ProviderOnline(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "online"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -355,7 +398,9 @@ func (c *Client) ProviderOnline(ctx context.Context, id string, why string, opti
 // Workers forget their findings about the provider (a refused key or quota, failed calls, silence, refused senders) and
 // try it with one mail. Unlike other commands this one has an effect each time. If the provider is offline, the answer
 // is 409 (`provider_offline`). `id` is the name of the provider. Needs the scope `operate`.
-func (c *Client) ProviderProbe(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) ProviderProbe(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("providers", id, "probe"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -367,8 +412,11 @@ func (c *Client) ProviderProbe(ctx context.Context, id string, why string, optio
 // reason holds only there, like a full mailbox or SendGrid's blocks, or because somebody removed the entry here. As the
 // lists were last read (`lists` of `/v1/providers`), in an order that means nothing. The answer is 409
 // (`no_provider_lists`) if its kind keeps none. Needs the scope `operate`.
-func (c *Client) ListProviderSuppressions(ctx context.Context, id string, o ListOptions, options ...CallOption) iter.Seq2[ProviderSuppression, error] {
-	return list[ProviderSuppression](ctx, c, listing{path: route("providers", id, "suppressions"), name: "suppressions", options: options}, o)
+func (c *Client) ListProviderSuppressions(
+	ctx context.Context, id string, o ListOptions, options ...CallOption,
+) iter.Seq2[ProviderSuppression, error] {
+	l := listing{path: route("providers", id, "suppressions"), name: "suppressions", options: options}
+	return list[ProviderSuppression](ctx, c, l, o)
 }
 
 // ClearProviderSuppression is DELETE /v1/providers/{id}/suppressions/{email}: remove an address from the suppression
@@ -378,7 +426,9 @@ func (c *Client) ListProviderSuppressions(ctx context.Context, id string, o List
 // the address, the answer is 204 as well. It is 409 (`provider_lists_refused`) if the provider's key may not change its
 // lists, and 503 (`provider_unavailable`) if the provider does not answer. The audit trail shows it. Needs the scope
 // `operate`.
-func (c *Client) ClearProviderSuppression(ctx context.Context, id string, email string, list string, why string, options ...CallOption) error {
+func (c *Client) ClearProviderSuppression(
+	ctx context.Context, id string, email string, list string, why string, options ...CallOption,
+) error {
 	return c.send(ctx, http.MethodDelete, route("providers", id, "suppressions", email), nil, nil, with(options, map[string]string{"list": list, "why": why}))
 }
 
@@ -405,8 +455,12 @@ func (c *Client) ReleaseRange(ctx context.Context, in Release, options ...CallOp
 // The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed when it
 // was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in an hour, some
 // are only counted (`omitted`). For keys of others the request needs the scope `operate`. Needs the scope `read`.
-func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, options ...CallOption) iter.Seq2[Request, error] {
-	return list[Request](ctx, c, listing{path: route("requests"), name: "requests", options: options, query: parameters(map[string]string{"key": key})}, o)
+func (c *Client) ListRequests(
+	ctx context.Context, key string, o ListOptions, options ...CallOption,
+) iter.Seq2[Request, error] {
+	l := listing{path: route("requests"), name: "requests", options: options}
+	l.query = parameters(map[string]string{"key": key})
+	return list[Request](ctx, c, l, o)
 }
 
 // ListSuppressions is GET /v1/suppressions: list the suppressed addresses.
@@ -414,8 +468,12 @@ func (c *Client) ListRequests(ctx context.Context, key string, o ListOptions, op
 // The entries in effect of your own list, or with `everyone=true` of the list for the whole installation. The order
 // means nothing. A page reads at most 10,000 entries, so that a search may answer short pages, with a `next_cursor`.
 // Needs the scope `read`.
-func (c *Client) ListSuppressions(ctx context.Context, reason string, category string, q string, o ListOptions, options ...CallOption) iter.Seq2[Suppression, error] {
-	return list[Suppression](ctx, c, listing{path: route("suppressions"), name: "suppressions", options: options, query: parameters(map[string]string{"reason": reason, "category": category, "q": q})}, o)
+func (c *Client) ListSuppressions(
+	ctx context.Context, reason string, category string, q string, o ListOptions, options ...CallOption,
+) iter.Seq2[Suppression, error] {
+	l := listing{path: route("suppressions"), name: "suppressions", options: options}
+	l.query = parameters(map[string]string{"reason": reason, "category": category, "q": q})
+	return list[Suppression](ctx, c, l, o)
 }
 
 // AddSuppression is POST /v1/suppressions: suppress an address.
@@ -423,16 +481,20 @@ func (c *Client) ListSuppressions(ctx context.Context, reason string, category s
 // No mail is sent to a suppressed address, through no provider: its logs fail with the reason `suppressed`. When this
 // is answered, no call to a provider begins any more that contains the address. Adding what is there already changes
 // nothing. With `everyone=true` it applies to the mail of all users. Needs the scope `send`.
-func (c *Client) AddSuppression(ctx context.Context, in NewSuppression, options ...CallOption) (out Suppression, err error) {
+func (c *Client) AddSuppression(
+	ctx context.Context, in NewSuppression, options ...CallOption,
+) (out Suppression, err error) {
 	err = c.send(ctx, http.MethodPost, route("suppressions"), in, &out, options)
 	return out, err
 }
 
-// GetSuppressions is GET /v1/suppressions/{email}: tell why an address is suppressed.
+// GetSuppressions is GET /v1/suppressions/{email}: get the entries of an address.
 //
 // The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole installation.
 // The answer is 404 if there are none. Needs the scope `read`.
-func (c *Client) GetSuppressions(ctx context.Context, email string, options ...CallOption) (out SuppressionList, err error) {
+func (c *Client) GetSuppressions(
+	ctx context.Context, email string, options ...CallOption,
+) (out SuppressionList, err error) {
 	err = c.send(ctx, http.MethodGet, route("suppressions", email), nil, &out, options)
 	return out, err
 }
@@ -442,15 +504,20 @@ func (c *Client) GetSuppressions(ctx context.Context, email string, options ...C
 // Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry
 // its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed
 // before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
-func (c *Client) RemoveSuppressions(ctx context.Context, email string, reason string, category string, why string, options ...CallOption) error {
+func (c *Client) RemoveSuppressions(
+	ctx context.Context, email string, reason string, category string, why string, options ...CallOption,
+) error {
 	return c.send(ctx, http.MethodDelete, route("suppressions", email), nil, nil, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
 }
 
 // ListTemplates is GET /v1/templates: list your templates.
 //
 // By name. Needs the scope `read`.
-func (c *Client) ListTemplates(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[TemplateInfo, error] {
-	return list[TemplateInfo](ctx, c, listing{path: route("templates"), name: "templates", options: options}, o)
+func (c *Client) ListTemplates(
+	ctx context.Context, o ListOptions, options ...CallOption,
+) iter.Seq2[TemplateInfo, error] {
+	l := listing{path: route("templates"), name: "templates", options: options}
+	return list[TemplateInfo](ctx, c, l, o)
 }
 
 // CreateTemplate is POST /v1/templates: create a template.
@@ -467,7 +534,9 @@ func (c *Client) CreateTemplate(ctx context.Context, in NewTemplate, options ...
 // GetTemplate is GET /v1/templates/{name}: get a version of a template.
 //
 // The published version by default, or the newest one if none is published. Needs the scope `read`.
-func (c *Client) GetTemplate(ctx context.Context, name string, version int, options ...CallOption) (out Template, err error) {
+func (c *Client) GetTemplate(
+	ctx context.Context, name string, version int, options ...CallOption,
+) (out Template, err error) {
 	err = c.send(ctx, http.MethodGet, route("templates", name), nil, &out, with(options, map[string]string{"version": number(version)}))
 	return out, err
 }
@@ -475,7 +544,9 @@ func (c *Client) GetTemplate(ctx context.Context, name string, version int, opti
 // ArchiveTemplate is POST /v1/templates/{name}/archive: archive a template.
 //
 // Batches cannot use it any more. Accepted mail goes out. Needs the scope `send`.
-func (c *Client) ArchiveTemplate(ctx context.Context, name string, options ...CallOption) (out TemplateInfo, err error) {
+func (c *Client) ArchiveTemplate(
+	ctx context.Context, name string, options ...CallOption,
+) (out TemplateInfo, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "archive"), struct{}{}, &out, options)
 	return out, err
 }
@@ -484,7 +555,9 @@ func (c *Client) ArchiveTemplate(ctx context.Context, name string, options ...Ca
 //
 // Batches that name no version use this one from now on. An older number rolls back. An archived template can be used
 // again. Needs the scope `send`.
-func (c *Client) PublishTemplate(ctx context.Context, name string, version int, options ...CallOption) (out TemplateInfo, err error) {
+func (c *Client) PublishTemplate(
+	ctx context.Context, name string, version int, options ...CallOption,
+) (out TemplateInfo, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "publish"), PublishedVersion{Version: version}, &out, options)
 	return out, err
 }
@@ -492,15 +565,20 @@ func (c *Client) PublishTemplate(ctx context.Context, name string, version int, 
 // TemplateVersions is GET /v1/templates/{name}/versions: list the versions of a template.
 //
 // Newest first. Needs the scope `read`.
-func (c *Client) TemplateVersions(ctx context.Context, name string, o ListOptions, options ...CallOption) iter.Seq2[TemplateVersion, error] {
-	return list[TemplateVersion](ctx, c, listing{path: route("templates", name, "versions"), name: "versions", options: options}, o)
+func (c *Client) TemplateVersions(
+	ctx context.Context, name string, o ListOptions, options ...CallOption,
+) iter.Seq2[TemplateVersion, error] {
+	l := listing{path: route("templates", name, "versions"), name: "versions", options: options}
+	return list[TemplateVersion](ctx, c, l, o)
 }
 
 // AddTemplateVersion is POST /v1/templates/{name}/versions: add a version to a template.
 //
 // The new version is a draft unless `publish` is true: batches go on with the published one. A version never changes.
 // If the newest version is the same, none is added. Needs the scope `send`.
-func (c *Client) AddTemplateVersion(ctx context.Context, name string, in NewTemplateVersion, options ...CallOption) (out Template, err error) {
+func (c *Client) AddTemplateVersion(
+	ctx context.Context, name string, in NewTemplateVersion, options ...CallOption,
+) (out Template, err error) {
 	err = c.send(ctx, http.MethodPost, route("templates", name, "versions"), in, &out, options)
 	return out, err
 }
@@ -510,8 +588,11 @@ func (c *Client) AddTemplateVersion(ctx context.Context, name string, in NewTemp
 // Events of providers that name no message and fit none, or several (`logs`): then they decide nothing. Of each worker
 // the newest 500, newest first, while their posts are kept. `safedelivr replay` tries again, and what it matches is no
 // longer listed. Needs the scope `operate`.
-func (c *Client) ListUnmatched(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[UnmatchedEvent, error] {
-	return list[UnmatchedEvent](ctx, c, listing{path: route("unmatched"), name: "events", options: options}, o)
+func (c *Client) ListUnmatched(
+	ctx context.Context, o ListOptions, options ...CallOption,
+) iter.Seq2[UnmatchedEvent, error] {
+	l := listing{path: route("unmatched"), name: "events", options: options}
+	return list[UnmatchedEvent](ctx, c, l, o)
 }
 
 // GetUnmatched is GET /v1/unmatched/{id}: get an unmatched event.
@@ -536,7 +617,8 @@ func (c *Client) GetUsage(ctx context.Context, options ...CallOption) (out Limit
 //
 // All users, oldest first. Needs the scope `operate`.
 func (c *Client) ListUsers(ctx context.Context, o ListOptions, options ...CallOption) iter.Seq2[User, error] {
-	return list[User](ctx, c, listing{path: route("users"), name: "users", options: options}, o)
+	l := listing{path: route("users"), name: "users", options: options}
+	return list[User](ctx, c, l, o)
 }
 
 // GetDefaults is GET /v1/users/{id}/defaults: get the time zone and the window of a user.
@@ -553,7 +635,9 @@ func (c *Client) GetDefaults(ctx context.Context, id string, options ...CallOpti
 // When the answer is there, no process accepts a key of the user (403 `user_disabled`), all sessions have ended, and
 // the user cannot log in. Mail that was accepted still goes out; pause the user to withhold it. You cannot disable
 // yourself. `id` is the ID or the name of a user. Needs the scope `operate`.
-func (c *Client) DisableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) DisableUser(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "disable"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -562,7 +646,9 @@ func (c *Client) DisableUser(ctx context.Context, id string, why string, options
 //
 // The keys of the user work again. Ended sessions do not come back. `id` is the ID or the name of a user. Needs the
 // scope `operate`.
-func (c *Client) EnableUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) EnableUser(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "enable"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -571,7 +657,9 @@ func (c *Client) EnableUser(ctx context.Context, id string, why string, options 
 //
 // When the answer is there, no process accepts a session that began before. You can end your own sessions with the
 // scope `send`, and those of other users with the scope `operate`. `id` is the ID or the name of a user.
-func (c *Client) EndSessions(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) EndSessions(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "end-sessions"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -595,7 +683,9 @@ func (c *Client) RevokeKey(ctx context.Context, id string, key string, why strin
 // GetKeyLimits is GET /v1/users/{id}/keys/{key}/limits: get the limits of an API key.
 //
 // How much of the limits is used, too. `id` is the ID or the name of a user. Needs the scope `operate`.
-func (c *Client) GetKeyLimits(ctx context.Context, id string, key string, options ...CallOption) (out Limits, err error) {
+func (c *Client) GetKeyLimits(
+	ctx context.Context, id string, key string, options ...CallOption,
+) (out Limits, err error) {
 	err = c.send(ctx, http.MethodGet, route("users", id, "keys", key, "limits"), nil, &out, options)
 	return out, err
 }
@@ -605,7 +695,9 @@ func (c *Client) GetKeyLimits(ctx context.Context, id string, key string, option
 // Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
 // user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the
 // scope `operate`.
-func (c *Client) SetKeyLimits(ctx context.Context, id string, key string, in NewLimits, options ...CallOption) (out Limits, err error) {
+func (c *Client) SetKeyLimits(
+	ctx context.Context, id string, key string, in NewLimits, options ...CallOption,
+) (out Limits, err error) {
 	err = c.send(ctx, http.MethodPut, route("users", id, "keys", key, "limits"), in, &out, options)
 	return out, err
 }
@@ -623,7 +715,9 @@ func (c *Client) GetUserLimits(ctx context.Context, id string, options ...CallOp
 // Replaces all limits that were set. Limits that are not given take their defaults: those of the configuration for a
 // user, none for a key. `id` is the ID or the name of a user. An hour or day whose limit changes begins anew. Needs the
 // scope `operate`.
-func (c *Client) SetUserLimits(ctx context.Context, id string, in NewLimits, options ...CallOption) (out Limits, err error) {
+func (c *Client) SetUserLimits(
+	ctx context.Context, id string, in NewLimits, options ...CallOption,
+) (out Limits, err error) {
 	err = c.send(ctx, http.MethodPut, route("users", id, "limits"), in, &out, options)
 	return out, err
 }
@@ -632,7 +726,9 @@ func (c *Client) SetUserLimits(ctx context.Context, id string, in NewLimits, opt
 //
 // None of the user's mail goes out until the user is resumed. You can pause yourself with the scope `send`, and other
 // users with the scope `operate`. `id` is the ID or the name of a user.
-func (c *Client) PauseUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) PauseUser(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "pause"), Reason{Why: why}, &out, options)
 	return out, err
 }
@@ -642,7 +738,9 @@ func (c *Client) PauseUser(ctx context.Context, id string, why string, options .
 // You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused the
 // user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`). `id` is the ID or the name of a
 // user.
-func (c *Client) ResumeUser(ctx context.Context, id string, why string, options ...CallOption) (out ControlResult, err error) {
+func (c *Client) ResumeUser(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "resume"), Reason{Why: why}, &out, options)
 	return out, err
 }

@@ -109,7 +109,7 @@ func suppressionOperations(s *Service) []operation.Operation {
 		})),
 		operation.As[client.SuppressionList](operation.Reading(operation.Operation{
 			Name: "getSuppressions", Route: "GET /v1/suppressions/{email}", Tag: tagSuppressions, Scope: models.ScopeRead,
-			Title: "Tell why an address is suppressed", Returns: "The entries.",
+			Title: "Get the entries of an address", Returns: "The entries.",
 			Text: "The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole " +
 				"installation. The answer is 404 if there are none.",
 		}, func(ctx context.Context, who Caller, in *suppressionsOf) (map[string][]SuppressionView, error) {

@@ -34,13 +34,12 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	b.WriteString("//\n" + comment(o.Description()))
 	args, query := parameters(o)
 	if item, member := listOf(o); item != "" {
-		fmt.Fprintf(b, "func (c *Client) %s(%s, o ListOptions, options ...CallOption) iter.Seq2[%s, error] {\n",
-			name, args, item)
-		fmt.Fprintf(b, "\treturn list[%s](ctx, c, listing{path: %s, name: %q, options: options", item, routeOf(o), member)
+		b.WriteString(head(name, args+", o ListOptions", "iter.Seq2["+item+", error]"))
+		fmt.Fprintf(b, "\tl := listing{path: %s, name: %q, options: options}\n", routeOf(o), member)
 		if query != "" {
-			fmt.Fprintf(b, ", query: parameters(map[string]string{%s})", strings.TrimSuffix(query, ", "))
+			fmt.Fprintf(b, "\tl.query = parameters(map[string]string{%s})\n", strings.TrimSuffix(query, ", "))
 		}
-		b.WriteString("}, o)\n}\n")
+		fmt.Fprintf(b, "\treturn list[%s](ctx, c, l, o)\n}\n", item)
 		return
 	}
 	body := "nil"
@@ -62,11 +61,21 @@ func goCall(b *strings.Builder, o *operation.Operation) {
 	}
 	call := fmt.Sprintf("c.send(ctx, %s, %s, %s, ", methods[o.Method()], routeOf(o), body)
 	if o.Out == nil {
-		fmt.Fprintf(b, "func (c *Client) %s(%s, options ...CallOption) error {\n\treturn %snil, %s)\n}\n", name, args, call, options)
+		fmt.Fprintf(b, "%s\treturn %snil, %s)\n}\n", head(name, args, "error"), call, options)
 		return
 	}
-	fmt.Fprintf(b, "func (c *Client) %s(%s, options ...CallOption) (out %s, err error) {\n", name, args, o.Out.Name())
-	fmt.Fprintf(b, "\terr = %s&out, %s)\n\treturn out, err\n}\n", call, options)
+	fmt.Fprintf(b, "%s\terr = %s&out, %s)\n\treturn out, err\n}\n",
+		head(name, args, "(out "+o.Out.Name()+", err error)"), call, options)
+}
+
+// head returns the first lines of a method: one, if it has at most 120 bytes.
+func head(name, args, results string) string {
+	args += ", options ...CallOption"
+	line := fmt.Sprintf("func (c *Client) %s(%s) %s {\n", name, args, results)
+	if len(line) > 120 {
+		line = fmt.Sprintf("func (c *Client) %s(\n\t%s,\n) %s {\n", name, args, results)
+	}
+	return line
 }
 
 // parameters returns the arguments of a method for the path and the query, and the members of a map that has those of the

@@ -1319,7 +1319,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Tell why an address is suppressed
+         * Get the entries of an address
          * @description The entries in effect of an address in your own list, or with `everyone=true` in the list for the whole installation. The answer is 404 if there are none. Needs the scope `read`.
          */
         get: operations["getSuppressions"];
