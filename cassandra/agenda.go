@@ -2,13 +2,13 @@ package cassandra
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
 )
 
 const (
@@ -61,64 +61,11 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 			ahead := time.Duration(min(max(due-server.UnixMilli(), 0), longestTTL.Milliseconds())) * time.Millisecond
 			parts[i] = partition{e.ID.Shard(shards), due / timeBucket}
 			rows[i] = row{`INSERT INTO agenda (shard, bucket, due, kind, id, value) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?`,
-				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], encodeEntry(e), seconds(ahead + agendaKeep)},
+				[]any{parts[i].shard, parts[i].bucket, due, string(e.Kind), e.ID[:], codec.EncodeAgendaEntry(e), seconds(ahead + agendaKeep)},
 				100}
 		}
 		return put(ctx, s, parts, rows)
 	}, "schedule %d entries", len(es))
-}
-
-// encodeEntry packs the fields that are not part of the key into one cell, so that an
-// entry replaces another as a whole: chunks, round, a byte of flags, the user.
-func encodeEntry(e *models.AgendaEntry) []byte {
-	b := binary.AppendVarint(make([]byte, 0, 32), int64(e.Chunks))
-	b = binary.AppendVarint(b, int64(e.Round))
-	flags := byte(0)
-	if e.Missed {
-		flags |= flagMissed
-	}
-	if e.Unsent {
-		flags |= flagUnsent
-	}
-	switch e.Lane {
-	case models.Urgent:
-		flags |= flagUrgent
-	case models.Bulk:
-		flags |= flagBulk
-	}
-	return append(append(b, flags), e.User...)
-}
-
-const (
-	flagMissed = 1 << iota
-	flagUrgent
-	flagBulk
-	flagUnsent
-)
-
-// decodeEntry reverses encodeEntry.
-func decodeEntry(b []byte, e *models.AgendaEntry) error {
-	chunks, n := binary.Varint(b)
-	round, m := int64(0), 0
-	if n > 0 {
-		round, m = binary.Varint(b[n:])
-	}
-	if n <= 0 || m <= 0 || len(b) == n+m {
-		return damaged(errors.New("an agenda entry is cut off"))
-	}
-	flags, user := b[n+m], b[n+m+1:]
-	if flags&^(flagMissed|flagUrgent|flagBulk|flagUnsent) != 0 {
-		return fmt.Errorf("%w: agenda entry", models.ErrNewer)
-	}
-	e.Chunks, e.Round, e.User = int(chunks), int(round), string(user)
-	e.Missed, e.Unsent = flags&flagMissed != 0, flags&flagUnsent != 0
-	switch {
-	case flags&flagUrgent != 0:
-		e.Lane = models.Urgent
-	case flags&flagBulk != 0:
-		e.Lane = models.Bulk
-	}
-	return nil
 }
 
 // Agenda implements models.Store. It does not read buckets whose entries have all
@@ -142,7 +89,7 @@ func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.
 			if e.ID, err = idOf(id); err != nil {
 				return e, err
 			}
-			if bad := decodeEntry(raw, &e); bad != nil { // kind and ID are in the key
+			if bad := codec.DecodeAgendaEntry(raw, &e); bad != nil { // kind and ID are in the key
 				s.log.Error("an agenda entry is damaged and handled by its ID alone", "id", e.ID.String(), "err", bad)
 			}
 			return e, nil

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/safedelivr/safedelivr/models"
 )
 
 // A mark that lies in the future, because a server's clock was ahead, is replaced
@@ -30,19 +28,4 @@ func TestAgendaMarkInFuture(t *testing.T) {
 	ms, err := s.mark(ctx, 4)
 	require.NoError(t, err)
 	require.WithinRange(t, timeOf(ms), begun.Add(-10*time.Second), time.Now().Add(10*time.Second))
-}
-
-// TestStoredEntry: the stored form of an entry keeps everything that its key does not have.
-func TestStoredEntry(t *testing.T) {
-	t.Parallel()
-	for _, want := range []models.AgendaEntry{
-		{User: "u"},
-		{User: "u", Chunks: 17, Round: 3, Lane: models.Urgent, Missed: true, Unsent: true},
-		{User: "u", Lane: models.Bulk, Unsent: true},
-		{User: "u", Lane: models.Bulk, Missed: true},
-	} {
-		var got models.AgendaEntry
-		require.NoError(t, decodeEntry(encodeEntry(&want), &got))
-		require.Equal(t, want, got)
-	}
 }

@@ -358,6 +358,4 @@ func TestNewerValue(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrNewer)
 	require.NotErrorIs(t, err, models.ErrDamaged)
 	require.NotErrorIs(t, err, models.ErrUnavailable)
-	var e models.AgendaEntry
-	require.ErrorIs(t, decodeEntry(append([]byte{0, 0, 0x80}, "u"...), &e), models.ErrNewer)
 }

@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/store/shapes"
+)
+
+var (
+	agenda      = shapes.Table{Name: "agenda", Bucket: 30 * time.Minute} // shard, due, kind, ID
+	agendaMarks = shapes.Table{Name: "agenda_marks"}                                 // shard
+	dues        = shapes.Table{Name: "dues"}                                         // user, ID of the entry
+)
+
+// agendaKeep is how long an entry is kept after it was due. All workers may be down that long before unfinished work is
+// lost from the agenda.
+const agendaKeep = 30 * 24 * time.Hour
+
+// Schedule implements models.Store. An entry replaces an earlier one with the same Due, Kind and ID. The clock of the
+// process decides what is due, because the process reads the agenda by it, too.
+func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
+	if len(es) == 0 {
+		return nil
+	}
+	return s.call(ctx, func() error {
+		now := s.now()
+		puts := make([]shapes.Put, len(es))
+		for i := range es {
+			e := &es[i]
+			due := e.Due
+			if due.Before(now.Add(-time.Minute)) {
+				due = now
+			}
+			puts[i] = shapes.Put{Table: &agenda, Row: shapes.Row{
+				Part:    shardPart(e.ID.Shard(shards)),
+				Key:     append(text(moment(nil, due), string(e.Kind)), e.ID[:]...),
+				Version: s.stamp(),
+				Value:   codec.EncodeAgendaEntry(e),
+				TTL:     max(due.Sub(now), 0) + agendaKeep,
+			}}
+		}
+		return s.engine.Put(ctx, puts...)
+	}, "schedule %d entries", len(es))
+}
+
+// Agenda implements models.Store. An entry whose value is damaged has only what is in its key.
+func (s *Store) Agenda(ctx context.Context, shard int, from, to time.Time) iter.Seq2[models.AgendaEntry, error] {
+	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to))}
+	rows := s.scanAll(ctx, &agenda, shardPart(shard), r, fmt.Sprintf("agenda of shard %d", shard))
+	return decoded(rows, func(row *shapes.Row) (e models.AgendaEntry, err error) {
+		due, rest, err := cutMoment(row.Key)
+		if err != nil {
+			return e, err
+		}
+		kind, rest, err := cutText(rest)
+		if err != nil {
+			return e, err
+		}
+		if codec.DecodeAgendaEntry(row.Value, &e) != nil {
+			e = models.AgendaEntry{}
+		}
+		e.Due, e.Kind = due, models.AgendaKind(kind)
+		e.ID, err = idOf(rest)
+		return e, err
+	})
+}
+
+// mark returns the mark of a shard as it is stored, and its version.
+func (s *Store) mark(ctx context.Context, shard int) (mark time.Time, version int64, err error) {
+	row, err := s.row(ctx, &agendaMarks, shardPart(shard), nil)
+	if errors.Is(err, models.ErrNotFound) {
+		return mark, 0, nil
+	}
+	return timeOf(row.Value), row.Version, err
+}
+
+// AgendaMark implements models.Store.
+func (s *Store) AgendaMark(ctx context.Context, shard int) (mark time.Time, err error) {
+	err = s.call(ctx, func() error {
+		now, err := s.engine.Now(ctx)
+		if err != nil {
+			return err
+		}
+		if mark, _, err = s.mark(ctx, shard); mark.After(now) {
+			mark = now.UTC().Truncate(time.Millisecond)
+		}
+		return err
+	}, "agenda mark %d", shard)
+	return mark, err
+}
+
+// SetAgendaMark implements models.Store. Marks are bounded by the time of the servers. A mark that lies in the future
+// nevertheless, because their clock was ahead, can be moved back.
+func (s *Store) SetAgendaMark(ctx context.Context, shard int, t time.Time) error {
+	return s.call(ctx, func() error {
+		for {
+			now, err := s.engine.Now(ctx)
+			if err != nil {
+				return err
+			}
+			there, version, err := s.mark(ctx, shard)
+			if err != nil {
+				return err
+			}
+			mark := t
+			if mark.After(now) {
+				mark = now
+			}
+			if !there.Before(mark) && !there.After(now) || mark.UnixMilli() <= 0 {
+				return nil
+			}
+			row := shapes.Row{Part: shardPart(shard), Version: version + 1, Value: ms(mark)}
+			refused, _, err := s.swap(ctx, shapes.Swap{Put: shapes.Put{Table: &agendaMarks, Row: row}, Was: version})
+			if err != nil || !refused {
+				return err
+			}
+		}
+	}, "set agenda mark %d", shard)
+}
+
+// PutDue implements models.Store.
+func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	return s.call(ctx, func() error {
+		puts := make([]shapes.Put, len(ds))
+		for i := range ds {
+			id := ds[i].ID()
+			puts[i] = shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: id[:], Version: s.stamp(),
+				Value: append(ds[i].Batch[:], ms(ds[i].After)...)}}
+		}
+		return s.engine.Put(ctx, puts...)
+	}, "put %d times of %s", len(ds), user)
+}
+
+// Dues implements models.Store.
+func (s *Store) Dues(
+	ctx context.Context, user string, from models.ID, back bool, limit int,
+) (out []models.Due, err error) {
+	r := shapes.Range{From: next(from[:]), Back: back, Limit: limit}
+	if back {
+		r.From, r.To = nil, from[:]
+	}
+	err = s.call(ctx, func() error {
+		rows, err := s.engine.Scan(ctx, &dues, []byte(user), r)
+		for i := 0; i < len(rows) && err == nil; i++ {
+			var d models.Due
+			d, err = decodeDue(&rows[i])
+			out = append(out, d)
+		}
+		return err
+	}, "times of %s", user)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func decodeDue(row *shapes.Row) (d models.Due, err error) {
+	id, err := idOf(row.Key)
+	if err != nil {
+		return d, err
+	}
+	if len(row.Value) < len(id) {
+		return d, stored(errors.New("a due entry is cut off"))
+	}
+	d.At = id.Time()
+	d.Batch, err = idOf(row.Value[:len(id)])
+	d.After = timeOf(row.Value[len(id):])
+	return d, err
+}
+
+// RemoveDue implements models.Store.
+func (s *Store) RemoveDue(ctx context.Context, user string, id models.ID) error {
+	return s.call(ctx, func() error {
+		return s.engine.RemoveRows(ctx, shapes.Address{Table: &dues, Part: []byte(user), Key: id[:]})
+	}, "remove time %s of %s", id, user)
+}
+
+// DropDues implements models.Store.
+func (s *Store) DropDues(ctx context.Context, user string, t time.Time) error {
+	first := models.MinID(t)
+	return s.call(ctx, func() error {
+		return s.engine.RemoveRange(ctx, &dues, []byte(user), nil, first[:])
+	}, "drop times of %s", user)
+}

@@ -1,0 +1,344 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/store/shapes"
+)
+
+// A batch exists with its row in heads, which PutBatch and AbandonBatch decide by compare-and-set. What belongs to its
+// content has the batch as its partition, and a fence keeps it away after the content was removed.
+var (
+	heads     = shapes.Table{Name: "batches"}
+	batchList = shapes.Table{Name: "user_batches", Bucket: 10 * time.Minute} // user, ID
+	chunks    = shapes.Table{Name: "chunks", Fenced: true}                   // batch, number of the chunk → recipients
+	pieces    = shapes.Table{Name: "pieces", Fenced: true}                   // batch, SHA-256, number
+)
+
+// The last byte of the value of a head.
+const (
+	headStored    = 'b' // the batch is before it
+	headAbandoned = 'a' // nothing is
+	headPurged    = 'p' // a part of the batch was removed; the number of its chunks is before it
+)
+
+// The versions of a head.
+const (
+	firstHead = 1 + iota
+	redactedHead
+	purgedHead
+)
+
+const (
+	// fenceAll keeps all versions of chunks and pieces out.
+	fenceAll = math.MaxInt32
+	// abandonedKeep is how long it is kept that a batch was abandoned.
+	abandonedKeep = 400 * 24 * time.Hour
+)
+
+func headRow(batch models.ID, version int64, kind byte, value []byte) shapes.Put {
+	return shapes.Put{Table: &heads, Row: shapes.Row{Part: batch[:], Version: version, Value: append(value, kind)}}
+}
+
+// headKind returns the kind of a head and what is before it.
+func headKind(row *shapes.Row) (kind byte, value []byte) {
+	if len(row.Value) == 0 {
+		return headAbandoned, nil
+	}
+	last := len(row.Value) - 1
+	return row.Value[last], row.Value[:last]
+}
+
+func chunkRow(chunk models.ID, rs []models.Recipient) shapes.Put {
+	batch := chunk.Batch()
+	return shapes.Put{Table: &chunks, Row: shapes.Row{Part: batch[:], Key: number(nil, chunk.ChunkNumber()), Version: 1,
+		Value: codec.EncodeRecipients(rs)}}
+}
+
+// PutChunk implements models.Store.
+func (s *Store) PutChunk(ctx context.Context, c models.Chunk) error {
+	return s.call(ctx, func() error {
+		if c.ID.ChunkNumber() == 0 {
+			return fmt.Errorf("%w: the first chunk comes with its batch", models.ErrInvalid)
+		}
+		return s.engine.Put(ctx, chunkRow(c.ID, c.Recipients))
+	}, "put chunk %s", c.ID)
+}
+
+// PutBatch implements models.Store. The batch may be in the list before it exists, so readers of the list check whether
+// it does.
+func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk) error {
+	return s.call(ctx, func() error {
+		if first.ID != b.ID || b.ID != b.ID.Batch() {
+			return fmt.Errorf("%w: its first chunk is %s", models.ErrInvalid, first.ID)
+		}
+		listed := shapes.Put{Table: &batchList, Row: shapes.Row{Part: []byte(b.User), Key: b.ID[:], Version: 1}}
+		refused, there, err := s.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
+			chunkRow(first.ID, first.Recipients), listed)
+		if err != nil || !refused {
+			return err
+		}
+		if kind, _ := headKind(&there); kind == headStored {
+			return nil // a repeat
+		}
+		return errors.Join(models.ErrNotFound, s.removeContent(ctx, b.ID, abandonedKeep))
+	}, "put batch %s", b.ID)
+}
+
+// AbandonBatch implements models.Store.
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (gone bool, err error) {
+	err = s.call(ctx, func() error {
+		head := headRow(batch, firstHead, headAbandoned, nil)
+		head.TTL = abandonedKeep
+		refused, there, err := s.swap(ctx, shapes.Swap{Put: head})
+		if err != nil {
+			return err
+		}
+		if kind, _ := headKind(&there); refused && kind == headStored {
+			return nil
+		}
+		gone = true
+		return s.removeContent(ctx, batch, abandonedKeep)
+	}, "abandon batch %s", batch)
+	return gone && err == nil, err
+}
+
+// removeContent removes recipients and attachments, and keeps away what is written late. keep is how long; 0: until the
+// batch is purged.
+func (s *Store) removeContent(ctx context.Context, batch models.ID, keep time.Duration) error {
+	if err := s.engine.RemoveParts(ctx, &chunks, fenceAll, keep, batch[:]); err != nil {
+		return err
+	}
+	return s.engine.RemoveParts(ctx, &pieces, fenceAll, keep, batch[:])
+}
+
+// readBatch reads a batch from its head. Errors: models.ErrNotFound.
+func readBatch(rows []shapes.Row) (b models.Batch, err error) {
+	row, err := only(rows)
+	if err != nil {
+		return b, err
+	}
+	kind, value := headKind(&row)
+	if kind != headStored {
+		return b, models.ErrNotFound
+	}
+	b, err = codec.DecodeBatch(value)
+	return b, stored(err)
+}
+
+// Batch implements models.Store.
+func (s *Store) Batch(ctx context.Context, id models.ID) (b models.Batch, err error) {
+	err = s.call(ctx, func() error {
+		rows, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: id[:]})
+		if err == nil {
+			b, err = readBatch(rows[0])
+		}
+		return err
+	}, "batch %s", id)
+	return b, err
+}
+
+// Batches implements models.Store.
+func (s *Store) Batches(ctx context.Context, user string, before models.ID, limit int) (out []models.Batch, err error) {
+	err = s.call(ctx, func() error {
+		for len(out) < limit {
+			ids, err := s.listed(ctx, user, shapes.Range{To: below(before), Back: true, Limit: limit - len(out)})
+			if err != nil || len(ids) == 0 {
+				return err
+			}
+			at := make([]shapes.Address, len(ids))
+			for i := range ids {
+				at[i] = shapes.Address{Table: &heads, Part: ids[i][:]}
+			}
+			found, err := s.engine.Find(ctx, at...)
+			if err != nil {
+				return err
+			}
+			for i := range found {
+				b, err := readBatch(found[i])
+				switch {
+				case errors.Is(err, models.ErrNotFound): // it is being stored, or was abandoned
+					continue
+				case err != nil:
+					b = models.Batch{ID: ids[i], User: user, Damaged: true}
+				}
+				out = append(out, b)
+			}
+			before = ids[len(ids)-1]
+		}
+		return nil
+	}, "batches of %s", user)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// listed returns IDs of a user's list.
+func (s *Store) listed(ctx context.Context, user string, r shapes.Range) ([]models.ID, error) {
+	rows, err := s.engine.Scan(ctx, &batchList, []byte(user), r)
+	ids := make([]models.ID, len(rows))
+	for i := range rows {
+		if ids[i], err = idOf(rows[i].Key); err != nil {
+			return nil, err
+		}
+	}
+	return ids, err
+}
+
+// BatchIDs implements models.Store.
+func (s *Store) BatchIDs(ctx context.Context, user string, before models.ID, limit int) (ids []models.ID, err error) {
+	err = s.call(ctx, func() (err error) {
+		ids, err = s.listed(ctx, user, shapes.Range{To: below(before), Back: true, Limit: limit})
+		return err
+	}, "list of %s", user)
+	return ids, err
+}
+
+// BatchIDsAfter implements models.Store.
+func (s *Store) BatchIDsAfter(ctx context.Context, user string, after models.ID, limit int) (ids []models.ID, err error) {
+	err = s.call(ctx, func() (err error) {
+		ids, err = s.listed(ctx, user, shapes.Range{From: next(after[:]), Limit: limit})
+		return err
+	}, "list of %s", user)
+	return ids, err
+}
+
+// Recipients implements models.Store.
+func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
+	err = s.call(ctx, func() error {
+		batch := chunk.Batch()
+		found, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: batch[:]},
+			shapes.Address{Table: &chunks, Part: batch[:], Key: number(nil, chunk.ChunkNumber())})
+		if err != nil {
+			return err
+		}
+		head, err := only(found[0])
+		if kind, _ := headKind(&head); err == nil && kind != headStored {
+			err = models.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		row, err := only(found[1])
+		if err == nil {
+			rs, err = codec.DecodeRecipients(row.Value)
+			err = stored(err)
+		}
+		return err
+	}, "recipients of %s", chunk)
+	return rs, err
+}
+
+// Redact implements models.Store.
+func (s *Store) Redact(ctx context.Context, batch models.ID) error {
+	return s.call(ctx, func() error {
+		rows, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: batch[:]})
+		if err != nil {
+			return err
+		}
+		b, err := readBatch(rows[0])
+		if err != nil {
+			return err
+		}
+		if err := s.removeContent(ctx, batch, 0); err != nil {
+			return err
+		}
+		b.Redact()
+		return s.engine.Put(ctx, headRow(batch, redactedHead, headStored, codec.EncodeBatch(&b)))
+	}, "redact %s", batch)
+}
+
+func pieceKey(sha256 string, n int) []byte { return number(text(nil, sha256), n) }
+
+// PutPiece implements models.Store.
+func (s *Store) PutPiece(ctx context.Context, batch models.ID, sha256 string, n int, piece []byte) error {
+	return s.call(ctx, func() error {
+		return s.engine.Put(ctx, shapes.Put{Table: &pieces, Row: shapes.Row{Part: batch[:], Key: pieceKey(sha256, n),
+			Version: 1, Value: codec.Pack(piece)}})
+	}, "put piece %d of %s", n, batch)
+}
+
+// Piece implements models.Store.
+func (s *Store) Piece(ctx context.Context, batch models.ID, sha256 string, n int) (piece []byte, err error) {
+	err = s.call(ctx, func() error {
+		row, err := s.row(ctx, &pieces, batch[:], pieceKey(sha256, n))
+		if err == nil {
+			piece, err = codec.Unpack(row.Value)
+			err = stored(err)
+		}
+		return err
+	}, "piece %d of %s", n, batch)
+	return piece, err
+}
+
+// Purge implements models.Store. The number of chunks stays in the head until all else is removed, so that a repeat
+// reaches all of them.
+func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
+	return s.call(ctx, func() error {
+		count, err := s.chunksOf(ctx, batch)
+		if err != nil {
+			return err
+		}
+		if count > 0 {
+			if err := s.engine.Put(ctx, headRow(batch, purgedHead, headPurged, number(nil, count))); err != nil {
+				return err
+			}
+		}
+		for _, t := range []*shapes.Table{&chunks, &pieces} {
+			if err := s.engine.RemoveParts(ctx, t, 0, 0, batch[:]); err != nil {
+				return err
+			}
+		}
+		first, last := batch.Chunk(0), batch.Chunk(models.MaxChunks-1)
+		if err := s.engine.RemoveRange(ctx, &summaries, []byte(user), first[:], next(last[:])); err != nil {
+			return err
+		}
+		var parts [][]byte
+		for n := range max(count, 1) {
+			id := batch.Chunk(n)
+			parts = append(parts, id[:])
+		}
+		for _, t := range []*shapes.Table{&told, &facts, &ledgers} {
+			for some := range slices.Chunk(parts, pageRows) {
+				if err := s.engine.RemoveParts(ctx, t, 0, 0, some...); err != nil {
+					return err
+				}
+			}
+		}
+		if err := s.engine.RemoveParts(ctx, &heads, 0, 0, batch[:]); err != nil {
+			return err
+		}
+		return s.engine.RemoveRows(ctx, shapes.Address{Table: &batchList, Part: []byte(user), Key: batch[:]})
+	}, "purge %s", batch)
+}
+
+// chunksOf returns how many chunks a batch has that may be purged in part, or 0 if there is no batch.
+func (s *Store) chunksOf(ctx context.Context, batch models.ID) (int, error) {
+	row, err := s.row(ctx, &heads, batch[:], nil)
+	if errors.Is(err, models.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	switch kind, value := headKind(&row); kind {
+	case headStored:
+		if b, err := codec.DecodeBatch(value); err == nil {
+			return b.Chunks, nil
+		}
+		return models.MaxChunks, nil // it is damaged: all that it could have
+	case headPurged:
+		if len(value) == 4 {
+			return int(value[0])<<24 | int(value[1])<<16 | int(value[2])<<8 | int(value[3]), nil
+		}
+	}
+	return 1, nil
+}

@@ -1,0 +1,329 @@
+// Package store implements models.Store over the shapes of a database. Every noun is written here once, and an engine
+// knows nothing of nouns.
+//
+// Keys are made so that their order is the order that readers need, and none is the beginning of another. Values are
+// the stored forms of package codec.
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/store/shapes"
+)
+
+// shards must never change: agenda entries and posts are stored by shard.
+const shards = 8
+
+// pageRows is how many rows a cursor reads at a time. Between pages it holds no connection, so the reader of a cursor
+// may call the store.
+const pageRows = 500
+
+// Store implements models.Store.
+type Store struct {
+	engine shapes.Engine
+	now    func() time.Time
+
+	gate    sync.RWMutex
+	closed  bool
+	running sync.WaitGroup
+	ended   sync.Once
+	failure error
+}
+
+var _ models.Store = (*Store)(nil)
+
+// New returns a store over an engine, which has all Tables. now is the clock of the process; nil: time.Now.
+func New(e shapes.Engine, now func() time.Time) *Store {
+	if now == nil {
+		now = time.Now
+	}
+	return &Store{engine: e, now: now}
+}
+
+// Tables lists the tables that an engine must have.
+func Tables() []*shapes.Table {
+	return []*shapes.Table{
+		&users, &userNames, &keys, &userKeys,
+		&heads, &batchList, &chunks, &pieces,
+		&ledgers, &facts, &summaries, &sums,
+		&agenda, &agendaMarks, &dues, &posts, &pending, &replayGuards,
+		&commands, &rules, &claims, &answers, &leases, &transients,
+		&addressIndex, &suppressions, &additions, &feeds, &told, &documents,
+	}
+}
+
+// call runs f as a call that Close waits for. It wraps errors with what and args.
+func (s *Store) call(ctx context.Context, f func() error, what string, args ...any) error {
+	err := s.enter(ctx)
+	if err == nil {
+		defer s.running.Done()
+		err = f()
+	}
+	if err != nil {
+		return fmt.Errorf(what+": %w", append(args, err)...)
+	}
+	return nil
+}
+
+// enter begins a call; running.Done ends it.
+func (s *Store) enter(ctx context.Context) error {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
+	if s.closed {
+		return models.ErrClosed
+	}
+	if ctx.Err() != nil {
+		return errors.Join(models.ErrUnavailable, ctx.Err())
+	}
+	s.running.Add(1)
+	return nil
+}
+
+// Close implements models.Store.
+func (s *Store) Close() error {
+	s.gate.Lock()
+	s.closed = true
+	s.gate.Unlock()
+	s.running.Wait()
+	s.ended.Do(func() { s.failure = s.engine.Close() })
+	return s.failure
+}
+
+// Ping implements models.Store.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.call(ctx, func() error { return s.engine.Ping(ctx) }, "ping")
+}
+
+// Shards implements models.Store.
+func (s *Store) Shards() int { return shards }
+
+// Sweep removes what has ended, and agenda entries that every reader has passed. It is to be called about once a
+// minute, by one process.
+func (s *Store) Sweep(ctx context.Context) error {
+	return s.call(ctx, func() error {
+		for shard := range shards {
+			mark, _, err := s.mark(ctx, shard)
+			if err != nil {
+				return err
+			}
+			now, err := s.engine.Now(ctx)
+			if err != nil {
+				return err
+			}
+			if mark.IsZero() || mark.After(now) { // the clock was ahead: later entries were not processed
+				continue
+			}
+			passed := moment(nil, mark.Add(-2*models.LateWriters))
+			if err := s.engine.RemoveRange(ctx, &agenda, shardPart(shard), nil, passed); err != nil {
+				return err
+			}
+		}
+		return s.engine.Sweep(ctx)
+	}, "sweep")
+}
+
+// row returns the only row at an address. Errors: models.ErrNotFound.
+func (s *Store) row(ctx context.Context, t *shapes.Table, part, key []byte) (shapes.Row, error) {
+	found, err := s.engine.Find(ctx, shapes.Address{Table: t, Part: part, Key: key})
+	if err != nil {
+		return shapes.Row{}, err
+	}
+	return only(found[0])
+}
+
+// only returns the row of a result. Errors: models.ErrNotFound (there is none, or it is gone).
+func only(rows []shapes.Row) (shapes.Row, error) {
+	if len(rows) == 0 || rows[0].Gone {
+		return shapes.Row{}, models.ErrNotFound
+	}
+	return rows[0], nil
+}
+
+// swap makes one swap. It returns the row that is there if it was refused.
+func (s *Store) swap(ctx context.Context, w shapes.Swap, also ...shapes.Put) (refused bool, there shapes.Row, err error) {
+	refusals, err := s.engine.Swap(ctx, []shapes.Swap{w}, also...)
+	if err != nil || len(refusals) == 0 {
+		return false, there, err
+	}
+	return true, refusals[0].There, nil
+}
+
+// scanAll yields the rows of a range, page by page.
+func (s *Store) scanAll(
+	ctx context.Context, t *shapes.Table, part []byte, r shapes.Range, what string,
+) iter.Seq2[shapes.Row, error] {
+	return func(yield func(shapes.Row, error) bool) {
+		r.Limit = pageRows
+		for {
+			var page []shapes.Row
+			err := s.call(ctx, func() (err error) {
+				page, err = s.engine.Scan(ctx, t, part, r)
+				return err
+			}, "%s", what)
+			if err != nil {
+				yield(shapes.Row{}, err)
+				return
+			}
+			for i := range page {
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			if len(page) < pageRows {
+				return
+			}
+			r = beyond(r, page[len(page)-1].Key)
+		}
+	}
+}
+
+// beyond returns the part of a range that comes after a key.
+func beyond(r shapes.Range, key []byte) shapes.Range {
+	if r.Back {
+		r.To = key
+	} else {
+		r.From = next(key)
+	}
+	return r
+}
+
+// decoded turns rows into values. After an error it yields no more.
+func decoded[T any](rows iter.Seq2[shapes.Row, error], decode func(*shapes.Row) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for row, err := range rows {
+			var v T
+			if err == nil {
+				v, err = decode(&row)
+			}
+			if !yield(v, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// stored turns an error in reading a stored value into models.ErrDamaged, or models.ErrNewer if a newer version of the
+// program stored it.
+func stored(err error) error {
+	if err == nil || errors.Is(err, models.ErrNewer) {
+		return err
+	}
+	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
+}
+
+// at most this many calls of one operation run at once.
+const atOnce = 16
+
+// each runs f for 0 to n-1, some at a time, and returns the first error.
+func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i := range n {
+		g.Go(func() error { return f(ctx, i) })
+	}
+	return g.Wait()
+}
+
+// The components of keys. Each can be followed by another one, and keeps the order of its values.
+
+// text appends a text. A zero byte in it is escaped, so that no text is the beginning of another.
+func text(key []byte, s string) []byte {
+	for i := range len(s) {
+		if key = append(key, s[i]); s[i] == 0 {
+			key = append(key, 0xff)
+		}
+	}
+	return append(key, 0, 1)
+}
+
+// cutText reads a text from the beginning of a key.
+func cutText(key []byte) (s string, rest []byte, err error) {
+	var out []byte
+	for i := 0; i+1 < len(key); i++ {
+		switch {
+		case key[i] != 0:
+			out = append(out, key[i])
+		case key[i+1] == 1:
+			return string(out), key[i+2:], nil
+		default:
+			out = append(out, 0)
+			i++
+		}
+	}
+	return "", nil, stored(errors.New("a key has no end"))
+}
+
+// moment appends a time in six bytes of milliseconds, as the IDs have it.
+func moment(key []byte, t time.Time) []byte {
+	id := models.MinID(time.UnixMilli(min(max(t.UnixMilli(), 0), 1<<48-1)))
+	return append(key, id[:6]...)
+}
+
+// cutMoment reads a time from the beginning of a key.
+func cutMoment(key []byte) (time.Time, []byte, error) {
+	if len(key) < 6 {
+		return time.Time{}, nil, stored(errors.New("a key has no time"))
+	}
+	var id models.ID
+	copy(id[:], key[:6])
+	return id.Time(), key[6:], nil
+}
+
+// ceil returns the first millisecond that does not begin before t. Bounds of ranges are compared with times in
+// milliseconds.
+func ceil(t time.Time) time.Time {
+	if ms := t.Truncate(time.Millisecond); ms.Before(t) {
+		return ms.Add(time.Millisecond)
+	}
+	return t
+}
+
+// number appends a number in four bytes.
+func number(key []byte, n int) []byte { return binary.BigEndian.AppendUint32(key, uint32(n)) } //nolint:gosec // small
+
+// idOf reads a key or value that is an ID.
+func idOf(raw []byte) (id models.ID, err error) {
+	if len(raw) != len(id) {
+		return id, stored(errors.New("an id has the wrong length"))
+	}
+	return models.ID(raw), nil
+}
+
+// next returns the least key that is greater than key.
+func next(key []byte) []byte { return append(bytes.Clone(key), 0) }
+
+// below returns the upper bound of a range that ends before an ID; the zero ID is no bound.
+func below(id models.ID) []byte {
+	if id.IsZero() {
+		return nil
+	}
+	return id[:]
+}
+
+func shardPart(shard int) []byte { return number(nil, shard) }
+
+// ms returns a time as bytes: milliseconds since 1970; the zero time is empty.
+func ms(t time.Time) []byte {
+	if t.IsZero() {
+		return nil
+	}
+	return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) //nolint:gosec // two's complement
+}
+
+// timeOf reverses ms.
+func timeOf(raw []byte) time.Time {
+	if len(raw) != 8 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(raw))).UTC() //nolint:gosec // two's complement
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/store/shapes"
+)
+
+// The version of a row is that of its sum, plus 1 because 0 is none. Of two sums with the same version the greater
+// value stays. A value begins with the number of logs that it counts, so the one that counted more stays.
+var (
+	summaries = shapes.Table{Name: "summaries", Bucket: time.Second}    // user, ID of the chunk
+	sums      = shapes.Table{Name: "sums", Bucket: 32 * 24 * time.Hour} // level and user, start of the span
+)
+
+func sumRow(t *shapes.Table, part, key []byte, sum *models.Summary) shapes.Put {
+	raw := binary.BigEndian.AppendUint64(nil, uint64(max(sum.Accepted, 0))) //nolint:gosec // not negative
+	return shapes.Put{Table: t, Row: shapes.Row{Part: part, Key: key, Version: sum.FullVersion() + 1,
+		Value: append(raw, codec.EncodeSummary(sum)...)}}
+}
+
+func decodeSum(row *shapes.Row) (models.Summary, error) {
+	if len(row.Value) < 8 {
+		return models.Summary{}, stored(errors.New("it is too short for a sum"))
+	}
+	sum, err := codec.DecodeSummary(row.Value[8:])
+	return sum, stored(err)
+}
+
+// PutSummaries implements models.Store.
+func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) error {
+	if len(ss) == 0 {
+		return nil
+	}
+	return s.call(ctx, func() error {
+		puts := make([]shapes.Put, len(ss))
+		for i := range ss {
+			puts[i] = sumRow(&summaries, []byte(ss[i].User), ss[i].Chunk[:], &ss[i].Summary)
+		}
+		return s.engine.Put(ctx, puts...)
+	}, "put %d summaries of %s", len(ss), ss[0].Chunk)
+}
+
+// Summaries implements models.Store.
+func (s *Store) Summaries(
+	ctx context.Context, user string, batch models.ID, from int,
+) iter.Seq2[models.ChunkSummary, error] {
+	if from >= models.MaxChunks {
+		return func(func(models.ChunkSummary, error) bool) {}
+	}
+	first, last := batch.Chunk(max(from, 0)), batch.Chunk(models.MaxChunks-1)
+	return s.summariesOf(ctx, user, shapes.Range{From: first[:], To: next(last[:])}, "summaries of "+batch.String())
+}
+
+// SecondSummaries implements models.Store.
+func (s *Store) SecondSummaries(ctx context.Context, user string, t time.Time) iter.Seq2[models.ChunkSummary, error] {
+	second := t.UTC().Truncate(time.Second)
+	r := shapes.Range{From: moment(nil, second), To: moment(nil, second.Add(time.Second))}
+	return s.summariesOf(ctx, user, r, "summaries of "+user)
+}
+
+func (s *Store) summariesOf(
+	ctx context.Context, user string, r shapes.Range, what string,
+) iter.Seq2[models.ChunkSummary, error] {
+	rows := s.scanAll(ctx, &summaries, []byte(user), r, what)
+	return decoded(rows, func(row *shapes.Row) (c models.ChunkSummary, err error) {
+		c.User = user
+		if c.Chunk, err = idOf(row.Key); err == nil {
+			c.Summary, err = decodeSum(row)
+		}
+		return c, err
+	})
+}
+
+// levelPart returns the partition of the sums of a user at a level. Errors: models.ErrInvalid (there is no such level).
+func levelPart(user string, l models.Level) ([]byte, error) {
+	n := slices.Index(models.Levels[:], l)
+	if n < 0 {
+		return nil, models.ErrInvalid
+	}
+	return append([]byte{byte(n)}, user...), nil
+}
+
+// RollUp implements models.Store. Whatever changes after the children were read has a higher version, so a sum that is
+// stored late does no harm.
+func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summary, err error) {
+	err = s.call(ctx, func() error {
+		part, err := levelPart(span.User, span.Level)
+		if err != nil {
+			return err
+		}
+		span = models.SpanOf(span.User, span.Level, span.Start)
+		counted, children, err := s.count(ctx, span)
+		if err != nil {
+			return err
+		}
+		key := moment(nil, span.Start)
+		if children > 0 {
+			if err := s.engine.Put(ctx, sumRow(&sums, part, key, &counted)); err != nil {
+				return err
+			}
+		}
+		row, err := s.row(ctx, &sums, part, key)
+		if errors.Is(err, models.ErrNotFound) {
+			return nil
+		}
+		if err == nil {
+			sum, err = decodeSum(&row)
+		}
+		return err
+	}, "roll up %s %s of %s", span.Level, span.Start.Format(time.RFC3339), span.User)
+	if err != nil {
+		return models.Summary{}, err
+	}
+	return sum, nil
+}
+
+// count adds up the children of a span and returns their number, too.
+func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary, children int, err error) {
+	table, part := &summaries, []byte(span.User)
+	if child := span.Level.Child(); child != "" {
+		table = &sums
+		if part, err = levelPart(span.User, child); err != nil {
+			return sum, 0, err
+		}
+	}
+	rows, err := s.engine.Scan(ctx, table, part, shapes.Range{From: moment(nil, span.Start),
+		To: moment(nil, span.Start.Add(span.Level.Length())), Limit: math.MaxInt32})
+	for i := 0; i < len(rows) && err == nil; i++ {
+		var one models.Summary
+		one, err = decodeSum(&rows[i])
+		sum.Add(&one)
+	}
+	return sum, len(rows), err
+}
+
+// Nodes implements models.Store.
+func (s *Store) Nodes(
+	ctx context.Context, user string, level models.Level, from, to time.Time,
+) (nodes []models.Node, err error) {
+	part, bad := levelPart(user, level)
+	if bad != nil {
+		return nil, nil
+	}
+	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Limit: math.MaxInt32}
+	err = s.call(ctx, func() error {
+		rows, err := s.engine.Scan(ctx, &sums, part, r)
+		for i := 0; i < len(rows) && err == nil; i++ {
+			node := models.Node{Span: models.Span{User: user, Level: level}}
+			if node.Span.Start, _, err = cutMoment(rows[i].Key); err == nil {
+				node.Summary, err = decodeSum(&rows[i])
+			}
+			nodes = append(nodes, node)
+		}
+		return err
+	}, "%s sums of %s", level, user)
+	if err != nil {
+		return nil, err
+	}
+	return nodes, nil
+}
+
+// DropSums implements models.Store.
+func (s *Store) DropSums(ctx context.Context, user string, t time.Time) error {
+	day := models.DayOf(t)
+	return s.call(ctx, func() error {
+		for _, level := range []models.Level{models.Second, models.Minute, models.Hour} {
+			part, err := levelPart(user, level)
+			if err == nil {
+				err = s.engine.RemoveRange(ctx, &sums, part, moment(nil, day), moment(nil, day.AddDate(0, 0, 1)))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "drop sums of %s", user)
+}

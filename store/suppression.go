@@ -1,0 +1,174 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/codec"
+	"github.com/safedelivr/safedelivr/store/shapes"
+)
+
+var (
+	suppressions = shapes.Table{Name: "suppressions"}                     // list, hash, category, reason
+	additions    = shapes.Table{Name: "suppression_additions", Log: true} // list
+	addressIndex = shapes.Table{Name: "address_index", Bucket: time.Hour} // user, ID of the chunk
+)
+
+func suppressionKey(k *models.SuppressionKey) []byte {
+	return text(text(bytes.Clone(k.Hash[:]), k.Category), string(k.Reason))
+}
+
+func decodeSuppression(row *shapes.Row) (models.Suppression, error) {
+	e, err := codec.DecodeSuppression(row.Key[:min(len(row.Key), len(models.AddressHash{}))], row.Value)
+	return e, stored(err)
+}
+
+// PutSuppressions implements models.Store. The version of an entry is its time, so that an older one changes nothing.
+func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.Suppression) error {
+	return s.call(ctx, func() error {
+		for part := range slices.Chunk(es, pageRows) {
+			puts := make([]shapes.Put, len(part))
+			for i := range part {
+				puts[i] = shapes.Put{Table: &suppressions, Row: shapes.Row{Part: []byte(list),
+					Key: suppressionKey(&part[i].SuppressionKey), Version: part[i].At.UnixMicro(),
+					Value: codec.EncodeSuppression(&part[i])}}
+			}
+			if err := s.engine.Put(ctx, puts...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, "put suppressions")
+}
+
+// SuppressionsOf implements models.Store.
+func (s *Store) SuppressionsOf(
+	ctx context.Context, list string, hashes ...models.AddressHash,
+) (out []models.Suppression, err error) {
+	hashes = slices.Clone(hashes)
+	slices.SortFunc(hashes, func(a, b models.AddressHash) int { return bytes.Compare(a[:], b[:]) })
+	hashes = slices.Compact(hashes)
+	err = s.call(ctx, func() error {
+		at := make([]shapes.Address, len(hashes))
+		for i := range hashes {
+			at[i] = shapes.Address{Table: &suppressions, Part: []byte(list), Key: hashes[i][:]}
+		}
+		found, err := s.engine.Find(ctx, at...)
+		for _, rows := range found {
+			out, err = appendSuppressions(out, rows, err)
+		}
+		return err
+	}, "read suppressions of addresses")
+	return out, err
+}
+
+func appendSuppressions(out []models.Suppression, rows []shapes.Row, err error) ([]models.Suppression, error) {
+	for i := 0; i < len(rows) && err == nil; i++ {
+		var e models.Suppression
+		e, err = decodeSuppression(&rows[i])
+		out = append(out, e)
+	}
+	return out, err
+}
+
+// Suppressions implements models.Store.
+func (s *Store) Suppressions(
+	ctx context.Context, list string, after models.SuppressionKey, limit int,
+) (out []models.Suppression, err error) {
+	r := shapes.Range{Limit: limit}
+	if after != (models.SuppressionKey{}) {
+		r.From = next(suppressionKey(&after))
+	}
+	err = s.call(ctx, func() error {
+		rows, err := s.engine.Scan(ctx, &suppressions, []byte(list), r)
+		out, err = appendSuppressions(out, rows, err)
+		return err
+	}, "read suppressions")
+	return out, err
+}
+
+// AppendAddition implements models.Store.
+func (s *Store) AppendAddition(ctx context.Context, list string, a models.SuppressionAddition) error {
+	return s.call(ctx, func() error {
+		return s.append(ctx, &additions, list,
+			shapes.Entry{Number: a.Number, Token: a.Token[:], Value: codec.EncodeMarks(a.Marks)})
+	}, "append addition %d of suppressions", a.Number)
+}
+
+// Additions implements models.Store.
+func (s *Store) Additions(
+	ctx context.Context, list string, after, limit int,
+) (out []models.SuppressionAddition, err error) {
+	err = s.call(ctx, func() (err error) {
+		out, err = read(ctx, s, &additions, []byte(list), after, limit,
+			func(e *shapes.Entry) (a models.SuppressionAddition, err error) {
+				a.Number = e.Number
+				copy(a.Token[:], e.Token)
+				a.Marks, err = codec.DecodeMarks(e.Value)
+				return a, stored(err)
+			})
+		return err
+	}, "read additions of suppressions after %d", after)
+	return out, err
+}
+
+// PutAddressIndex implements models.Store.
+func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
+	return s.call(ctx, func() error {
+		return s.engine.Put(ctx, shapes.Put{Table: &addressIndex, Row: shapes.Row{Part: []byte(user), Key: p.Chunk[:],
+			Version: s.stamp(), Value: p.Fingerprints}})
+	}, "put address index of %s", p.Chunk)
+}
+
+// AddressIndexes implements models.Store.
+func (s *Store) AddressIndexes(
+	ctx context.Context, user string, t time.Time, before models.ID,
+) iter.Seq2[models.AddressIndex, error] {
+	hour := t.UTC().Truncate(time.Hour)
+	r := shapes.Range{From: moment(nil, hour), To: moment(nil, hour.Add(time.Hour)), Back: true}
+	if !before.IsZero() && bytes.Compare(before[:], r.To) < 0 {
+		r.To = before[:]
+	}
+	return decoded(s.scanAll(ctx, &addressIndex, []byte(user), r, "address index of "+user),
+		func(row *shapes.Row) (p models.AddressIndex, err error) {
+			p.Chunk, err = idOf(row.Key)
+			p.Fingerprints = row.Value
+			return p, err
+		})
+}
+
+// AddressIndexHours implements models.Store.
+func (s *Store) AddressIndexHours(
+	ctx context.Context, user string, before time.Time, limit int,
+) (out []time.Time, err error) {
+	err = s.call(ctx, func() error {
+		end := before.Add(-1).UTC().Truncate(time.Hour).Add(time.Hour) // of the last hour that begins before
+		for len(out) < limit {
+			rows, err := s.engine.Scan(ctx, &addressIndex, []byte(user),
+				shapes.Range{To: moment(nil, end), Back: true, Limit: 1, Head: 1})
+			if err != nil || len(rows) == 0 {
+				return err
+			}
+			at, _, err := cutMoment(rows[0].Key)
+			if err != nil {
+				return err
+			}
+			end = at.Truncate(time.Hour)
+			out = append(out, end)
+		}
+		return nil
+	}, "hours of the address index of %s", user)
+	return out, err
+}
+
+// DropAddressIndexes implements models.Store.
+func (s *Store) DropAddressIndexes(ctx context.Context, user string, t time.Time) error {
+	hour := t.UTC().Truncate(time.Hour)
+	return s.call(ctx, func() error {
+		return s.engine.RemoveRange(ctx, &addressIndex, []byte(user), moment(nil, hour), moment(nil, hour.Add(time.Hour)))
+	}, "drop address index of %s", user)
+}
