@@ -37,7 +37,7 @@ var allowed = map[string][]string{
 	"models/nearest":      {},
 	"tracing":             {"models"},
 	"cassandra/...":       {"internal/priority", "models", "models/...", "cassandra/..."},
-	"sqlite/...":          {"internal/priority", "models", "models/...", "sqlite/..."},
+	"sqlite/...":          {"internal/priority", "models", "models/...", "store/...", "sqlite/..."},
 	"store/shapes":        {"models"},
 	"store":               {"models", "models/...", "store/..."},
 	"postgres/...":        {"models", "models/...", "store/...", "postgres/..."},
@@ -141,7 +141,7 @@ var allowed = map[string][]string{
 // testAllowed lists what the tests of every room may import besides: the simulator and
 // the backends that need nothing but Go.
 var testAllowed = []string{
-	"lab/simulator/...", "sqlite/...", "inproc/...", "providers/...", "models/...",
+	"lab/simulator/...", "sqlite/...", "store/...", "inproc/...", "providers/...", "models/...",
 	"lab/tcpproxy", "internal/priority", "internal/outbound", "internal/testkit", "client",
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/sqlite"
+	stores "github.com/safedelivr/safedelivr/store"
 )
 
 // retained returns a store with a user, whose time is now, in a folder, and an engine that removes content after 60 days
@@ -27,7 +28,7 @@ import (
 func retained(t *testing.T, now *time.Time) (dir string, store *sqlite.Store, e *Engine, user models.User) {
 	t.Helper()
 	dir = t.TempDir()
-	store, err := sqlite.Open(dir, sqlite.Options{Now: func() time.Time { return *now }})
+	store, err := sqlite.Open(dir, sqlite.Options{Options: stores.Options{Now: func() time.Time { return *now }}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	cfg := fast()
@@ -75,7 +76,7 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 			Posts: []models.Post{{Body: []byte("{}")}}}))
 		if now.Sub(begin)%(5*24*time.Hour) == 0 {
 			require.NoError(t, e.Purge(ctx, now))
-			require.NoError(t, store.Sweep(ctx, now, sqlite.RetentionOptions{}))
+			require.NoError(t, store.Sweep(ctx))
 		}
 	}
 	for range half {
@@ -86,9 +87,9 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 		day()
 	}
 	after := rowsOf(t, dir)
-	require.Equal(t, half, after["nodes of days"]-before["nodes of days"])
-	delete(after, "nodes of days")
-	delete(before, "nodes of days")
+	require.Equal(t, half, after["sums of days"]-before["sums of days"])
+	delete(after, "sums of days")
+	delete(before, "sums of days")
 	for _, table := range slices.Sorted(maps.Keys(after)) {
 		// Commands are removed a hundred at a time.
 		require.InDelta(t, before[table], after[table], 110, table)
@@ -133,7 +134,7 @@ func TestUserWhoLeft(t *testing.T) {
 	dir, store, e, user := retained(t, &now)
 	purge := func() {
 		require.NoError(t, e.Purge(t.Context(), now))
-		require.NoError(t, store.Sweep(t.Context(), now, sqlite.RetentionOptions{}))
+		require.NoError(t, store.Sweep(t.Context()))
 	}
 	purge()
 	before := rowsOf(t, dir)
@@ -148,7 +149,7 @@ func TestUserWhoLeft(t *testing.T) {
 		purge()
 	}
 	after := rowsOf(t, dir)
-	before["nodes of days"] = days
+	before["sums of days"] = days
 	before["feed"]++          // its newest entry, so that numbers go on
 	before["transients"] += 2 // up to when mail and content are purged
 	require.Equal(t, before, after)
@@ -237,11 +238,12 @@ func rowsOf(t *testing.T, dir string) map[string]int {
 		out[name] = n
 	}
 	for _, name := range names {
-		if name != "nodes" {
+		if name != "sums" {
 			count(name, `SELECT count(*) FROM `+name)
 		}
 	}
-	count("nodes", `SELECT count(*) FROM nodes WHERE level < 3`)
-	count("nodes of days", `SELECT count(*) FROM nodes WHERE level = 3`)
+	const days = `hex(substr(part, 1, 1)) = '03'` // the level
+	count("sums", `SELECT count(*) FROM sums WHERE NOT `+days)
+	count("sums of days", `SELECT count(*) FROM sums WHERE `+days)
 	return out
 }

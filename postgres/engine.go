@@ -80,7 +80,11 @@ func newStatements(schema string, t *shapes.Table) *statements {
 		s.rewrite = `UPDATE ` + s.table + ` SET value = $3 WHERE part = $1 AND number = $2 AND value = $4`
 		return s
 	}
-	s.put = s.insert(t, 1, "")
+	s.put = s.insert(t, 1, "true")
+	if t.Fenced {
+		s.put = s.insert(t, 1, `NOT EXISTS (SELECT FROM `+s.table+` AS t
+			WHERE t.part = $1 AND t.key = '' AND t.version >= $3 AND `+lives+`)`)
+	}
 	s.create = `INSERT INTO ` + s.table + ` AS t ` + columns + ` VALUES (` + rowValues(1) + `)
 		ON CONFLICT (part, key) DO UPDATE SET ` + replace + ` WHERE t.ends <= now()`
 	s.update = `UPDATE ` + s.table + ` AS t SET (part, key, version, value, gone, ends) = (` + rowValues(1) + `)
@@ -93,7 +97,10 @@ func newStatements(schema string, t *shapes.Table) *statements {
 		WHERE r.part = a.part AND r.key >= a.low AND r.key < a.high OFFSET 0) AS t ON true WHERE ` + lives + ` ORDER BY a.n, t.key`
 	s.removeRows = `DELETE FROM ` + s.table + ` AS t USING unnest($1::bytea[], $2::bytea[], $3::bytea[]) AS a (part, low, high)
 		WHERE t.part = a.part AND t.key >= a.low AND t.key < a.high`
-	s.removeIn = `DELETE FROM ` + s.table + ` WHERE part = $1 AND key >= $2 AND key < $3`
+	s.removeIn = `WITH piece AS (SELECT (SELECT key FROM ` + s.table + ` WHERE part = $1 AND key >= $2 AND key < $3
+		ORDER BY key OFFSET ` + fmt.Sprint(sweepRows) + ` LIMIT 1) AS high),
+		gone AS (DELETE FROM ` + s.table + ` AS t USING piece
+		WHERE t.part = $1 AND t.key >= $2 AND t.key < coalesce(piece.high, $3)) SELECT high FROM piece`
 	s.fence = `INSERT INTO ` + s.table + ` AS t ` + columns + ` VALUES (` + rowValues(1) + `)
 		ON CONFLICT (part, key) DO UPDATE SET ` + replace
 	s.sweep = `DELETE FROM ` + s.table + ` WHERE ends <= now() AND ctid = ANY(ARRAY(SELECT ctid FROM ` + s.table + `
@@ -103,18 +110,7 @@ func newStatements(schema string, t *shapes.Table) *statements {
 
 // insert returns the statement that puts a row whose parameters are numbered from first, if a condition holds.
 func (s *statements) insert(t *shapes.Table, first int, condition string) string {
-	var conditions []string
-	if condition != "" {
-		conditions = append(conditions, condition)
-	}
-	if t.Fenced {
-		conditions = append(conditions, fmt.Sprintf(`NOT EXISTS (SELECT FROM %s AS t
-			WHERE t.part = $%d AND t.key = '' AND t.version >= $%d AND %s)`, s.table, first, first+2, lives))
-	}
-	text := `INSERT INTO ` + s.table + ` AS t ` + columns + ` SELECT ` + rowValues(first)
-	if len(conditions) > 0 {
-		text += ` WHERE ` + strings.Join(conditions, ` AND `)
-	}
+	text := `INSERT INTO ` + s.table + ` AS t ` + columns + ` SELECT ` + rowValues(first) + ` WHERE ` + condition
 	if t.FirstStays {
 		return text + ` ON CONFLICT DO NOTHING`
 	}
@@ -432,7 +428,20 @@ func (e *engine) RemoveRange(ctx context.Context, t *shapes.Table, part, from, t
 	if to == nil {
 		_, to = bounds(nil)
 	}
-	return e.exec(ctx, e.statements[t].removeIn, filled(part), filled(from), to)
+	for from = filled(from); from != nil; {
+		err := e.try(ctx, plain, func(ctx context.Context) error {
+			var next []byte // what is left begins here
+			err := e.pool.QueryRow(ctx, e.statements[t].removeIn, filled(part), from, to).Scan(&next)
+			if err == nil {
+				from = next
+			}
+			return err
+		})
+		if err != nil {
+			return failed(err)
+		}
+	}
+	return nil
 }
 
 // RemoveParts implements shapes.Engine. A lock makes sure that no row that was on its way is left behind a fence.
@@ -548,7 +557,10 @@ const sweepRows = 1000
 // Sweep implements shapes.Engine.
 func (e *engine) Sweep(ctx context.Context) error {
 	for t, s := range e.statements {
-		for n := int64(sweepRows); !t.Log && n >= sweepRows; {
+		if t.Log || t.Bucket > 0 {
+			continue
+		}
+		for n := int64(sweepRows); n >= sweepRows; {
 			err := e.try(ctx, plain, func(ctx context.Context) error {
 				tag, err := e.pool.Exec(ctx, s.sweep)
 				n = tag.RowsAffected()

@@ -39,8 +39,7 @@ type Config struct {
 	// Timeout is how long a call tries. 0: 20 seconds.
 	Timeout time.Duration
 	Logger  *slog.Logger
-
-	now func() time.Time // for tests; nil: time.Now
+	store.Options
 }
 
 // form is the number of the form in which rows are stored. A program refuses a newer one.
@@ -72,6 +71,14 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 // Open opens the store. Errors: models.ErrInvalid (the configuration), models.ErrUnavailable, and reasons why the schema
 // cannot be used.
 func Open(ctx context.Context, c Config) (*store.Store, error) {
+	e, err := newEngine(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	return store.New(e, c.Options), nil
+}
+
+func newEngine(ctx context.Context, c *Config) (*engine, error) {
 	settings, err := c.complete()
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
@@ -84,11 +91,11 @@ func Open(ctx context.Context, c Config) (*store.Store, error) {
 	for _, t := range store.Tables() {
 		e.statements[t] = newStatements(c.Schema, t)
 	}
-	if err := e.prepare(ctx, &c); err != nil {
+	if err := e.prepare(ctx, c); err != nil {
 		pool.Close()
 		return nil, fmt.Errorf("postgres: schema %s: %w", c.Schema, err)
 	}
-	return store.New(e, c.now), nil
+	return e, nil
 }
 
 // Migrate creates schema and tables if they are missing. It may run at the same time in many processes.
@@ -161,8 +168,10 @@ func (e *engine) create(ctx context.Context) error {
 		} else {
 			fmt.Fprintf(&ddl, `CREATE TABLE IF NOT EXISTS %s (part bytea NOT NULL, key bytea NOT NULL,
 				version bigint NOT NULL, value bytea NOT NULL, gone boolean NOT NULL, ends timestamptz,
-				PRIMARY KEY (part, key));
-				CREATE INDEX IF NOT EXISTS %s_ends ON %s (ends) WHERE ends IS NOT NULL;`, s.table, t.Name, s.table)
+				PRIMARY KEY (part, key));`, s.table)
+		}
+		if !t.Log && t.Bucket == 0 {
+			fmt.Fprintf(&ddl, `CREATE INDEX IF NOT EXISTS %s_ends ON %s (ends) WHERE ends IS NOT NULL;`, t.Name, s.table)
 		}
 		// Values are compressed already.
 		fmt.Fprintf(&ddl, "ALTER TABLE %s ALTER COLUMN value SET STORAGE EXTERNAL;\n", s.table)

@@ -14,6 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
 	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/shapes"
+	"github.com/safedelivr/safedelivr/store/shapes/shapestest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,6 +57,16 @@ func open(t testing.TB, c Config) *store.Store {
 	return s
 }
 
+func TestShapes(t *testing.T) {
+	shapestest.Run(t, func(t *testing.T) (shapes.Engine, []*shapes.Table) {
+		c := newConfig(t)
+		e, err := newEngine(t.Context(), &c)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		return e, store.Tables()
+	})
+}
+
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return open(t, newConfig(t)) })
 	storetest.RunProcesses(t, processes)
@@ -68,7 +80,7 @@ func processes(t *testing.T) storetest.Processes {
 		WithClock: func(off time.Duration) models.Store {
 			if stores[off] == nil {
 				by := c
-				by.now = func() time.Time { return time.Now().Add(off) }
+				by.Now = func() time.Time { return time.Now().Add(off) }
 				stores[off] = open(t, by)
 			}
 			return stores[off]

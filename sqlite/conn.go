@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"modernc.org/sqlite"
 
@@ -190,46 +189,4 @@ func (c *conn) query(text string, row func(row []driver.Value) error, args ...an
 func blob(v driver.Value) []byte {
 	b, _ := v.([]byte)
 	return b
-}
-
-// idOf reads a column that holds an ID.
-func idOf(v driver.Value) (id models.ID) {
-	copy(id[:], blob(v))
-	return id
-}
-
-// timeOf reads a column of Unix milliseconds; NULL is the zero time.
-func timeOf(v driver.Value) time.Time {
-	ms, ok := v.(int64)
-	if !ok {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
-}
-
-// ceilMilli returns the first millisecond that does not begin before t. Bounds of
-// ranges are compared with times in milliseconds.
-func ceilMilli(t time.Time) int64 {
-	ms := t.UnixMilli()
-	if t.After(time.UnixMilli(ms)) {
-		ms++
-	}
-	return ms
-}
-
-// idFrom returns the least ID that carries t or a later time.
-func idFrom(t time.Time) models.ID {
-	return models.MinID(time.UnixMilli(min(max(ceilMilli(t), 0), 1<<48-1)))
-}
-
-// stored turns an error in reading a stored value into models.ErrDamaged, or
-// models.ErrNewer if a newer version of the program stored it.
-func stored(err error) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, models.ErrNewer) {
-		return &dbError{err}
-	}
-	return &dbError{fmt.Errorf("%w: %v", models.ErrDamaged, err)} //nolint:errorlint // ErrInvalid would blame the caller
 }

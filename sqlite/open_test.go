@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/safedelivr/safedelivr/store"
 )
 
 func TestOpenInUse(t *testing.T) {
@@ -38,7 +39,7 @@ func TestOpenInUse(t *testing.T) {
 func TestOpenNewerSchema(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
+	require.NoError(t, s.engine.write(t.Context(), 0, func(c *conn) error { return c.script("PRAGMA user_version = 9999") }))
 	require.NoError(t, s.Close())
 	for range 2 {
 		_, err := Open(dir, Options{})
@@ -85,13 +86,14 @@ func TestSweep(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	clock := now.Add(-8 * 24 * time.Hour)
-	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return clock }})
+	s, err := Open(t.TempDir(), Options{Options: store.Options{Now: func() time.Time { return clock }}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 
 	const old = 1200 // more than one write deletes
 	var posts [2][]models.ID
 	for i, at := range []time.Time{clock, now.Add(-time.Hour)} {
+		clock = at
 		var es []models.AgendaEntry
 		for range old {
 			es = append(es, models.AgendaEntry{Due: at, Kind: models.LookAtChunk, ID: models.NewBatchID(at)})
@@ -111,7 +113,7 @@ func TestSweep(t *testing.T) {
 		require.NoError(t, err)
 	}
 	count := func(table string) (n int64) {
-		require.NoError(t, s.read(ctx, func(c *conn) error {
+		require.NoError(t, s.engine.read(ctx, func(c *conn) error {
 			return c.query(`SELECT count(*) FROM `+table, func(row []driver.Value) error {
 				n = row[0].(int64)
 				return nil
@@ -119,7 +121,11 @@ func TestSweep(t *testing.T) {
 		}))
 		return n
 	}
-	require.NoError(t, s.Sweep(ctx, now.Add(-2*24*time.Hour), RetentionOptions{}))
+	sweep := func(at time.Time) {
+		clock = at
+		require.NoError(t, s.Sweep(ctx))
+	}
+	sweep(now.Add(-2 * 24 * time.Hour))
 	require.EqualValues(t, 2*old, count("agenda"), "without a mark nothing may be deleted")
 	require.EqualValues(t, 20, count("inbox"))
 
@@ -127,13 +133,13 @@ func TestSweep(t *testing.T) {
 	for shard := range s.Shards() {
 		require.NoError(t, s.SetAgendaMark(ctx, shard, now.Add(-time.Hour)))
 	}
-	require.NoError(t, s.Sweep(ctx, now.Add(-9*24*time.Hour), RetentionOptions{}))
+	sweep(now.Add(-9 * 24 * time.Hour))
 	require.EqualValues(t, 2*old, count("agenda"), "none was due by then, whatever the mark says")
 	for range 2 {
-		require.NoError(t, s.Sweep(ctx, now, RetentionOptions{}))
+		sweep(now)
 		require.EqualValues(t, old, count("agenda"))
 		require.EqualValues(t, 10, count("inbox"))
-		require.EqualValues(t, 10, count("inbox_open"))
+		require.EqualValues(t, 10, count("inbox_pending"))
 		require.EqualValues(t, 2, count("replay_guards"), "two days longer than the posts")
 	}
 	in, err := s.Inbox(ctx, append(posts[0], posts[1]...)...)
@@ -147,20 +153,11 @@ func TestSweep(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"first"}, first)
-	_, err = s.GuardReplays(ctx, models.ReplayMark{
-		Group:  "g",
-		Key:    "key 2",
-		Digest: "late",
-		Entry:  models.NewInboxID(now.Add(-6 * 24 * time.Hour)),
-	})
-	require.NoError(t, err)
-	require.NoError(t, s.Sweep(ctx, now, RetentionOptions{Inbox: time.Minute}))
+	sweep(now.Add(9 * 24 * time.Hour))
 	require.Zero(t, count("inbox"))
-	require.Zero(t, count("inbox_open"))
-	require.EqualValues(t, 2, count("replay_guards"), "also of a post that was old when it was processed")
-	require.NoError(t, s.Sweep(ctx, now.Add(9*24*time.Hour), RetentionOptions{}))
-	require.EqualValues(t, 2, count("replay_guards"))
-	require.NoError(t, s.Sweep(ctx, now.Add(12*24*time.Hour), RetentionOptions{}))
+	require.Zero(t, count("inbox_pending"))
+	require.Positive(t, count("replay_guards"), "longer than the posts")
+	sweep(now.Add(12 * 24 * time.Hour))
 	require.Zero(t, count("replay_guards"))
 }
 
@@ -194,7 +191,7 @@ func TestKilled(t *testing.T) {
 		for _, line := range acknowledged {
 			requireKept(t, s, line)
 		}
-		require.NoError(t, s.read(t.Context(), func(c *conn) error {
+		require.NoError(t, s.engine.read(t.Context(), func(c *conn) error {
 			return c.query(`PRAGMA integrity_check`, func(row []driver.Value) error {
 				require.Equal(t, "ok", row[0])
 				return nil
@@ -305,8 +302,8 @@ func TestDamaged(t *testing.T) {
 			Provider: "sg",
 		}))
 	}
-	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
-		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte{0xff}, bad)
+	require.NoError(t, s.engine.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE ledger SET value = ? WHERE part = ?`, []byte{0xff}, bad)
 		return err
 	}))
 	_, _, err := s.Record(ctx, bad)
@@ -329,8 +326,8 @@ func TestDamaged(t *testing.T) {
 		}
 		require.NoError(t, s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}))
 	}
-	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
-		_, err := c.exec(`UPDATE batches SET head = ? WHERE id = ?`, []byte{0xff}, bad)
+	require.NoError(t, s.engine.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE batches SET value = ? WHERE part = ?`, []byte{0xff, 'b'}, bad)
 		return err
 	}))
 	_, err = s.Batch(ctx, bad)
@@ -346,7 +343,7 @@ func TestDamaged(t *testing.T) {
 func TestLeaseEndsWithProcess(t *testing.T) {
 	dir := t.TempDir()
 	for round, ahead := range []time.Duration{24 * time.Hour, 0, -24 * time.Hour} {
-		s, err := Open(dir, Options{Now: func() time.Time { return time.Now().Add(ahead) }})
+		s, err := Open(dir, Options{Options: store.Options{Now: func() time.Time { return time.Now().Add(ahead) }}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		held, err := s.Lease(t.Context(), "agenda.0", fmt.Sprint("worker ", round), time.Minute)
@@ -366,8 +363,8 @@ func TestSweepDropsEndedLeases(t *testing.T) {
 			require.True(t, held)
 		}
 		time.Sleep(time.Minute)
-		require.NoError(t, s.Sweep(t.Context(), time.Now(), RetentionOptions{}))
-		require.Len(t, s.leases.held, 1)
+		require.NoError(t, s.Sweep(t.Context()))
+		require.Len(t, s.engine.leases.held, 1)
 	})
 }
 
@@ -402,8 +399,8 @@ func TestNewerValue(t *testing.T) {
 	s := openStore(t, dir)
 	id := models.NewBatchID(time.Now())
 	require.NoError(t, s.Append(ctx, id, storetest.SampleEntry(1)))
-	require.NoError(t, s.write(ctx, 0, func(c *conn) error {
-		_, err := c.exec(`UPDATE ledger SET entry = ? WHERE chunk = ?`, []byte("q"), id)
+	require.NoError(t, s.engine.write(ctx, 0, func(c *conn) error {
+		_, err := c.exec(`UPDATE ledger SET value = ? WHERE part = ?`, []byte("q"), id)
 		return err
 	}))
 	_, _, err := s.Record(ctx, id)
@@ -411,7 +408,7 @@ func TestNewerValue(t *testing.T) {
 	require.NotErrorIs(t, err, models.ErrDamaged)
 	require.NotErrorIs(t, err, models.ErrUnavailable)
 	require.ErrorIs(t, s.Append(ctx, id, storetest.SampleEntry(1)), models.ErrNewer)
-	require.NoError(t, s.write(ctx, 0, func(c *conn) error { return c.script("PRAGMA user_version = 1000") }))
+	require.NoError(t, s.engine.write(ctx, 0, func(c *conn) error { return c.script("PRAGMA user_version = 1000") }))
 	require.NoError(t, s.Close())
 	_, err = Open(dir, Options{})
 	require.ErrorContains(t, err, "a newer version wrote it")

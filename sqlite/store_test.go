@@ -10,7 +10,14 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/shapes"
+	"github.com/safedelivr/safedelivr/store/shapes/shapestest"
 )
+
+func TestShapes(t *testing.T) {
+	shapestest.Run(t, func(t *testing.T) (shapes.Engine, []*shapes.Table) { return newStore(t).engine, store.Tables() })
+}
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) models.Store { return newStore(t) })
@@ -21,7 +28,8 @@ func TestStore(t *testing.T) {
 // folder.
 func processes(t *testing.T) storetest.Processes {
 	var off atomic.Int64
-	s, err := Open(t.TempDir(), Options{Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	s, err := Open(t.TempDir(), Options{Options: store.Options{
+		Now: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	by := func(d time.Duration) models.Store {
@@ -30,7 +38,10 @@ func processes(t *testing.T) storetest.Processes {
 	}
 	return storetest.Processes{
 		WithClock: by, Other: func() models.Store { return by(0) },
-		Sweep: func(ctx context.Context, now time.Time) error { return s.Sweep(ctx, now, RetentionOptions{}) },
+		Sweep: func(ctx context.Context, now time.Time) error {
+			by(time.Until(now))
+			return s.Sweep(ctx)
+		},
 	}
 }
 

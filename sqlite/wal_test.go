@@ -23,16 +23,16 @@ func TestWriteAheadLogIsBounded(t *testing.T) {
 	s, err := Open(t.TempDir(), Options{walLimit: limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	require.NoError(t, s.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer is idle
+	require.NoError(t, s.engine.writer.conn.script("PRAGMA wal_autocheckpoint = 100")) // the writer is idle
 	var (
 		all   sync.WaitGroup
 		reads atomic.Int64
 		done  = make(chan struct{})
 	)
-	for range cap(s.readers) - 1 {
+	for range cap(s.engine.readers) - 1 {
 		all.Go(func() {
 			for {
-				assert.NoError(t, s.read(t.Context(), func(c *conn) error {
+				assert.NoError(t, s.engine.read(t.Context(), func(c *conn) error {
 					return c.query(`SELECT count(*) FROM users`, func([]driver.Value) error {
 						time.Sleep(5 * time.Millisecond) // long, so that others begin before it ends
 						return nil
@@ -49,11 +49,11 @@ func TestWriteAheadLogIsBounded(t *testing.T) {
 	}
 	largest := int64(0)
 	for i := range rows {
-		require.NoError(t, s.write(t.Context(), size, func(c *conn) error {
-			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(i+1), value)
+		require.NoError(t, s.engine.write(t.Context(), size, func(c *conn) error {
+			_, err := insert(c, models.NewBatchID(time.Now()).Chunk(i+1), value)
 			return err
 		}))
-		log, err := os.Stat(s.writer.log)
+		log, err := os.Stat(s.engine.writer.log)
 		require.NoError(t, err)
 		largest = max(largest, log.Size())
 	}
@@ -76,16 +76,16 @@ func TestWriteAheadLogWithAnotherReader(t *testing.T) {
 	require.NoError(t, other.script("BEGIN; SELECT count(*) FROM users"))
 	var tried time.Time
 	size := func(write int, failed time.Time) int64 {
-		require.NoError(t, s.write(t.Context(), write, func(c *conn) error {
-			s.writer.truncateFailed = failed
-			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, models.NewBatchID(time.Now()).Chunk(1), make([]byte, write))
+		require.NoError(t, s.engine.write(t.Context(), write, func(c *conn) error {
+			s.engine.writer.truncateFailed = failed
+			_, err := insert(c, models.NewBatchID(time.Now()).Chunk(1), make([]byte, write))
 			return err
 		}))
-		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { // after what the writer does besides
-			tried = s.writer.truncateFailed
+		require.NoError(t, s.engine.write(t.Context(), 0, func(*conn) error { // after what the writer does besides
+			tried = s.engine.writer.truncateFailed
 			return nil
 		}))
-		log, err := os.Stat(s.writer.log)
+		log, err := os.Stat(s.engine.writer.log)
 		require.NoError(t, err)
 		return log.Size()
 	}

@@ -284,22 +284,18 @@ func (w *writer) rollback() { _, _ = w.conn.exec("ROLLBACK") }
 
 // write queues do and waits until it is committed or ctx ends. size is about the number
 // of bytes that it writes.
-func (s *Store) write(ctx context.Context, size int, do func(c *conn) error) error {
-	return s.submit(ctx, &request{do: do, size: size})
+func (e *engine) write(ctx context.Context, size int, do func(c *conn) error) error {
+	return e.submit(ctx, &request{do: do, size: size})
 }
 
 // decide is write for a request that decides something between callers.
-func (s *Store) decide(ctx context.Context, size int, do func(c *conn) error) error {
-	return s.submit(ctx, &request{do: do, size: size, exclusive: true})
+func (e *engine) decide(ctx context.Context, size int, do func(c *conn) error) error {
+	return e.submit(ctx, &request{do: do, size: size, exclusive: true})
 }
 
-func (s *Store) submit(ctx context.Context, r *request) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.running.Done()
+func (e *engine) submit(ctx context.Context, r *request) error {
 	r.done, r.low = make(chan struct{}), priority.IsLow(ctx)
-	s.writer.push(r)
+	e.writer.push(r)
 	select {
 	case <-r.done:
 		return r.err

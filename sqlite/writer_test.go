@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,7 +28,7 @@ func hold(t *testing.T, s *Store) (release func()) {
 	busy, free := make(chan struct{}), make(chan struct{})
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		_ = s.write(context.Background(), 0, func(*conn) error {
+		_ = s.engine.write(context.Background(), 0, func(*conn) error {
 			select {
 			case <-busy:
 			default:
@@ -49,21 +50,30 @@ func hold(t *testing.T, s *Store) (release func()) {
 func queued(t *testing.T, s *Store, low, urgent int) {
 	t.Helper()
 	synctest.Wait()
-	s.writer.mu.Lock()
-	defer s.writer.mu.Unlock()
-	assert.Len(t, s.writer.low, low)
-	assert.Len(t, s.writer.urgent, urgent)
+	s.engine.writer.mu.Lock()
+	defer s.engine.writer.mu.Unlock()
+	assert.Len(t, s.engine.writer.low, low)
+	assert.Len(t, s.engine.writer.urgent, urgent)
 }
 
-func chunkExists(t *testing.T, s *Store, id models.ID) bool {
-	t.Helper()
-	err := s.read(t.Context(), func(c *conn) error {
-		return c.exists(models.ErrNotFound, `SELECT 1 FROM chunks WHERE id = ?`, id)
-	})
-	if !errors.Is(err, models.ErrNotFound) {
-		require.NoError(t, err)
+// insert inserts a row. Without a value it fails.
+func insert(c *conn, id models.ID, value []byte) (int64, error) {
+	var v any
+	if value != nil {
+		v = value
 	}
-	return err == nil
+	return c.exec(`INSERT INTO chunks VALUES (?, x'', 1, ?, 0, NULL)`, id, v)
+}
+
+func chunkExists(t *testing.T, s *Store, id models.ID) (found bool) {
+	t.Helper()
+	require.NoError(t, s.engine.read(t.Context(), func(c *conn) error {
+		return c.query(`SELECT 1 FROM chunks WHERE part = ?`, func([]driver.Value) error {
+			found = true
+			return nil
+		}, id)
+	}))
+	return found
 }
 
 // A request of a group that cannot be written must fail alone, and nothing of it may
@@ -75,18 +85,18 @@ func TestFailedRequestOfGroup(t *testing.T) {
 		answer := errors.New("an answer")
 		requests := []func(c *conn) error{
 			func(c *conn) error {
-				_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(1), []byte("a"))
+				_, err := insert(c, id.Chunk(1), []byte("a"))
 				return err
 			},
 			func(c *conn) error {
-				if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(2), []byte("b")); err != nil {
+				if _, err := insert(c, id.Chunk(2), []byte("b")); err != nil {
 					return err
 				}
-				_, err := c.exec(`INSERT INTO chunks VALUES (?, NULL)`, id.Chunk(3))
+				_, err := insert(c, id.Chunk(3), nil)
 				return err
 			},
 			func(c *conn) error {
-				if _, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id.Chunk(4), []byte("c")); err != nil {
+				if _, err := insert(c, id.Chunk(4), []byte("c")); err != nil {
 					return err
 				}
 				return answer
@@ -96,7 +106,7 @@ func TestFailedRequestOfGroup(t *testing.T) {
 		errs := make([]error, len(requests))
 		var all sync.WaitGroup
 		for i, do := range requests {
-			all.Go(func() { errs[i] = s.write(t.Context(), 10, do) })
+			all.Go(func() { errs[i] = s.engine.write(t.Context(), 10, do) })
 		}
 		queued(t, s, 0, len(requests))
 		release()
@@ -114,11 +124,11 @@ func TestFailedRequestOfGroup(t *testing.T) {
 // failed sync would: by a constraint that is checked at the end.
 func failCommits(t *testing.T, s *Store) (failCommit func(c *conn) error) {
 	t.Helper()
-	require.NoError(t, s.write(t.Context(), 0, func(c *conn) error {
+	require.NoError(t, s.engine.write(t.Context(), 0, func(c *conn) error {
 		return c.script(`CREATE TABLE failures (id INTEGER PRIMARY KEY,
 			of INTEGER REFERENCES failures (id) DEFERRABLE INITIALLY DEFERRED)`)
 	}))
-	require.NoError(t, s.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer is idle
+	require.NoError(t, s.engine.writer.conn.script("PRAGMA foreign_keys = 1")) // the writer is idle
 	return func(c *conn) error {
 		_, err := c.exec(`INSERT INTO failures (of) VALUES (-1)`)
 		return err
@@ -132,7 +142,7 @@ func TestGroupWithUnknownOutcome(t *testing.T) {
 		s := newStore(t)
 		failCommit := failCommits(t, s)
 		runs := [4]int{}
-		broken := func(c *conn) error { _, err := c.exec(`INSERT INTO chunks VALUES (NULL, NULL)`); return err }
+		broken := func(c *conn) error { _, err := insert(c, models.ID{}, nil); return err }
 		requests := []struct {
 			exclusive bool
 			do        func(c *conn) error
@@ -157,7 +167,7 @@ func TestGroupWithUnknownOutcome(t *testing.T) {
 		errs := make([]error, len(requests))
 		var all sync.WaitGroup
 		for i, r := range requests {
-			all.Go(func() { errs[i] = s.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
+			all.Go(func() { errs[i] = s.engine.submit(t.Context(), &request{do: r.do, exclusive: r.exclusive}) })
 		}
 		queued(t, s, 0, len(requests))
 		release()
@@ -169,7 +179,7 @@ func TestGroupWithUnknownOutcome(t *testing.T) {
 			require.ErrorIs(t, errs[i], models.ErrUnavailable)
 			require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
 		}
-		require.ErrorIs(t, s.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
+		require.ErrorIs(t, s.engine.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
 	})
 }
 
@@ -206,11 +216,11 @@ func TestCallerGivesUpDuringWrite(t *testing.T) {
 		r := &request{exclusive: exclusive, do: func(c *conn) error {
 			close(began)
 			<-proceed
-			_, err := c.exec(`INSERT INTO chunks VALUES (?, ?)`, id, []byte("a"))
+			_, err := insert(c, id, []byte("a"))
 			return err
 		}}
 		wrote := make(chan error, 1)
-		go func() { wrote <- s.submit(ctx, r) }()
+		go func() { wrote <- s.engine.submit(ctx, r) }()
 		<-began
 		cancel()
 		err := <-wrote
@@ -222,7 +232,7 @@ func TestCallerGivesUpDuringWrite(t *testing.T) {
 			require.ErrorIs(t, err, models.ErrUnavailable)
 		}
 		close(proceed)
-		require.NoError(t, s.write(t.Context(), 0, func(*conn) error { return nil })) // comes after it
+		require.NoError(t, s.engine.write(t.Context(), 0, func(*conn) error { return nil })) // comes after it
 		require.True(t, chunkExists(t, s, id))
 	}
 }
@@ -233,7 +243,7 @@ func TestDiskFull(t *testing.T) {
 	s := newStore(t)
 	ctx := t.Context()
 	limit := func(pragma string) {
-		require.NoError(t, s.write(ctx, 0, func(c *conn) error { return c.script(pragma) }))
+		require.NoError(t, s.engine.write(ctx, 0, func(c *conn) error { return c.script(pragma) }))
 	}
 	limit("PRAGMA max_page_count = 60")
 	var kept []models.ID
@@ -250,7 +260,7 @@ func TestDiskFull(t *testing.T) {
 		kept = append(kept, b.ID)
 	}
 	require.False(t, failed.ID.IsZero(), "the disk was never full")
-	require.True(t, s.writer.failing.Load())
+	require.True(t, s.engine.writer.failing.Load())
 	_, err := s.Batch(ctx, failed.ID)
 	require.ErrorIs(t, err, models.ErrNotFound)
 	list, err := s.Batches(ctx, failed.User, models.ID{}, 2000)
@@ -260,34 +270,9 @@ func TestDiskFull(t *testing.T) {
 	limit("PRAGMA max_page_count = 100000")
 	require.NoError(t, s.Ping(ctx))
 	require.NoError(t, s.PutBatch(ctx, failed, failedChunk))
-	require.False(t, s.writer.failing.Load())
+	require.False(t, s.engine.writer.failing.Load())
 	_, err = s.Batch(ctx, failed.ID)
 	require.NoError(t, err)
-}
-
-// A sum that was counted earlier and is stored later must change nothing, even if the
-// sums differ only by a chunk that nothing has happened to.
-func TestLateSumChangesNothing(t *testing.T) {
-	s := newStore(t)
-	span := models.SpanOf("user", models.Second, time.Now())
-	sums := []models.Summary{{Accepted: 1, Queued: 1}, {Accepted: 3, Queued: 3}, {
-		Version:  2,
-		Accepted: 3,
-		Queued:   2,
-		Success:  1,
-	}}
-	for newest := range sums {
-		for _, late := range sums[:newest+1] {
-			_, err := s.putNode(t.Context(), span, sums[newest])
-			require.NoError(t, err)
-			got, err := s.putNode(t.Context(), span, late)
-			require.NoError(t, err)
-			require.Equal(t, sums[newest], got)
-			nodes, err := s.Nodes(t.Context(), span.User, models.Second, span.Start, span.Start.Add(time.Second))
-			require.NoError(t, err)
-			require.Equal(t, []models.Node{{Span: span, Summary: sums[newest]}}, nodes)
-		}
-	}
 }
 
 // An urgent write must not wait behind many writes with low priority, whether they are
@@ -303,7 +288,7 @@ func TestUrgentWritePassesLowPriority(t *testing.T) {
 				var order []string // only the writer touches it until all is written
 				writeUrgent := func(low int) {
 					all.Go(func() {
-						assert.NoError(t, s.write(context.Background(), 100, func(*conn) error {
+						assert.NoError(t, s.engine.write(context.Background(), 100, func(*conn) error {
 							order = append(order, "urgent")
 							return nil
 						}))
@@ -313,7 +298,7 @@ func TestUrgentWritePassesLowPriority(t *testing.T) {
 				const flood = 500
 				for range flood {
 					all.Go(func() {
-						assert.NoError(t, s.write(priority.WithLow(context.Background()), 100, func(*conn) error {
+						assert.NoError(t, s.engine.write(priority.WithLow(context.Background()), 100, func(*conn) error {
 							if begun && len(order) == 0 {
 								writeUrgent(0)
 							}

@@ -14,8 +14,8 @@ import (
 
 var (
 	agenda      = shapes.Table{Name: "agenda", Bucket: 30 * time.Minute} // shard, due, kind, ID
-	agendaMarks = shapes.Table{Name: "agenda_marks"}                                 // shard
-	dues        = shapes.Table{Name: "dues"}                                         // user, ID of the entry
+	agendaMarks = shapes.Table{Name: "agenda_marks"}                     // shard
+	dues        = shapes.Table{Name: "dues"}                             // user, ID of the entry
 )
 
 // agendaKeep is how long an entry is kept after it was due. All workers may be down that long before unfinished work is
@@ -29,7 +29,7 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 		return nil
 	}
 	return s.call(ctx, func() error {
-		now := s.now()
+		now := s.Now()
 		puts := make([]shapes.Put, len(es))
 		for i := range es {
 			e := &es[i]

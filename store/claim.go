@@ -95,7 +95,11 @@ func (s *Store) Unclaim(ctx context.Context, key string, id models.ID) error {
 
 // Lease implements models.Store.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error) {
-	err = s.call(ctx, func() error {
+	err = s.call(ctx, func() (err error) {
+		if l, ok := s.engine.(shapes.Leaser); ok {
+			held, err = l.Lease(ctx, name, holder, ttl)
+			return err
+		}
 		for {
 			row, err := s.row(ctx, &leases, []byte(name), nil)
 			if err != nil && !errors.Is(err, models.ErrNotFound) {

@@ -90,7 +90,7 @@ func (s *Store) PutTold(ctx context.Context, ts ...models.Told) error {
 		for part := range slices.Chunk(ts, pageRows) {
 			puts := make([]shapes.Put, len(part))
 			for i := range part {
-				puts[i] = shapes.Put{Table: &told, Row: shapes.Row{Part: part[i].Chunk[:], Version: int64(part[i].Entry) + 1,
+				puts[i] = shapes.Put{Table: &told, Row: shapes.Row{Part: idKey(part[i].Chunk), Version: int64(part[i].Entry) + 1,
 					Value: codec.EncodeTold(&part[i])}}
 			}
 			if err := s.engine.Put(ctx, puts...); err != nil {

@@ -23,15 +23,13 @@ var (
 )
 
 const (
-	// inboxKeep is how long posts are kept.
-	inboxKeep = 7 * 24 * time.Hour
 	// replaySpan is the length of a span of time in milliseconds, by the IDs of entries. Only the oldest entry of a span
 	// is kept. It must never change.
 	replaySpan = 12 * 60 * 60 * 1000
-	// replayKeep is how long that entry is kept. The oldest post of a span hides the later ones, even after it has
-	// ended. Later ones may be recorded until the inbox drops them, and must then last for 48 hours: 7 + 2 + half a day,
-	// and the differences between clocks.
-	replayKeep = 10 * 24 * time.Hour
+	// replayKeep is for how much longer than posts that entry is kept. The oldest post of a span hides the later ones,
+	// even after it has ended. Later ones may be recorded until the inbox drops them, and must then last for 48 hours:
+	// 2 and half a day, and the differences between clocks.
+	replayKeep = 3 * 24 * time.Hour
 )
 
 // PutInbox implements models.Store.
@@ -40,9 +38,9 @@ func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 		replay, body := codec.EncodePosts(in.Posts)
 		part := shardPart(in.ID.Shard(shards))
 		return s.engine.Put(ctx,
-			shapes.Put{Table: &posts, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: inboxKeep,
+			shapes.Put{Table: &posts, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: s.InboxKeep,
 				Value: append(text(text(nil, in.Provider), replay), body...)}},
-			shapes.Put{Table: &pending, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: inboxKeep,
+			shapes.Put{Table: &pending, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: s.InboxKeep,
 				Value: []byte(in.Provider)}})
 	}, "put post %s", in.ID)
 }
@@ -110,7 +108,7 @@ func (s *Store) InboxDone(ctx context.Context, ids ...models.ID) error {
 		for i, id := range ids {
 			at := postAt(&pending, id)
 			puts[i] = shapes.Put{Table: &pending, Row: shapes.Row{Part: at.Part, Key: id[:], Version: 2, Gone: true,
-				TTL: inboxKeep}}
+				TTL: s.InboxKeep}}
 		}
 		return s.engine.Put(ctx, puts...)
 	}, "mark %d posts", len(ids))
@@ -174,7 +172,7 @@ func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) (firs
 			at[i] = shapes.Address{Table: &replayGuards, Part: []byte(m.Group), Key: text(nil, m.Key)}
 			span, version := replayVersion(m)
 			puts[i] = shapes.Put{Table: &replayGuards, Row: shapes.Row{Part: at[i].Part, Key: number(text(nil, m.Key), span),
-				Version: version, Value: append(inverted(m.Entry), m.Digest...), TTL: replayKeep}}
+				Version: version, Value: append(inverted(m.Entry), m.Digest...), TTL: s.InboxKeep + replayKeep}}
 		}
 		if err := s.engine.Put(ctx, puts...); err != nil {
 			return err

@@ -45,7 +45,7 @@ func (s *Store) PutFacts(ctx context.Context, fs ...models.ChunkFact) error {
 	return s.call(ctx, func() error {
 		puts := make([]shapes.Put, len(fs))
 		for i := range fs {
-			puts[i] = shapes.Put{Table: &facts, Row: shapes.Row{Part: fs[i].Chunk[:], Key: text(nil, fs[i].Fact.Key),
+			puts[i] = shapes.Put{Table: &facts, Row: shapes.Row{Part: idKey(fs[i].Chunk), Key: text(nil, fs[i].Fact.Key),
 				Version: 1, Value: codec.EncodeFact(&fs[i].Fact)}}
 		}
 		return s.engine.Put(ctx, puts...)
@@ -61,8 +61,8 @@ func decodeFact(row *shapes.Row) (models.Fact, error) {
 	return f, stored(err)
 }
 
-// Record implements models.Store. It reads ledger and facts concurrently, so they may be of slightly different moments.
-// Each has all that was written before the call.
+// Record implements models.Store. Ledger and facts may be of slightly different moments. Each has all that was written
+// before the call.
 func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry, fs []models.Fact, err error) {
 	return s.record(ctx, chunk, shapes.Range{})
 }
@@ -74,11 +74,17 @@ func (s *Store) Calls(ctx context.Context, chunk models.ID) ([]models.Entry, []m
 	return es, models.OutcomesOf(fs), err
 }
 
-// record reads the ledger of a chunk and the facts of a range.
+// record reads the ledger of a chunk and the facts of a range, at the same time if a read is a round trip.
 func (s *Store) record(
 	ctx context.Context, chunk models.ID, r shapes.Range,
 ) (es []models.Entry, fs []models.Fact, err error) {
-	err = s.call(ctx, func() error {
+	err = s.call(ctx, func() (err error) {
+		if s.local {
+			if es, err = s.ledger(ctx, chunk); err == nil {
+				fs, err = s.factsOf(ctx, chunk, r)
+			}
+			return err
+		}
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() (err error) {
 			es, err = s.ledger(ctx, chunk)

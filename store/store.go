@@ -15,8 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
@@ -31,7 +29,8 @@ const pageRows = 500
 // Store implements models.Store.
 type Store struct {
 	engine shapes.Engine
-	now    func() time.Time
+	local  bool // a read is no round trip
+	Options
 
 	gate    sync.RWMutex
 	closed  bool
@@ -42,13 +41,28 @@ type Store struct {
 
 var _ models.Store = (*Store)(nil)
 
-// New returns a store over an engine, which has all Tables. now is the clock of the process; nil: time.Now.
-func New(e shapes.Engine, now func() time.Time) *Store {
-	if now == nil {
-		now = time.Now
-	}
-	return &Store{engine: e, now: now}
+// Options are the settings that all engines share.
+type Options struct {
+	// Now is the clock of the process. nil: time.Now.
+	Now func() time.Time
+	// InboxKeep is how long webhook posts are kept. 0: 7 days.
+	InboxKeep time.Duration
 }
+
+// New returns a store over an engine, which has all Tables.
+func New(e shapes.Engine, o Options) *Store {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.InboxKeep <= 0 {
+		o.InboxKeep = 7 * 24 * time.Hour
+	}
+	_, local := e.(shapes.Leaser)
+	return &Store{engine: e, local: local, Options: o}
+}
+
+// Engine returns the engine below the store. Tests use it to damage what is stored.
+func (s *Store) Engine() shapes.Engine { return s.engine }
 
 // Tables lists the tables that an engine must have.
 func Tables() []*shapes.Table {
@@ -107,25 +121,31 @@ func (s *Store) Ping(ctx context.Context) error {
 // Shards implements models.Store.
 func (s *Store) Shards() int { return shards }
 
-// Sweep removes what has ended, and agenda entries that every reader has passed. It is to be called about once a
-// minute, by one process.
+// Sweep removes what has ended: agenda entries that every reader has passed, old posts, and rows whose time is over. It
+// is to be called about once a minute, by one process.
 func (s *Store) Sweep(ctx context.Context) error {
 	return s.call(ctx, func() error {
+		now, err := s.engine.Now(ctx)
+		if err != nil {
+			return err
+		}
+		old := moment(nil, now.Add(-s.InboxKeep))
 		for shard := range shards {
 			mark, _, err := s.mark(ctx, shard)
 			if err != nil {
 				return err
 			}
-			now, err := s.engine.Now(ctx)
-			if err != nil {
-				return err
+			if mark.After(now) {
+				mark = now // the clock was ahead: later entries were not processed
 			}
-			if mark.IsZero() || mark.After(now) { // the clock was ahead: later entries were not processed
-				continue
-			}
-			passed := moment(nil, mark.Add(-2*models.LateWriters))
-			if err := s.engine.RemoveRange(ctx, &agenda, shardPart(shard), nil, passed); err != nil {
-				return err
+			part, passed := shardPart(shard), moment(nil, mark.Add(-2*models.LateWriters))
+			for _, r := range []struct {
+				table *shapes.Table
+				to    []byte
+			}{{&agenda, passed}, {&pending, old}, {&posts, old}} {
+				if err := s.engine.RemoveRange(ctx, r.table, part, nil, r.to); err != nil {
+					return err
+				}
 			}
 		}
 		return s.engine.Sweep(ctx)
@@ -221,19 +241,6 @@ func stored(err error) error {
 	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
 }
 
-// at most this many calls of one operation run at once.
-const atOnce = 16
-
-// each runs f for 0 to n-1, some at a time, and returns the first error.
-func each(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
-	for i := range n {
-		g.Go(func() error { return f(ctx, i) })
-	}
-	return g.Wait()
-}
-
 // The components of keys. Each can be followed by another one, and keeps the order of its values.
 
 // text appends a text. A zero byte in it is escaped, so that no text is the beginning of another.
@@ -298,6 +305,9 @@ func idOf(raw []byte) (id models.ID, err error) {
 	}
 	return models.ID(raw), nil
 }
+
+// idKey returns an ID as a key. It is a copy: a write may outlast the call.
+func idKey(id models.ID) []byte { return id[:] }
 
 // next returns the least key that is greater than key.
 func next(key []byte) []byte { return append(bytes.Clone(key), 0) }

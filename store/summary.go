@@ -43,7 +43,7 @@ func (s *Store) PutSummaries(ctx context.Context, ss ...models.ChunkSummary) err
 	return s.call(ctx, func() error {
 		puts := make([]shapes.Put, len(ss))
 		for i := range ss {
-			puts[i] = sumRow(&summaries, []byte(ss[i].User), ss[i].Chunk[:], &ss[i].Summary)
+			puts[i] = sumRow(&summaries, []byte(ss[i].User), idKey(ss[i].Chunk), &ss[i].Summary)
 		}
 		return s.engine.Put(ctx, puts...)
 	}, "put %d summaries of %s", len(ss), ss[0].Chunk)

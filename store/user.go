@@ -53,7 +53,7 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 }
 
 // stamp returns a version that grows with the clock of this process.
-func (s *Store) stamp() int64 { return s.now().UnixMicro() }
+func (s *Store) stamp() int64 { return s.Now().UnixMicro() }
 
 func decodeUser(row *shapes.Row) (u models.User, err error) {
 	return u, stored(codec.UnpackJSON(row.Value, &u))

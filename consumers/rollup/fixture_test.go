@@ -100,9 +100,10 @@ func (f *fixture) stored(b *models.Batch) models.Summary {
 	return models.Summary{}
 }
 
-// put stores the summary of a batch of one chunk.
+// put stores the summary of a batch of one chunk, whatever the version of the one that is stored.
 func (f *fixture) put(b *models.Batch, sum models.Summary) {
 	f.Helper()
+	sqlitetest.Forget(f, f.store, f.user, b.ID)
 	require.NoError(f, f.store.PutSummaries(f.Context(), models.ChunkSummary{User: f.user, Chunk: b.ID, Summary: sum}))
 }
 
@@ -121,6 +122,7 @@ func (f *fixture) lie(b *models.Batch) (truth models.Summary) {
 func (f *fixture) rollUp(b *models.Batch, levels ...models.Level) {
 	f.Helper()
 	for _, level := range levels {
+		sqlitetest.Forget(f, f.store, f.user, b.ID, level)
 		_, err := f.store.RollUp(f.Context(), models.SpanOf(f.user, level, b.Created()))
 		require.NoError(f, err)
 	}

@@ -17,19 +17,25 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store"
 )
 
 // OpenStore opens the store that the configuration names. It returns sqlite.ErrInUse if another process has the data
 // folder.
 func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
 	if len(cfg.Cassandra.Hosts) == 0 {
-		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{}))
+		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{Options: storeOptions(cfg)}))
 	}
 	c, err := CassandraConfig(cfg, log)
 	if err != nil {
 		return nil, err
 	}
 	return orNil[models.Store](cassandra.Open(ctx, c))
+}
+
+// storeOptions returns the settings that stores over shapes share.
+func storeOptions(cfg *config.Config) store.Options {
+	return store.Options{InboxKeep: cfg.Times.InboxKeep}
 }
 
 // OpenBroker opens the broker that the configuration names.

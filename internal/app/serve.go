@@ -12,7 +12,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
 )
 
 // shutdownTime is how long requests have to end when the process stops.
@@ -100,15 +99,16 @@ func (a *App) stopRequests(ctx context.Context) {
 	}
 }
 
-// sweep removes expired rows from an embedded store, once a minute. Cassandra removes them itself.
+// sweep removes expired rows from a store that does not do so itself, once a minute.
 func (a *App) sweep(ctx context.Context) {
-	store, ok := a.store.(*sqlite.Store)
+	store, ok := a.store.(interface {
+		Sweep(ctx context.Context) error
+	})
 	if !ok {
 		return
 	}
-	retention := sqlite.RetentionOptions{Inbox: a.cfg.Times.InboxKeep, Logs: a.cfg.Times.KeepLogs}
-	for now := range models.Every(ctx, time.Minute) {
-		if err := store.Sweep(priority.WithLow(ctx), now, retention); err != nil && ctx.Err() == nil {
+	for range models.Every(ctx, time.Minute) {
+		if err := store.Sweep(priority.WithLow(ctx)); err != nil && ctx.Err() == nil {
 			a.log.Warn("cannot remove expired data", "err", err)
 		}
 	}

@@ -170,7 +170,7 @@ func TestHeavy(t *testing.T) {
 var (
 	testName = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
 	// plain matches the tests that run without the race detector in any case.
-	plain = regexp.MustCompile(`^(\.|lab/demo|internal/site|cmd/safedelivr|e2e|lab/drill|cassandra|rabbit) `)
+	plain = regexp.MustCompile(`^(\.|lab/demo|internal/site|cmd/safedelivr|e2e|lab/drill|cassandra|rabbit|postgres|postgres/queue) `)
 )
 
 // TestNoLog: a folder without a log is a mistake, not a good run.

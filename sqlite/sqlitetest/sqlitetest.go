@@ -2,12 +2,16 @@
 package sqlitetest
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
 // compressed uses the compression of stored forms before any test. It makes channels at its first use, and those of one
@@ -22,4 +26,28 @@ func Open(t testing.TB) *sqlite.Store {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
 	return store
+}
+
+// Forget removes what is stored of the summaries of a chunk, and of the sums above it, so that a test can store others
+// with the same versions.
+func Forget(t testing.TB, s models.Store, user string, chunk models.ID, levels ...models.Level) {
+	t.Helper()
+	on, ok := s.(interface{ Engine() shapes.Engine })
+	require.True(t, ok, "the store has no engine")
+	for _, table := range store.Tables() {
+		switch table.Name {
+		case "summaries":
+			if len(levels) == 0 {
+				require.NoError(t, on.Engine().RemoveRows(t.Context(),
+					shapes.Address{Table: table, Part: []byte(user), Key: chunk[:]}))
+			}
+		case "sums":
+			for _, level := range levels {
+				start := models.MinID(models.SpanOf(user, level, chunk.Time()).Start)
+				part := append([]byte{byte(slices.Index(models.Levels[:], level))}, user...)
+				require.NoError(t, on.Engine().RemoveRows(t.Context(),
+					shapes.Address{Table: table, Part: part, Key: start[:6]}))
+			}
+		}
+	}
 }

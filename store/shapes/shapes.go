@@ -25,8 +25,10 @@ type Table struct {
 	FirstStays bool
 	// Fenced: RemoveParts may fence its partitions. Its keys are not empty.
 	Fenced bool
+	// Large: values have tens of kilobytes.
+	Large bool
 	// Bucket: the keys begin with six bytes of milliseconds since 1970, and a partition grows for ever. An engine whose
-	// partitions are small splits them into buckets of this length. 0: a partition stays small.
+	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange. 0: a partition stays small.
 	Bucket time.Duration
 }
 
@@ -96,7 +98,7 @@ type Engine interface {
 	Put(ctx context.Context, puts ...Put) error
 	// Swap makes swaps of different rows of one partition, each for itself, and returns those that were refused. A
 	// repeat with the same version and value is not refused. The rows of also are stored if the only swap is not
-	// refused; an engine without transactions stores them before it.
+	// refused, whatever fences say; an engine without transactions stores them before it.
 	Swap(ctx context.Context, swaps []Swap, also ...Put) ([]Refusal, error)
 	// Find returns, for each address, the rows that it names in the order of their keys, and those that are Gone, too.
 	Find(ctx context.Context, at ...Address) ([][]Row, error)
@@ -126,10 +128,16 @@ type Engine interface {
 
 	// Now returns the time by the clock of the servers.
 	Now(ctx context.Context) (time.Time, error)
-	// Sweep removes some rows that have ended.
+	// Sweep removes rows that have ended from tables without Bucket.
 	Sweep(ctx context.Context) error
 	// Ping returns nil if the engine can serve.
 	Ping(ctx context.Context) error
 	// Close releases all resources. No call is running.
 	Close() error
+}
+
+// Leaser is an Engine that only one process can use at a time. It keeps leases itself, as models.Store.Lease has it, and
+// they end with the process.
+type Leaser interface {
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
