@@ -5,6 +5,7 @@ image_of() {
 	case $1 in
 	rabbitmq) printf '%s' "${SAFEDELIVR_RABBIT_IMAGE:-rabbitmq:3.13-management}" ;;
 	cassandra) printf '%s' "${SAFEDELIVR_CASSANDRA_IMAGE:-cassandra:5.0}" ;;
+	postgres) printf '%s' "${SAFEDELIVR_POSTGRES_IMAGE:-postgres:17}" ;;
 	esac
 }
 

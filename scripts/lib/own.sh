@@ -71,6 +71,7 @@ stop_clusters() {
 left_behind() {
 	local file pid code=0
 	sleep 0.5 # a process that is ending needs a moment
+	# shellcheck disable=SC2013 # no white space in them
 	for file in $(grep -lzxF "SAFEDELIVR_TEST_RUN=$SAFEDELIVR_TEST_RUN" /proc/[0-9]*/environ 2>/dev/null); do
 		pid=$(cut -d/ -f3 <<<"$file")
 		kill -0 "$pid" 2>/dev/null || continue # it was the grep
