@@ -22,7 +22,7 @@ case $DIR in
 esac
 
 # What save_settings keeps while a service runs, so that later commands find it.
-declare -A ENGINE=([rabbitmq]=packages [cassandra]=packages [postgres]=packages)
+declare -A ENGINE=([rabbitmq]=packages [cassandra]=packages [postgres]=packages [pgbouncer]=packages)
 RABBIT_PORT=${SAFEDELIVR_RABBIT_PORT:-5673}
 RABBIT_TLS_PORT=${SAFEDELIVR_RABBIT_TLS_PORT:-5963}
 RABBIT_API_PORT=${SAFEDELIVR_RABBIT_API_PORT:-15673}
@@ -32,12 +32,14 @@ CQL_PORT=${SAFEDELIVR_CQL_PORT:-9043}
 STORAGE_PORT=${SAFEDELIVR_CASSANDRA_STORAGE_PORT:-7003}
 HEAP=${SAFEDELIVR_CASSANDRA_HEAP:-1536M}
 POSTGRES_PORT=${SAFEDELIVR_POSTGRES_PORT:-5433}
+PGBOUNCER_PORT=${SAFEDELIVR_PGBOUNCER_PORT:-6433}
 
 # A service of several nodes is several of these: rabbitmq, rabbitmq-2, rabbitmq-3.
-declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1 [postgres]=1)
+declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1 [postgres]=1 [pgbouncer]=1)
 
-# The signal that ends a server, if it is not TERM: with that one PostgreSQL waits for its clients.
-declare -A STOP_SIGNAL=([postgres]=INT)
+# The signal that ends a server, if it is not TERM: with that one PostgreSQL waits for its clients,
+# and PgBouncer, which keeps nothing, may do so.
+declare -A STOP_SIGNAL=([postgres]=INT [pgbouncer]=KILL)
 
 # hook WHAT NODE ARGUMENT...: the function for it of that server, which finds in NODE its number
 # and in TOP its folder.

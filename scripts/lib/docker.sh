@@ -23,6 +23,7 @@ pick_engine() {
 		[ "$choice" != docker ] || die "several nodes run as processes only: SAFEDELIVR_SERVICES_ENGINE=packages"
 		choice=packages
 	fi
+	[ "$name" != pgbouncer ] || choice=packages
 	case $choice in
 	packages) ;;
 	docker) docker_answers || die "no docker engine answers" ;;

@@ -120,13 +120,15 @@ postgres_answers() { auth_asked "$(postgres_port "$NODE")"; }
 postgres_ready() {
 	local deadline=$((SECONDS + TIMEOUT))
 	[ "${NODES_OF[postgres]}" -gt 1 ] && [ "$NODE" -eq "$(postgres_primary)" ] || return 0
-	until [ "$(postgres_query "SELECT 1 + count(*) FROM pg_stat_replication WHERE state = 'streaming'")" = "${NODES_OF[postgres]}" ]; do
+	until [ "$(database_query "$(postgres_url "$NODE")" "SELECT 1 + count(*) FROM pg_stat_replication WHERE state = 'streaming'")" = "${NODES_OF[postgres]}" ]; do
 		[ "$SECONDS" -lt "$deadline" ] || return 1
 		sleep 0.2
 	done
 }
 
-postgres_query() { env -i PATH="$PATH" "$(postgres_bin)/psql" -XAtq "$(postgres_url "$NODE")" -c "$1" 2>/dev/null 9>&-; }
+database_query() { # URL STATEMENT
+	PGCONNECT_TIMEOUT=5 "$(postgres_bin)/psql" -XAtq "$1" -c "$2" 2>/dev/null 9>&-
+}
 
 postgres_versions() {
 	local role=''
@@ -155,6 +157,10 @@ postgres_promote() {
 		hook follow "$node"
 		signal HUP "$(server_pid "$node")"
 	done
+	! running pgbouncer || {
+		hook configure pgbouncer
+		signal HUP "$(server_pid pgbouncer)"
+	}
 }
 
 postgres_env() {
