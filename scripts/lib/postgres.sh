@@ -93,7 +93,7 @@ as_other_user() {
 	if "${PROGRAM[@]}" --inh-caps="$read" --ambient-caps="$read" true 2>/dev/null; then
 		PROGRAM+=(--inh-caps="-all,$read" --ambient-caps="-all,$read")
 	fi
-	"${PROGRAM[@]}" test -r "$TOP/etc" || die "user $user cannot enter $TOP: choose another SAFEDELIVR_SERVICES_DIR"
+	"${PROGRAM[@]}" ls "$TOP/etc" >/dev/null 2>&1 || die "user $user cannot enter $TOP: choose another SAFEDELIVR_SERVICES_DIR"
 	PROGRAM+=("$@")
 }
 
