@@ -38,7 +38,7 @@ var allowed = map[string][]string{
 	"tracing":             {"models"},
 	"cassandra/...":       {"internal/priority", "models", "models/...", "cassandra/..."},
 	"sqlite/...":          {"internal/priority", "models", "models/...", "store/...", "sqlite/..."},
-	"store/shapes":        {"models"},
+	"store/shapes/...":    {"models", "store/shapes/..."},
 	"store":               {"models", "models/...", "store/..."},
 	"postgres/...":        {"models", "models/...", "store/...", "postgres/..."},
 	"inproc/...":          {"models", "models/...", "inproc/..."},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,46 +157,90 @@ func (r *report) checkLimit(allowed map[string]bool) {
 	}
 }
 
-// twins are the backends of tests that run on both, as parts of their names.
-var twins = [2]string{"embedded", "rabbitmq+cassandra"}
+// Parts of the names of tests that run on several backends.
+const (
+	embedded        = "embedded"
+	rabbitCassandra = "rabbitmq+cassandra"
+	postgres        = "postgres"
+)
 
-// checkTwins adds the tests that ran on the embedded backends and not on the servers, if any ran there. One that failed
-// there is among the failures already.
+// serverNames are what people call the servers.
+var serverNames = map[string]string{rabbitCassandra: "RabbitMQ and Cassandra", postgres: "PostgreSQL"}
+
+// checkTwins adds the tests that ran on the embedded backends and not on the servers. One that failed there is among
+// the failures already. It checks nothing if no test ran on RabbitMQ and Cassandra: then the run had no servers.
 func (r *report) checkTwins() {
-	ran, servers := map[string]bool{}, false
+	ran, on := map[string]bool{}, map[string]bool{}
 	for _, c := range slices.Concat(r.cases, r.red) {
 		ran[c.pkg+" "+c.test] = true
-		servers = servers || strings.Contains(c.test, "/"+twins[1])
+		for server := range serverNames {
+			if strings.Contains(c.test+"/", "/"+server+"/") {
+				on[server], on[c.pkg+" "+server] = true, true
+			}
+		}
+	}
+	if !on[rabbitCassandra] {
+		return
 	}
 	for _, c := range r.cases {
-		if twin := twinOf(c.pkg, c.test); servers && twin != "" && !ran[twin] {
-			why := "did not run on RabbitMQ and Cassandra\n"
-			r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why})
+		twins := twinsOf(c.pkg, c.test)
+		if !on[c.pkg+" "+postgres] && hasPart(c.test, embedded) {
+			delete(twins, postgres) // no test of this package runs on PostgreSQL
+		}
+		for _, server := range slices.Sorted(maps.Keys(twins)) {
+			if !ran[twins[server]] {
+				why := "did not run on " + serverNames[server] + "\n"
+				r.failures = append(r.failures, failure{pkg: c.pkg, test: c.test, why: why})
+			}
 		}
 	}
 }
 
-// suites are the conformance suites: test, package of the embedded backend, package of the server.
-var suites = [][3]string{
-	{"TestStore/", "sqlite", "cassandra"},
-	{"TestStoreDurable/", "sqlite", "cassandra"},
-	{"TestBroker/", "inproc", "rabbit"},
+// suites are the conformance suites: test, package of the embedded backend, server, package of the server.
+var suites = [][4]string{
+	{"TestStore", "sqlite", rabbitCassandra, "cassandra"},
+	{"TestStoreDurable", "sqlite", rabbitCassandra, "cassandra"},
+	{"TestBroker", "inproc", rabbitCassandra, "rabbit"},
+	{"TestStore", "sqlite", postgres, "postgres"},
+	{"TestStoreDurable", "sqlite", postgres, "postgres"},
+	{"TestBroker", "inproc", postgres, "postgres/queue"},
 }
 
-// twinOf returns package and name of the same case on servers, and "" if the case is not of the embedded backends.
-func twinOf(pkg, test string) string {
+// twinsOf returns package and name of the same case on each server. There are none if the case is not of the embedded
+// backends.
+func twinsOf(pkg, test string) map[string]string {
+	twins := map[string]string{}
 	for _, s := range suites {
-		if module, ok := strings.CutSuffix(pkg, "/"+s[1]); ok && strings.HasPrefix(test, s[0]) {
-			return module + "/" + s[2] + " " + test
+		module, ok := strings.CutSuffix(pkg, "/"+s[1])
+		if ok && strings.HasPrefix(test, s[0]+"/") && (s[2] != postgres || hasTest(s[3], s[0])) {
+			twins[s[2]] = module + "/" + s[3] + " " + test
 		}
 	}
-	parts := strings.Split(test, "/")
-	i := slices.Index(parts, twins[0])
-	if i < 0 {
-		return ""
+	if hasPart(test, embedded) {
+		for server := range serverNames {
+			twins[server] = pkg + " " + replacePart(test, embedded, server)
+		}
 	}
-	parts[i] = twins[1]
-	return pkg + " " + strings.Join(parts, "/")
+	return twins
+}
+
+// hasPart reports whether a name of a test has this part.
+func hasPart(test, part string) bool { return slices.Contains(strings.Split(test, "/"), part) }
+
+// replacePart replaces the first such part of a name.
+func replacePart(test, old, part string) string {
+	parts := strings.Split(test, "/")
+	parts[slices.Index(parts, old)] = part
+	return strings.Join(parts, "/")
+}
+
+// hasTest reports whether a folder of the module has this test.
+func hasTest(dir, test string) bool {
+	files, _ := filepath.Glob(filepath.Join(filepath.FromSlash(dir), "*_test.go"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		raw, err := os.ReadFile(filepath.Clean(file))
+		return err == nil && strings.Contains(string(raw), "\nfunc "+test+"(")
+	})
 }
 
 // runAgain runs failed tests that use a real clock again, and returns those that passed.

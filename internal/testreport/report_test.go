@@ -123,6 +123,40 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestNotOnPostgres: a case of the embedded backends that did not run on PostgreSQL fails a run on servers, once its
+// package has tests there. A suite counts once the package of PostgreSQL declares it.
+func TestNotOnPostgres(t *testing.T) {
+	servers := ended("lab/drill", "TestFaults/rabbitmq+cassandra", "pass", 0)
+	both := slices.Concat(servers, ended("e2e", "TestA/embedded", "pass", 0), ended("e2e", "TestA/rabbitmq+cassandra", "pass", 0))
+	suite := slices.Concat(servers, ended("inproc", "TestBroker/Order", "pass", 0), ended("rabbit", "TestBroker/Order", "pass", 0))
+	for name, c := range map[string]struct {
+		lines    []line
+		declares string // a test of the package postgres/queue
+		says     string // nothing: the run is good
+	}{
+		"no test of the package": {lines: both},
+		"some tests":             {lines: slices.Concat(both, ended("e2e", "TestB/postgres", "pass", 0)), says: "did not run on PostgreSQL"},
+		"the test":               {lines: slices.Concat(both, ended("e2e", "TestA/postgres", "pass", 0))},
+		"skipped":                {lines: slices.Concat(both, ended("e2e", "TestA/postgres", "skip", 0)), says: "skipped, which is a failure"},
+		"no suite":               {lines: suite, declares: "TestOther"},
+		"suite did not run":      {lines: suite, declares: "TestBroker", says: "did not run on PostgreSQL"},
+		"suite":                  {lines: slices.Concat(suite, ended("postgres/queue", "TestBroker/Order", "pass", 0)), declares: "TestBroker"},
+		"no servers":             {lines: ended("inproc", "TestBroker/Order", "pass", 0), declares: "TestBroker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			require.NoError(t, os.MkdirAll("postgres/queue", 0o750))
+			source := "package queue\n\nfunc " + c.declares + "(t *testing.T) {}\n"
+			require.NoError(t, os.WriteFile("postgres/queue/queue_test.go", []byte(source), 0o600))
+			dir := t.TempDir()
+			logOf(t, dir, "unit", c.lines...)
+			good, out, _ := judged(t, dir, "", 0, false)
+			require.Equal(t, c.says == "", good, out)
+			require.Contains(t, out, c.says)
+		})
+	}
+}
+
 func TestSlow(t *testing.T) {
 	inModule(t)
 	dir := t.TempDir()
@@ -170,7 +204,7 @@ func TestHeavy(t *testing.T) {
 var (
 	testName = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
 	// plain matches the tests that run without the race detector in any case.
-	plain = regexp.MustCompile(`^(\.|lab/demo|internal/site|cmd/safedelivr|e2e|lab/drill|cassandra|rabbit|postgres|postgres/queue) `)
+	plain = regexp.MustCompile(`^(\.|lab/demo|internal/site|cmd/safedelivr|e2e|lab/drill|cassandra|rabbit|postgres(/\S+)?) `)
 )
 
 // TestNoLog: a folder without a log is a mistake, not a good run.

@@ -67,7 +67,7 @@ func runAlone(t *testing.T, s *scenario, environ []string) {
 
 // cluster is a cluster of one server, with its own folder and ports.
 type cluster struct {
-	server   string   // rabbitmq, cassandra
+	server   string   // rabbitmq, cassandra, postgres
 	environ  []string // of scripts/services
 	ports    map[string]int
 	settings []string // of the product
@@ -91,7 +91,7 @@ func (c *cluster) start(t *testing.T) {
 	c.ports = map[string]int{}
 	for _, name := range []string{
 		"RABBIT_PORT", "RABBIT_TLS_PORT", "RABBIT_API_PORT", "RABBIT_DIST_PORT", "RABBIT_EPMD_PORT", "CQL_PORT",
-		"CASSANDRA_STORAGE_PORT",
+		"CASSANDRA_STORAGE_PORT", "POSTGRES_PORT",
 	} {
 		c.ports[name] = freePorts(t, slices.Collect(maps.Values(c.ports)))
 		c.environ = append(c.environ, "SAFEDELIVR_"+name+"="+strconv.Itoa(c.ports[name]))
@@ -112,8 +112,10 @@ func (c *cluster) start(t *testing.T) {
 			list = append(list, c.addr(i))
 		}
 	}
-	c.settings = []string{"SAFEDELIVR_AMQP_URL=" + strings.Join(list, ",")}
-	if c.server == "cassandra" {
+	switch c.server {
+	case "rabbitmq":
+		c.settings = []string{"SAFEDELIVR_AMQP_URL=" + strings.Join(list, ",")}
+	case "cassandra":
 		c.settings = []string{"SAFEDELIVR_CASSANDRA_HOSTS=" + strings.Join(list, ","),
 			fmt.Sprintf("SAFEDELIVR_CASSANDRA_REPLICATION="+
 				"{'class': 'NetworkTopologyStrategy', 'datacenter1': %d}", clusterNodes)}
@@ -160,8 +162,11 @@ func (c *cluster) services(ctx context.Context, args ...string) ([]byte, error) 
 
 // addr returns the address of node i, from 0, for clients.
 func (c *cluster) addr(i int) string {
-	if c.server == "rabbitmq" {
+	switch c.server {
+	case "rabbitmq":
 		return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.ports["RABBIT_PORT"]+i))
+	case "postgres":
+		return net.JoinHostPort("127.0.0.1", strconv.Itoa(c.ports["POSTGRES_PORT"]+i))
 	}
 	return net.JoinHostPort("127.0.0."+strconv.Itoa(i+1), strconv.Itoa(c.ports["CQL_PORT"]))
 }

@@ -22,7 +22,7 @@ case $DIR in
 esac
 
 # What save_settings keeps while a service runs, so that later commands find it.
-declare -A ENGINE=([rabbitmq]=packages [cassandra]=packages)
+declare -A ENGINE=([rabbitmq]=packages [cassandra]=packages [postgres]=packages [pgbouncer]=packages)
 RABBIT_PORT=${SAFEDELIVR_RABBIT_PORT:-5673}
 RABBIT_TLS_PORT=${SAFEDELIVR_RABBIT_TLS_PORT:-5963}
 RABBIT_API_PORT=${SAFEDELIVR_RABBIT_API_PORT:-15673}
@@ -31,9 +31,15 @@ RABBIT_EPMD_PORT=${SAFEDELIVR_RABBIT_EPMD_PORT:-4373}
 CQL_PORT=${SAFEDELIVR_CQL_PORT:-9043}
 STORAGE_PORT=${SAFEDELIVR_CASSANDRA_STORAGE_PORT:-7003}
 HEAP=${SAFEDELIVR_CASSANDRA_HEAP:-1536M}
+POSTGRES_PORT=${SAFEDELIVR_POSTGRES_PORT:-5433}
+PGBOUNCER_PORT=${SAFEDELIVR_PGBOUNCER_PORT:-6433}
 
 # A service of several nodes is several of these: rabbitmq, rabbitmq-2, rabbitmq-3.
-declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1)
+declare -A NODES_OF=([rabbitmq]=1 [cassandra]=1 [postgres]=1 [pgbouncer]=1)
+
+# The signal that ends a server, if it is not TERM: with that one PostgreSQL waits for its clients,
+# and PgBouncer, which keeps nothing, may do so.
+declare -A STOP_SIGNAL=([postgres]=INT [pgbouncer]=KILL)
 
 # hook WHAT NODE ARGUMENT...: the function for it of that server, which finds in NODE its number
 # and in TOP its folder.
@@ -102,11 +108,21 @@ since() { # in seconds with one decimal
 
 # --- processes -----------------------------------------------------------------------------
 # Every process started here carries a mark in its environment. That finds all of them, also
-# those that left their session (epmd, erl_child_setup), and no other processes.
+# those that left their session (epmd, erl_child_setup), and no other processes. Only the processes
+# that a server of PostgreSQL forks lose it; they are found by their folder.
 
 mark() { printf 'SAFEDELIVR_SERVICE=%s:%s' "$1" "$DIR"; }
 
 marked_pids() {
+	{ with_mark "$1" && children_of "$1"; } | awk '!seen[$0]++'
+}
+
+# children_of NAME: processes of a server that lost the mark.
+children_of() {
+	[ "${1%%-*}" != postgres ] || hook children "$1"
+}
+
+with_mark() {
 	local file
 	while read -r file; do
 		# Not those of a chroot or container, where the same folder name is another folder.
@@ -149,7 +165,7 @@ without_helpers() {
 	done
 }
 
-# server_pid NAME: the process that does the work (beam.smp or java).
+# server_pid NAME: the process that does the work (beam.smp, java or the first of PostgreSQL).
 server_pid() {
 	local pid wanted
 	load_settings "$1"
@@ -158,7 +174,7 @@ server_pid() {
 		container_pid "$1" "$wanted"
 		return
 	fi
-	for pid in $(marked_pids "$1"); do
+	for pid in $(with_mark "$1" | sort -n); do
 		if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$wanted" ]; then
 			printf '%s\n' "$pid"
 			return
@@ -175,7 +191,7 @@ stop() {
 		pid=$(server_pid "$name")
 		# A stopped process (SIGSTOP) would not see the TERM.
 		signal CONT "$(marked_pids "$name")"
-		signal TERM "${pid:-$(marked_pids "$name")}"
+		signal "${STOP_SIGNAL[${name%%-*}]:-TERM}" "${pid:-$(marked_pids "$name")}"
 	done
 	for name; do
 		if [ "${ENGINE[$name]:-packages}" = docker ]; then

@@ -5,6 +5,7 @@ image_of() {
 	case $1 in
 	rabbitmq) printf '%s' "${SAFEDELIVR_RABBIT_IMAGE:-rabbitmq:3.13-management}" ;;
 	cassandra) printf '%s' "${SAFEDELIVR_CASSANDRA_IMAGE:-cassandra:5.0}" ;;
+	postgres) printf '%s' "${SAFEDELIVR_POSTGRES_IMAGE:-postgres:17}" ;;
 	esac
 }
 
@@ -22,6 +23,7 @@ pick_engine() {
 		[ "$choice" != docker ] || die "several nodes run as processes only: SAFEDELIVR_SERVICES_ENGINE=packages"
 		choice=packages
 	fi
+	[ "$name" != pgbouncer ] || choice=packages
 	case $choice in
 	packages) ;;
 	docker) docker_answers || die "no docker engine answers" ;;

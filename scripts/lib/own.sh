@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# RabbitMQ and Cassandra of our own: beside those that a developer runs, in a folder that goes
+# Servers of our own: beside those that a developer runs, in a folder that goes
 # away, on ports that are free. Sourced by scripts/test and scripts/bench, which set HERE.
 
 # The variables by which scripts/services is told, with the port that is tried first.
 OWN_PORTS=(RABBIT_PORT=5683 RABBIT_TLS_PORT=5983 RABBIT_API_PORT=15683 RABBIT_DIST_PORT=25683 RABBIT_EPMD_PORT=4383
-	CQL_PORT=9053 CASSANDRA_STORAGE_PORT=7013)
+	CQL_PORT=9053 CASSANDRA_STORAGE_PORT=7013 POSTGRES_PORT=5483)
 
 # forget_settings: nothing that the caller exported for a Safedelivr of his own reaches what is
 # tested. What tells scripts/services how to work stays.
@@ -28,12 +28,13 @@ choose_ports() {
 	done
 }
 
-# own_up FOLDER: start both there and load what tests need to know of them.
+# own_up FOLDER NAME...: start these servers there and load what tests need to know of them.
 own_up() {
 	export SAFEDELIVR_SERVICES_DIR=$1
+	OWN_NAMES=("${@:2}")
 	choose_ports
 	OWN_UP=yes
-	"$HERE/services" up >/dev/null || return
+	"$HERE/services" up "${OWN_NAMES[@]}" >/dev/null || return
 	# shellcheck disable=SC1091
 	. "$SAFEDELIVR_SERVICES_DIR/env"
 }
@@ -45,7 +46,7 @@ own_down() {
 	OWN_UP=no
 }
 
-own_versions() { "$HERE/services" status | sed -E 's/: up, pid [0-9]+, [^,]*,/:/'; }
+own_versions() { "$HERE/services" status "${OWN_NAMES[@]}" | sed -E 's/: up, pid [0-9]+, [^,]*,/:/'; }
 
 free_port() { # FIRST
 	local port
@@ -71,6 +72,7 @@ stop_clusters() {
 left_behind() {
 	local file pid code=0
 	sleep 0.5 # a process that is ending needs a moment
+	# shellcheck disable=SC2013 # no white space in them
 	for file in $(grep -lzxF "SAFEDELIVR_TEST_RUN=$SAFEDELIVR_TEST_RUN" /proc/[0-9]*/environ 2>/dev/null); do
 		pid=$(cut -d/ -f3 <<<"$file")
 		kill -0 "$pid" 2>/dev/null || continue # it was the grep

@@ -31,13 +31,19 @@ apt_install() {
 		die "could not install: $* (see $DIR/install.log)"
 	fi
 	allow_service_start
-	case " $* " in
-	*" rabbitmq-server "*)
-		if command -v systemctl >/dev/null; then
-			systemctl disable rabbitmq-server.service epmd.service epmd.socket >/dev/null 2>&1 || true
-		fi
-		;;
-	esac
+	forbid_boot_start "$@"
+}
+
+# forbid_boot_start PACKAGE...: keep the system services of these from starting with the machine.
+forbid_boot_start() {
+	local package
+	command -v systemctl >/dev/null || return 0
+	for package; do
+		case $package in
+		rabbitmq-server) systemctl disable rabbitmq-server.service epmd.service epmd.socket ;;
+		postgresql | pgbouncer) systemctl disable "$package.service" ;;
+		esac >/dev/null 2>&1 || true
+	done
 }
 
 apt_get() {

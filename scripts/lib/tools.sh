@@ -57,6 +57,7 @@ tools() {
 	need '[ -d /usr/share/php/Illuminate/Http ]' php-symfony-mailer php-illuminate-http php-guzzlehttp-guzzle || code=1
 	need 'python3 -m pip --version' python3-pip || code=1 # schemas of Kubernetes and the client in Python
 	need 'python3 -c "import ensurepip"' python3-venv || code=1
+	# shellcheck disable=SC2016 # need expands it
 	need '[ "$(node --version | tr -dc 0-9. | cut -d. -f1)" -ge 20 ]' nodejs || code=1
 	return "$code"
 }
