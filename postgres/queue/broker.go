@@ -41,6 +41,7 @@ type Config struct {
 	Logger    *slog.Logger // nil: no log
 
 	lease time.Duration // how long a process owns a message that it took; 30 s
+	poll  time.Duration // how often an idle subscription looks for messages; 1 s
 }
 
 // Broker keeps messages in a table of PostgreSQL. It reconnects forever.
@@ -74,7 +75,8 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 // Open creates the tables, unless they exist. It waits a few seconds for the server. It is no error if the server
 // cannot be reached: batches are stored meanwhile and announced later. Errors: models.ErrInvalid, models.ErrNewer.
 func Open(ctx context.Context, c Config) (*Broker, error) {
-	c.Schema, c.lease = cmp.Or(c.Schema, "safedelivr"), cmp.Or(c.lease, 30*time.Second)
+	c.Schema = cmp.Or(c.Schema, "safedelivr")
+	c.lease, c.poll = cmp.Or(c.lease, 30*time.Second), cmp.Or(c.poll, time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Providers = slices.Compact(slices.Sorted(slices.Values(c.Providers)))
 	if !schemaName.MatchString(c.Schema) {

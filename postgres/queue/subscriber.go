@@ -106,7 +106,7 @@ func (s *subscription) fetch(ctx context.Context) {
 		if s.stuck() {
 			s.giveBack() // others may take them
 		}
-		wait := time.Second + rand.N(200*time.Millisecond) //nolint:gosec // jitter
+		wait := s.b.config.poll + rand.N(s.b.config.poll/5) //nolint:gosec // jitter
 		if n := s.room(); n > 0 {
 			got, next, err := s.take(n)
 			if err != nil {
