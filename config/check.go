@@ -229,11 +229,31 @@ func (c *Config) checkServices(wrong wrongFunc) {
 			wrong("amqp.prefix", "%q must be 1 to 40 letters, digits, _ and -", c.AMQP.Prefix)
 		}
 	}
-	embedded := len(c.Cassandra.Hosts) == 0 || c.AMQP.URL == ""
+	c.checkPostgres(wrong)
+	embedded := c.Store == "" && (len(c.Cassandra.Hosts) == 0 || c.AMQP.URL == "")
 	if embedded && len(c.Roles) > 0 &&
 		!(slices.Contains(c.Roles, "api") && slices.Contains(c.Roles, "webhooks") && slices.Contains(c.Roles, "worker")) {
 		wrong("roles", "the embedded store and broker work only if one process has all roles; to split the roles, "+
-			"set SAFEDELIVR_CASSANDRA_HOSTS (Cassandra) and SAFEDELIVR_AMQP_URL (RabbitMQ)")
+			"set SAFEDELIVR_STORE (PostgreSQL), or SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL (RabbitMQ)")
+	}
+}
+
+// schemas matches names of schemas in PostgreSQL.
+var schemas = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
+
+// checkPostgres checks the settings of PostgreSQL.
+func (c *Config) checkPostgres(wrong wrongFunc) {
+	if c.Store == "" {
+		return
+	}
+	if u, err := url.Parse(c.Store); err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || u.Host == "" {
+		wrong("store", "must be a postgres:// URL, like postgres://user:password@host/database")
+	}
+	if len(c.Cassandra.Hosts) > 0 {
+		wrong("store", "must not be set if %s is set: there is one store", c.Name("cassandra.hosts"))
+	}
+	if !schemas.MatchString(c.Postgres.Schema) {
+		wrong("postgres.schema", "%q must be up to 40 lower-case letters, digits and _", c.Postgres.Schema)
 	}
 }
 

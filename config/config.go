@@ -29,9 +29,12 @@ type Config struct {
 	TrustedProxies []string `koanf:"trusted_proxies"`
 	// networks or addresses that posts to users' endpoints may reach although they are private, separated by commas
 	EndpointNetworks []string `koanf:"endpoint_networks"`
+	// use PostgreSQL as store and broker: a `postgres://` URL with user, password, hosts, database and `sslmode`. Of several
+	// hosts the one that can write is used. If it is not set, the embedded store is used, or Cassandra
+	Store string `koanf:"store"`
 	// folder of the embedded store and of the spool for large requests
 	DataDir string `koanf:"data_dir"`
-	// what this process does, separated by commas; separate processes need Cassandra and RabbitMQ
+	// what this process does, separated by commas; separate processes need PostgreSQL, or Cassandra and RabbitMQ
 	Roles []string `koanf:"roles" oneof:"api,webhooks,worker"`
 	// name of this process; must be unique. If it is not set, it is the host name and the process ID
 	Worker string `koanf:"worker"`
@@ -47,6 +50,7 @@ type Config struct {
 	Metrics   Metrics             `koanf:"metrics"`
 	Traces    Traces              `koanf:"traces"`
 	GitHub    GitHub              `koanf:"github"`
+	Postgres  Postgres            `koanf:"postgres"`
 	Cassandra Cassandra           `koanf:"cassandra"`
 	AMQP      AMQP                `koanf:"amqp"`
 	Limits    Limits              `koanf:"limits"`
@@ -72,6 +76,18 @@ type Traces struct {
 	Endpoint string `koanf:"endpoint"`
 	// share of batches that are traced
 	Ratio float64 `koanf:"ratio" range:"0..1"`
+}
+
+// Postgres configures PostgreSQL. It is used if Config.Store is set.
+type Postgres struct {
+	// schema that holds all tables: up to 40 lower-case letters, digits and _
+	Schema string `koanf:"schema"`
+	// the highest number of connections of this process for the store. The broker has as many
+	Connections int `koanf:"connections" range:"2..1000"`
+	// how long a call of the store tries
+	Timeout time.Duration `koanf:"timeout" range:">0"`
+	// `serve` creates schema and tables
+	Migrate bool `koanf:"migrate"`
 }
 
 // Cassandra configures the store in Cassandra. It is used if Hosts is set.

@@ -16,11 +16,12 @@ func Defaults() Config {
 		host = "worker"
 	}
 	return Config{
-		Listen:  "127.0.0.1:8080",
-		DataDir: "safedelivr-data",
-		Roles:   []string{"api", "webhooks", "worker"},
-		Log:     "info",
-		Worker:  fmt.Sprintf("%s-%d", host, os.Getpid()),
+		Listen:   "127.0.0.1:8080",
+		DataDir:  "safedelivr-data",
+		Roles:    []string{"api", "webhooks", "worker"},
+		Log:      "info",
+		Worker:   fmt.Sprintf("%s-%d", host, os.Getpid()),
+		Postgres: Postgres{Schema: "safedelivr", Connections: 16, Timeout: 20 * time.Second, Migrate: true},
 		Cassandra: Cassandra{
 			Keyspace:    "safedelivr",
 			Replication: "{'class': 'SimpleStrategy', 'replication_factor': 1}",

@@ -15,7 +15,7 @@ const fileSuffix = "_file"
 
 // The settings that are secrets, or may contain one.
 var (
-	secrets         = []string{"cassandra.password", "amqp.url", "github.client_secret"}
+	secrets         = []string{"store", "cassandra.password", "amqp.url", "github.client_secret"}
 	providerSecrets = []string{"api_key", "webhook_key", "webhook_key_old"}
 )
 

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/cassandra"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/postgres"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
@@ -42,6 +43,14 @@ func (c *cli) migrateCommand() *cobra.Command {
 				}
 				return nil
 			}
+			cfg.Postgres.Migrate = true
+			if cfg.Store != "" {
+				if err := postgres.Migrate(cmd.Context(), app.PostgresConfig(&cfg, log)); err != nil {
+					return err
+				}
+				fmt.Fprintln(c.out, "the schema is up to date")
+				return nil
+			}
 			return c.onStore(cmd.Context(), false, func(context.Context, *opened) error { // opening it updates its schema
 				fmt.Fprintln(c.out, "the schema is up to date")
 				return nil
@@ -63,14 +72,14 @@ To restore it, stop the server and start it on the copy:
   SAFEDELIVR_DATA_DIR=FOLDER safedelivr serve --after-restore
 
 That holds all mail that was accepted before, because it may have been sent since: see hold.
-Cassandra has its own backups.`,
+PostgreSQL and Cassandra have their own backups.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := c.load()
 			if err != nil {
 				return err
 			}
 			if app.StoreName(&cfg) != "sqlite" {
-				return errors.New("backup copies only the embedded store; use the snapshots of Cassandra (nodetool snapshot)")
+				return errors.New("backup copies only the embedded store; PostgreSQL and Cassandra have their own (pg_basebackup, nodetool snapshot)")
 			}
 			type copied struct{ done, all int64 }
 			say := progress(c, func(n copied) string { return fmt.Sprintf("%d of about %d MB copied", n.done>>20, n.all>>20) })

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -236,7 +237,7 @@ func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command
 		return nil
 	}
 	if c.server == nil {
-		if cfg, err := c.load(); err == nil && len(cfg.Cassandra.Hosts) == 0 {
+		if cfg, err := c.load(); err == nil && app.StoreName(&cfg) == "sqlite" {
 			fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
 			return nil
 		}

@@ -28,7 +28,8 @@ func (c *cli) serveCommand() *cobra.Command {
 		Short: "Run Safedelivr: API, webhooks and workers",
 		Args:  cobra.NoArgs,
 		Long: `Run Safedelivr. By default everything runs in this process, on SQLite and an in-process broker.
-SAFEDELIVR_CASSANDRA_HOSTS and SAFEDELIVR_AMQP_URL switch to Cassandra and RabbitMQ; roles can then run apart.
+SAFEDELIVR_STORE=postgres://… switches to PostgreSQL, and SAFEDELIVR_CASSANDRA_HOSTS with SAFEDELIVR_AMQP_URL to Cassandra
+and RabbitMQ. Roles can then run apart.
 SIGHUP makes it read keys, the lists of GitHub, the log level and the certificate again.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			with := *c

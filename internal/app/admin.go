@@ -58,7 +58,7 @@ type adminPart struct {
 // serveAdmin runs handed-over commands until ctx ends.
 func (a *App) serveAdmin(ctx context.Context) {
 	if StoreName(a.cfg) != "sqlite" {
-		return // every process can open Cassandra itself
+		return // every process can open the store itself
 	}
 	path := filepath.Join(a.cfg.DataDir, AdminSocket)
 	_ = os.Remove(path) // of a process that was killed: this one has locked the folder

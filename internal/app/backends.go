@@ -14,6 +14,8 @@ import (
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/postgres"
+	"github.com/safedelivr/safedelivr/postgres/queue"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/sqlite"
@@ -23,6 +25,9 @@ import (
 // OpenStore opens the store that the configuration names. It returns sqlite.ErrInUse if another process has the data
 // folder.
 func OpenStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Store, error) {
+	if cfg.Store != "" {
+		return orNil[models.Store](postgres.Open(ctx, PostgresConfig(cfg, log)))
+	}
 	if len(cfg.Cassandra.Hosts) == 0 {
 		return orNil[models.Store](sqlite.Open(cfg.DataDir, sqlite.Options{Options: storeOptions(cfg)}))
 	}
@@ -40,6 +45,9 @@ func storeOptions(cfg *config.Config) store.Options {
 
 // OpenBroker opens the broker that the configuration names.
 func OpenBroker(ctx context.Context, cfg *config.Config, log *slog.Logger) (models.Broker, error) {
+	if cfg.Store != "" && cfg.AMQP.URL == "" {
+		return orNil[models.Broker](queue.Open(ctx, QueueConfig(cfg, log)))
+	}
 	if cfg.AMQP.URL == "" {
 		return orNil[models.Broker](inproc.New(cfg.ProviderNames(), log))
 	}
@@ -71,6 +79,31 @@ func RabbitConfig(cfg *config.Config, log *slog.Logger) (rabbit.Config, error) {
 		TLS:       secure,
 		Logger:    log,
 	}, err
+}
+
+// PostgresConfig returns the settings of the store in PostgreSQL.
+func PostgresConfig(cfg *config.Config, log *slog.Logger) postgres.Config {
+	c := &cfg.Postgres
+	return postgres.Config{
+		URL:         cfg.Store,
+		Schema:      c.Schema,
+		Connections: c.Connections,
+		Migrate:     c.Migrate,
+		Timeout:     c.Timeout,
+		Logger:      log,
+		Options:     storeOptions(cfg),
+	}
+}
+
+// QueueConfig returns the settings of the broker in PostgreSQL.
+func QueueConfig(cfg *config.Config, log *slog.Logger) queue.Config {
+	return queue.Config{
+		URL:       cfg.Store,
+		Schema:    cfg.Postgres.Schema,
+		Providers: cfg.ProviderNames(),
+		MaxConns:  cfg.Postgres.Connections,
+		Logger:    log,
+	}
 }
 
 // CassandraConfig returns the settings of Cassandra.
@@ -211,18 +244,24 @@ func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
 // embedded store.
 func SoleProcess(cfg *config.Config) bool { return StoreName(cfg) == "sqlite" }
 
-// StoreName returns sqlite or cassandra.
+// StoreName returns sqlite, postgres or cassandra.
 func StoreName(cfg *config.Config) string {
+	if cfg.Store != "" {
+		return "postgres"
+	}
 	if len(cfg.Cassandra.Hosts) > 0 {
 		return "cassandra"
 	}
 	return "sqlite"
 }
 
-// BrokerName returns in-process or rabbitmq.
+// BrokerName returns in-process, postgres or rabbitmq.
 func BrokerName(cfg *config.Config) string {
-	if cfg.AMQP.URL != "" {
+	switch {
+	case cfg.AMQP.URL != "":
 		return "rabbitmq"
+	case cfg.Store != "":
+		return "postgres"
 	}
 	return "in-process"
 }

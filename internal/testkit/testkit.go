@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/postgres"
 )
 
 // Patience bounds the wait for a state.
@@ -80,6 +81,30 @@ func Servers() Backend {
 	}}
 }
 
+// Postgres is PostgreSQL as store and broker. Tests skip if it is not started; scripts/test starts it and counts a skip
+// as a failure.
+func Postgres() Backend {
+	return Backend{Name: "postgres", Real: true, Env: func(t *testing.T) []string {
+		server := os.Getenv("SAFEDELIVR_TEST_POSTGRES_URL")
+		if server == "" {
+			t.Skip("needs PostgreSQL: start it with scripts/services up and load the environment it prints")
+		}
+		schema := "t" + models.NewUserID()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := postgres.Drop(ctx, postgres.Config{URL: server, Schema: schema}); err != nil {
+				t.Errorf("drop the schema: %v", err)
+			}
+		})
+		return []string{
+			"SAFEDELIVR_DATA_DIR=" + t.TempDir(),
+			"SAFEDELIVR_STORE=" + server,
+			"SAFEDELIVR_POSTGRES_SCHEMA=" + schema,
+		}
+	}}
+}
+
 // deleteQueues deletes the queues of a test. Each would go on taking processor time of the broker.
 func deleteQueues(t *testing.T, prefix string) {
 	t.Helper()
@@ -114,7 +139,7 @@ func deleteQueues(t *testing.T, prefix string) {
 }
 
 // Backends returns all backends.
-func Backends() []Backend { return []Backend{Embedded(), Servers()} }
+func Backends() []Backend { return []Backend{Embedded(), Servers(), Postgres()} }
 
 // OnBackends runs a test on all backends at the same time, and beside other tests: most of the time each waits.
 func OnBackends(t *testing.T, f func(t *testing.T, b Backend)) {

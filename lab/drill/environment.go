@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/postgres"
 	"github.com/safedelivr/safedelivr/rabbit"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
@@ -40,10 +42,10 @@ func (s *setup) store() string  { return app.StoreName(&s.cfg) }
 func (s *setup) broker() string { return app.BrokerName(&s.cfg) }
 
 // ownStore and ownBroker report whether the store and the broker are part of the process.
-func (s *setup) ownStore() bool  { return len(s.cfg.Cassandra.Hosts) == 0 }
-func (s *setup) ownBroker() bool { return s.cfg.AMQP.URL == "" }
+func (s *setup) ownStore() bool  { return s.store() == "sqlite" }
+func (s *setup) ownBroker() bool { return s.broker() == "in-process" }
 
-// environment is a folder, a keyspace and a prefix of queues that belong to one lane of a run.
+// environment is a folder, a keyspace or schema, and a prefix of queues that belong to one lane of a run.
 type environment struct {
 	*setup
 	dir, name string
@@ -65,10 +67,14 @@ func (s *setup) newEnvironment(ctx context.Context) (*environment, error) {
 
 // environ returns the settings of the processes that work here.
 func (e *environment) environ(more ...string) []string {
-	c := &e.cfg.Cassandra
+	c, p := &e.cfg.Cassandra, &e.cfg.Postgres
 	out := []string{
 		"SAFEDELIVR_CONFIG=", // no file, also if there is one in this folder
 		"SAFEDELIVR_DATA_DIR=" + filepath.Join(e.dir, "data"),
+		"SAFEDELIVR_STORE=" + e.cfg.Store,
+		"SAFEDELIVR_POSTGRES_SCHEMA=" + e.name,
+		"SAFEDELIVR_POSTGRES_CONNECTIONS=" + strconv.Itoa(p.Connections),
+		"SAFEDELIVR_POSTGRES_TIMEOUT=" + p.Timeout.String(),
 		"SAFEDELIVR_CASSANDRA_HOSTS=" + strings.Join(c.Hosts, ","),
 		"SAFEDELIVR_CASSANDRA_KEYSPACE=" + e.name,
 		"SAFEDELIVR_CASSANDRA_USERNAME=" + c.Username,
@@ -112,8 +118,21 @@ func (e *environment) withStore(ctx context.Context, f func(models.Store) error)
 	return errors.Join(f(store), store.Close())
 }
 
-// withBroker runs f on the queues in RabbitMQ.
-func (e *environment) withBroker(ctx context.Context, f func(*rabbit.Broker) error) error {
+// withBroker runs f on the queues of the broker.
+func (e *environment) withBroker(ctx context.Context, f func(models.Broker) error) error {
+	cfg, err := e.config()
+	if err != nil {
+		return err
+	}
+	b, err := app.OpenBroker(ctx, &cfg, e.log)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(b), b.Close())
+}
+
+// withRabbit runs f on the queues in RabbitMQ.
+func (e *environment) withRabbit(ctx context.Context, f func(*rabbit.Broker) error) error {
 	c, err := app.RabbitConfig(&e.cfg, e.log)
 	if err != nil {
 		return err
@@ -148,23 +167,27 @@ func (e *environment) remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	var errs []error
-	if !e.ownBroker() {
-		if err := e.withBroker(ctx, func(b *rabbit.Broker) error { return b.Remove(ctx) }); err != nil {
+	if e.broker() == "rabbitmq" {
+		if err := e.withRabbit(ctx, func(b *rabbit.Broker) error { return b.Remove(ctx) }); err != nil {
 			errs = append(errs, fmt.Errorf("cannot remove the queues and exchanges %s.*: %w", e.name, err))
 		}
 	}
 	if !e.ownStore() {
-		if err := e.dropKeyspace(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("cannot remove the keyspace %s: %w", e.name, err))
+		if err := e.drop(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("cannot remove the data under the name %s: %w", e.name, err))
 		}
 	}
 	return errors.Join(append(errs, os.RemoveAll(e.dir))...)
 }
 
-func (e *environment) dropKeyspace(ctx context.Context) error {
+// drop removes the keyspace or schema.
+func (e *environment) drop(ctx context.Context) error {
 	cfg, err := e.config()
 	if err != nil {
 		return err
+	}
+	if e.store() == "postgres" {
+		return postgres.Drop(ctx, app.PostgresConfig(&cfg, e.log))
 	}
 	c, err := app.CassandraConfig(&cfg, e.log)
 	if err != nil {

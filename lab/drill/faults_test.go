@@ -338,24 +338,36 @@ func serverStopped(stop, start func(context.Context) error, noticed noticed) fun
 	}
 }
 
-// storeFrozen freezes the server of Cassandra.
+// storeFrozen freezes all processes of the server of the store.
 func storeFrozen(ctx context.Context, d *drill) error {
-	out, err := exec.CommandContext(ctx, "../../scripts/services", "pid", "cassandra").Output()
+	out, err := exec.CommandContext(ctx, "../../scripts/services", "pids", d.environment.store()).Output()
 	if err != nil {
 		return err
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
-	if err != nil {
-		return err
+	var servers []*os.Process
+	for _, field := range strings.Fields(string(out)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return err
+		}
+		server, err := os.FindProcess(pid)
+		if err != nil {
+			return err
+		}
+		servers = append(servers, server)
 	}
-	server, err := os.FindProcess(pid)
-	if err != nil {
-		return err
+	all := func(do func(*os.Process) error) func(context.Context) error {
+		return func(context.Context) error {
+			var errs []error
+			for _, server := range servers {
+				if err := do(server); !errors.Is(err, os.ErrProcessDone) { // a connection of PostgreSQL has ended
+					errs = append(errs, err)
+				}
+			}
+			return errors.Join(errs...)
+		}
 	}
-	return serverStopped(
-		func(context.Context) error { return freeze(server) },
-		func(context.Context) error { return wake(server) },
-		storeUnavailable)(ctx, d)
+	return serverStopped(all(freeze), all(wake), storeUnavailable)(ctx, d)
 }
 
 // controlServices returns a function that runs scripts/services.

@@ -105,7 +105,7 @@ func loneScenarios() []scenario {
 		},
 		{
 			name:   "store-frozen",
-			story:  "SIGSTOP of Cassandra, then SIGCONT",
+			story:  "SIGSTOP of the store, then SIGCONT",
 			needs:  needsStore,
 			holds:  appendsLost,
 			inject: storeFrozen,

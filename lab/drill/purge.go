@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/rabbit"
 )
 
@@ -82,10 +83,15 @@ func (d *drill) waiting(ctx context.Context) (n int) {
 	return n
 }
 
-// purge empties all queues of RabbitMQ and returns how many messages about mail were lost.
+// purge empties all queues and returns how many messages about mail were lost.
 func (d *drill) purge(ctx context.Context) (lost int, err error) {
-	err = d.environment.withBroker(ctx, func(b *rabbit.Broker) error {
-		counts, err := b.PurgeCounted(ctx)
+	err = d.environment.withBroker(ctx, func(b models.Broker) error {
+		counted, ok := b.(*rabbit.Broker)
+		if !ok {
+			lost = d.waiting(ctx)
+			return b.Purge(ctx)
+		}
+		counts, err := counted.PurgeCounted(ctx)
 		for name, n := range counts {
 			if name != "q.event" && !strings.HasPrefix(name, "delay.") {
 				lost += n

@@ -43,7 +43,7 @@ type need int
 const (
 	needsNothing  need = iota
 	needsBroker        // RabbitMQ
-	needsStore         // Cassandra
+	needsStore         // Cassandra or PostgreSQL
 	needsOwnStore      // the embedded store
 	needsSignals       // by which processes are frozen
 )
@@ -53,13 +53,15 @@ func (s *scenario) impossible(set *setup) string {
 	switch {
 	case s.needs == needsBroker && set.ownBroker():
 		return "the broker is part of the process"
+	case s.needs == needsBroker && set.broker() == "postgres":
+		return "the broker is in the store"
 	case s.needs == needsStore && set.ownStore():
 		return "the store is part of the process"
 	case s.needs == needsOwnStore && !set.ownStore():
 		return "it is about the embedded store"
 	case s.needs == needsBroker && strings.HasPrefix(set.cfg.AMQP.URL, "amqps:"):
 		return "connections to RabbitMQ go through a proxy, whose name amqps:// would not accept"
-	case s.needs == needsStore && !loopback(set.cfg.Cassandra.Hosts[0]):
+	case s.needs == needsStore && set.store() == "cassandra" && !loopback(set.cfg.Cassandra.Hosts[0]):
 		return "connections to Cassandra go through a proxy, which the driver avoids unless the node is on this machine"
 	case s.needs == needsStore && set.cfg.Cassandra.TLSCA != "":
 		return "connections to Cassandra go through a proxy, whose name TLS would not accept"
@@ -154,7 +156,7 @@ var scenarios = []scenario{
 	},
 	{
 		name:   "store-gone",
-		story:  "Cassandra cannot be reached for a while",
+		story:  "the store cannot be reached for a while",
 		needs:  needsStore,
 		holds:  appendsLost,
 		inject: unavailable((*drill).storeProxy, storeUnavailable),

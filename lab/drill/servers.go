@@ -175,6 +175,17 @@ func (d *drill) startProxies(ctx context.Context) error {
 		}
 		d.env = append(d.env, "SAFEDELIVR_AMQP_URL="+u.String())
 	case needsStore:
+		if d.environment.store() == "postgres" {
+			u, err := url.Parse(d.environment.cfg.Store)
+			if err != nil {
+				return err
+			}
+			if u.Host, err = start(withPort(u.Host, "5432")); err != nil {
+				return err
+			}
+			d.env = append(d.env, "SAFEDELIVR_STORE="+u.String(), "SAFEDELIVR_POSTGRES_TIMEOUT=3s")
+			return nil
+		}
 		addr, err := start(withPort(d.environment.cfg.Cassandra.Hosts[0], "9042"))
 		if err != nil {
 			return err
