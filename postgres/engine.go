@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -288,9 +289,14 @@ func (e *engine) findOnce(ctx context.Context, at shapes.Address) (out []shapes.
 	if err != nil {
 		return nil, err
 	}
+	return scanRows(rows, at.Part)
+}
+
+// scanRows reads and closes rows of a partition.
+func scanRows(rows pgx.Rows, part []byte) (out []shapes.Row, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		r := shapes.Row{Part: at.Part}
+		r := shapes.Row{Part: part}
 		if err := scanRow(rows, &r); err != nil {
 			return nil, err
 		}
@@ -384,20 +390,11 @@ func (e *engine) Scan(ctx context.Context, t *shapes.Table, part []byte, r shape
 		text += ` DESC`
 	}
 	err = e.try(ctx, plain, func(ctx context.Context) error {
-		out = nil
 		rows, err := e.pool.Query(ctx, text+` LIMIT $2`, args...)
-		if err != nil {
-			return err
+		if err == nil {
+			out, err = scanRows(rows, part)
 		}
-		defer rows.Close()
-		for rows.Next() {
-			r := shapes.Row{Part: part}
-			if err := scanRow(rows, &r); err != nil {
-				return err
-			}
-			out = append(out, r)
-		}
-		return rows.Err()
+		return err
 	})
 	if err != nil {
 		return nil, failed(err)
@@ -492,6 +489,11 @@ func (e *engine) entries(ctx context.Context, text string, args ...any) (out []s
 	if err != nil {
 		return nil, err
 	}
+	return scanEntries(rows)
+}
+
+// scanEntries reads and closes entries.
+func scanEntries(rows pgx.Rows) (out []shapes.Entry, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var entry shapes.Entry
@@ -512,6 +514,33 @@ func (e *engine) Read(
 		return err
 	})
 	return out, failed(err)
+}
+
+// ReadWith implements shapes.Engine. One round trip reads both.
+func (e *engine) ReadWith(
+	ctx context.Context, log, rows *shapes.Table, part []byte, r shapes.Range,
+) (es []shapes.Entry, out []shapes.Row, err error) {
+	low, high := filled(r.From), r.To
+	if high == nil {
+		_, high = bounds(nil)
+	}
+	err = e.try(ctx, plain, func(ctx context.Context) error {
+		es, out = nil, nil
+		b := &pgx.Batch{}
+		b.Queue(e.statements[log].read, part, 0, math.MaxInt32).Query(func(found pgx.Rows) (err error) {
+			es, err = scanEntries(found)
+			return err
+		})
+		b.Queue(e.statements[rows].find, part, low, high).Query(func(found pgx.Rows) (err error) {
+			out, err = scanRows(found, part)
+			return err
+		})
+		return e.pipeline(ctx, b)
+	})
+	if err != nil {
+		return nil, nil, failed(err)
+	}
+	return es, slices.DeleteFunc(out, func(r shapes.Row) bool { return r.Gone }), nil
 }
 
 // Last implements shapes.Engine.

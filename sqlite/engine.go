@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +29,8 @@ type engine struct {
 // limit is written ? + 0: SQLite prepares a statement anew when the parameter of a plain limit is bound.
 type statements struct {
 	ddl                                   string
-	insert, newer, ended, update, replace string
+	insert, insertPlain                   string
+	newer, ended, update, replace         string
 	remove, fenced, find, removeIn, sweep string
 	append, read, last, trim, rewrite     string
 	dropParts                             string
@@ -63,7 +66,10 @@ func newStatements(t *shapes.Table) *statements {
 		s.ddl += `; CREATE INDEX ` + name + `_ends ON ` + name + ` (ends) WHERE ends IS NOT NULL`
 		s.sweep = deleteSome(name, `part, key`, `ends <= ?1`)
 	}
-	s.insert = `INSERT INTO ` + name + ` (part, key, version, value, gone, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING`
+	s.insert = `INSERT INTO ` + name + ` (part, key, version, value, gone, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+		ON CONFLICT DO NOTHING`
+	s.insertPlain = `INSERT INTO ` + name + ` (part, key, version, value, gone) VALUES (?1, ?2, ?3, ?4, 0)
+		ON CONFLICT DO NOTHING`
 	const change, same = `SET version = ?3, value = ?4, gone = ?5, ends = ?6`, ` WHERE part = ?1 AND key = ?2`
 	s.newer = `UPDATE ` + name + ` ` + change + same + ` AND (version < ?3 OR version = ?3 AND value < ?4 OR ends <= ?7)`
 	s.ended = `UPDATE ` + name + ` ` + change + same + ` AND ends <= ?7`
@@ -157,12 +163,21 @@ func (e *engine) put(c *conn, puts []shapes.Put, now int64) error {
 // insert inserts a row. If there is one, it runs the statement then, unless that is empty. It returns the number of
 // rows that were written.
 func (e *engine) insert(c *conn, p *shapes.Put, then string, now int64) (int64, error) {
-	args := rowArgs(&p.Row, now)
-	n, err := c.exec(e.statements[p.Table].insert, args[:6]...)
+	s, args := e.statements[p.Table], []any(nil)
+	n, err := int64(0), error(nil)
+	if !p.Gone && (p.TTL <= 0 || p.Table.Bucket > 0) {
+		n, err = c.exec(s.insertPlain, filled(p.Part), filled(p.Key), p.Version, filled(p.Value))
+	} else {
+		args = rowArgs(&p.Row, now)
+		n, err = c.exec(s.insert, args[:6]...)
+	}
 	if err != nil || n > 0 || then == "" {
 		return n, err
 	}
-	if then == e.statements[p.Table].replace {
+	if args == nil {
+		args = rowArgs(&p.Row, now)
+	}
+	if then == s.replace {
 		args = args[:6]
 	}
 	return c.exec(then, args...)
@@ -410,6 +425,40 @@ func (e *engine) Read(
 		return err
 	})
 	return out, err
+}
+
+// ReadWith implements shapes.Engine. One statement reads both.
+func (e *engine) ReadWith(
+	ctx context.Context, log, rows *shapes.Table, part []byte, r shapes.Range,
+) (es []shapes.Entry, out []shapes.Row, err error) {
+	text := `SELECT number, token, value FROM ` + log.Name + ` WHERE part = ?1 UNION ALL
+		SELECT key, version, value FROM ` + rows.Name + ` WHERE part = ?1 AND gone = 0 AND (ends IS NULL OR ends > ?2)`
+	args := []any{part, e.millis()}
+	if r.From != nil || r.To != nil {
+		high := r.To
+		if high == nil {
+			high = endOfKeys
+		}
+		text, args = text+` AND key >= ?3 AND key < ?4`, append(args, filled(r.From), high)
+	}
+	err = e.read(ctx, func(c *conn) error {
+		return c.query(text, func(row []driver.Value) error {
+			if number, ok := row[0].(int64); ok {
+				es = append(es, shapes.Entry{Number: int(number), Token: blob(row[1]), Value: blob(row[2])})
+				return nil
+			}
+			version, _ := row[1].(int64)
+			out = append(out, shapes.Row{Part: part, Key: blob(row[0]), Version: version, Value: blob(row[2])})
+			return nil
+		}, args...)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	// SQL promises no order for a union.
+	slices.SortFunc(es, func(a, b shapes.Entry) int { return cmp.Compare(a.Number, b.Number) })
+	slices.SortFunc(out, func(a, b shapes.Row) int { return bytes.Compare(a.Key, b.Key) })
+	return es, out, nil
 }
 
 // Last implements shapes.Engine.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/store/shapes"
@@ -74,27 +72,19 @@ func (s *Store) Calls(ctx context.Context, chunk models.ID) ([]models.Entry, []m
 	return es, models.OutcomesOf(fs), err
 }
 
-// record reads the ledger of a chunk and the facts of a range, at the same time if a read is a round trip.
+// record reads the ledger of a chunk and the facts of a range.
 func (s *Store) record(
 	ctx context.Context, chunk models.ID, r shapes.Range,
 ) (es []models.Entry, fs []models.Fact, err error) {
-	err = s.call(ctx, func() (err error) {
-		if s.local {
-			if es, err = s.ledger(ctx, chunk); err == nil {
-				fs, err = s.factsOf(ctx, chunk, r)
-			}
+	err = s.call(ctx, func() error {
+		entries, rows, err := s.engine.ReadWith(ctx, &ledgers, &facts, chunk[:], r)
+		if err != nil {
 			return err
 		}
-		g, ctx := errgroup.WithContext(ctx)
-		g.Go(func() (err error) {
-			es, err = s.ledger(ctx, chunk)
-			return err
-		})
-		g.Go(func() (err error) {
-			fs, err = s.factsOf(ctx, chunk, r)
-			return err
-		})
-		return g.Wait()
+		if es, err = decodeEntries(entries); err == nil {
+			fs, err = decodeFacts(rows)
+		}
+		return err
 	}, "record of %s", chunk)
 	if err != nil {
 		return nil, nil, err
@@ -102,9 +92,7 @@ func (s *Store) record(
 	return es, fs, nil
 }
 
-func (s *Store) factsOf(ctx context.Context, chunk models.ID, r shapes.Range) (fs []models.Fact, err error) {
-	r.Limit = math.MaxInt32
-	rows, err := s.engine.Scan(ctx, &facts, chunk[:], r)
+func decodeFacts(rows []shapes.Row) (fs []models.Fact, err error) {
 	for i := 0; i < len(rows) && err == nil; i++ {
 		var f models.Fact
 		f, err = decodeFact(&rows[i])
@@ -113,8 +101,7 @@ func (s *Store) factsOf(ctx context.Context, chunk models.ID, r shapes.Range) (f
 	return fs, err
 }
 
-func (s *Store) ledger(ctx context.Context, chunk models.ID) (es []models.Entry, err error) {
-	entries, err := s.engine.Read(ctx, &ledgers, chunk[:], 0, math.MaxInt32)
+func decodeEntries(entries []shapes.Entry) (es []models.Entry, err error) {
 	for i := 0; i < len(entries) && err == nil; i++ {
 		var e models.Entry
 		e, err = codec.DecodeEntry(entries[i].Value)
@@ -125,8 +112,11 @@ func (s *Store) ledger(ctx context.Context, chunk models.ID) (es []models.Entry,
 
 // Ledger implements models.Store.
 func (s *Store) Ledger(ctx context.Context, chunk models.ID) (es []models.Entry, err error) {
-	err = s.call(ctx, func() (err error) {
-		es, err = s.ledger(ctx, chunk)
+	err = s.call(ctx, func() error {
+		entries, err := s.engine.Read(ctx, &ledgers, chunk[:], 0, math.MaxInt32)
+		if err == nil {
+			es, err = decodeEntries(entries)
+		}
 		return err
 	}, "ledger of %s", chunk)
 	return es, err
@@ -247,7 +237,11 @@ func (s *Store) eraseLedger(ctx context.Context, chunk models.ID, address string
 
 // eraseFacts replaces facts.
 func (s *Store) eraseFacts(ctx context.Context, chunk models.ID, address string) error {
-	fs, err := s.factsOf(ctx, chunk, shapes.Range{})
+	rows, err := s.engine.Find(ctx, shapes.Address{Table: &facts, Part: chunk[:]})
+	if err != nil {
+		return err
+	}
+	fs, err := decodeFacts(rows[0])
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,7 +30,6 @@ const pageRows = 500
 // Store implements models.Store.
 type Store struct {
 	engine shapes.Engine
-	local  bool // a read is no round trip
 	Options
 
 	gate    sync.RWMutex
@@ -57,8 +57,7 @@ func New(e shapes.Engine, o Options) *Store {
 	if o.InboxKeep <= 0 {
 		o.InboxKeep = 7 * 24 * time.Hour
 	}
-	_, local := e.(shapes.Leaser)
-	return &Store{engine: e, local: local, Options: o}
+	return &Store{engine: e, Options: o}
 }
 
 // Engine returns the engine below the store. Tests use it to damage what is stored.
@@ -245,6 +244,7 @@ func stored(err error) error {
 
 // text appends a text. A zero byte in it is escaped, so that no text is the beginning of another.
 func text(key []byte, s string) []byte {
+	key = slices.Grow(key, len(s)+len(models.ID{})) // an ID often follows
 	for i := range len(s) {
 		if key = append(key, s[i]); s[i] == 0 {
 			key = append(key, 0xff)

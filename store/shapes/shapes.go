@@ -28,7 +28,8 @@ type Table struct {
 	// Large: values have tens of kilobytes.
 	Large bool
 	// Bucket: the keys begin with six bytes of milliseconds since 1970, and a partition grows for ever. An engine whose
-	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange. 0: a partition stays small.
+	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange, and an engine may ignore their TTL. 0: a
+	// partition stays small.
 	Bucket time.Duration
 }
 
@@ -119,6 +120,9 @@ type Engine interface {
 	Append(ctx context.Context, t *Table, part []byte, e Entry) (there Entry, err error)
 	// Read returns at most limit entries with numbers greater than after, ascending.
 	Read(ctx context.Context, t *Table, part []byte, after, limit int) ([]Entry, error)
+	// ReadWith returns all entries of a log, and the rows of a range of another table in the same partition, whatever its
+	// limit. They may be of slightly different moments; each has all that was written before the call.
+	ReadWith(ctx context.Context, log, rows *Table, part []byte, r Range) ([]Entry, []Row, error)
 	// Last returns the entry with the highest number; its number is 0 if there is none.
 	Last(ctx context.Context, t *Table, part []byte) (Entry, error)
 	// Trim removes entries with numbers below before, but never the last one. It may leave some of them.

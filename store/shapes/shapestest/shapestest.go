@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T) (shapes.Engine, []*shapes.Table))
 		{"Log/OneOfManyWins", testAppendRace},
 		{"Log/Trim", testTrim},
 		{"Log/Rewrite", testRewrite},
+		{"Log/ReadWith", testReadWith},
 		{"EndedContext", testEndedContext},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -576,6 +577,33 @@ func testRewrite(t *testing.T, s *suite) {
 	last, err := s.Last(ctx, s.log, part)
 	require.NoError(t, err)
 	require.Equal(t, entry(1, "t", "new"), last)
+}
+
+func testReadWith(t *testing.T, s *suite) {
+	ctx, part := t.Context(), newPart()
+	es, rows, err := s.ReadWith(ctx, s.log, s.rows, part, shapes.Range{})
+	require.NoError(t, err)
+	require.Empty(t, es)
+	require.Empty(t, rows)
+	for n := 1; n <= 12; n++ {
+		_, err := s.Append(ctx, s.log, part, entry(n, fmt.Sprint(n), "v"))
+		require.NoError(t, err)
+		require.NoError(t, s.Put(ctx, s.row(part, string(rune('a'+n)), int64(n), fmt.Sprint(n))))
+	}
+	gone := s.row(part, "gone", 1, "")
+	gone.Gone = true
+	require.NoError(t, s.Put(ctx, gone, s.row(newPart(), "other", 1, "")))
+	es, rows, err = s.ReadWith(ctx, s.log, s.rows, part, shapes.Range{})
+	require.NoError(t, err)
+	require.Len(t, es, 12)
+	for i := range es {
+		require.Equal(t, entry(i+1, fmt.Sprint(i+1), "v"), es[i])
+	}
+	require.Len(t, rows, 12)
+	require.Equal(t, shapes.Row{Part: part, Key: []byte("b"), Version: 1, Value: []byte("1")}, rows[0])
+	_, rows, err = s.ReadWith(ctx, s.log, s.rows, part, shapes.Range{From: []byte("c"), To: []byte("e")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"c", "d"}, keysOf(rows))
 }
 
 func testEndedContext(t *testing.T, s *suite) {
