@@ -30,6 +30,16 @@ func server(t testing.TB) string {
 	return url
 }
 
+// pooler returns the URL of PgBouncer before the test server. Without one it skips the test.
+func pooler(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv("SAFEDELIVR_TEST_PGBOUNCER_URL")
+	if address == "" {
+		t.Skip("SAFEDELIVR_TEST_PGBOUNCER_URL is not set; scripts/services up postgres pgbouncer prints it")
+	}
+	return with(t, address, "default_query_exec_mode", "exec") // versions before 1.21 keep no prepared statements
+}
+
 var schemaNumber atomic.Int64
 
 // newConfig returns a configuration with a new schema, which does not exist yet and is dropped after the test.

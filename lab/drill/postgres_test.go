@@ -8,9 +8,15 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/postgres"
 )
 
 // TestFailoverOfPostgres: scripts/services kills the primary of a cluster, promotes a standby, and makes a standby of
@@ -45,6 +51,63 @@ func TestFailoverOfPostgres(t *testing.T) {
 		cwd, _ := filepath.EvalSymlinks(filepath.Join("/proc", pid, "cwd"))
 		require.Empty(t, cwd, "process %s is left", pid)
 	}
+}
+
+// TestPostgresFailoverLosesNothing appends while the primary is killed and a synchronous standby is promoted. All that
+// was acknowledged is there afterwards, and the same store goes on with the new primary.
+func TestPostgresFailoverLosesNothing(t *testing.T) {
+	c := &cluster{server: "postgres"}
+	c.start(t)
+	c.query(t, 0, "ALTER SYSTEM SET synchronous_standby_names = 'ANY 2 (*)'")
+	c.query(t, 0, "SELECT pg_reload_conf()")
+	s, err := postgres.Open(t.Context(), postgres.Config{
+		URL:     "postgres://safedelivr:safedelivr@" + c.addr(0) + "," + c.addr(1) + "/safedelivr",
+		Migrate: true,
+		Timeout: time.Minute,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	chunk := models.NewBatchID(time.Now())
+	var (
+		appended atomic.Int64
+		failed   error
+		all      sync.WaitGroup
+		stop     = make(chan struct{})
+	)
+	all.Go(func() {
+		for n := 1; failed == nil; n++ {
+			if failed = s.Append(context.Background(), chunk, models.Entry{Number: n, Token: models.NewToken(),
+				Kind: models.Attempt, At: time.Now().UTC(), Provider: "sg"}); failed == nil {
+				appended.Store(int64(n))
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	})
+	more := func() {
+		t.Helper()
+		begin := appended.Load()
+		require.NoError(t, poll(t.Context(), patience, "entries are appended", func() (bool, error) {
+			return appended.Load() > begin+50, nil
+		}))
+	}
+	more()
+	_, err = c.services(t.Context(), "kill", "postgres")
+	require.NoError(t, err)
+	before := appended.Load()
+	_, err = c.services(t.Context(), "promote", c.name(1))
+	require.NoError(t, err)
+	more()
+	close(stop)
+	all.Wait()
+	require.NoError(t, failed)
+	es, err := s.Ledger(t.Context(), chunk)
+	require.NoError(t, err)
+	require.Len(t, es, int(appended.Load()))
+	require.Greater(t, appended.Load(), before)
 }
 
 func (c *cluster) url(i int) string {

@@ -4,7 +4,7 @@
 
 # The variables by which scripts/services is told, with the port that is tried first.
 OWN_PORTS=(RABBIT_PORT=5683 RABBIT_TLS_PORT=5983 RABBIT_API_PORT=15683 RABBIT_DIST_PORT=25683 RABBIT_EPMD_PORT=4383
-	CQL_PORT=9053 CASSANDRA_STORAGE_PORT=7013 POSTGRES_PORT=5483)
+	CQL_PORT=9053 CASSANDRA_STORAGE_PORT=7013 POSTGRES_PORT=5483 PGBOUNCER_PORT=6483)
 
 # forget_settings: nothing that the caller exported for a Safedelivr of his own reaches what is
 # tested. What tells scripts/services how to work stays.
