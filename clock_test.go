@@ -15,7 +15,7 @@ import (
 const waits = 13
 
 // onWallClock are the folders whose tests run whole programs or servers, which have no other clock.
-var onWallClock = []string{"e2e/", "lab/drill/", "cassandra/", "rabbit/"}
+var onWallClock = []string{"e2e/", "lab/drill/", "cassandra/", "rabbit/", "postgres/"}
 
 // waiting matches a wait for a time, or for a state that is looked at again and again.
 var waiting = regexp.MustCompile(`\b(Eventually|Eventuallyf|EventuallyWithT|Never)\(|time\.Sleep\(`)

@@ -29,8 +29,10 @@ import (
 
 var _ models.Broker = (*Broker)(nil)
 
-// callWait bounds a call whose caller set no deadline, and each internal one.
-const callWait = 5 * time.Second
+const (
+	callWait  = 5 * time.Second // bounds a call whose caller set no deadline, and each internal one
+	purgeWait = time.Minute
+)
 
 // Config says where PostgreSQL is and which tables are used there.
 type Config struct {
@@ -61,8 +63,7 @@ type Broker struct {
 
 	mu      sync.Mutex
 	closed  bool
-	refused error // why the tables cannot be used
-	number  int   // of subscriptions so far
+	number  int // of subscriptions so far
 	running map[*subscription]bool
 	held    map[lease]*subscription
 	results []*delivery
@@ -72,8 +73,8 @@ type Broker struct {
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// Open creates the tables, unless they exist. It waits a few seconds for the server. It is no error if the server
-// cannot be reached: batches are stored meanwhile and announced later. Errors: models.ErrInvalid, models.ErrNewer.
+// Open connects and creates the tables, unless they exist. Errors: models.ErrInvalid, models.ErrNewer (a newer version
+// of the program made the tables), models.ErrUnavailable.
 func Open(ctx context.Context, c Config) (*Broker, error) {
 	c.Schema = cmp.Or(c.Schema, "safedelivr")
 	c.lease, c.poll = cmp.Or(c.lease, 30*time.Second), cmp.Or(c.poll, time.Second)
@@ -106,38 +107,18 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	if b.pool, err = pgxpool.NewWithConfig(b.stop, pool); err != nil {
 		return nil, fmt.Errorf("%w: PostgreSQL: %w", models.ErrInvalid, err)
 	}
-	if err := b.start(ctx); err != nil {
-		return nil, err
-	}
-	return b, nil
-}
-
-// start starts the work in the background and waits for the tables. If they cannot be used, it closes the broker.
-func (b *Broker) start(ctx context.Context) error {
-	first := make(chan error, 1)
-	b.workers.Go(func() { b.listen(first) })
-	b.workers.Go(b.settle)
-	ctx, cancel := context.WithTimeout(ctx, callWait)
-	defer cancel()
-	var err error
-	select {
-	case err = <-first:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if unusable(err) {
-		_ = b.Close()
-		return fmt.Errorf("open the queue: %w", err)
+	var conn *pgx.Conn
+	if err = b.migrate(ctx); err == nil {
+		conn, err = b.connect(ctx)
 	}
 	if err != nil {
-		b.log.Warn("PostgreSQL cannot be reached; starting without it", "err", err)
+		b.cancel()
+		b.pool.Close()
+		return nil, fmt.Errorf("open the queue: %w", err)
 	}
-	return nil
-}
-
-// unusable reports whether err says that the tables cannot be used, now or later.
-func unusable(err error) bool {
-	return errors.Is(err, models.ErrNewer) || errors.Is(err, models.ErrInvalid)
+	b.workers.Go(func() { b.listen(conn) })
+	b.workers.Go(b.settle)
+	return b, nil
 }
 
 // open returns models.ErrClosed after Close.
@@ -147,7 +128,7 @@ func (b *Broker) open() error {
 	if b.closed {
 		return models.ErrClosed
 	}
-	return b.refused
+	return nil
 }
 
 // call runs f until ctx or the broker ends. If f fails and may be repeated, call repeats it once over a new
@@ -188,6 +169,8 @@ func (b *Broker) exec(ctx context.Context, what, sql string, args ...any) error 
 
 // Purge implements models.Broker. It keeps the messages that a handler has.
 func (b *Broker) Purge(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, purgeWait)
+	defer cancel()
 	return b.exec(ctx, "purge", `DELETE FROM $.queue_message
 		WHERE parked_at IS NULL AND (taken_until IS NULL OR taken_until <= now())`)
 }

@@ -49,7 +49,7 @@ func admin(t testing.TB, sql string, args ...any) (rows int64) {
 	conn, err := pgx.Connect(ctx, server(t))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close(ctx)) }()
-	tag, err := conn.Exec(ctx, sql, args...)
+	tag, err := conn.Exec(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 	require.NoError(t, err)
 	return tag.RowsAffected()
 }

@@ -39,50 +39,36 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// listen keeps one connection that receives notifications, until the broker is closed. It reports to first whether
-// the first one came about.
-func (b *Broker) listen(first chan<- error) {
-	report := func(err error) {
-		select {
-		case first <- err:
-		default:
-		}
-	}
-	for pause := newPause(); b.stop.Err() == nil; sleep(b.stop, pause.NextBackOff()) {
-		conn, err := b.connect()
-		report(err)
-		if unusable(err) {
-			b.mu.Lock()
-			b.refused = fmt.Errorf("%w: PostgreSQL: %w", models.ErrUnavailable, err)
-			b.mu.Unlock()
-		}
-		if err == nil {
-			pause.Reset()
-			b.kick(false) // notifications may have been lost
-			err = b.receive(conn)
-		}
-		if b.stop.Err() == nil {
-			b.log.Warn("no notifications from PostgreSQL; polling", "err", err)
-		}
-	}
-}
-
-// connect returns a connection that listens. It creates the tables, unless they exist.
-func (b *Broker) connect() (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.stop, callWait)
+// connect returns a connection that listens. Errors: models.ErrUnavailable.
+func (b *Broker) connect(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, b.pool.Config().ConnConfig)
-	if err != nil {
-		return nil, err
-	}
-	if err = b.migrate(ctx, conn); err == nil {
+	if err == nil {
 		_, err = conn.Exec(ctx, "LISTEN "+b.config.Schema+queueChannel+"; LISTEN "+b.config.Schema+wakeChannel)
 	}
-	if err != nil {
-		_ = conn.Close(ctx)
-		return nil, err
+	if err == nil {
+		return conn, nil
 	}
-	return conn, nil
+	if conn != nil {
+		_ = conn.Close(ctx)
+	}
+	return nil, fmt.Errorf("%w: PostgreSQL: %w", models.ErrUnavailable, err)
+}
+
+// listen keeps one connection that receives notifications, until the broker is closed. It begins with conn.
+func (b *Broker) listen(conn *pgx.Conn) {
+	for pause := newPause(); ; pause.Reset() {
+		err := b.receive(conn)
+		for conn = nil; conn == nil; conn, err = b.connect(b.stop) {
+			if b.stop.Err() != nil {
+				return
+			}
+			b.log.Warn("no notifications from PostgreSQL; polling", "err", err)
+			sleep(b.stop, pause.NextBackOff())
+		}
+		b.kick(false) // notifications may have been lost
+	}
 }
 
 // receive handles notifications until the connection breaks or the broker is closed. It closes the connection.

@@ -44,21 +44,27 @@ func TestMigration(t *testing.T) {
 	require.ErrorIs(t, err, models.ErrNewer)
 }
 
-// A broker starts without the server and works when the server is there.
-func TestStartWithoutServer(t *testing.T) {
+// A broker fails to open without the server. Later it lives through the loss of the server.
+func TestLostServer(t *testing.T) {
 	t.Parallel()
 	c, p := through(t, newConfig(t))
 	p.Refuse()
+	_, err := Open(t.Context(), c)
+	require.ErrorIs(t, err, models.ErrUnavailable)
+	p.Accept()
 	b := openWith(t, c)
-	require.ErrorIs(t, b.Publish(t.Context(), messages(1)...), models.ErrUnavailable)
-	require.ErrorIs(t, b.Ping(t.Context()), models.ErrUnavailable)
 	var box counter
 	subscribe(t, b, 1, box.handle)
-	p.Accept()
-	require.Eventually(t, func() bool {
-		return b.Publish(t.Context(), messages(1)...) == nil
-	}, patience, 20*time.Millisecond)
-	box.wait(t, 1)
+	for i := range 2 {
+		p.Refuse()
+		require.ErrorIs(t, b.Publish(t.Context(), messages(1)...), models.ErrUnavailable)
+		require.ErrorIs(t, b.Ping(t.Context()), models.ErrUnavailable)
+		p.Accept()
+		require.Eventually(t, func() bool {
+			return b.Publish(t.Context(), messages(1)...) == nil
+		}, patience, 20*time.Millisecond)
+		box.wait(t, i+1)
+	}
 }
 
 // A server that takes no writes is not available.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -125,12 +124,4 @@ func (b *Broker) kick(others bool, queues ...string) {
 			b.flushSoon()
 		}
 	}
-}
-
-// payload returns the notification of new messages in queues. One without queues is for all.
-func (b *Broker) payload(queues []string) string {
-	if text := b.name + " " + strings.Join(queues, " "); len(text) <= maxPayload {
-		return text
-	}
-	return b.name
 }

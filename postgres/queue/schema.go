@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,34 +43,44 @@ func (b *Broker) in(sql string) string {
 }
 
 // migrate creates the tables, unless they exist. Processes that start together do so one after the other. Errors:
-// models.ErrNewer (a newer version of the program made the tables), models.ErrInvalid (the database is not UTF-8).
-func (b *Broker) migrate(ctx context.Context, conn *pgx.Conn) error {
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, b.in(`SELECT pg_advisory_xact_lock(hashtextextended('$.queue', 0))`)); err != nil {
-			return err
-		}
-		var encoding string
-		var schema, filled bool
-		err := tx.QueryRow(ctx, b.in(`SELECT current_setting('server_encoding'), to_regnamespace($1) IS NOT NULL,
-			to_regclass('$.queue_schema') IS NOT NULL`), b.config.Schema).Scan(&encoding, &schema, &filled)
-		switch {
-		case err != nil:
-			return err
-		case encoding != "UTF8":
-			return fmt.Errorf("%w: the database has the encoding %s and needs UTF8", models.ErrInvalid, encoding)
-		case filled:
-			var version int
-			err := tx.QueryRow(ctx, b.in(`SELECT max(version) FROM $.queue_schema`)).Scan(&version)
-			if err == nil && version > schemaVersion {
-				err = fmt.Errorf("%w: the queue's tables have version %d, and this program knows version %d",
-					models.ErrNewer, version, schemaVersion)
-			}
-			return err
-		case schema: // creating it would need a privilege although it exists
-			_, err = tx.Exec(ctx, b.in(tables))
-		default:
-			_, err = tx.Exec(ctx, `CREATE SCHEMA "`+b.config.Schema+`";`+b.in(tables))
+// models.ErrNewer (a newer version of the program made the tables), models.ErrInvalid (the database is not UTF-8),
+// models.ErrUnavailable.
+func (b *Broker) migrate(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error { return b.create(ctx, tx) })
+	if err == nil || errors.Is(err, models.ErrNewer) || errors.Is(err, models.ErrInvalid) {
+		return err
+	}
+	return fmt.Errorf("%w: PostgreSQL: %w", models.ErrUnavailable, err)
+}
+
+// create does the work of migrate.
+func (b *Broker) create(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, b.in(`SELECT pg_advisory_xact_lock(hashtextextended('$.queue', 0))`)); err != nil {
+		return err
+	}
+	var encoding string
+	var schema, filled bool
+	err := tx.QueryRow(ctx, b.in(`SELECT current_setting('server_encoding'), to_regnamespace($1) IS NOT NULL,
+		to_regclass('$.queue_schema') IS NOT NULL`), b.config.Schema).Scan(&encoding, &schema, &filled)
+	switch {
+	case err != nil:
+		return err
+	case encoding != "UTF8":
+		return fmt.Errorf("%w: the database has the encoding %s and needs UTF8", models.ErrInvalid, encoding)
+	case filled:
+		var version int
+		err := tx.QueryRow(ctx, b.in(`SELECT max(version) FROM $.queue_schema`)).Scan(&version)
+		if err == nil && version > schemaVersion {
+			err = fmt.Errorf("%w: the queue's tables have version %d, and this program knows version %d",
+				models.ErrNewer, version, schemaVersion)
 		}
 		return err
-	})
+	case schema: // creating it would need a privilege although it exists
+		_, err = tx.Exec(ctx, b.in(tables))
+	default:
+		_, err = tx.Exec(ctx, `CREATE SCHEMA "`+b.config.Schema+`";`+b.in(tables))
+	}
+	return err
 }

@@ -5,15 +5,15 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 const (
-	gather   = 2 * time.Millisecond   // how long results wait for others
-	retry    = 100 * time.Millisecond // the pause after a failed flush
-	maxFlush = 2000                   // results in one statement
+	gather   = 2 * time.Millisecond // how long results wait for others
+	maxFlush = 2000                 // results in one statement
 )
 
 // send runs a batch in one round trip and one transaction. Its commit does not wait for the disk: if the server
@@ -40,7 +40,7 @@ func (b *Broker) flushSoon() {
 // settle stores results and renews leases until the broker is closed. One goroutine does both, so that the
 // statements of a process never wait for each other.
 func (b *Broker) settle() {
-	due := time.NewTicker(b.config.lease / 3)
+	pause, due := newPause(), time.NewTicker(b.config.lease/3)
 	defer due.Stop()
 	for {
 		select {
@@ -48,8 +48,10 @@ func (b *Broker) settle() {
 			time.Sleep(gather)
 			if _, err := b.flush(); err != nil {
 				b.log.Warn("results of messages cannot be stored now", "err", err)
-				time.AfterFunc(retry, b.flushSoon)
+				time.AfterFunc(pause.NextBackOff(), b.flushSoon)
+				continue
 			}
+			pause.Reset()
 		case <-due.C:
 			if err := b.renew(); err != nil {
 				b.log.Warn("leases of messages cannot be renewed now", "err", err)
@@ -57,7 +59,7 @@ func (b *Broker) settle() {
 		case <-b.drain:
 			for end := time.Now().Add(callWait); time.Now().Before(end); {
 				if more, err := b.flush(); err != nil {
-					time.Sleep(retry)
+					time.Sleep(pause.NextBackOff())
 				} else if !more {
 					return
 				}
@@ -83,6 +85,10 @@ func (b *Broker) flush() (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	payload := b.name + " " + strings.Join(slices.Collect(maps.Keys(notify)), " ")
+	if len(payload) > maxPayload {
+		payload = b.name // all queues
+	}
 	err = b.send(func(batch *pgx.Batch) {
 		if len(results) > 0 {
 			batch.Queue(b.in(`WITH f AS (SELECT * FROM json_to_recordset($1::json)
@@ -96,7 +102,7 @@ func (b *Broker) flush() (more bool, err error) {
 				FROM f WHERE NOT f.done AND m.id = f.id AND m.deliveries = f.n AND m.taken_by IS NOT NULL`), string(raw))
 		}
 		if len(notify) > 0 {
-			batch.Queue(`SELECT pg_notify($1, $2)`, b.config.Schema+queueChannel, b.payload(slices.Collect(maps.Keys(notify))))
+			batch.Queue(`SELECT pg_notify($1, $2)`, b.config.Schema+queueChannel, payload)
 		}
 	})
 	if err != nil {
