@@ -134,7 +134,7 @@ var allowed = map[string][]string{
 		"internal/testkit"},
 	"internal/...": {"..."},
 	"cmd/...":      {"..."},
-	"lab/bench": {"client", "models", "models/...", "cassandra", "sqlite", "providers/...", "lab/simulator/...",
+	"lab/bench": {"client", "models", "models/...", "cassandra", "postgres", "sqlite", "providers/...", "lab/simulator/...",
 		"lab/attack", "lab/simulated"},
 	"e2e": {"..."},
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulated"
 	"github.com/safedelivr/safedelivr/lab/simulator"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/postgres"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -36,7 +37,7 @@ type backend struct {
 	clear       func(ctx context.Context, place string) error
 }
 
-// backends returns the embedded backend, and the real one if its servers run.
+// backends returns the embedded backend, and those whose servers run.
 func backends() []*backend {
 	list := []*backend{{
 		name: "embedded", title: "embedded",
@@ -46,6 +47,20 @@ func backends() []*backend {
 		},
 		clear: func(context.Context, string) error { return nil },
 	}}
+	if server := os.Getenv("SAFEDELIVR_TEST_POSTGRES_URL"); server != "" {
+		list = append(list, &backend{
+			name: "postgres", title: "PostgreSQL",
+			env: func(dir, place string) []string {
+				return []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_STORE=" + server, "SAFEDELIVR_POSTGRES_SCHEMA=" + place}
+			},
+			openStore: func(ctx context.Context, _, place string) (models.Store, error) {
+				return postgres.Open(ctx, postgres.Config{URL: server, Schema: place, Migrate: true})
+			},
+			clear: func(ctx context.Context, place string) error {
+				return postgres.Drop(ctx, postgres.Config{URL: server, Schema: place})
+			},
+		})
+	}
 	amqp, hosts := os.Getenv("SAFEDELIVR_TEST_AMQP_URL"), os.Getenv("SAFEDELIVR_TEST_CASSANDRA_HOSTS")
 	if amqp == "" || hosts == "" {
 		return list
