@@ -44,9 +44,6 @@ const (
 	selectRow = `t.key, t.version, t.value, t.gone, coalesce((extract(epoch FROM t.ends - now()) * 1000000)::bigint, 0)`
 )
 
-// rowParameters is the number of parameters of a row.
-const rowParameters = 6
-
 // rowValues returns the parameters of a row as a list, numbered from first.
 func rowValues(first int) string {
 	p := func(n int) string { return fmt.Sprintf("$%d", first+n) }

@@ -163,8 +163,12 @@ func (e *engine) put(c *conn, puts []shapes.Put, now int64) error {
 // insert inserts a row. If there is one, it runs the statement then, unless that is empty. It returns the number of
 // rows that were written.
 func (e *engine) insert(c *conn, p *shapes.Put, then string, now int64) (int64, error) {
-	s, args := e.statements[p.Table], []any(nil)
-	n, err := int64(0), error(nil)
+	var (
+		s    = e.statements[p.Table]
+		args []any
+		n    int64
+		err  error
+	)
 	if !p.Gone && (p.TTL <= 0 || p.Table.Bucket > 0) {
 		n, err = c.exec(s.insertPlain, filled(p.Part), filled(p.Key), p.Version, filled(p.Value))
 	} else {

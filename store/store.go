@@ -327,7 +327,7 @@ func ms(t time.Time) []byte {
 	if t.IsZero() {
 		return nil
 	}
-	return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli())) //nolint:gosec // two's complement
+	return binary.BigEndian.AppendUint64(nil, uint64(t.UnixMilli()))
 }
 
 // timeOf reverses ms.

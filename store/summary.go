@@ -22,7 +22,7 @@ var (
 )
 
 func sumRow(t *shapes.Table, part, key []byte, sum *models.Summary) shapes.Put {
-	raw := binary.BigEndian.AppendUint64(nil, uint64(max(sum.Accepted, 0))) //nolint:gosec // not negative
+	raw := binary.BigEndian.AppendUint64(nil, uint64(max(sum.Accepted, 0)))
 	return shapes.Put{Table: t, Row: shapes.Row{Part: part, Key: key, Version: sum.FullVersion() + 1,
 		Value: append(raw, codec.EncodeSummary(sum)...)}}
 }
@@ -86,7 +86,7 @@ func levelPart(user string, l models.Level) ([]byte, error) {
 	if n < 0 {
 		return nil, models.ErrInvalid
 	}
-	return append([]byte{byte(n)}, user...), nil
+	return append([]byte{byte(n)}, user...), nil //nolint:gosec // small
 }
 
 // RollUp implements models.Store. Whatever changes after the children were read has a higher version, so a sum that is
@@ -146,9 +146,12 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 func (s *Store) Nodes(
 	ctx context.Context, user string, level models.Level, from, to time.Time,
 ) (nodes []models.Node, err error) {
-	part, bad := levelPart(user, level)
-	if bad != nil {
+	if !slices.Contains(models.Levels[:], level) {
 		return nil, nil
+	}
+	part, err := levelPart(user, level)
+	if err != nil {
+		return nil, err
 	}
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Limit: math.MaxInt32}
 	err = s.call(ctx, func() error {

@@ -44,7 +44,7 @@ func Forget(t testing.TB, s models.Store, user string, chunk models.ID, levels .
 		case "sums":
 			for _, level := range levels {
 				start := models.MinID(models.SpanOf(user, level, chunk.Time()).Start)
-				part := append([]byte{byte(slices.Index(models.Levels[:], level))}, user...)
+				part := append([]byte{byte(slices.Index(models.Levels[:], level))}, user...) //nolint:gosec // small
 				require.NoError(t, on.Engine().RemoveRows(t.Context(),
 					shapes.Address{Table: table, Part: part, Key: start[:6]}))
 			}
