@@ -26,6 +26,9 @@ type buffer struct {
 	w    *bufio.Writer
 }
 
+// fileBuffer is the size in bytes of the buffers before a file.
+const fileBuffer = 64 << 10
+
 // bufferStep is the number of bytes for which a buffer asks at a time.
 const bufferStep = 256 << 10
 
@@ -74,7 +77,7 @@ func (b *buffer) spill() error {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
 	_ = os.Remove(f.Name()) // where the system can remove an open file, a crash leaves nothing behind
-	b.file, b.w = f, bufio.NewWriterSize(f, 64<<10)
+	b.file, b.w = f, bufio.NewWriterSize(f, fileBuffer)
 	if _, err := b.w.Write(b.mem); err != nil {
 		return fmt.Errorf("%w: %w", errSpool, err)
 	}
@@ -82,15 +85,22 @@ func (b *buffer) spill() error {
 	return nil
 }
 
-// section returns a reader of n bytes from an offset on. Errors of the reader are not wrapped.
-func (b *buffer) section(from, n int64) (io.Reader, error) {
+// byteReader reads bytes, and one byte at little cost.
+type byteReader interface {
+	io.Reader
+	io.ByteReader
+}
+
+// section returns a reader of n bytes from an offset on. Only bytes in a file need a buffer. Errors of the reader are not
+// wrapped.
+func (b *buffer) section(from, n int64) (byteReader, error) {
 	if b.file == nil {
 		return bytes.NewReader(b.mem[from : from+n]), nil
 	}
 	if err := b.w.Flush(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errSpool, err)
 	}
-	return io.NewSectionReader(b.file, from, n), nil
+	return bufio.NewReaderSize(io.NewSectionReader(b.file, from, n), fileBuffer), nil
 }
 
 func (b *buffer) close() {

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -151,4 +152,24 @@ func TestLongAddress(t *testing.T) {
 			t.Fatal("accepted")
 		}
 	}), 0.0)
+}
+
+// TestOneRecipientCostsLittle: a batch of one recipient allocates what one recipient needs.
+func TestOneRecipientCostsLittle(t *testing.T) { //nolint:paralleltest // it measures allocations
+	accept := func() {
+		b := newBuilder(t)
+		require.NoError(t, b.Add(&Recipient{Email: "ann@example.com"}))
+		_, err := b.Check()
+		require.NoError(t, err)
+		require.NoError(t, b.Chunks(func(int, []models.Recipient) error { return nil }))
+	}
+	accept()
+	const times = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range times {
+		accept()
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, (after.TotalAlloc-before.TotalAlloc)/times, uint64(16<<10), "bytes")
 }

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -38,11 +37,10 @@ func (r *Records) Add(raw []byte) error {
 
 // Each calls f for each record in order. It may be called again.
 func (r *Records) Each(f func(raw []byte) error) error {
-	section, err := r.buffer.section(0, r.buffer.size)
+	in, err := r.buffer.section(0, r.buffer.size)
 	if err != nil {
 		return spoolError(err)
 	}
-	in := bufio.NewReaderSize(section, 64<<10)
 	for range r.count {
 		n, err := binary.ReadUvarint(in)
 		if err != nil {

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -160,7 +159,7 @@ func (b *Builder) EachRejected(f func(r models.Rejection) error) error {
 		return nil
 	}
 	type source struct {
-		in   *bufio.Reader
+		in   byteReader
 		next models.Rejection
 	}
 	var open []*source
@@ -182,11 +181,11 @@ func (b *Builder) EachRejected(f func(r models.Rejection) error) error {
 		return true, nil
 	}
 	for _, run := range b.rejected.runs {
-		section, err := run.section(0, run.size)
+		in, err := run.section(0, run.size)
 		if err != nil {
 			return spoolError(err)
 		}
-		s := &source{in: bufio.NewReader(section)}
+		s := &source{in: in}
 		switch more, err := advance(s); {
 		case err != nil:
 			return spoolError(err)

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
@@ -267,11 +266,10 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 
 // each calls f for the recipients that are kept, in order.
 func (s *spool) each(f func(at place, r models.Recipient) error) error {
-	section, err := s.section(0, s.size)
+	in, err := s.section(0, s.size)
 	if err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(section, 64<<10)
 	var rec []byte
 	for range s.written {
 		n, err := binary.ReadUvarint(in)
