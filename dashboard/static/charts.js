@@ -155,7 +155,7 @@
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (s) => (days ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: [spec.ends ? 24 : 8, days ? 4 : spec.step ? 16 : 38, 0, 0],
+      padding: [spec.ends ? 24 : 8, days ? 4 : spec.step ? 30 : 38, 0, 0],
       scales: {
         x: { range: (u, min, max) => (days ? [min - half, max + half] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
         y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * (spec.marks ? 1.2 : 1.08), 1)] },
