@@ -174,6 +174,10 @@ func TestBrowserHTMLSource(t *testing.T) {
 		require.True(t, eval[bool](b, richText), source)
 		require.Equal(t, source, b.html())
 	}
+	// The plain text can be written from it while it is empty. Placeholders are offered as soon as there are columns.
+	require.True(t, eval[bool](b, `document.querySelector("[data-from-rich]").checkVisibility()`))
+	b.typeInto("to", "email,first\nann@example.com,Ann")
+	b.until(`document.querySelector("[data-tool=names]").options[0].value === "first"`)
 	// A switch to HTML by choice needs no reason, and is kept in this tab.
 	b.press("HTML")
 	require.True(t, eval[bool](b, htmlSource))

@@ -172,10 +172,10 @@
     }
     // open shows HTML that was changed elsewhere.
     open() {
-      if (this.rich && !this.load()) {
-        this.show(false);
-        this.explain();
-      }
+      if (!this.rich) return;
+      const same = this.load();
+      this.show(same);
+      if (!same) this.explain();
     }
     show(rich) {
       this.rich = rich;
@@ -242,6 +242,7 @@
         if (name) this[name]();
       });
       this.tools.names.addEventListener("mousedown", () => this.listNames());
+      new MutationObserver(() => this.listNames()).observe(document.getElementById("columns"), { childList: true });
       this.tools.names.addEventListener("focus", () => this.listNames());
       this.listNames();
       const link = this.part("link"), input = link.querySelector("input");
@@ -305,7 +306,7 @@
       let shared = {};
       try { shared = JSON.parse(document.getElementById("vars").value || "{}"); } catch { /* not yet valid */ }
       if (document.getElementById("category").value.trim()) names.push("unsubscribe_url");
-      const all = [...new Set([...names, "email", "name", ...Object.keys(shared ?? {})])], select = this.tools.names;
+      const all = [...new Set([...names.filter((name) => name !== "email" && name !== "name"), ...Object.keys(shared ?? {}), "email", "name"])], select = this.tools.names;
       if (all.join() === [...select.options].map((o) => o.value).join()) return;
       const was = select.value;
       select.replaceChildren(...all.map((name) => new Option(name, name)));
