@@ -244,6 +244,7 @@
       this.tools.names.addEventListener("mousedown", () => this.listNames());
       new MutationObserver(() => this.listNames()).observe(document.getElementById("columns"), { childList: true });
       this.tools.names.addEventListener("focus", () => this.listNames());
+      this.tools.names.addEventListener("change", () => { this.named = true; });
       this.listNames();
       const link = this.part("link"), input = link.querySelector("input");
       link.addEventListener("click", (e) => { if (e.target.closest("button")) this.endLink(e.target.closest("button").value); });
@@ -310,7 +311,7 @@
       if (all.join() === [...select.options].map((o) => o.value).join()) return;
       const was = select.value;
       select.replaceChildren(...all.map((name) => new Option(name, name)));
-      if (all.includes(was)) select.value = was;
+      if (this.named && all.includes(was)) select.value = was;
     }
     insert() {
       this.listNames();
