@@ -8,6 +8,8 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/service"
 )
 
 // editorTab opens Compose in a new browser.
@@ -201,4 +203,24 @@ func TestBrowserPaste(t *testing.T) {
 	b.until(`document.getElementById("html").value`)
 	require.Equal(t, "<h3>T</h3>\n<p>One two <a href=\"https://a.example/?x=1&amp;y\">three</a></p>", b.html())
 	require.Empty(t, b.complaints())
+}
+
+// TestBrowserRichTextIsSent: the message that is sent has the HTML and the plain text that were written as rich text.
+func TestBrowserRichTextIsSent(t *testing.T) {
+	f, b := editorTab(t)
+	b.fill("from", "shop@example.com")
+	b.fill("subject", "Hello {{first}}")
+	b.typeInto("to", "email,first\nann@example.com,Ann")
+	eval[bool](b, `(document.querySelector(".rich-text").focus(), true)`)
+	b.keys("Dear {{first}}\rthe ")
+	b.keys("b", chromedp.ModifierCtrl)
+	b.keys("order")
+	b.press("Write plain text")
+	b.press("Send to all")
+	b.at("/batches/")
+	id := eval[string](b, `location.pathname.split("/")[2]`)
+	c, err := f.service.Content(t.Context(), service.Caller{User: "local"}, id)
+	require.NoError(t, err)
+	require.Equal(t, "<p>Dear {{first}}</p>\n<p>the <b>order</b></p>", c.HTML)
+	require.Equal(t, "Dear {{first}}\n\nthe order", c.Text)
 }
