@@ -345,7 +345,7 @@ func TestPagesSayWhatMailWaitsFor(t *testing.T) {
 		Provider:   "sg",
 		CallEnds:   at.Add(time.Minute),
 	}))
-	until := at.Add(16 * time.Minute).Format("2 Jan 2006, 15:04:05 UTC")
+	until := at.Add(16 * time.Minute).Format("2 Jan, 15:04 UTC")
 	for _, page := range []string{path, "/logs/" + id.Log(1).String()} {
 		text := b.get(page).text
 		require.Contains(t, text, "the outcome at sg is not known yet · until <time")
