@@ -147,7 +147,7 @@ func TestBrowserHTMLSource(t *testing.T) {
 		"<style>p { color: red }</style>\n<p>Hi</p>":                            "styles",
 		`<p style="margin:0">Hi</p>`:                                            "styles",
 		`<!doctype html><html><body><p>Hi {{first}}</p></body></html>`:          "whole pages",
-		`<p>Hi <img src="data:,"></p>`:                                    "images",
+		`<p>Hi <img src="data:,"></p>`:                                          "images",
 		"<p>Hi <!-- mso --></p>":                                                "comments",
 		`<ul>{% for o in orders %}<li>{{o.no}}</li>{% endfor %}</ul>`:           "everything in it",
 		`<p class="x">Hi</p>`:                                                   "everything in it",
