@@ -20,7 +20,7 @@ var licences = map[string][]string{
 	"Apache-2.0":   {"Apache License Version 2.0", "Grant of Copyright License"},
 	"BSD-3-Clause": {"Redistribution and use in source and binary forms", "endorse or promote products"},
 	"BSD-2-Clause": {"Redistribution and use in source and binary forms", "disclaimer in the documentation"},
-	"ISC":          {"Permission to use, copy, modify, and/or distribute this software for any purpose"},
+	"ISC":          {"this software for any purpose with or without fee is hereby granted"}, // and 0BSD
 	"MIT":          {"Permission is hereby granted, free of charge", "without restriction"},
 	"MPL-2.0":      {"Mozilla Public License", "Covered Software"},
 	"public":       {"has been dedicated to the public domain by the authors"}, // SQLite's
@@ -83,6 +83,24 @@ func TestLicences(t *testing.T) {
 		require.True(t, found, "%s has no licence", p.Module.Path)
 	}
 	require.NotEmpty(t, checked)
+}
+
+// TestVendoredLicences: every library of the pages is listed with its licence, which is one of those that are allowed.
+func TestVendoredLicences(t *testing.T) {
+	t.Parallel()
+	const folder = "dashboard/static/vendor"
+	list, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(folder, "*.[cj]s*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		row := regexp.MustCompile("`" + regexp.QuoteMeta(filepath.Base(file)) + "`.*`(LICENSE[^`]*)`").FindSubmatch(list)
+		require.NotNil(t, row, "%s is not listed", file)
+		text, err := os.ReadFile(filepath.Join(folder, string(row[1])))
+		require.NoError(t, err)
+		require.NotEmpty(t, licenceOf(string(text)), "%s", row[1])
+	}
 }
 
 // TestLicenceOf: texts of the GNU licences are refused, also beside another one.

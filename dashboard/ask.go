@@ -94,9 +94,9 @@ func movable(b *service.BatchView) bool {
 	return b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients)
 }
 
-// triable reports whether mail of a batch waits for another attempt.
-func triable(b *service.BatchView) bool {
-	return b.Waits != nil && (b.Waits.Code == models.WaitRetry || b.Waits.Code == models.WaitProviderSuspend)
+// triable reports whether mail waits for another attempt.
+func triable(w *models.Wait) bool {
+	return w != nil && (w.Code == models.WaitRetry || w.Code == models.WaitProviderSuspend)
 }
 
 // actionsOf returns the commands that have an effect on the batch now and that the
@@ -113,7 +113,7 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 	case b.Counts.Open() > 0:
 		out = append(out, actionLink{"stop", "Stop"})
 	}
-	if triable(b) {
+	if triable(b.Waits) {
 		out = append(out, actionLink{"try", "Try now"})
 	}
 	if movable(b) {

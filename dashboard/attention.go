@@ -224,7 +224,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	out := make([]noticeRow, 0, len(list))
 	for i := range list {
 		n := list[i].Notice
-		out = append(out, noticeRow{At: list[i].At, Text: n.Text(), Good: good[n.Kind]})
+		out = append(out, noticeRow{At: list[i].At, Text: withTimes(n.Text(), list[i].At), Good: good[n.Kind]})
 	}
 	return out, err
 }

@@ -105,3 +105,24 @@ func TestBrowserHistory(t *testing.T) {
 	)
 	require.Empty(t, b.complaints())
 }
+
+// TestBrowserHourOfUser: in an outage the page of one user has the last hour by minute above the days, and updates it.
+func TestBrowserHourOfUser(t *testing.T) {
+	f := newRig(t, nil)
+	f.summed(f.mixed("local", 13))
+	b := f.logIn(f.url)
+	b.emulate(1280, "light")
+	b.press("Mine")
+	b.until(`document.querySelector("#hour canvas") && document.querySelector("#hour").innerText.includes("by the minute in which mail was accepted")`)
+	legend := func() string {
+		return eval[string](b, `[...document.querySelectorAll("#hour .legend li")].map((e) => e.textContent).join()`)
+	}
+	require.Equal(t, "delivered 3,failed 6,sent 0,queued 2,cancelled 2", legend())
+	require.True(t, eval[bool](b, `document.querySelector("#hour").getBoundingClientRect().bottom <
+		document.querySelector("#days-title").getBoundingClientRect().top`))
+	b.lookAround("overview-outage", "")
+	b.emulate(1280, "light")
+	f.summed(f.mixed("local", 7))
+	b.until(`document.querySelector("#hour .legend").textContent.includes("delivered 5")`)
+	require.Empty(t, b.complaints())
+}

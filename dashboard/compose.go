@@ -123,7 +123,7 @@ func (d *Dashboard) showCompose(
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
-	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Data: c})
+	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Editor: true, Data: c})
 	return nil
 }
 

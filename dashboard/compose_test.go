@@ -458,3 +458,18 @@ func TestListedRows(t *testing.T) {
 	require.Contains(t, a.text, "Line 2 of the table has a quote that is not closed")
 	require.Empty(t, f.composed())
 }
+
+// TestComposeWithoutScripts: without JavaScript the HTML is a field of the form, and the parts of its editor are hidden.
+func TestComposeWithoutScripts(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	b := f.byLink(LocalUser())
+	page := b.get("/compose").text
+	require.Regexp(t, `<textarea class="mono" id="html" name="html" [^>]*>`, page)
+	for _, part := range []string{"switch", "why", "editor", "link"} {
+		require.Regexp(t, `data-rich-`+part+` hidden>`, page)
+	}
+	require.Regexp(t, `<div data-from-rich hidden>`, page)
+	require.Regexp(t, `<script src="/assets/squire\.[0-9a-f]+\.js" defer></script>`, page)
+	require.NotContains(t, b.get("/").text, "squire", "only Compose needs it")
+}

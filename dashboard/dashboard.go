@@ -2,8 +2,8 @@
 // service, as the API does; it uses the store only for sessions and their users.
 //
 // Pages are html/template and can be read without JavaScript. htmx, its extension
-// for server-sent events and uPlot are embedded; pages load nothing from other
-// sites.
+// for server-sent events, uPlot and the editor Squire are embedded; pages load nothing
+// from other sites.
 package dashboard
 
 import (

@@ -96,14 +96,14 @@ var (
 )
 
 // TestEveryCountIsALink: on the page of a batch and in the list of batches, the list behind each
-// count has as many entries as the count says.
+// count above 0 has as many entries as the count says.
 func TestEveryCountIsALink(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	id := f.mixed("local", 26)
 	pages := map[string]int{
-		"/batches/" + id.String(): 20, "/batches": 8, "/": 14, "/providers": 14, "/statistics": 11,
+		"/batches/" + id.String(): 17, "/batches": 8, "/": 12, "/providers": 7, "/statistics": 8,
 		"/statistics?by=tag&name=news": 9,
 	}
 	for path, least := range pages {
@@ -130,7 +130,7 @@ func TestEveryCountIsALink(t *testing.T) {
 	for _, want := range []string{
 		"?state=delivered#logs", "?state=failed#logs", "?state=queued#logs", "?state=cancelled#logs", "?rerouted=true#logs",
 		"?reason=mailbox_invalid#logs", "?reason=provider_unavailable#logs", "?reason=outcome_unknown#logs",
-		"?provider=sg#logs", "?provider=sg&amp;result=refused#logs", "?provider=mg&amp;result=unknown#logs",
+		"?provider=sg#logs", "?provider=sg&amp;result=refused#logs", "?provider=sg&amp;result=unknown#logs",
 	} {
 		require.Contains(t, page, want)
 	}

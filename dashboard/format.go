@@ -38,6 +38,7 @@ var funcs = template.FuncMap{
 	"day":        dayWords,
 	"days":       daysWords,
 	"timed":      timed,
+	"timedShort": timedShort,
 	"waitWords":  waitWords,
 	"amountOf":   amountOf,
 	"took":       took,
@@ -194,15 +195,38 @@ func daysWords(from, to string) template.HTML {
 var aTime = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 // timed formats a text whose times are in RFC 3339 and UTC as pages show times.
-func timed(text string) template.HTML {
+func timed(text string) template.HTML { return timedAs(text, when) }
+
+// timedShort is like timed, with times as whenShort shows them.
+func timedShort(text string) template.HTML { return timedAs(text, whenShort) }
+
+func timedAs(text string, show func(time.Time) template.HTML) template.HTML {
 	text = aTime.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(s string) string {
 		t, err := time.Parse(time.RFC3339, s)
 		if err != nil {
 			return s
 		}
-		return string(when(t))
+		return string(show(t))
 	})
 	return template.HTML(text) //nolint:gosec // escaped
+}
+
+// clockTime matches a time in the text of a notice.
+var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC on \d+ [A-Z][a-z]+`)
+
+// withTimes returns the text of a notice of a time with its times in RFC 3339, for timedShort.
+func withTimes(text string, at time.Time) string {
+	return clockTime.ReplaceAllStringFunc(text, func(s string) string {
+		t, err := time.Parse("15:04:05 UTC on 2 January", s)
+		if err != nil {
+			return s
+		}
+		t = t.AddDate(at.UTC().Year(), 0, 0)
+		if t.Sub(at) > 180*24*time.Hour { // in the year before
+			t = t.AddDate(-1, 0, 0)
+		}
+		return t.Format(time.RFC3339)
+	})
 }
 
 // amountOf formats what is used of a limit, or the limit.

@@ -102,7 +102,8 @@ var noLists = map[string]string{
 	`^workers-title: `:                                                           "the share of a worker",
 	`^Mail by provider, `:                                                        "a list by provider has what was rerouted from it, too",
 	`^This provider’s mail of these days, `:                                      "the same",
-	`^flow-title: Calls with `:                                                   "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
+	`: 0$`:                     "an empty list",
+	`^flow-title: Calls with `: "calls failed, whatever became of their mail; the notice leads to all that were rerouted",
 }
 
 // TestFiguresAreLinks: a figure on a page is in a link to the list behind it, unless there is none.

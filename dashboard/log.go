@@ -38,15 +38,10 @@ func (v *logView) SaysWaiting() bool { return strings.HasPrefix(v.ReasonText, "w
 
 // Tries has the command that tries waiting mail now, if there is one.
 func (v *logView) Tries() []actionLink {
-	if v.Batch == nil {
+	if !triable(v.Waits) {
 		return nil
 	}
-	for _, a := range v.Batch.Actions {
-		if a.Do == "try" {
-			return []actionLink{{"/batches/" + v.BatchID.String() + "/try", a.Text}}
-		}
-	}
-	return nil
+	return []actionLink{{"/batches/" + v.BatchID.String() + "/try", "Try now"}}
 }
 
 // moment is an entry of the timeline, in words.

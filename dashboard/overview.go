@@ -26,7 +26,7 @@ type overviewView struct {
 	Totals    service.Counts
 	Days      []service.DayCounts
 	Chart     chart
-	Hour      *hourView // nil: the page is not of all mail
+	Hour      *hourView
 	Providers []providerNow
 	Attention []attention
 	Notices   []noticeRow
@@ -91,7 +91,7 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 }
 
 func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*overviewView, error) {
-	stats, err := d.service.Stats(ctx, who, service.StatsQuery{})
+	stats, err := d.service.Stats(ctx, who, service.StatsQuery{Minutes: !who.Everyone})
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +134,8 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	}
 	if who.Everyone {
 		v.Whose, v.Hour = mailOfUsers(&stats), hourOf(hour)
+	} else {
+		v.Hour = hourOfUser(&stats)
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
 		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
@@ -143,21 +145,13 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 
 // daysChart shows the counts of each day. list is the address of the list behind them, or "".
 func daysChart(days []service.DayCounts, list string) chart {
-	c := chart{
-		Kind: "bars",
-		List: list,
-		Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
-			{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}},
-	}
+	c := chart{Kind: "bars", List: list, Series: stateSeries()}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
 		if err != nil {
 			continue // the service writes valid dates
 		}
-		c.X = append(c.X, float64(at.Unix()))
-		for k, n := range []int64{days[i].Success, days[i].Failed, days[i].Sent, days[i].Queued, days[i].Cancelled} {
-			c.Series[k].Values = append(c.Series[k].Values, float64(n))
-		}
+		c.add(at, eachState(&days[i].Counts)...)
 	}
 	return c
 }

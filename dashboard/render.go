@@ -28,6 +28,7 @@ type page struct {
 	Active string // current entry of the navigation
 	Live   string // URL of the page's events; "": the page is not live
 	Charts bool   // it needs the scripts for charts
+	Editor bool   // it needs the editor of rich text
 	Data   any
 
 	Visitor *visitor

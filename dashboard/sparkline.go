@@ -3,7 +3,9 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -44,29 +46,70 @@ func eachDay(days []service.DayCounts, count string) (out []float64) {
 	return out
 }
 
-// hourView is the mail of all users in the last hour, by minute.
+// hourView is the last hour by minute: what the providers did with the mail of all users, or the states of the mail that
+// one user sent.
 type hourView struct {
-	Sent, Delivered, Failed int64
-	Chart                   chart
+	OfUser bool
+	Counts []hourCount
+	Chart  chart
 }
 
-// Empty reports whether nothing was sent and nothing was reported.
-func (v *hourView) Empty() bool { return v.Sent+v.Delivered+v.Failed == 0 }
+// hourCount is an entry of the legend: a series of the chart, and its sum.
+type hourCount struct {
+	Label string
+	N     int64
+}
+
+// Empty reports whether nothing happened.
+func (v *hourView) Empty() bool {
+	return !slices.ContainsFunc(v.Counts, func(c hourCount) bool { return c.N > 0 })
+}
 
 // hourOf adds up the providers of the history of an hour.
 func hourOf(h *historyView) *hourView {
 	v := &hourView{Chart: chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []series{
 		{Label: "sent", Color: "--p5"}, {Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
 	}}}
+	sums := make([]int64, len(v.Chart.Series))
 	for i := range h.Providers {
 		p := &h.Providers[i]
-		v.Sent, v.Delivered, v.Failed = v.Sent+p.Totals.Accepted, v.Delivered+p.Totals.Delivered, v.Failed+p.Totals.Failed
+		sums[0], sums[1], sums[2] = sums[0]+p.Totals.Accepted, sums[1]+p.Totals.Delivered, sums[2]+p.Totals.Failed
 		v.Chart.X = p.Calls.X
 		for k, values := range [][]float64{p.Calls.Series[0].Values, p.Reports.Series[0].Values, p.Reports.Series[2].Values} {
 			v.Chart.Series[k].Values = sumOf(v.Chart.Series[k].Values, values)
 		}
 	}
+	for i, n := range sums {
+		v.Counts = append(v.Counts, hourCount{v.Chart.Series[i].Label, n})
+	}
 	return v
+}
+
+// hourOfUser shows the states of the mail of one user that was accepted in each minute of the last hour.
+func hourOfUser(s *service.Stats) *hourView {
+	v := &hourView{OfUser: true, Chart: chart{Kind: "steps", Step: 60, Series: stateSeries()}}
+	for _, s := range v.Chart.Series {
+		v.Counts = append(v.Counts, hourCount{Label: s.Label})
+	}
+	for i := range s.Minutes {
+		counts := eachState(&s.Minutes[i])
+		for k, n := range counts {
+			v.Counts[k].N += n
+		}
+		v.Chart.add(s.MinutesFrom.Add(time.Duration(i)*time.Minute), counts...)
+	}
+	return v
+}
+
+// stateSeries returns the series of a chart of states.
+func stateSeries() []series {
+	return []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
+		{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}}
+}
+
+// eachState returns the counts in the order of stateSeries.
+func eachState(c *service.Counts) []int64 {
+	return []int64{c.Success, c.Failed, c.Sent, c.Queued, c.Cancelled}
 }
 
 // sumOf returns the sums of two lists of the same length; a may be empty.

@@ -20,8 +20,7 @@ func TestSparkline(t *testing.T) {
 	require.Empty(t, sparkline([]float64{5}))
 }
 
-// TestOverviewHour: the overview of everyone's mail has what the providers did in the last hour, by minute. That of one
-// user has not, because minutes are counted for all users together.
+// TestOverviewHour: the overview of everyone's mail has what the providers did in the last hour, by minute.
 func TestOverviewHour(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, newRig(t, nil).byLink(LocalUser()).get("/").text, "No messages were sent in the last hour.")
@@ -47,8 +46,38 @@ func TestOverviewHour(t *testing.T) {
 	}
 	require.Equal(t, 2, strings.Count(b.get("/providers").text, "<polyline"))
 
+}
+
+// TestOverviewHourOfUser: the overview of one user has the states of the mail that was accepted in each minute of the last
+// hour. In an outage the hour comes before the events, and both before the days.
+func TestOverviewHourOfUser(t *testing.T) {
+	t.Parallel()
+	f := newRig(t, nil)
+	f.summed(f.mixed("local", 13))
+	b := f.byLink(LocalUser())
 	require.Equal(t, http.StatusOK, b.post("/everyone", url.Values{"everyone": {"no"}, "to": {"/"}}).StatusCode)
-	require.NotContains(t, b.get("/").text, "Last hour")
+	page := b.get("/").text
+	require.Contains(t, textOf(page), "Last hour by the minute in which mail was accepted "+
+		"delivered 3 failed 6 sent 0 queued 2 cancelled 2 ")
+	require.NotContains(t, page, "by provider")
+	stats, err := f.service.Stats(t.Context(), service.Caller{User: "local"}, service.StatsQuery{Minutes: true})
+	require.NoError(t, err)
+	hour := hourOfUser(&stats)
+	require.Len(t, hour.Chart.X, 60)
+	for i, c := range hour.Counts {
+		sum := 0.0
+		for _, n := range hour.Chart.Series[i].Values {
+			sum += n
+		}
+		require.InDelta(t, c.N, sum, 0, c.Label)
+	}
+	place := func(text string) int {
+		require.Contains(t, page, text)
+		return strings.Index(page, text)
+	}
+	require.Less(t, place(`sse-swap="attention"`), place(`id="hour"`))
+	require.Less(t, place(`id="hour"`), place(`id="notices"`))
+	require.Less(t, place(`id="notices"`), place(`id="days-title"`))
 }
 
 // TestOverviewTiles: a tile has a line of its count in the last 30 days.

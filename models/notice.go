@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -86,7 +87,7 @@ func (n *Notice) Text() string {
 	case AcceptanceResumed:
 		s = fmt.Sprintf("Batches are accepted again. They were refused since %s.", clock(n.Since))
 	case SendingStopped:
-		s = fmt.Sprintf("No provider accepts mail since %s. All mail waits.", clock(n.Since))
+		return strings.TrimSpace(fmt.Sprintf("No provider accepts mail since %s. %s", clock(n.Since), OneLine(n.Why)))
 	case SendingResumed:
 		s = fmt.Sprintf("A provider accepts mail again. None did since %s.", clock(n.Since))
 	case QueueStalled:

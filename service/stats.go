@@ -121,6 +121,9 @@ type Stats struct {
 	MoreGroups bool `json:"more_groups,omitempty"`
 	// Users is the number of users whose mail it is, for pages.
 	Users int64 `json:"-"`
+	// Minutes has the counts of each minute of the last hour, from MinutesFrom, if they were asked for.
+	Minutes     []Counts  `json:"-"`
+	MinutesFrom time.Time `json:"-"`
 }
 
 // GroupCounts holds the counts of the mail with the same provider, tag, category, template or sender. See
@@ -157,7 +160,11 @@ func ratesOf(c *Counts) Rates {
 // StatsQuery says which counts are wanted: of the days from From to To, both included. An empty
 // To means today, and an empty From means 29 days before To. By, if not empty, names a kind of
 // group, and Name, if not empty, one of that kind: then days and totals count only its mail.
-type StatsQuery struct{ From, To, By, Name string }
+// Minutes asks for the last hour of all mail by minute, too.
+type StatsQuery struct {
+	From, To, By, Name string
+	Minutes            bool
+}
 
 // maxDays is the number of days that one request may cover.
 const maxDays = 400
@@ -184,15 +191,14 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 	if err != nil {
 		return Stats{}, err
 	}
-	byDay, sent, err := s.days(ctx, users, first, last)
+	byDay, sent, err := s.sums(ctx, users, models.Day, first, last.AddDate(0, 0, 1))
 	if err != nil {
 		return Stats{}, storeError("read stats", err)
 	}
 	var total models.Summary
 	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC", Users: sent}
 	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
-		date := d.Format(time.DateOnly)
-		sum := byDay[date]
+		sum := byDay[d.Unix()]
 		if sum != nil && wanted.Name != "" {
 			sum = sum.Groups[models.Group{Kind: by, Name: wanted.Name}]
 		}
@@ -200,17 +206,20 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 			sum = &models.Summary{}
 		}
 		total.Add(sum)
-		out.Days = append(out.Days, DayCounts{date, CountsOf(sum)})
+		out.Days = append(out.Days, DayCounts{d.Format(time.DateOnly), CountsOf(sum)})
 	}
 	out.Totals = CountsOf(&total)
 	if by != "" {
 		out.group(byDay, by)
 	}
-	return out, nil
+	if wanted.Minutes {
+		out.MinutesFrom, out.Minutes, err = lastHour(ctx, s, users, time.Now())
+	}
+	return out, err
 }
 
 // group sets the groups of a kind.
-func (s *Stats) group(byDay map[string]*models.Summary, by models.GroupKind) {
+func (s *Stats) group(byDay map[int64]*models.Summary, by models.GroupKind) {
 	sums := map[string]*models.Summary{}
 	for _, day := range byDay {
 		s.MoreGroups = s.MoreGroups || day.MoreGroups
@@ -235,38 +244,37 @@ func (s *Stats) group(byDay map[string]*models.Summary, by models.GroupKind) {
 	})
 }
 
-// days returns the sums of some users' days from first to last, by date, and how many of the users have sent.
-func (s *Service) days(
-	ctx context.Context,
-	users []string,
-	first, last time.Time,
-) (byDay map[string]*models.Summary, sent int64, err error) {
+// sums returns the sums of some users at a level whose spans begin in [from, to), by their start in Unix seconds, and how
+// many of the users have sent.
+func (s *Service) sums(
+	ctx context.Context, users []string, level models.Level, from, to time.Time,
+) (byStart map[int64]*models.Summary, sent int64, err error) {
 	found := make([][]models.Node, len(users))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(usersAtOnce)
 	for i, user := range users {
 		g.Go(func() (err error) {
-			found[i], err = s.store.Nodes(ctx, user, models.Day, first, last.AddDate(0, 0, 1))
+			found[i], err = s.store.Nodes(ctx, user, level, from, to)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, 0, err
 	}
-	byDay = map[string]*models.Summary{}
+	byStart = map[int64]*models.Summary{}
 	for _, nodes := range found {
 		if slices.ContainsFunc(nodes, func(n models.Node) bool { return n.Summary.Accepted > 0 }) {
 			sent++
 		}
 		for i := range nodes {
-			date := nodes[i].Span.Start.UTC().Format(time.DateOnly)
-			if byDay[date] == nil {
-				byDay[date] = &models.Summary{}
+			start := nodes[i].Span.Start.Unix()
+			if byStart[start] == nil {
+				byStart[start] = &models.Summary{}
 			}
-			byDay[date].Add(&nodes[i].Summary)
+			byStart[start].Add(&nodes[i].Summary)
 		}
 	}
-	return byDay, sent, nil
+	return byStart, sent, nil
 }
 
 // countedUsers is the number of users of a list up to which its entries are counted.

@@ -302,6 +302,7 @@
       if (restored) lookAgain(form, 0, "summary");
       form.addEventListener("change", () => lookAgain(form, 100, "summary")); // when a field is left
     }
+    form.dispatchEvent(new Event("started", { bubbles: true }));
     form.addEventListener("input", (e) => {
       if (e.target.type === "file") return;
       preview(form, 400);

@@ -155,13 +155,13 @@
       legend: { show: false },
       cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
       tzDate: (s) => (days ? uPlot.tzDate(new Date(s * 1000), "Etc/UTC") : new Date(s * 1000)),
-      padding: [spec.ends ? 24 : 8, days ? 4 : spec.step ? 16 : 38, 0, 0],
+      padding: [spec.ends ? 24 : 8, days ? 4 : spec.step ? 30 : 38, 0, 0],
       scales: {
         x: { range: (u, min, max) => (days ? [min - half, max + half] : spec.step ? [min, max + spec.step] : min === max ? [min - 1, max + 1] : [min, max]) },
         y: { range: (u, min, max) => [0, Math.max((spec.max ?? max) * (spec.marks ? 1.2 : 1.08), 1)] },
       },
       axes: [
-        { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: 80, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
+        { ...axis, ...(days ? {} : { incrs: spans }), grid: { show: false }, size: 26, gap: 6, space: days || spec.step ? 80 : 110, values: (u, xs, i, space, step) => xs.map(xLabel(days, step)) },
         { ...axis, size: (u, values) => Math.max(44, 14 + 7 * Math.max(0, ...(values ?? []).map((v) => v.length))), ...(shares ? { values: (u, vs) => vs.map((v) => percent.format(v / 100)) } : lines && !counts ? { incrs: durations, values: (u, vs) => vs.map((v) => (v ? spell(v) : "0")) }
           : { values: (u, vs) => vs.map((v) => (Number.isInteger(v) ? number.format(v) : "")) }) },
       ],
