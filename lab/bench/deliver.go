@@ -45,7 +45,7 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 	rate, cpu, err := median(
 		b.runs,
 		func() (float64, [2]time.Duration, error) {
-			return b.deliverRun(be, &rigOptions{latency: latency}, perPost)
+			return b.deliverRun(be, &rigOptions{latency: latency}, b.deliver, perPost)
 		},
 	)
 	if err != nil {
@@ -69,10 +69,26 @@ func (b *bench) deliverOne(be *backend, latency time.Duration, perPost int) erro
 	return nil
 }
 
+// single measures mails that are posted one by one, from the post to the provider, and what each costs.
+func (b *bench) single(be *backend) error {
+	n := b.deliver / 10
+	title := fmt.Sprintf("accept to provider, %s mails one by one", thousands(int64(n)))
+	fmt.Fprintln(os.Stderr, be.title+":", title)
+	rate, cpu, err := median(b.runs, func() (float64, [2]time.Duration, error) {
+		return b.deliverRun(be, &rigOptions{warm: true}, n, 1)
+	})
+	if err != nil {
+		return err
+	}
+	b.report.add(be, title, rate, "mails/s",
+		fmt.Sprintf("8 posts at once; the product's processor time per mail: %d us", int(cpu[0].Microseconds())/n))
+	return nil
+}
+
 func (b *bench) deliverRun(
 	be *backend,
 	o *rigOptions,
-	perPost int,
+	recipients, perPost int,
 ) (rate float64, cpu [2]time.Duration, err error) {
 	o.concurrency = atOnce
 	r, err := b.newRig(be, o)
@@ -80,9 +96,9 @@ func (b *bench) deliverRun(
 		return 0, cpu, err
 	}
 	defer r.close()
-	posts := b.deliver / perPost
+	posts := recipients / perPost
 	var bodies []string
-	if perPost == 1000 {
+	if perPost <= 1000 {
 		for i := range min(posts, 50) {
 			bodies = append(bodies, batchText(i*perPost, perPost, ""))
 		}

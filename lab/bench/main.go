@@ -93,7 +93,7 @@ func run(ctx context.Context) error {
 	only := flag.String(
 		"only",
 		"",
-		"measurements to run: accept, deliver, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, "+
+		"measurements to run: accept, deliver, single, suppressed, csv, events, urgent, hostile, stranger, failover, agenda, idle, "+
 			"memory; separated by commas",
 	)
 	on := flag.String("backends", "", "backends: embedded, real; separated by commas (default: all available)")
@@ -131,6 +131,7 @@ func run(ctx context.Context) error {
 	}{
 		{"accept", b.accept},
 		{"deliver", b.deliverAll},
+		{"single", b.single},
 		{"suppressed", b.suppressed},
 		{"csv", b.csv},
 		{"events", b.events},

@@ -22,12 +22,12 @@ func (b *bench) suppressed(be *backend) error {
 	var without []float64
 	var cpuWithout time.Duration
 	rate, cpu, err := median(b.runs, func() (float64, [2]time.Duration, error) {
-		plain, used, err := b.deliverRun(be, &rigOptions{warm: true, seed: b.putSuppressions("hostile")}, 1000)
+		plain, used, err := b.deliverRun(be, &rigOptions{warm: true, seed: b.putSuppressions("hostile")}, b.deliver, 1000)
 		if err != nil {
 			return 0, [2]time.Duration{}, err
 		}
 		without, cpuWithout = append(without, plain), cpuWithout+used[0]
-		return b.deliverRun(be, &rigOptions{warm: true, seed: b.putSuppressions("bench")}, 1000)
+		return b.deliverRun(be, &rigOptions{warm: true, seed: b.putSuppressions("bench")}, b.deliver, 1000)
 	})
 	if err != nil {
 		return err
