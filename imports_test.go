@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"config":              {"models", "models/nearest"},
 	"models/nearest":      {},
 	"tracing":             {"models"},
-	"cassandra/...":       {"internal/priority", "models", "models/...", "cassandra/..."},
+	"cassandra/...":       {"internal/priority", "models", "models/...", "store/...", "cassandra/..."},
 	"sqlite/...":          {"internal/priority", "models", "models/...", "store/...", "sqlite/..."},
 	"store/shapes/...":    {"models", "store/shapes/..."},
 	"store":               {"models", "models/...", "store/..."},

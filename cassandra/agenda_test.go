@@ -1,10 +1,13 @@
 package cassandra
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
 // A mark that lies in the future, because a server's clock was ahead, is replaced
@@ -13,7 +16,9 @@ func TestAgendaMarkInFuture(t *testing.T) {
 	s := open(t, newConfig(t))
 	ctx, begun := t.Context(), time.Now()
 	future := begun.AddDate(1, 0, 0)
-	require.NoError(t, s.exec(ctx, plain, `INSERT INTO agenda_marks (shard, mark) VALUES (3, ?)`, future.UnixMilli()))
+	marks := engineOf(s).tableOf("agenda_marks").Table
+	require.NoError(t, s.Engine().Put(ctx, shapes.Put{Table: marks, Row: shapes.Row{Part: []byte{0, 0, 0, 3}, Version: 1,
+		Value: binary.BigEndian.AppendUint64(nil, uint64(future.UnixMilli()))}}))
 	require.NoError(t, s.SetAgendaMark(ctx, 3, time.Time{}), "a zero mark changes nothing")
 	mark, err := s.AgendaMark(ctx, 3)
 	require.NoError(t, err)
@@ -25,7 +30,8 @@ func TestAgendaMarkInFuture(t *testing.T) {
 	require.Equal(t, at, mark)
 
 	require.NoError(t, s.SetAgendaMark(ctx, 4, future))
-	ms, err := s.mark(ctx, 4)
+	found, err := s.Engine().Find(ctx, shapes.Address{Table: marks, Part: []byte{0, 0, 0, 4}})
 	require.NoError(t, err)
-	require.WithinRange(t, timeOf(ms), begun.Add(-10*time.Second), time.Now().Add(10*time.Second))
+	stored := time.UnixMilli(int64(binary.BigEndian.Uint64(found[0][0].Value)))
+	require.WithinRange(t, stored, begun.Add(-10*time.Second), time.Now().Add(10*time.Second))
 }

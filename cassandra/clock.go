@@ -9,20 +9,18 @@ import (
 )
 
 const (
-	// readingKeep is how long a reading is used. The monotonic clocks of two
-	// machines differ by milliseconds after that time.
+	// readingKeep is how long a reading is used. The monotonic clocks of two machines differ by milliseconds after that
+	// time.
 	readingKeep = time.Minute
-	// maxStep is how far wall clock and monotonic clock may drift apart within that
-	// time. A larger difference says that the wall clock was set, or that the
-	// machine slept and the monotonic clock stopped.
+	// maxStep is how far wall clock and monotonic clock may drift apart within that time. A larger difference says that
+	// the wall clock was set, or that the machine slept and the monotonic clock stopped.
 	maxStep = time.Second
 	// clockReadings is how many readings are made at a time. The quickest is used.
 	clockReadings = 3
 )
 
-// clock knows the servers' time: a reading, continued by the monotonic clock of this
-// process. So the order of writes does not depend on the wall clocks of processes,
-// which may be wrong by any amount.
+// clock knows the servers' time: a reading, continued by the monotonic clock of this process. So the order of writes
+// does not depend on the wall clocks of processes, which may be wrong by any amount.
 type clock struct {
 	read func(ctx context.Context) (time.Time, error) // a server's time
 	now  func() time.Time                             // time of this process, with a monotonic reading
@@ -47,9 +45,9 @@ func newClock(now func() time.Time, read func(ctx context.Context) (time.Time, e
 	}
 }
 
-// time returns the servers' time. It makes a reading once a minute and returns its
-// error. A caller that waited for the failed reading of another returns that error, so
-// that callers do not wait for each other's readings while no server answers.
+// time returns the servers' time. It makes a reading once a minute and returns its error. A caller that waited for the
+// failed reading of another returns that error, so that callers do not wait for each other's readings while no server
+// answers.
 func (c *clock) time(ctx context.Context) (time.Time, error) {
 	if t, fresh := c.known(); fresh {
 		return t, nil
@@ -82,8 +80,7 @@ func (c *clock) about() time.Time {
 	return t
 }
 
-// known returns the time by the last reading and reports whether that is still
-// reliable.
+// known returns the time by the last reading and reports whether that is still reliable.
 func (c *clock) known() (t time.Time, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +93,7 @@ func (c *clock) known() (t time.Time, fresh bool) {
 	return c.server.Add(passed), passed < readingKeep && step.Abs() < maxStep
 }
 
-// renew makes readings of a server's time. It takes the middle of a reading as the
-// moment of the server's answer.
+// renew makes readings of a server's time. It takes the middle of a reading as the moment of the server's answer.
 func (c *clock) renew(ctx context.Context) error {
 	var server, at, wall time.Time
 	quickest := time.Duration(-1)
@@ -118,9 +114,8 @@ func (c *clock) renew(ctx context.Context) error {
 	return nil
 }
 
-// serverTime reads the time of the node that has the first replica of a certain row,
-// so that all processes use the same node while it is up. One replica is enough, even
-// if it has missed the row: it still answers with a count.
+// serverTime reads the time of the node that has the first replica of a certain row, so that all processes use the same
+// node while it is up. One replica is enough, even if it has missed the row: it still answers with a count.
 func (r *runner) serverTime(ctx context.Context) (t time.Time, err error) {
 	err = r.try(ctx, plain, func() error {
 		var rows, ms int64

@@ -13,10 +13,11 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/store"
 )
 
-// Config says where the cluster is and how it is used. Empty fields have the defaults
-// that are named in their comments. Hosts has none.
+// Config says where the cluster is and how it is used. Empty fields have the defaults that are named in their comments.
+// Hosts has none.
 type Config struct {
 	Hosts       []string // names or addresses, with or without a port
 	Keyspace    string   // safedelivr
@@ -27,14 +28,14 @@ type Config struct {
 	Consistency string        // LOCAL_QUORUM, of reads and writes
 	Serial      string        // LOCAL_SERIAL, of compare-and-set
 	Timeout     time.Duration // 10 s; how long a call tries
-	Migrate     bool          // whether Open applies missing schema files
+	Migrate     bool          // whether Open applies missing parts of the schema
 	TLS         *tls.Config   // none; the names of nodes are checked
 	Logger      *slog.Logger  // none
+	store.Options
 
 	// For tests.
-	now      func() time.Time // the clock of the process; time.Now
-	lockTTL  time.Duration    // of the lock of migrations; 30 s
-	minTries time.Duration    // how long one request may take; half of Timeout
+	lockTTL  time.Duration // of the lock of migrations; 30 s
+	minTries time.Duration // how long one request may take; half of Timeout
 }
 
 var (
@@ -73,8 +74,8 @@ func (c Config) complete() (Config, levels, error) {
 	if c.minTries <= 0 {
 		c.minTries = c.Timeout / 2
 	}
-	if c.now == nil {
-		c.now = time.Now
+	if c.Now == nil {
+		c.Now = time.Now
 	}
 	var err error
 	if l.plain, err = gocql.ParseConsistencyWrapper(c.Consistency); err != nil || l.plain == gocql.Any {
@@ -99,11 +100,10 @@ func (c Config) complete() (Config, levels, error) {
 	return c, l, nil
 }
 
-// contacts returns the hosts that have the port of the first one, and that port. The
-// driver uses one port for all contacts and learns the ports of other nodes from
-// them, so contacts with other ports would be confused. Discovery must stay on:
-// without it the driver does not recover from an outage, because its refresh of the
-// ring removes the only node.
+// contacts returns the hosts that have the port of the first one, and that port. The driver uses one port for all
+// contacts and learns the ports of other nodes from them, so contacts with other ports would be confused. Discovery
+// must stay on: without it the driver does not recover from an outage, because its refresh of the ring removes the only
+// node.
 func (c *Config) contacts() (hosts []string, port int, err error) {
 	for i, h := range c.Hosts {
 		p := 9042

@@ -122,7 +122,7 @@ func TestClassify(t *testing.T) {
 		{nil, done},
 		{gocql.ErrNotFound, done},
 		{gocql.MarshalError("x"), done},
-		{damaged(io.ErrUnexpectedEOF), done},
+		{fmt.Errorf("x: %w", models.ErrDamaged), done},
 		{gocql.ErrNoConnections, nothing},
 		{gocql.ErrNoStreams, nothing},
 		{fmt.Errorf("x: %w", gocql.ErrTimeoutNoResponse), maybe},
@@ -134,7 +134,6 @@ func TestClassify(t *testing.T) {
 	} {
 		require.Equal(t, c.want, classify(c.err), "%v", c.err)
 	}
-	require.NoError(t, damaged(nil))
 	away := unavailable{code: gocql.ErrCodeUnavailable}
 	require.Equal(t, nothing, classify(away))
 	require.Equal(t, maybe, classify(undecided(away)), "a compare-and-set may have been agreed on")
@@ -171,23 +170,9 @@ type unavailable struct {
 func (u unavailable) Code() int     { return u.code }
 func (u unavailable) Error() string { return "not enough replicas" }
 
-func TestRecent(t *testing.T) {
-	t.Parallel()
-	r := newRecent[int](10)
-	for i := range 100 {
-		require.False(t, r.has(i))
-		r.add(i)
-		for k := max(0, i-9); k <= i; k++ {
-			require.True(t, r.has(k), "%d after %d", k, i)
-		}
-	}
-	require.False(t, r.has(0))
-	require.LessOrEqual(t, len(r.now)+len(r.old), 20)
-}
-
 func TestFall(t *testing.T) {
 	t.Parallel()
-	var s Store
+	var s engine
 	at := time.Now()
 	last := s.fall(at)
 	for i := range 10_000 {

@@ -53,19 +53,20 @@ func TestAlteredReplication(t *testing.T) {
 func TestStoreLooksAtReplication(t *testing.T) {
 	c := newConfig(t)
 	s := open(t, c)
-	s.guard.look(t.Context())
-	require.NoError(t, s.guard.err())
-	rep, err := s.guard.read(t.Context())
+	e := engineOf(s)
+	e.guard.look(t.Context())
+	require.NoError(t, e.guard.err())
+	rep, err := e.guard.read(t.Context())
 	require.NoError(t, err)
 	require.Len(t, rep.centres, 1)
-	is := s.guard
+	is := e.guard
 	g := &guard{consistency: is.consistency, serial: "LOCAL_SERIAL", log: slog.New(slog.DiscardHandler),
 		read: func(ctx context.Context) (replication, error) { // as if a node of another data centre had joined
 			rep, err := is.read(ctx)
 			rep.centres = append(rep.centres, "elsewhere")
 			return rep, err
 		}}
-	s.runner.guard = g
+	e.runner.guard = g
 	g.look(t.Context())
 	_, err = s.Lease(t.Context(), "x", "w", time.Second)
 	require.ErrorIs(t, err, models.ErrUnavailable)

@@ -13,9 +13,8 @@ import (
 // errLockLost is the cause of the end of a context whose lock was lost.
 var errLockLost = errors.New("the migration lock was lost")
 
-// lock takes the migration lock. release is nil if another process has it. The lock is
-// renewed until release is called, and ends by its TTL if this process dies. The
-// returned context ends when the lock is lost.
+// lock takes the migration lock. release is nil if another process has it. The lock is renewed until release is called,
+// and ends by its TTL if this process dies. The returned context ends when the lock is lost.
 func (m *migrator) lock(ctx context.Context) (_ context.Context, release func(), err error) {
 	const name = "migrate"
 	holder := models.NewUserID()
@@ -59,21 +58,12 @@ func (m *migrator) lock(ctx context.Context) (_ context.Context, release func(),
 	}, nil
 }
 
-// Lease implements models.Store. The servers' clocks end a lease, in whole seconds:
-// never before ttl, and up to two seconds later.
-func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (held bool, err error) {
-	err = s.call(ctx, func() (err error) {
-		held, err = lease(ctx, &s.runner, leaseID{"leases", name, holder}, ttl)
-		return err
-	}, "lease %s", name)
-	return held && err == nil, err
-}
-
 // leaseID names a lease, the table that it is in, and who wants it.
 type leaseID struct{ table, name, holder string }
 
-// lease takes, renews or gives up a lease in a table. It may be repeated after a
-// time-out: if the first try was applied, the repeat renews the lease.
+// lease takes, renews or gives up a lease in a table. The servers' clocks end it, in whole seconds: never before ttl,
+// and up to two seconds later. It may be repeated after a time-out: if the first try was applied, the repeat renews the
+// lease.
 func lease(ctx context.Context, r *runner, id leaseID, ttl time.Duration) (bool, error) {
 	if ttl <= 0 {
 		_, _, err := r.cas(ctx, plain, `DELETE holder FROM `+id.table+` WHERE name = ? IF holder = ?`, id.name, id.holder)

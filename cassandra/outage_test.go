@@ -1,7 +1,9 @@
 package cassandra
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"math"
 	"sync"
 	"testing"
@@ -12,10 +14,12 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
 // behindProxy opens two stores on one keyspace, one of them through a proxy.
-func behindProxy(t *testing.T) (p *proxy, through, direct *Store) {
+func behindProxy(t *testing.T) (p *proxy, through, direct *store.Store) {
 	t.Helper()
 	c := newConfig(t)
 	direct = open(t, c)
@@ -88,7 +92,7 @@ func TestAppendResolvesUnknownOutcome(t *testing.T) {
 	start := time.Now()
 	require.Eventually(t, func() bool {
 		ledger, err := direct.Ledger(t.Context(), won)
-		return err == nil && len(ledger) == 1 && time.Since(start) > 2*through.timeout
+		return err == nil && len(ledger) == 1 && time.Since(start) > 2*engineOf(through).timeout
 	}, time.Minute, 50*time.Millisecond)
 	p.thaw()
 	all.Wait()
@@ -123,14 +127,10 @@ func TestPutBatchAnswerLost(t *testing.T) {
 	warm, chunk := storetest.SampleBatch(1)
 	require.NoError(t, through.PutBatch(t.Context(), warm, chunk))
 	b, first := storetest.SampleBatch(1)
-	require.NoError(
-		t,
-		through.list(t.Context(), b.User, b.ID),
-	) // so that the answer to the head is the first that is lost
 	p.freeze()
-	err := through.exec(t.Context(), deciding,
-		insertHead, // it is prepared already
-		b.ID[:], 1, codec.EncodeBatch(&b), codec.EncodeRecipients(first.Recipients))
+	row := shapes.Row{Part: b.ID[:], Version: 1, Value: append(codec.EncodeBatch(&b), 'b')}
+	_, err := through.Engine().Swap(t.Context(), []shapes.Swap{{ // it is prepared already
+		Put: shapes.Put{Table: engineOf(through).tableOf("batches").Table, Row: row}}})
 	require.ErrorIs(t, err, models.ErrOutcomeUnknown)
 	got, err := direct.Batch(t.Context(), b.ID)
 	require.NoError(t, err)
@@ -148,10 +148,10 @@ func TestServersAway(t *testing.T) {
 	id := models.NewBatchID(time.Now())
 	p.stop()
 	require.ErrorIs(t, through.Ping(t.Context()), models.ErrUnavailable)
-	took := quickest(3*through.timeout, func() {
+	took := quickest(3*engineOf(through).timeout, func() {
 		failAll(t, through, id)
 	})
-	require.Less(t, took, 3*through.timeout)
+	require.Less(t, took, 3*engineOf(through).timeout)
 	es, fs, err := direct.Record(t.Context(), id)
 	require.NoError(t, err)
 	require.Empty(t, es)
@@ -177,7 +177,7 @@ func quickest(bound time.Duration, f func()) time.Duration {
 }
 
 // failAll calls methods of a store whose servers are away at the same time. All must fail.
-func failAll(t *testing.T, through *Store, id models.ID) {
+func failAll(t *testing.T, through *store.Store, id models.ID) {
 	t.Helper()
 	require.NoError(t, each(t.Context(), 5, func(ctx context.Context, i int) error {
 		var err error
@@ -217,7 +217,7 @@ func TestOpenWithoutServers(t *testing.T) {
 // PutBatch and AbandonBatch of a batch of one chunk race. All must agree on the result.
 func TestAbandonOneChunkRace(t *testing.T) {
 	c := newConfig(t)
-	stores := []*Store{open(t, c), open(t, c)}
+	stores := []*store.Store{open(t, c), open(t, c)}
 	kept := 0
 	for range 60 {
 		b, first := storetest.SampleBatch(1)
@@ -268,8 +268,9 @@ func TestValueTooLarge(t *testing.T) {
 	}
 	const once = 15 * time.Second
 	require.Less(t, quickest(once, func() {
-		err := s.exec(t.Context(), plain, `INSERT INTO inbox (post_id, body) VALUES (?, ?)`, []byte{1}, body)
-		require.ErrorIs(t, wrapped(err), models.ErrInvalid)
+		err := s.Engine().Put(t.Context(), shapes.Put{Table: engineOf(s).tableOf("inbox").Table,
+			Row: shapes.Row{Part: []byte{1}, Key: bytes.Repeat([]byte{1}, 16), Version: 1, Value: body}})
+		require.ErrorIs(t, err, models.ErrInvalid)
 	}), once)
 }
 
@@ -288,8 +289,8 @@ func TestDamaged(t *testing.T) {
 			Provider: "sg",
 		}))
 	}
-	require.NoError(t, s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte{0xff},
-		bad[:]))
+	e := engineOf(s)
+	require.NoError(t, e.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE part = ? AND number = 1`, []byte{0xff}, bad[:]))
 	_, _, err := s.Record(ctx, bad)
 	require.ErrorIs(t, err, models.ErrDamaged)
 	_, err = s.Ledger(ctx, bad)
@@ -313,7 +314,8 @@ func TestDamaged(t *testing.T) {
 			s.PutBatch(ctx, b, models.Chunk{ID: id, Recipients: []models.Recipient{{Email: "a@b.test"}}}),
 		)
 	}
-	require.NoError(t, s.exec(ctx, plain, `UPDATE chunks SET head = ? WHERE chunk_id = ?`, []byte{0xff}, bad[:]))
+	require.NoError(t, e.Put(ctx, shapes.Put{Table: e.tableOf("batches").Table, Row: shapes.Row{Part: bad[:], Version: 2,
+		Value: []byte{0xff, 'b'}}}))
 	_, err = s.Batch(ctx, bad)
 	require.ErrorIs(t, err, models.ErrDamaged)
 	list, err := s.Batches(ctx, owner, models.ID{}, 10)
@@ -332,10 +334,12 @@ func TestDamaged(t *testing.T) {
 		Chunks: 3,
 	}
 	require.NoError(t, s.Schedule(ctx, entry))
-	require.NoError(t, s.exec(ctx, plain,
-		`UPDATE agenda SET value = ? WHERE shard = ? AND bucket = ? AND due = ? AND kind = ? AND id = ?`,
-		[]byte{}, bad.Shard(shards), due.UnixMilli()/timeBucket, due.UnixMilli(), string(entry.Kind), bad[:]))
-	for e, err := range s.Agenda(ctx, bad.Shard(shards), due, due.Add(time.Second)) {
+	agenda := e.tableOf("agenda").Table
+	rows, err := e.Scan(ctx, agenda, binary.BigEndian.AppendUint32(nil, uint32(bad.Shard(s.Shards()))), shapes.Range{Limit: 1})
+	require.NoError(t, err)
+	rows[0].Version, rows[0].Value = rows[0].Version+1, []byte{}
+	require.NoError(t, e.Put(ctx, shapes.Put{Table: agenda, Row: rows[0]}))
+	for e, err := range s.Agenda(ctx, bad.Shard(s.Shards()), due, due.Add(time.Second)) {
 		require.NoError(t, err)
 		require.Equal(t, models.AgendaEntry{Due: due, Kind: models.LookAtBatch, ID: bad}, e)
 		entry.Chunks = 0
@@ -350,10 +354,8 @@ func TestNewerValue(t *testing.T) {
 	s := open(t, newConfig(t))
 	id := models.NewBatchID(time.Now())
 	require.NoError(t, s.Append(ctx, id, storetest.SampleEntry(1)))
-	require.NoError(
-		t,
-		s.exec(ctx, plain, `UPDATE ledger SET value = ? WHERE chunk_id = ? AND number = 1`, []byte("q"), id[:]),
-	)
+	require.NoError(t, engineOf(s).exec(ctx, plain, `UPDATE ledger SET value = ? WHERE part = ? AND number = 1`,
+		[]byte("q"), id[:]))
 	_, _, err := s.Record(ctx, id)
 	require.ErrorIs(t, err, models.ErrNewer)
 	require.NotErrorIs(t, err, models.ErrDamaged)

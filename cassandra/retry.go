@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/gocql/gocql"
@@ -19,9 +18,8 @@ const (
 	mostPause  = time.Second
 )
 
-// runner runs statements and repeats them. All of them may be repeated: plain writes
-// are idempotent, and repeating a compare-and-set with the same values finds out its
-// outcome.
+// runner runs statements and repeats them. All of them may be repeated: plain writes are idempotent, and repeating a
+// compare-and-set with the same values finds out its outcome.
 type runner struct {
 	session *gocql.Session
 	timeout time.Duration   // how long a call tries
@@ -36,11 +34,9 @@ type effort int
 const (
 	// plain: a failure means that nothing is known to have been done.
 	plain effort = iota
-	// deciding: after a try that may have had an effect, a failure is
-	// ErrOutcomeUnknown.
+	// deciding: after a try that may have had an effect, a failure is ErrOutcomeUnknown.
 	deciding
-	// settling: deciding, and while the outcome is unknown it is tried until the
-	// context ends.
+	// settling: deciding, and while the outcome is unknown it is tried until the context ends.
 	settling
 )
 
@@ -107,8 +103,7 @@ const (
 	maybe                  // it may have had its effect; try again
 )
 
-// classify returns the verdict on an error of the driver. After an unknown error the
-// statement may have had its effect.
+// classify returns the verdict on an error of the driver. After an unknown error the statement may have had its effect.
 func classify(err error) verdict {
 	if err == nil {
 		return done
@@ -138,22 +133,12 @@ func classify(err error) verdict {
 	return maybe
 }
 
-// damaged turns an error in reading a stored value into models.ErrDamaged. It is not
-// the caller's mistake, so it is not ErrInvalid.
-func damaged(err error) error {
-	if err == nil || errors.Is(err, models.ErrNewer) {
-		return err
-	}
-	return fmt.Errorf("%w: %v", models.ErrDamaged, err) //nolint:errorlint // ErrInvalid would blame the caller
-}
-
 // exec runs a statement that may be repeated.
 func (r *runner) exec(ctx context.Context, e effort, cql string, args ...any) error {
 	return r.try(ctx, e, func() error { return r.session.Query(cql, args...).WithContext(ctx).Exec() })
 }
 
-// cas runs a compare-and-set. If it was not applied, row holds the current values. It
-// may be empty.
+// cas runs a compare-and-set. If it was not applied, row holds the current values. It may be empty.
 func (r *runner) cas(
 	ctx context.Context, e effort, cql string, args ...any,
 ) (applied bool, row map[string]any, err error) {
@@ -168,9 +153,8 @@ func (r *runner) cas(
 	return applied, row, err
 }
 
-// undecided prepares an error of a compare-and-set for classify. Replicas may turn out to
-// be unavailable after the others have agreed, when only the commit is left. So the
-// compare-and-set may have had its effect.
+// undecided prepares an error of a compare-and-set for classify. Replicas may turn out to be unavailable after the
+// others have agreed, when only the commit is left. So the compare-and-set may have had its effect.
 func undecided(err error) error {
 	var request gocql.RequestError
 	if errors.As(err, &request) && request.Code() == gocql.ErrCodeUnavailable {
@@ -193,41 +177,17 @@ func query[T any](
 	return out, err
 }
 
-// pageRequest asks for a page of rows; state says where it begins, nil: at the first row.
-type pageRequest struct {
-	*runner
-	rows  int
-	state []byte
-}
-
-// page returns a page of rows and the state for the next page, which is empty after the
-// last.
+// page returns some rows, from a state on, and the state for the next page, which is empty after the last.
 func page[T any](
-	ctx context.Context, p pageRequest, row func(scan scanner) (T, error), cql string, args ...any,
+	ctx context.Context, r *runner, rows int, state []byte, row func(scan scanner) (T, error), cql string, args ...any,
 ) (out []T, next []byte, err error) {
-	err = p.try(ctx, plain, func() error {
+	err = r.try(ctx, plain, func() error {
 		out = nil
-		it := p.session.Query(cql, args...).WithContext(ctx).PageSize(p.rows).PageState(p.state).Iter()
+		it := r.session.Query(cql, args...).WithContext(ctx).PageSize(rows).PageState(state).Iter()
 		next = it.PageState()
 		return scan(it, row, &out)
 	})
 	return out, next, err
-}
-
-// keysAtOnce is how many partitions one statement reads.
-const keysAtOnce = 16
-
-// queryKeys returns the rows of many keys, in no order. cql takes a list of keys.
-func queryKeys[K, T any](
-	ctx context.Context, s *Store, row func(scan scanner) (T, error), cql string, keys []K,
-) ([]T, error) {
-	parts := slices.Collect(slices.Chunk(keys, keysAtOnce))
-	found := make([][]T, len(parts))
-	err := each(ctx, len(parts), func(ctx context.Context, i int) (err error) {
-		found[i], err = query(ctx, &s.runner, row, cql, parts[i])
-		return err
-	})
-	return slices.Concat(found...), err
 }
 
 // column reads the only column of a row.

@@ -2,77 +2,42 @@ package cassandra
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"path"
 	"strings"
 	"time"
 
 	"github.com/gocql/gocql"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/store"
 )
 
-// schemaFiles are named NNN_name.cql, from 001 without gaps. All statements can be
-// applied again (IF NOT EXISTS), because a process may die before it records a file.
-//
-//go:embed schema/*.cql
-var schemaFiles embed.FS
-
-// migration is one numbered file.
+// migration is a numbered part of the schema.
 type migration struct {
 	version    int
-	name       string // without .cql
+	name       string
 	statements []string
 }
 
-// migrations reads the files, in order.
-func migrations() ([]migration, error) {
-	files, err := fs.Glob(schemaFiles, "schema/*.cql")
-	if err != nil {
-		return nil, fmt.Errorf("list schema files: %w", err)
+// migrations returns the parts of the schema, from 1 without gaps. All statements can be applied again (IF NOT EXISTS),
+// because a process may die before it records a part.
+func migrations() []migration {
+	first := migration{version: 1, name: "001_tables", statements: []string{
+		`CREATE TABLE IF NOT EXISTS row_locks (name text PRIMARY KEY, holder text) WITH gc_grace_seconds = 86400`,
+	}}
+	for _, t := range store.Tables() {
+		first.statements = append(first.statements, newTable(t).ddl()...)
 	}
-	out := make([]migration, len(files))
-	for i, f := range files {
-		text, err := schemaFiles.ReadFile(f)
-		if err != nil {
-			return nil, fmt.Errorf("read schema: %w", err)
-		}
-		name := strings.TrimSuffix(path.Base(f), ".cql")
-		if !strings.HasPrefix(name, fmt.Sprintf("%03d_", i+1)) {
-			return nil, fmt.Errorf("schema file %s is not number %03d", f, i+1)
-		}
-		out[i] = migration{i + 1, name, statements(string(text))}
-	}
-	return out, nil
+	return []migration{first}
 }
 
-// statements splits a file at its semicolons. Only comments may contain others.
-func statements(text string) []string {
-	var code strings.Builder
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(strings.TrimSpace(line), "--") {
-			code.WriteString(line)
-		}
-	}
-	var out []string
-	for s := range strings.SplitSeq(code.String(), ";") {
-		if s = strings.TrimSpace(s); s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// Migrate creates the keyspace if necessary, applies the schema files that are not
-// applied yet, and records how the keyspace is used. It returns the names of the files
-// that this call applied. Any number of processes may call it at once: one applies the
-// files under a lock that ends when its holder dies, and the others wait. Errors:
-// models.ErrUnavailable, models.ErrInvalid, a schema newer than the program, and
-// settings that differ from the recorded ones.
+// Migrate creates the keyspace if necessary, applies the parts of the schema that are missing, and records how the
+// keyspace is used. It returns the names of the parts that this call applied. Any number of processes may call it at
+// once: one applies them under a lock that ends when its holder dies, and the others wait. Errors:
+// models.ErrUnavailable, models.ErrInvalid, a schema newer than the program, and settings that differ from the recorded
+// ones.
 func Migrate(ctx context.Context, c Config) (applied []string, err error) {
 	c, l, err := c.complete()
 	if err != nil {
@@ -103,8 +68,8 @@ func migrate(ctx context.Context, c *Config, l levels) (applied []string, err er
 	}
 }
 
-// tooEarly recognises a keyspace or table that another process is creating: a node lists
-// it a moment before it can use it.
+// tooEarly recognises a keyspace or table that another process is creating: a node lists it a moment before it can use
+// it.
 func tooEarly(err error) bool {
 	var request gocql.RequestError
 	if errors.As(err, &request) {
@@ -125,17 +90,14 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// migrateTables applies the files to a keyspace that exists.
+// migrateTables applies the schema to a keyspace that exists.
 func migrateTables(ctx context.Context, c *Config, l levels) ([]string, error) {
 	session, err := c.connect(ctx, l, c.Keyspace)
 	if err != nil {
 		return nil, err
 	}
 	defer session.Close()
-	m := migrator{runner: runner{session: session, timeout: c.Timeout}, config: c, levels: l}
-	if m.all, err = migrations(); err != nil {
-		return nil, err
-	}
+	m := migrator{runner: runner{session: session, timeout: c.Timeout}, config: c, levels: l, all: migrations()}
 	if err := m.bootstrap(ctx); err != nil {
 		return nil, err
 	}
@@ -194,7 +156,7 @@ func (r *runner) change(ctx context.Context, ddl string) error {
 	return nil
 }
 
-// migrator applies the files to a keyspace.
+// migrator applies the schema to a keyspace.
 type migrator struct {
 	runner
 	config *Config
@@ -202,9 +164,8 @@ type migrator struct {
 	all    []migration
 }
 
-// bootstrap creates the table of the lock. There is no lock yet, so the ID of the table
-// is made from the keyspace: two processes that create it on two nodes create the same
-// table. Everything else is created under the lock.
+// bootstrap creates the table of the lock. There is no lock yet, so the ID of the table is made from the keyspace: two
+// processes that create it on two nodes create the same table. Everything else is created under the lock.
 func (m *migrator) bootstrap(ctx context.Context) error {
 	found, err := m.tables(ctx)
 	if err != nil || found["schema_lock"] {
@@ -225,7 +186,7 @@ func (m *migrator) tables(ctx context.Context) (map[string]bool, error) {
 	return found, err
 }
 
-// version returns the number of the newest applied file.
+// version returns the number of the newest applied part.
 func (m *migrator) version(ctx context.Context) (int, error) {
 	found, err := m.tables(ctx)
 	if err != nil || !found["schema_versions"] {
@@ -248,7 +209,7 @@ func (m *migrator) known(version int) error {
 	return nil
 }
 
-// underLock applies the missing files if no other process is doing so.
+// underLock applies the missing parts if no other process is doing so.
 func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, err error) {
 	ctx, release, err := m.lock(ctx)
 	if err != nil || release == nil {
@@ -290,14 +251,13 @@ func (m *migrator) underLock(ctx context.Context) (held bool, applied []string, 
 		if err != nil {
 			return true, applied, err
 		}
-		m.config.Logger.Info("schema applied", "keyspace", m.config.Keyspace, "file", f.name)
+		m.config.Logger.Info("schema applied", "keyspace", m.config.Keyspace, "part", f.name)
 		applied = append(applied, f.name)
 	}
 	return true, applied, nil
 }
 
-// check returns an error if this program must not use the keyspace, or not yet, with
-// this configuration.
+// check returns an error if this program must not use the keyspace, or not yet, with this configuration.
 func check(ctx context.Context, c *Config, l levels) error {
 	var rep replication
 	err := c.once(ctx, l, "", func(r *runner) (err error) {
@@ -317,10 +277,7 @@ func check(ctx context.Context, c *Config, l levels) error {
 
 // checkSchema checks schema and recorded settings.
 func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replication) (err error) {
-	m := migrator{runner: *r, config: c, levels: l}
-	if m.all, err = migrations(); err != nil {
-		return err
-	}
+	m := migrator{runner: *r, config: c, levels: l, all: migrations()}
 	version, err := m.version(ctx)
 	if err != nil {
 		return err
@@ -341,8 +298,8 @@ func checkSchema(ctx context.Context, c *Config, l levels, r *runner, rep replic
 	return rep.overlaps(recorded["consistency"], c.Consistency)
 }
 
-// Drop removes the keyspace with everything in it. It is for drills that use their own.
-// It may take minutes on busy nodes, because they may take snapshots first.
+// Drop removes the keyspace with everything in it. It is for drills that use their own. It may take minutes on busy
+// nodes, because they may take snapshots first.
 func Drop(ctx context.Context, c Config) error {
 	c.Timeout, c.minTries = max(c.Timeout, 5*time.Minute), max(c.Timeout, 4*time.Minute)
 	c, l, err := c.complete()

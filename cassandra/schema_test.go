@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -9,13 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/store"
 )
 
-func names(t *testing.T) (out []string) {
-	t.Helper()
-	all, err := migrations()
-	require.NoError(t, err)
-	for _, m := range all {
+func names() (out []string) {
+	for _, m := range migrations() {
 		out = append(out, m.name)
 	}
 	return out
@@ -38,7 +37,7 @@ func TestMigrateConcurrently(t *testing.T) {
 		require.NoError(t, err)
 		together = append(together, applied[i]...)
 	}
-	require.Equal(t, names(t), together)
+	require.Equal(t, names(), together)
 	again, err := Migrate(t.Context(), c)
 	require.NoError(t, err)
 	require.Empty(t, again)
@@ -55,9 +54,7 @@ func withMigrator(t *testing.T, c Config, f func(m *migrator)) {
 	session, err := c.connect(t.Context(), l, c.Keyspace)
 	require.NoError(t, err)
 	defer session.Close()
-	m := &migrator{runner: runner{session: session, timeout: c.Timeout}, config: &c, levels: l}
-	m.all, err = migrations()
-	require.NoError(t, err)
+	m := &migrator{runner: runner{session: session, timeout: c.Timeout}, config: &c, levels: l, all: migrations()}
 	require.NoError(t, m.bootstrap(t.Context()))
 	f(m)
 }
@@ -76,7 +73,7 @@ func TestMigrateAfterCrash(t *testing.T) {
 	})
 	applied, err := Migrate(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, names(t), applied)
+	require.Equal(t, names(), applied)
 	require.Greater(t, time.Since(start), time.Second, "it waited for the lock")
 }
 
@@ -160,8 +157,8 @@ func TestOpenRefuses(t *testing.T) {
 		open(t, other)
 	}
 
-	set := func(cql string, args ...any) { require.NoError(t, s.exec(t.Context(), plain, cql, args...)) }
-	last := len(names(t))
+	set := func(cql string, args ...any) { require.NoError(t, engineOf(s).exec(t.Context(), plain, cql, args...)) }
+	last := len(names())
 	set(`INSERT INTO schema_versions (part, version, name) VALUES (0, ?, 'from the future')`, last+1)
 	refused(c, "newer version of safedelivr")
 	_, err = Migrate(t.Context(), c)
@@ -171,7 +168,7 @@ func TestOpenRefuses(t *testing.T) {
 	refused(c, "safedelivr migrate")
 	applied, err := Migrate(t.Context(), c)
 	require.NoError(t, err)
-	require.Equal(t, names(t)[last-1:], applied)
+	require.Equal(t, names()[last-1:], applied)
 	set(`UPDATE settings SET value = '4' WHERE name = 'shards'`)
 	refused(c, "shards 4")
 }
@@ -184,13 +181,18 @@ func makeOnly(t *testing.T, c Config) error {
 	return makeKeyspace(t.Context(), &c, l)
 }
 
-func TestStatements(t *testing.T) {
+// TestMigrations: numbers have no gap, and no table is left out.
+func TestMigrations(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, []string{"A\n\tb", "C"}, statements("-- x; y\nA\n\tb;\n\n-- z\nC;\n"))
-	all, err := migrations()
-	require.NoError(t, err)
-	for i, m := range all {
+	for i, m := range migrations() {
 		require.Equal(t, i+1, m.version)
-		require.NotEmpty(t, m.statements)
+		require.Contains(t, m.name, fmt.Sprintf("%03d_", m.version))
+		for _, ddl := range m.statements {
+			require.Contains(t, ddl, "IF NOT EXISTS")
+		}
+	}
+	all := fmt.Sprint(migrations())
+	for _, t2 := range store.Tables() {
+		require.Contains(t, all, "EXISTS "+t2.Name+" (")
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// pageRows is how many rows a page of a cursor has.
+// pageRows is the most rows of a page.
 const pageRows = 500
 
-// cluster translates the configuration for the driver. The driver must not retry: this
-// version would also retry what is not idempotent.
+// cluster translates the configuration for the driver. The driver must not retry: this version would also retry what is
+// not idempotent.
 func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error) {
 	contacts, port, err := c.contacts()
 	if err != nil {
@@ -54,8 +54,7 @@ func (c *Config) cluster(l levels, keyspace string) (*gocql.ClusterConfig, error
 	return g, nil
 }
 
-// connect opens a session. The driver takes no context while it connects, so connect
-// abandons it if ctx ends first.
+// connect opens a session. The driver takes no context while it connects, so connect abandons it if ctx ends first.
 func (c *Config) connect(ctx context.Context, l levels, keyspace string) (*gocql.Session, error) {
 	g, err := c.cluster(l, keyspace)
 	if err != nil {
@@ -118,8 +117,8 @@ const (
 	lowBeside = 8 // while others run
 )
 
-// semaphore limits the statements with low priority (priority.WithLow), so that
-// they do not delay others: a node runs statements in the order of their arrival.
+// semaphore limits the statements with low priority (priority.WithLow), so that they do not delay others: a node runs
+// statements in the order of their arrival.
 type semaphore struct {
 	mu      sync.Mutex
 	others  int             // running statements with normal priority
@@ -127,8 +126,7 @@ type semaphore struct {
 	waiting []chan struct{} // waiting statements with low priority; closed to admit one
 }
 
-// acquire waits until a statement may be sent. The caller must call release after its
-// answer.
+// acquire waits until a statement may be sent. The caller must call release after its answer.
 func (t *semaphore) acquire(ctx context.Context) (release func(), err error) {
 	if t == nil {
 		return func() {}, nil

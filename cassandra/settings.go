@@ -9,27 +9,28 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/store"
 )
 
-// settings returns the settings that are recorded with the keyspace when it is created.
+// settings returns the settings that are recorded with the keyspace when it is created: the levels, and how rows are
+// spread over partitions.
 func settings(c *Config) map[string]string {
-	return map[string]string{
-		"replication":  c.Replication,
-		"consistency":  c.Consistency,
-		"serial":       c.Serial,
-		"shards":       strconv.Itoa(shards),
-		"command_part": strconv.Itoa(commandPart),
-		"name_parts":   strconv.Itoa(nameParts),
-		"list_bucket":  strconv.Itoa(listBucket),
-		"time_bucket":  strconv.Itoa(timeBucket),
-		"replay_span":  strconv.Itoa(replaySpan),
-		"sum_buckets": fmt.Sprint(spanBucket(models.Second), spanBucket(models.Minute), spanBucket(models.Hour),
-			spanBucket(models.Day)),
+	out := map[string]string{
+		"replication": c.Replication,
+		"consistency": c.Consistency,
+		"serial":      c.Serial,
+		"shards":      strconv.Itoa(store.Shards),
 	}
+	for _, t := range store.Tables() {
+		if spread := fmt.Sprint(t.Bucket.Milliseconds(), " ", t.Group, " ", t.Stem); spread != "0 0 0" {
+			out[t.Name] = spread
+		}
+	}
+	return out
 }
 
-// agree returns an error if recorded and current settings differ. Replication and
-// consistency may change as long as reads see what was written.
+// agree returns an error if recorded and current settings differ. Replication and consistency may change as long as
+// reads see what was written.
 func agree(recorded, now map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		switch was := recorded[name]; {
@@ -184,8 +185,7 @@ func (rep replication) everywhere(a, b string) bool {
 	return all(a) && all(b)
 }
 
-// in returns how many replicas of a data centre must answer at a level that asks all
-// data centres.
+// in returns how many replicas of a data centre must answer at a level that asks all data centres.
 func (rep replication) in(level, dc string) int {
 	if level == "ALL" {
 		return rep.factors[dc]

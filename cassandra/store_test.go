@@ -14,6 +14,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/shapes"
+	"github.com/safedelivr/safedelivr/store/shapes/shapestest"
 )
 
 func TestMain(m *testing.M) {
@@ -78,12 +81,34 @@ func admin(ctx context.Context, c Config, statements ...string) error {
 }
 
 // open opens a store that is closed after the test.
-func open(t testing.TB, c Config) *Store {
+func open(t testing.TB, c Config) *store.Store {
 	t.Helper()
 	s, err := Open(context.Background(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// engineOf returns the engine below a store.
+func engineOf(s *store.Store) *engine {
+	e, _ := s.Engine().(*engine)
+	return e
+}
+
+// tableOf returns a table of an engine.
+func (e *engine) tableOf(name string) *table {
+	for _, t := range e.tables {
+		if t.Name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+func TestShapes(t *testing.T) {
+	shapestest.Run(t, func(t *testing.T) (shapes.Engine, []*shapes.Table) {
+		return open(t, newConfig(t)).Engine(), store.Tables()
+	})
 }
 
 func TestStore(t *testing.T) {
@@ -99,7 +124,7 @@ func processes(t *testing.T) storetest.Processes {
 		WithClock: func(off time.Duration) models.Store {
 			if stores[off] == nil {
 				by := c
-				by.now = func() time.Time { return time.Now().Add(off) }
+				by.Now = func() time.Time { return time.Now().Add(off) }
 				stores[off] = open(t, by)
 			}
 			return stores[off]

@@ -108,7 +108,7 @@ func TestNoClientTimestamps(t *testing.T) {
 		require.NoError(t, s.PutAddressIndex(ctx, user, models.NewAddressIndex(mail.ID, first.Recipients)))
 		require.NoError(t, s.DropAddressIndexes(ctx, user, time.Now()))
 		require.NoError(t, s.SetAgendaMark(ctx, 0, time.Now().Add(-time.Hour)))
-		require.NoError(t, s.exec(ctx, plain, `INSERT INTO users (id, name) VALUES ('x', 'x')`), "not prepared")
+		require.NoError(t, engineOf(s).exec(ctx, plain, `INSERT INTO row_locks (name, holder) VALUES ('x', 'x')`), "not prepared")
 	}
 	require.NoError(t, s.Close())
 	p.stop()

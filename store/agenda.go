@@ -13,9 +13,9 @@ import (
 )
 
 var (
-	agenda      = shapes.Table{Name: "agenda", Bucket: 30 * time.Minute} // shard, due, kind, ID
-	agendaMarks = shapes.Table{Name: "agenda_marks"}                     // shard
-	dues        = shapes.Table{Name: "dues"}                             // user, ID of the entry
+	agenda      = shapes.Table{Name: "agenda", Bucket: 30 * time.Minute, Brief: agendaKeep} // shard, due, kind, ID
+	agendaMarks = shapes.Table{Name: "agenda_marks", Decided: true}                         // shard
+	dues        = shapes.Table{Name: "dues", Brief: 24 * time.Hour}                         // user, ID of the entry
 )
 
 // agendaKeep is how long an entry is kept after it was due. All workers may be down that long before unfinished work is
@@ -30,6 +30,11 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 	}
 	return s.call(ctx, func() error {
 		now := s.Now()
+		version, err := s.stamp(ctx)
+		if err != nil {
+			return err
+		}
+		stamped := time.UnixMicro(version)
 		puts := make([]shapes.Put, len(es))
 		for i := range es {
 			e := &es[i]
@@ -38,11 +43,11 @@ func (s *Store) Schedule(ctx context.Context, es ...models.AgendaEntry) error {
 				due = now
 			}
 			puts[i] = shapes.Put{Table: &agenda, Row: shapes.Row{
-				Part:    shardPart(e.ID.Shard(shards)),
+				Part:    shardPart(e.ID.Shard(Shards)),
 				Key:     append(text(moment(nil, due), string(e.Kind)), e.ID[:]...),
-				Version: s.stamp(),
+				Version: version,
 				Value:   codec.EncodeAgendaEntry(e),
-				TTL:     max(due.Sub(now), 0) + agendaKeep,
+				TTL:     max(due.Sub(stamped), 0) + agendaKeep,
 			}}
 		}
 		return s.engine.Put(ctx, puts...)
@@ -130,10 +135,14 @@ func (s *Store) PutDue(ctx context.Context, user string, ds ...models.Due) error
 		return nil
 	}
 	return s.call(ctx, func() error {
+		version, err := s.stamp(ctx)
+		if err != nil {
+			return err
+		}
 		puts := make([]shapes.Put, len(ds))
 		for i := range ds {
 			id := ds[i].ID()
-			puts[i] = shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: id[:], Version: s.stamp(),
+			puts[i] = shapes.Put{Table: &dues, Row: shapes.Row{Part: []byte(user), Key: id[:], Version: version,
 				Value: append(ds[i].Batch[:], ms(ds[i].After)...)}}
 		}
 		return s.engine.Put(ctx, puts...)

@@ -13,14 +13,22 @@ import (
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
-// A batch exists with its row in heads, which PutBatch and AbandonBatch decide by compare-and-set. What belongs to its
-// content has the batch as its partition, and a fence keeps it away after the content was removed.
+// A batch exists with its row in heads, which PutBatch and AbandonBatch decide by compare-and-set. A fence keeps its
+// content away after that was removed.
 var (
-	heads     = shapes.Table{Name: "batches"}
+	heads     = shapes.Table{Name: "batches", Decided: true, Vetoed: true, Packed: true}
 	batchList = shapes.Table{Name: "user_batches", Bucket: 10 * time.Minute} // user, ID
-	chunks    = shapes.Table{Name: "chunks", Fenced: true}                   // batch, number of the chunk → recipients
-	pieces    = shapes.Table{Name: "pieces", Fenced: true}                   // batch, SHA-256, number
+	chunks    = shapes.Table{Name: "chunks", Fenced: true, Packed: true}     // see chunkPart; number → recipients
+	pieces    = shapes.Table{Name: "pieces", Fenced: true, Packed: true}     // batch, SHA-256, number
 )
+
+// chunkGroup is how many chunks of a batch share a partition, so that no partition grows large. It must never change.
+const chunkGroup = 16
+
+// chunkPart returns the partition of a chunk: the ID of the first chunk of its group.
+func chunkPart(chunk models.ID) []byte {
+	return idKey(chunk.Chunk(chunk.ChunkNumber() / chunkGroup * chunkGroup))
+}
 
 // The last byte of the value of a head.
 const (
@@ -57,8 +65,7 @@ func headKind(row *shapes.Row) (kind byte, value []byte) {
 }
 
 func chunkRow(chunk models.ID, rs []models.Recipient) shapes.Put {
-	batch := chunk.Batch()
-	return shapes.Put{Table: &chunks, Row: shapes.Row{Part: batch[:], Key: number(nil, chunk.ChunkNumber()), Version: 1,
+	return shapes.Put{Table: &chunks, Row: shapes.Row{Part: chunkPart(chunk), Key: number(nil, chunk.ChunkNumber()), Version: 1,
 		Value: codec.EncodeRecipients(rs)}}
 }
 
@@ -82,22 +89,23 @@ func (s *Store) PutBatch(ctx context.Context, b models.Batch, first models.Chunk
 		listed := shapes.Put{Table: &batchList, Row: shapes.Row{Part: []byte(b.User), Key: b.ID[:], Version: 1}}
 		refused, there, err := s.swap(ctx, shapes.Swap{Put: headRow(b.ID, firstHead, headStored, codec.EncodeBatch(&b))},
 			chunkRow(first.ID, first.Recipients), listed)
-		if err != nil || !refused {
+		if err != nil {
 			return err
 		}
-		if kind, _ := headKind(&there); kind == headStored {
-			return nil // a repeat
+		if kind, _ := headKind(&there); !refused || kind == headStored { // the latter is a repeat
+			s.exist.Add(b.ID)
+			return nil
 		}
-		return errors.Join(models.ErrNotFound, s.removeContent(ctx, b.ID, abandonedKeep))
+		return errors.Join(models.ErrNotFound, s.removeContent(ctx, b.ID, b.Chunks, fenceAll, abandonedKeep))
 	}, "put batch %s", b.ID)
 }
 
 // AbandonBatch implements models.Store.
-func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (gone bool, err error) {
+func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, chunks int) (gone bool, err error) {
 	err = s.call(ctx, func() error {
 		head := headRow(batch, firstHead, headAbandoned, nil)
 		head.TTL = abandonedKeep
-		refused, there, err := s.swap(ctx, shapes.Swap{Put: head})
+		refused, there, err := s.swap(ctx, shapes.Swap{Put: head, Veto: true})
 		if err != nil {
 			return err
 		}
@@ -105,18 +113,24 @@ func (s *Store) AbandonBatch(ctx context.Context, batch models.ID, _ int) (gone 
 			return nil
 		}
 		gone = true
-		return s.removeContent(ctx, batch, abandonedKeep)
+		return s.removeContent(ctx, batch, chunks, fenceAll, abandonedKeep)
 	}, "abandon batch %s", batch)
 	return gone && err == nil, err
 }
 
-// removeContent removes recipients and attachments, and keeps away what is written late. keep is how long; 0: until the
-// batch is purged.
-func (s *Store) removeContent(ctx context.Context, batch models.ID, keep time.Duration) error {
-	if err := s.engine.RemoveParts(ctx, &chunks, fenceAll, keep, batch[:]); err != nil {
-		return err
+// removeContent removes the recipients of some chunks and the attachments. fence keeps away what is written late until
+// keep is over, or for ever.
+func (s *Store) removeContent(ctx context.Context, batch models.ID, count int, fence int64, keep time.Duration) error {
+	parts := [][]byte{batch[:]}
+	for n := chunkGroup; n < min(count, models.MaxChunks); n += chunkGroup {
+		parts = append(parts, idKey(batch.Chunk(n)))
 	}
-	return s.engine.RemoveParts(ctx, &pieces, fenceAll, keep, batch[:])
+	for some := range slices.Chunk(parts, pageRows) {
+		if err := s.engine.RemoveParts(ctx, &chunks, fence, keep, some...); err != nil {
+			return err
+		}
+	}
+	return s.engine.RemoveParts(ctx, &pieces, fence, keep, batch[:])
 }
 
 // readBatch reads a batch from its head. Errors: models.ErrNotFound.
@@ -139,6 +153,9 @@ func (s *Store) Batch(ctx context.Context, id models.ID) (b models.Batch, err er
 		rows, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: id[:]})
 		if err == nil {
 			b, err = readBatch(rows[0])
+		}
+		if err == nil {
+			s.exist.Add(id)
 		}
 		return err
 	}, "batch %s", id)
@@ -211,23 +228,30 @@ func (s *Store) BatchIDsAfter(ctx context.Context, user string, after models.ID,
 	return ids, err
 }
 
-// Recipients implements models.Store.
+// Recipients implements models.Store. It reads the head, which may be large, only once: the chunks of a batch that
+// existed are removed with it.
 func (s *Store) Recipients(ctx context.Context, chunk models.ID) (rs []models.Recipient, err error) {
 	err = s.call(ctx, func() error {
 		batch := chunk.Batch()
-		found, err := s.engine.Find(ctx, shapes.Address{Table: &heads, Part: batch[:]},
-			shapes.Address{Table: &chunks, Part: batch[:], Key: number(nil, chunk.ChunkNumber())})
+		at := []shapes.Address{{Table: &chunks, Part: chunkPart(chunk), Key: number(nil, chunk.ChunkNumber())}}
+		if !s.exist.Has(batch) {
+			at = append(at, shapes.Address{Table: &heads, Part: batch[:]})
+		}
+		found, err := s.engine.Find(ctx, at...)
 		if err != nil {
 			return err
 		}
-		head, err := only(found[0])
-		if kind, _ := headKind(&head); err == nil && kind != headStored {
-			err = models.ErrNotFound
+		if len(found) > 1 {
+			head, err := only(found[1])
+			if kind, _ := headKind(&head); err == nil && kind != headStored {
+				err = models.ErrNotFound
+			}
+			if err != nil {
+				return err
+			}
+			s.exist.Add(batch)
 		}
-		if err != nil {
-			return err
-		}
-		row, err := only(found[1])
+		row, err := only(found[0])
 		if err == nil {
 			rs, err = codec.DecodeRecipients(row.Value)
 			err = stored(err)
@@ -248,7 +272,7 @@ func (s *Store) Redact(ctx context.Context, batch models.ID) error {
 		if err != nil {
 			return err
 		}
-		if err := s.removeContent(ctx, batch, 0); err != nil {
+		if err := s.removeContent(ctx, batch, b.Chunks, fenceAll, 0); err != nil {
 			return err
 		}
 		b.Redact()
@@ -292,10 +316,8 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 				return err
 			}
 		}
-		for _, t := range []*shapes.Table{&chunks, &pieces} {
-			if err := s.engine.RemoveParts(ctx, t, 0, 0, batch[:]); err != nil {
-				return err
-			}
+		if err := s.removeContent(ctx, batch, count, 0, 0); err != nil {
+			return err
 		}
 		first, last := batch.Chunk(0), batch.Chunk(models.MaxChunks-1)
 		if err := s.engine.RemoveRange(ctx, &summaries, []byte(user), first[:], next(last[:])); err != nil {

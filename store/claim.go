@@ -13,10 +13,10 @@ import (
 // Rows of all these end by the clock of the servers. Each claim has an answer of its own, so that no answer has to
 // replace another.
 var (
-	claims     = shapes.Table{Name: "claims"}        // key
-	answers    = shapes.Table{Name: "claim_answers"} // key, ID of the claim
-	leases     = shapes.Table{Name: "leases"}        // name → holder
-	transients = shapes.Table{Name: "transients"}    // kind, name
+	claims     = shapes.Table{Name: "claims", Decided: true, Brief: 24 * time.Hour} // key
+	answers    = shapes.Table{Name: "claim_answers", Brief: 24 * time.Hour}         // key, ID of the claim
+	leases     = shapes.Table{Name: "leases", Decided: true, Brief: 24 * time.Hour} // name → holder
+	transients = shapes.Table{Name: "transients", Brief: removalKeep}               // kind, name
 )
 
 // Claim implements models.Store.
@@ -135,7 +135,11 @@ func (s *Store) PutTransient(ctx context.Context, kind, name string, value []byt
 		if err != nil {
 			return err
 		}
-		row := shapes.Row{Part: at.Part, Key: at.Key, Version: s.stamp(), Value: value, TTL: ttl}
+		version, err := s.stamp(ctx)
+		if err != nil {
+			return err
+		}
+		row := shapes.Row{Part: at.Part, Key: at.Key, Version: version, Value: value, TTL: ttl}
 		var there shapes.Row
 		if len(found[0]) > 0 {
 			there = found[0][0]

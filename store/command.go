@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	commands = shapes.Table{Name: "commands", Log: true} // one partition
-	rules    = shapes.Table{Name: "rules"}               // one row; the version is the number of commands
+	commands = shapes.Table{Name: "commands", Log: true, Group: 2000} // one partition
+	rules    = shapes.Table{Name: "rules"}                            // one row; the version is the number of commands
 )
 
 // one is the only partition of a table that has no other.

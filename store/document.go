@@ -8,7 +8,7 @@ import (
 )
 
 // documents are written by compare-and-set alone.
-var documents = shapes.Table{Name: "documents"} // owner and kind, key
+var documents = shapes.Table{Name: "documents", Decided: true, Stem: -1} // owner and kind, key
 
 func documentPart(owner, kind string) []byte { return append(text(nil, owner), kind...) }
 

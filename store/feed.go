@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	feeds = shapes.Table{Name: "feed", Log: true} // user
-	told  = shapes.Table{Name: "told"}            // chunk; the version is the number of the newest entry
+	feeds = shapes.Table{Name: "feed", Log: true, Group: 200, Packed: true} // user
+	told  = shapes.Table{Name: "told"}                                      // chunk; the version is the number of the newest entry
 )
 
 // AppendFeed implements models.Store.

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -17,9 +19,10 @@ import (
 // Bodies are not in the table of pending posts, because that is read often. A row of it has version 2 and is hidden once
 // the post is processed.
 var (
-	posts        = shapes.Table{Name: "inbox", Bucket: time.Minute}              // shard, ID
-	pending      = shapes.Table{Name: "inbox_pending", Bucket: 30 * time.Minute} // shard, ID
-	replayGuards = shapes.Table{Name: "replay_guards"}                           // group, key, span
+	posts = shapes.Table{Name: "inbox", Bucket: time.Minute, Stem: len(models.ID{}), Brief: usualKeep, Packed: true}
+	// The keys of both are a shard and an ID.
+	pending      = shapes.Table{Name: "inbox_pending", Bucket: 30 * time.Minute, Stem: len(models.ID{}), Brief: usualKeep}
+	replayGuards = shapes.Table{Name: "replay_guards", Stem: sha256.Size, Brief: usualKeep} // group; hash of the key, span
 )
 
 const (
@@ -36,7 +39,7 @@ const (
 func (s *Store) PutInbox(ctx context.Context, in models.Inbox) error {
 	return s.call(ctx, func() error {
 		replay, body := codec.EncodePosts(in.Posts)
-		part := shardPart(in.ID.Shard(shards))
+		part := shardPart(in.ID.Shard(Shards))
 		return s.engine.Put(ctx,
 			shapes.Put{Table: &posts, Row: shapes.Row{Part: part, Key: in.ID[:], Version: 1, TTL: s.InboxKeep,
 				Value: append(text(text(nil, in.Provider), replay), body...)}},
@@ -63,7 +66,7 @@ func decodePost(row *shapes.Row) (in models.Inbox, err error) {
 }
 
 func postAt(t *shapes.Table, id models.ID) shapes.Address {
-	return shapes.Address{Table: t, Part: shardPart(id.Shard(shards)), Key: id[:]}
+	return shapes.Address{Table: t, Part: shardPart(id.Shard(Shards)), Key: id[:]}
 }
 
 // Inbox implements models.Store.
@@ -131,7 +134,7 @@ const providerBytes = 200
 func (s *Store) Posts(ctx context.Context, from, to time.Time) iter.Seq2[models.Inbox, error] {
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Head: providerBytes}
 	return func(yield func(models.Inbox, error) bool) {
-		for shard := range shards {
+		for shard := range Shards {
 			rows := s.scanAll(ctx, &posts, shardPart(shard), r, fmt.Sprintf("posts of shard %d", shard))
 			for in, err := range decoded(rows, func(row *shapes.Row) (in models.Inbox, err error) {
 				if in.ID, err = idOf(row.Key); err == nil {
@@ -169,9 +172,10 @@ func (s *Store) GuardReplays(ctx context.Context, ms ...models.ReplayMark) (firs
 		puts, at := make([]shapes.Put, len(ms)), make([]shapes.Address, len(ms))
 		for i := range ms {
 			m := &ms[i]
-			at[i] = shapes.Address{Table: &replayGuards, Part: []byte(m.Group), Key: text(nil, m.Key)}
+			hash := sha256.Sum256([]byte(m.Key))
+			at[i] = shapes.Address{Table: &replayGuards, Part: []byte(m.Group), Key: hash[:]}
 			span, version := replayVersion(m)
-			puts[i] = shapes.Put{Table: &replayGuards, Row: shapes.Row{Part: at[i].Part, Key: number(text(nil, m.Key), span),
+			puts[i] = shapes.Put{Table: &replayGuards, Row: shapes.Row{Part: at[i].Part, Key: number(bytes.Clone(hash[:]), span),
 				Version: version, Value: append(inverted(m.Entry), m.Digest...), TTL: s.InboxKeep + replayKeep}}
 		}
 		if err := s.engine.Put(ctx, puts...); err != nil {

@@ -132,7 +132,7 @@ var errErasing = fmt.Errorf("%w: other addresses are being erased", models.ErrUn
 func (s *Store) Erase(ctx context.Context, chunk models.ID, address string) (erased models.Set, err error) {
 	err = s.call(ctx, func() error {
 		batch := chunk.Batch()
-		at := shapes.Address{Table: &chunks, Part: batch[:], Key: number(nil, chunk.ChunkNumber())}
+		at := shapes.Address{Table: &chunks, Part: chunkPart(chunk), Key: number(nil, chunk.ChunkNumber())}
 		err := s.rewrite(ctx, at, func(raw []byte) ([]byte, error) {
 			rs, err := codec.DecodeRecipients(raw)
 			if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
-// shards must never change: agenda entries and posts are stored by shard.
-const shards = 8
+// Shards must never change: agenda entries and posts are stored by shard.
+const Shards = 8
 
 // pageRows is how many rows a cursor reads at a time. Between pages it holds no connection, so the reader of a cursor
 // may call the store.
@@ -30,6 +30,8 @@ const pageRows = 500
 // Store implements models.Store.
 type Store struct {
 	engine shapes.Engine
+	stamps shapes.Stamper     // nil: versions come from the clock of the process
+	exist  *Recent[models.ID] // batches that are known to have existed
 	Options
 
 	gate    sync.RWMutex
@@ -49,15 +51,19 @@ type Options struct {
 	InboxKeep time.Duration
 }
 
+// usualKeep is how long webhook posts are kept if nothing else is set.
+const usualKeep = 7 * 24 * time.Hour
+
 // New returns a store over an engine, which has all Tables.
 func New(e shapes.Engine, o Options) *Store {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.InboxKeep <= 0 {
-		o.InboxKeep = 7 * 24 * time.Hour
+		o.InboxKeep = usualKeep
 	}
-	return &Store{engine: e, Options: o}
+	stamps, _ := e.(shapes.Stamper)
+	return &Store{engine: e, stamps: stamps, exist: NewRecent[models.ID](20_000), Options: o}
 }
 
 // Engine returns the engine below the store. Tests use it to damage what is stored.
@@ -68,7 +74,7 @@ func Tables() []*shapes.Table {
 	return []*shapes.Table{
 		&users, &userNames, &keys, &userKeys,
 		&heads, &batchList, &chunks, &pieces,
-		&ledgers, &facts, &summaries, &sums,
+		&ledgers, &facts, &summaries, &sums[0], &sums[1], &sums[2], &sums[3],
 		&agenda, &agendaMarks, &dues, &posts, &pending, &replayGuards,
 		&commands, &rules, &claims, &answers, &leases, &transients,
 		&addressIndex, &suppressions, &additions, &feeds, &told, &documents,
@@ -105,6 +111,9 @@ func (s *Store) enter(ctx context.Context) error {
 // Close implements models.Store.
 func (s *Store) Close() error {
 	s.gate.Lock()
+	if !s.closed && s.stamps != nil {
+		s.stamps.End()
+	}
 	s.closed = true
 	s.gate.Unlock()
 	s.running.Wait()
@@ -118,18 +127,21 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Shards implements models.Store.
-func (s *Store) Shards() int { return shards }
+func (s *Store) Shards() int { return Shards }
 
 // Sweep removes what has ended: agenda entries that every reader has passed, old posts, and rows whose time is over. It
 // is to be called about once a minute, by one process.
 func (s *Store) Sweep(ctx context.Context) error {
 	return s.call(ctx, func() error {
+		if s.stamps != nil {
+			return nil
+		}
 		now, err := s.engine.Now(ctx)
 		if err != nil {
 			return err
 		}
 		old := moment(nil, now.Add(-s.InboxKeep))
-		for shard := range shards {
+		for shard := range Shards {
 			mark, _, err := s.mark(ctx, shard)
 			if err != nil {
 				return err

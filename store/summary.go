@@ -17,8 +17,11 @@ import (
 // The version of a row is that of its sum, plus 1 because 0 is none. Of two sums with the same version the greater
 // value stays. A value begins with the number of logs that it counts, so the one that counted more stays.
 var (
-	summaries = shapes.Table{Name: "summaries", Bucket: time.Second}    // user, ID of the chunk
-	sums      = shapes.Table{Name: "sums", Bucket: 32 * 24 * time.Hour} // level and user, start of the span
+	summaries = shapes.Table{Name: "summaries", Bucket: time.Second, Short: true} // user, ID of the chunk
+	sums      = [len(models.Levels)]shapes.Table{                                 // by level: user, start of the span
+		{Name: "sums_second", Bucket: time.Hour}, {Name: "sums_minute", Bucket: 24 * time.Hour},
+		{Name: "sums_hour", Bucket: 32 * 24 * time.Hour}, {Name: "sums_day", Bucket: 512 * 24 * time.Hour},
+	}
 )
 
 func sumRow(t *shapes.Table, part, key []byte, sum *models.Summary) shapes.Put {
@@ -80,20 +83,20 @@ func (s *Store) summariesOf(
 	})
 }
 
-// levelPart returns the partition of the sums of a user at a level. Errors: models.ErrInvalid (there is no such level).
-func levelPart(user string, l models.Level) ([]byte, error) {
+// sumsOf returns the table of the sums of a level. Errors: models.ErrInvalid (there is no such level).
+func sumsOf(l models.Level) (*shapes.Table, error) {
 	n := slices.Index(models.Levels[:], l)
 	if n < 0 {
 		return nil, models.ErrInvalid
 	}
-	return append([]byte{byte(n)}, user...), nil //nolint:gosec // small
+	return &sums[n], nil
 }
 
 // RollUp implements models.Store. Whatever changes after the children were read has a higher version, so a sum that is
 // stored late does no harm.
 func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summary, err error) {
 	err = s.call(ctx, func() error {
-		part, err := levelPart(span.User, span.Level)
+		table, err := sumsOf(span.Level)
 		if err != nil {
 			return err
 		}
@@ -102,13 +105,13 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 		if err != nil {
 			return err
 		}
-		key := moment(nil, span.Start)
+		part, key := []byte(span.User), moment(nil, span.Start)
 		if children > 0 {
-			if err := s.engine.Put(ctx, sumRow(&sums, part, key, &counted)); err != nil {
+			if err := s.engine.Put(ctx, sumRow(table, part, key, &counted)); err != nil {
 				return err
 			}
 		}
-		row, err := s.row(ctx, &sums, part, key)
+		row, err := s.row(ctx, table, part, key)
 		if errors.Is(err, models.ErrNotFound) {
 			return nil
 		}
@@ -127,8 +130,7 @@ func (s *Store) RollUp(ctx context.Context, span models.Span) (sum models.Summar
 func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary, children int, err error) {
 	table, part := &summaries, []byte(span.User)
 	if child := span.Level.Child(); child != "" {
-		table = &sums
-		if part, err = levelPart(span.User, child); err != nil {
+		if table, err = sumsOf(child); err != nil {
 			return sum, 0, err
 		}
 	}
@@ -146,16 +148,13 @@ func (s *Store) count(ctx context.Context, span models.Span) (sum models.Summary
 func (s *Store) Nodes(
 	ctx context.Context, user string, level models.Level, from, to time.Time,
 ) (nodes []models.Node, err error) {
-	if !slices.Contains(models.Levels[:], level) {
-		return nil, nil
-	}
-	part, err := levelPart(user, level)
-	if err != nil {
-		return nil, err
+	table, bad := sumsOf(level)
+	if bad != nil {
+		return nil, nil //nolint:nilerr // there is no such level
 	}
 	r := shapes.Range{From: moment(nil, ceil(from)), To: moment(nil, ceil(to)), Limit: math.MaxInt32}
 	err = s.call(ctx, func() error {
-		rows, err := s.engine.Scan(ctx, &sums, part, r)
+		rows, err := s.engine.Scan(ctx, table, []byte(user), r)
 		for i := 0; i < len(rows) && err == nil; i++ {
 			node := models.Node{Span: models.Span{User: user, Level: level}}
 			if node.Span.Start, _, err = cutMoment(rows[i].Key); err == nil {
@@ -176,9 +175,9 @@ func (s *Store) DropSums(ctx context.Context, user string, t time.Time) error {
 	day := models.DayOf(t)
 	return s.call(ctx, func() error {
 		for _, level := range []models.Level{models.Second, models.Minute, models.Hour} {
-			part, err := levelPart(user, level)
+			table, err := sumsOf(level)
 			if err == nil {
-				err = s.engine.RemoveRange(ctx, &sums, part, moment(nil, day), moment(nil, day.AddDate(0, 0, 1)))
+				err = s.engine.RemoveRange(ctx, table, []byte(user), moment(nil, day), moment(nil, day.AddDate(0, 0, 1)))
 			}
 			if err != nil {
 				return err

@@ -13,10 +13,18 @@ import (
 )
 
 var (
-	suppressions = shapes.Table{Name: "suppressions"}                     // list, hash, category, reason
-	additions    = shapes.Table{Name: "suppression_additions", Log: true} // list
-	addressIndex = shapes.Table{Name: "address_index", Bucket: time.Hour} // user, ID of the chunk
+	suppressions = shapes.Table{Name: "suppressions", Stem: len(models.AddressHash{})} // list and part; hash, category, reason
+	additions    = shapes.Table{Name: "suppression_additions", Log: true, Group: 500}  // list
+	addressIndex = shapes.Table{Name: "address_index", Bucket: time.Hour}              // user, ID of the chunk
 )
+
+// suppressionParts is the number of partitions of a list. They are in the order of hashes. It must never change.
+const suppressionParts = 16
+
+func suppressionPart(list string, h models.AddressHash) (n byte, part []byte) {
+	n = h[0] / (256 / suppressionParts)
+	return n, append(text(nil, list), n)
+}
 
 func suppressionKey(k *models.SuppressionKey) []byte {
 	return text(text(bytes.Clone(k.Hash[:]), k.Category), string(k.Reason))
@@ -33,7 +41,8 @@ func (s *Store) PutSuppressions(ctx context.Context, list string, es ...models.S
 		for part := range slices.Chunk(es, pageRows) {
 			puts := make([]shapes.Put, len(part))
 			for i := range part {
-				puts[i] = shapes.Put{Table: &suppressions, Row: shapes.Row{Part: []byte(list),
+				_, in := suppressionPart(list, part[i].Hash)
+				puts[i] = shapes.Put{Table: &suppressions, Row: shapes.Row{Part: in,
 					Key: suppressionKey(&part[i].SuppressionKey), Version: part[i].At.UnixMicro(),
 					Value: codec.EncodeSuppression(&part[i])}}
 			}
@@ -55,7 +64,8 @@ func (s *Store) SuppressionsOf(
 	err = s.call(ctx, func() error {
 		at := make([]shapes.Address, len(hashes))
 		for i := range hashes {
-			at[i] = shapes.Address{Table: &suppressions, Part: []byte(list), Key: hashes[i][:]}
+			_, in := suppressionPart(list, hashes[i])
+			at[i] = shapes.Address{Table: &suppressions, Part: in, Key: hashes[i][:]}
 		}
 		found, err := s.engine.Find(ctx, at...)
 		for _, rows := range found {
@@ -84,9 +94,16 @@ func (s *Store) Suppressions(
 		r.From = next(suppressionKey(&after))
 	}
 	err = s.call(ctx, func() error {
-		rows, err := s.engine.Scan(ctx, &suppressions, []byte(list), r)
-		out, err = appendSuppressions(out, rows, err)
-		return err
+		n, part := suppressionPart(list, after.Hash)
+		for ; n < suppressionParts && r.Limit > 0; n++ {
+			part[len(part)-1] = n
+			rows, err := s.engine.Scan(ctx, &suppressions, part, r)
+			if out, err = appendSuppressions(out, rows, err); err != nil {
+				return err
+			}
+			r.From, r.Limit = nil, limit-len(out)
+		}
+		return nil
 	}, "read suppressions")
 	return out, err
 }
@@ -119,8 +136,12 @@ func (s *Store) Additions(
 // PutAddressIndex implements models.Store.
 func (s *Store) PutAddressIndex(ctx context.Context, user string, p models.AddressIndex) error {
 	return s.call(ctx, func() error {
+		version, err := s.stamp(ctx)
+		if err != nil {
+			return err
+		}
 		return s.engine.Put(ctx, shapes.Put{Table: &addressIndex, Row: shapes.Row{Part: []byte(user), Key: p.Chunk[:],
-			Version: s.stamp(), Value: p.Fingerprints}})
+			Version: version, Value: p.Fingerprints}})
 	}, "put address index of %s", p.Chunk)
 }
 

@@ -17,10 +17,10 @@ import (
 // if the name that it has belongs to the same user. The rows of a key are version 1, and version 2 once it is revoked:
 // userKeys decides the first revocation, which is then copied to keys.
 var (
-	users     = shapes.Table{Name: "users"}      // ID → name
-	userNames = shapes.Table{Name: "user_names"} // name → user
-	keys      = shapes.Table{Name: "keys"}       // hash → key
-	userKeys  = shapes.Table{Name: "user_keys"}  // user, ID of the key → key
+	users     = shapes.Table{Name: "users"}                     // ID → name
+	userNames = shapes.Table{Name: "user_names", Decided: true} // name → user
+	keys      = shapes.Table{Name: "keys"}                      // hash → key
+	userKeys  = shapes.Table{Name: "user_keys", Decided: true}  // user, ID of the key → key
 )
 
 // allNames is the partition of userNames.
@@ -38,9 +38,13 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 		case err != nil && !errors.Is(err, models.ErrNotFound):
 			return err
 		}
+		version, err := s.stamp(ctx)
+		if err != nil {
+			return err
+		}
 		name := shapes.Put{Table: &userNames, Row: shapes.Row{Part: allNames, Key: text(nil, u.Name), Version: 1,
 			Value: codec.PackJSON(u)}}
-		id := shapes.Put{Table: &users, Row: shapes.Row{Part: []byte(u.ID), Version: s.stamp(), Value: []byte(u.Name)}}
+		id := shapes.Put{Table: &users, Row: shapes.Row{Part: []byte(u.ID), Version: version, Value: []byte(u.Name)}}
 		refused, there, err := s.swap(ctx, shapes.Swap{Put: name}, id)
 		if err != nil || !refused {
 			return err
@@ -52,8 +56,13 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	}, "create user %s", u.Name)
 }
 
-// stamp returns a version that grows with the clock of this process.
-func (s *Store) stamp() int64 { return s.Now().UnixMicro() }
+// stamp returns a version that grows with time: that of the servers, or else that of this process.
+func (s *Store) stamp(ctx context.Context) (int64, error) {
+	if s.stamps != nil {
+		return s.stamps.Stamp(ctx)
+	}
+	return s.Now().UnixMicro(), nil
+}
 
 func decodeUser(row *shapes.Row) (u models.User, err error) {
 	return u, stored(codec.UnpackJSON(row.Value, &u))

@@ -129,6 +129,7 @@ func CassandraConfig(cfg *config.Config, log *slog.Logger) (cassandra.Config, er
 		Migrate:     c.Migrate,
 		TLS:         secure,
 		Logger:      log,
+		Options:     storeOptions(cfg),
 	}, nil
 }
 

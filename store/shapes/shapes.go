@@ -21,6 +21,9 @@ type Table struct {
 	Name string
 	Log  bool // it has entries instead of rows
 
+	// Group: the log of a partition grows for ever. An engine whose partitions are small splits it into parts of so many
+	// entries. 0: a log stays short, and Trim may do nothing.
+	Group int
 	// FirstStays: Put never changes a row that exists, whatever its version.
 	FirstStays bool
 	// Fenced: RemoveParts may fence its partitions. Its keys are not empty.
@@ -31,6 +34,19 @@ type Table struct {
 	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange, and an engine may ignore their TTL. 0: a
 	// partition stays small.
 	Bucket time.Duration
+	// Short: ranges of keys are not longer than a bucket.
+	Short bool
+	// Stem: Find asks for keys by their first Stem bytes, or for whole partitions. -1: by whole keys. 0: by any beginning.
+	Stem int
+	// Decided: rows are made and changed by Swap. Put only raises their versions.
+	Decided bool
+	// Vetoed: rows are Decided and made by swaps with Was 0, all of the same row, unless a rare swap keeps it away: see
+	// Swap.Veto. An engine may let that one pay for the decision.
+	Vetoed bool
+	// Brief is about how long rows last, by their TTL. One that was removed may come back after a day. 0: they stay.
+	Brief time.Duration
+	// Packed: values are compressed already.
+	Packed bool
 }
 
 // Row is a value under a partition and a key.
@@ -41,7 +57,7 @@ type Row struct {
 	// Gone: the row has no value, and hides values with lower versions.
 	Gone bool
 	// TTL is how long the row lasts from now on, by the clock of the servers. 0: for ever. A row that has ended does not
-	// exist, and hides nothing.
+	// exist, and hides nothing, except in an engine that is a Stamper.
 	TTL time.Duration
 }
 
@@ -72,6 +88,8 @@ type Swap struct {
 	Was int64
 	// Remove removes the row instead, if it has the version.
 	Remove bool
+	// Veto: the row keeps another one away. It is only for tables that are Vetoed.
+	Veto bool
 }
 
 // Refusal is a swap that was refused.
@@ -105,6 +123,9 @@ type Engine interface {
 	Find(ctx context.Context, at ...Address) ([][]Row, error)
 	// Scan returns rows of a partition that are not Gone.
 	Scan(ctx context.Context, t *Table, part []byte, r Range) ([]Row, error)
+	// Removals: rows that are stored there later may stay hidden in an engine that is a Stamper, unless their versions
+	// come from a later Stamp.
+
 	// RemoveRows removes the rows that addresses name.
 	RemoveRows(ctx context.Context, at ...Address) error
 	// RemoveRange removes the rows of a partition with keys from from on, below to.
@@ -144,4 +165,13 @@ type Engine interface {
 // they end with the process.
 type Leaser interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+}
+
+// Stamper is an Engine that orders versions by time even after a row was removed or has ended: that row may hide others
+// whose versions are not higher. It removes rows that have ended on its own, so that Sweep does nothing.
+type Stamper interface {
+	// Stamp returns a version: the time of the servers in microseconds since 1970.
+	Stamp(ctx context.Context) (int64, error)
+	// End is called before Close, while calls are running. An Append whose outcome is unknown is not tried any more.
+	End()
 }

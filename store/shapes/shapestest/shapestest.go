@@ -20,6 +20,8 @@ import (
 type suite struct {
 	shapes.Engine
 	rows, first, fenced, indexed, log *shapes.Table
+
+	hides bool // a removed row may hide others: see shapes.Stamper
 }
 
 // Run checks every promise. open returns an engine and its tables, empty or not. It closes the engine in t.Cleanup.
@@ -37,45 +39,96 @@ func Run(t *testing.T, open func(t *testing.T) (shapes.Engine, []*shapes.Table))
 		first:   pick(func(t *shapes.Table) bool { return t.FirstStays }),
 		fenced:  pick(func(t *shapes.Table) bool { return t.Fenced }),
 		indexed: pick(func(t *shapes.Table) bool { return t.Bucket > 0 }),
-		log:     pick(func(t *shapes.Table) bool { return t.Log }),
+		log:     pick(func(t *shapes.Table) bool { return t.Log && t.Group == 0 }),
 	}
-	for _, c := range []struct {
-		name string
-		run  func(t *testing.T, s *suite)
+	_, s.hides = e.(shapes.Stamper)
+	decided, vetoed, long := *s, *s, *s
+	decided.rows = pick(func(t *shapes.Table) bool { return t.Decided && !t.Vetoed })
+	long.log = pick(func(t *shapes.Table) bool { return t.Group > 0 && t.Group < 1000 })
+	vetoed.rows = pick(func(t *shapes.Table) bool { return t.Vetoed })
+	for _, group := range []struct {
+		name   string
+		on     *suite
+		checks []check
 	}{
-		{"Put/HighestVersionStays", testVersions},
-		{"Put/FirstStays", testFirstStays},
-		{"Put/ManyRowsOfOneCall", testManyRows},
-		{"Put/EndedRowHidesNothing", testEnded},
-		{"Put/CallsInAnyOrderDoNotWaitForEachOther", testPutsAtOnce},
-		{"Swap/Decides", testSwap},
-		{"Swap/OneOfManyWins", testSwapRace},
-		{"Swap/Also", testAlso},
-		{"Swap/Many", testSwapMany},
-		{"Find/ByBeginning", testFind},
-		{"Scan/BothWays", testScan},
-		{"Remove/RowsAndRanges", testRemove},
-		{"Remove/Fence", testFence},
-		{"Remove/FenceRace", testFenceRace},
-		{"Log/Append", testAppend},
-		{"Log/OneOfManyWins", testAppendRace},
-		{"Log/Trim", testTrim},
-		{"Log/Rewrite", testRewrite},
-		{"Log/ReadWith", testReadWith},
-		{"EndedContext", testEndedContext},
+		{"Rows", s, rowChecks}, {"Decided", &decided, decidedChecks}, {"Vetoed", &vetoed, vetoChecks},
+		{"Log", s, logChecks}, {"LongLog", &long, longChecks},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.run(t, s)
-		})
+		for _, c := range group.checks {
+			t.Run(group.name+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				c.run(t, group.on)
+			})
+		}
 	}
 }
+
+// check is a test of a shape.
+type check struct {
+	name string
+	run  func(t *testing.T, s *suite)
+}
+
+var (
+	rowChecks = []check{
+		{"HighestVersionStays", testVersions},
+		{"FirstStays", testFirstStays},
+		{"ManyRowsOfOneCall", testManyRows},
+		{"EndedRowHidesNothing", testEnded},
+		{"CallsInAnyOrderDoNotWaitForEachOther", testPutsAtOnce},
+		{"Swap", testSwap},
+		{"OneOfManyWins", testSwapRace},
+		{"Also", testAlso},
+		{"Many", testSwapMany},
+		{"Find", testFind},
+		{"Scan", testScan},
+		{"Remove", testRemove},
+		{"Fence", testFence},
+		{"FenceRace", testFenceRace},
+		{"EndedContext", testEndedContext},
+	}
+	decidedChecks = []check{
+		{"HighestVersionStays", testVersions},
+		{"EndedRowHidesNothing", testEnded},
+		{"Swap", testSwap},
+		{"OneOfManyWins", testSwapRace},
+		{"Also", testAlso},
+		{"Many", testSwapMany},
+		{"Find", testFind},
+	}
+	vetoChecks = []check{{"Swap", testVeto}, {"Race", testVetoRace}}
+	logChecks  = []check{
+		{"Append", testAppend},
+		{"OneOfManyWins", testAppendRace},
+		{"Trim", testTrim},
+		{"Rewrite", testRewrite},
+		{"ReadWith", testReadWith},
+	}
+	longChecks = []check{
+		{"Append", testAppend},
+		{"OneOfManyWins", testAppendRace},
+		{"Trim", testTrim},
+		{"Groups", testGroups},
+	}
+)
 
 // newPart returns a partition that no other test uses.
 func newPart() []byte { return []byte(models.NewUserID()) }
 
 func (s *suite) row(part []byte, key string, version int64, value string) shapes.Put {
 	return shapes.Put{Table: s.rows, Row: shapes.Row{Part: part, Key: []byte(key), Version: version, Value: []byte(value)}}
+}
+
+// later returns a version that no removed row hides.
+func (s *suite) later(t *testing.T) int64 {
+	t.Helper()
+	stamps, ok := s.Engine.(shapes.Stamper)
+	if !ok {
+		return 1
+	}
+	version, err := stamps.Stamp(t.Context())
+	require.NoError(t, err)
+	return version
 }
 
 // at returns the row with a key, or a row without a version.
@@ -179,7 +232,11 @@ func testEnded(t *testing.T, s *suite) {
 	require.NoError(t, err)
 	require.Len(t, refused, 1, "it has no version any more")
 	require.Zero(t, refused[0].There.Version)
-	require.NoError(t, s.Put(ctx, s.row(part, "short", 1, "new")))
+	low := int64(1)
+	if s.hides {
+		low = 10
+	}
+	require.NoError(t, s.Put(ctx, s.row(part, "short", low, "new")))
 	r := s.at(t, s.rows, part, "short")
 	require.Equal(t, "new", string(r.Value))
 	require.Zero(t, r.TTL, "for ever")
@@ -310,6 +367,115 @@ func testAlso(t *testing.T, s *suite) {
 	require.Equal(t, "f", string(s.at(t, s.fenced, part, "f").Value))
 }
 
+// testVeto makes a row and vetoes it, in both orders. After a veto the row is as if it had never been made.
+func testVeto(t *testing.T, s *suite) {
+	ctx, table := t.Context(), s.rows
+	swap := func(part []byte, value string, veto bool) []shapes.Refusal {
+		t.Helper()
+		row := shapes.Row{Part: part, Version: 1, Value: []byte(value)}
+		if veto {
+			row.TTL = time.Hour
+		}
+		refused, err := s.Swap(ctx, []shapes.Swap{{Put: shapes.Put{Table: table, Row: row}, Veto: veto}})
+		require.NoError(t, err)
+		return refused
+	}
+	made, vetoed := newPart(), newPart()
+	for range 2 {
+		require.Empty(t, swap(made, "made", false))
+		refused := swap(made, "veto", true)
+		require.Len(t, refused, 1)
+		require.Equal(t, "made", string(refused[0].There.Value))
+		require.Empty(t, swap(vetoed, "veto", true))
+		refused = swap(vetoed, "made", false)
+		require.Len(t, refused, 1)
+		require.Equal(t, "veto", string(refused[0].There.Value))
+	}
+	require.Equal(t, "made", string(s.at(t, table, made, "").Value))
+	require.Equal(t, "veto", string(s.at(t, table, vetoed, "").Value))
+	higher := shapes.Put{Table: table, Row: shapes.Row{Part: made, Version: 2, Value: []byte("changed")}}
+	require.NoError(t, s.Put(ctx, higher))
+	refused := swap(made, "made", false)
+	require.Len(t, refused, 1)
+	require.EqualValues(t, 2, refused[0].There.Version)
+	found, err := s.Find(ctx, shapes.Address{Table: table, Part: vetoed}, shapes.Address{Table: table, Part: newPart()},
+		shapes.Address{Table: table, Part: made})
+	require.NoError(t, err)
+	require.Equal(t, "veto", string(found[0][0].Value))
+	require.Empty(t, found[1])
+	require.Equal(t, "changed", string(found[2][0].Value))
+	require.NoError(t, s.RemoveParts(ctx, table, 0, 0, made, vetoed))
+	require.Zero(t, s.at(t, table, made, "").Version)
+	require.Zero(t, s.at(t, table, vetoed, "").Version)
+}
+
+// testVetoRace makes rows and vetoes them at once, while others read. All agree on the result.
+func testVetoRace(t *testing.T, s *suite) {
+	table := s.rows
+	for i := range 40 {
+		part := newPart()
+		values, seen := []string{"made", "made", "veto"}, make([]string, 4)
+		won := make([]bool, len(values))
+		var all sync.WaitGroup
+		for k, value := range values {
+			all.Go(func() {
+				row := shapes.Row{Part: part, Version: 1, Value: []byte(value)}
+				refused, err := s.Swap(t.Context(), []shapes.Swap{{Put: shapes.Put{Table: table, Row: row}, Veto: value == "veto"}})
+				if err != nil {
+					t.Error(err)
+				}
+				if won[k] = len(refused) == 0; !won[k] {
+					seen[k] = string(refused[0].There.Value)
+				}
+			})
+		}
+		if i%2 == 0 {
+			all.Go(func() { seen[3] = string(s.at(t, table, part, "").Value) })
+		}
+		all.Wait()
+		result := string(s.at(t, table, part, "").Value)
+		for k, value := range values {
+			require.Equal(t, value == result, won[k], "%s of %s", value, result)
+		}
+		for _, was := range seen {
+			require.Contains(t, []string{"", result}, was)
+		}
+	}
+}
+
+// testGroups appends over the end of a group, and removes the first.
+func testGroups(t *testing.T, s *suite) {
+	ctx, log, part := t.Context(), s.log, newPart()
+	last := log.Group + 5
+	for n := 1; n <= last; n++ {
+		there, err := s.Append(ctx, log, part, entry(n, fmt.Sprint(n), "v"))
+		require.NoError(t, err)
+		require.Zero(t, there)
+	}
+	got, err := s.Read(ctx, log, part, 3, 10_000)
+	require.NoError(t, err)
+	require.Len(t, got, last-3)
+	for _, before := range []int{3, log.Group + 2} {
+		require.NoError(t, s.Trim(ctx, log, part, before))
+		got, err = s.Read(ctx, log, part, 0, 10_000)
+		require.NoError(t, err)
+		require.LessOrEqual(t, got[0].Number, before)
+		require.Len(t, got, last-got[0].Number+1, "no gap")
+	}
+	for _, n := range []int{1, 2, log.Group, last} {
+		there, err := s.Append(ctx, log, part, entry(n, "other", "v"))
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, there.Number, n)
+	}
+	there, err := s.Append(ctx, log, part, entry(last+1, "t", "v"))
+	require.NoError(t, err)
+	require.Zero(t, there)
+	require.NoError(t, s.RemoveParts(ctx, log, 0, 0, part))
+	got, err = s.Read(ctx, log, part, 0, 10)
+	require.NoError(t, err)
+	require.Empty(t, got)
+}
+
 func testSwapMany(t *testing.T, s *suite) {
 	ctx, part := t.Context(), newPart()
 	require.NoError(t, s.Put(ctx, s.row(part, "b", 3, "b"), s.row(part, "d", 1, "d")))
@@ -424,7 +590,7 @@ func testRemove(t *testing.T, s *suite) {
 	require.NoError(t, s.RemoveParts(ctx, s.rows, 0, 0, part, newPart()))
 	require.Empty(t, left())
 	require.EqualValues(t, 1, s.at(t, s.rows, other, "0000").Version)
-	require.NoError(t, s.Put(ctx, s.row(part, "0001", 1, "again")))
+	require.NoError(t, s.Put(ctx, s.row(part, "0001", s.later(t), "again")))
 	require.Equal(t, []string{"0001"}, left())
 }
 
@@ -450,6 +616,13 @@ func testFence(t *testing.T, s *suite) {
 	}
 	put("c", 6)
 	require.Equal(t, []string{"c"}, rows(), "above the fence")
+	if s.hides {
+		require.NoError(t, s.RemoveParts(ctx, s.fenced, 0, 0, part))
+		require.Empty(t, rows())
+		put("c", s.later(t))
+		require.Equal(t, []string{"c"}, rows())
+		return
+	}
 	require.NoError(t, s.RemoveParts(ctx, s.fenced, 0, 0, part))
 	put("a", 1)
 	require.Equal(t, []string{"a"}, rows(), "the fence was removed")
