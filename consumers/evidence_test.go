@@ -351,7 +351,7 @@ func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.FinalEventWait = 300 * time.Millisecond
+		cfg.FinalEvent = 300 * time.Millisecond
 		p := &told{scripted: newScripted("mg", always(models.Accepted))}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(2, false, nil)

@@ -37,7 +37,7 @@ func TestSlowComposing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.MaxRetries = 0
+		cfg.Retries = 0
 		var r *rig
 		var calls atomic.Int64
 		const late = 6 // five failures in a row suspend a provider

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers"
@@ -101,7 +103,7 @@ func TestCheckAsJSON(t *testing.T) {
 	id := d.heldBatch()
 	wrong := models.Summary{Version: 1, Repairs: 1, Accepted: 1, Success: 1}
 	require.NoError(t, d.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id, Summary: wrong}))
-	engine, err := consumers.New(d.store, d.broker, nil, consumers.DefaultConfig())
+	engine, err := consumers.New(d.store, d.broker, nil, settings.Default[consumers.Config]())
 	require.NoError(t, err)
 	check := func(ctx context.Context) (out struct {
 		Found []struct {

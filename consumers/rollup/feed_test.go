@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -41,7 +43,7 @@ func (m *feedModel) start(n int) {
 	log := slog.New(slog.DiscardHandler)
 	s := &faulty{Store: m.store}
 	d := dispatch.New(
-		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: log},
+		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
 		dispatch.Deps{Store: s},
 	)
 	w := &feedWorker{Rollup: New(Config{Logger: log}, s, d, func(*Round) {}), store: s, marked: map[models.ID]string{}}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -82,15 +84,11 @@ const maxRenewal = 10 * time.Second
 
 // Config configures a Rollup.
 type Config struct {
-	Worker      string
-	Renewal     time.Duration // how often summaries are renewed
-	SumsPoll    time.Duration // how often a round of checks is made
-	KeepContent time.Duration // how long recipients are kept after acceptance
-	Sole        bool          // no other process uses the store
-
-	Complaints     float64 // percent of a user's delivered mail of a day that may be reported as spam; 0: any
-	ComplaintsFrom int64   // number of mails that must be delivered before that is judged
-
+	Worker string
+	settings.Times
+	settings.Limits
+	settings.Pace
+	Sole   bool // no other process uses the store
 	Logger *slog.Logger
 }
 
