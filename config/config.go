@@ -114,7 +114,7 @@ type Cassandra struct {
 	// `serve` applies migrations
 	Migrate bool `koanf:"migrate" default:"true"`
 	// file of the CA that signed the nodes' certificates (PEM): use TLS. The certificates must have the names in `HOSTS`
-	// and the addresses that the nodes tell each other
+	// and the addresses by which the nodes know each other
 	TLSCA string `koanf:"tls_ca"`
 	// file of this client's certificate (PEM), read again for each connection
 	TLSCert string `koanf:"tls_cert"`
@@ -156,7 +156,7 @@ type GitHub struct {
 	APIURL string `koanf:"api_url"`
 }
 
-// Metrics are served at an address of their own, because they tell much about all users.
+// Metrics are served at an address of their own, because they say much about all users.
 type Metrics struct {
 	// address of `/metrics`, as `host:port`, or `off`; in a container, `:9464`
 	Listen string `koanf:"listen" default:"127.0.0.1:9464"`

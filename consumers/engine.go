@@ -206,7 +206,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Posted:   func(c endpoints.Class) { e.metrics.posts.WithLabelValues(string(c)).Inc() },
 		Logger:   cfg.Logger,
 	}, e.store, e.broker)
-	e.rollup.OnTold(e.endpoints.Grown)
+	e.rollup.OnPublished(e.endpoints.Grown)
 }
 
 // A loop runs until ctx ends.
@@ -261,7 +261,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.rollup.RunChecks),
 		inLowPriority(e.endpoints.Run),
 		inLowPriority(e.lists.Run),
-		inLowPriority(e.lists.RunTelling),
+		inLowPriority(e.lists.RunPublishing),
 		inLowPriority(e.events.RunSoftBounces),
 		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
 	}

@@ -184,7 +184,7 @@ func TestEnvelopeIsLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.EvidenceWindow, cfg.FinalEvent, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
-		sg := &told{scripted: newScripted("sg", always(models.Unknown)), down: true}
+		sg := &reporting{scripted: newScripted("sg", always(models.Unknown)), down: true}
 		mg := newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
 		var specs []provider.Spec
@@ -202,7 +202,7 @@ func TestEnvelopeIsLookedUp(t *testing.T) {
 			return models.ParsedEvent{Log: b.ID.Log(1), Address: fmt.Sprintf("u%d@x.test", n), Event: models.Event{
 				ID: fmt.Sprint(n, kind), Attempt: made, Kind: kind, Reason: reason, At: time.Now()}}
 		}
-		sg.tellAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
+		sg.reportAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
 			about(3, models.Blocked, models.PolicyReputation))
 		sg.mu.Lock()
 		sg.down = false

@@ -121,7 +121,7 @@ func TestCancelAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.FinalEvent = 200*time.Millisecond, 300*time.Millisecond, 100*time.Hour
-		p := &told{scripted: newScripted("mg", always(models.Unknown))}
+		p := &reporting{scripted: newScripted("mg", always(models.Unknown))}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(1, true, nil)
 		require.Eventually(t, func() bool {

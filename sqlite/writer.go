@@ -60,7 +60,7 @@ type request struct {
 	low bool // low priority
 
 	// exclusive says that the caller has to know whether the write was done. A commit
-	// that failed must be told from one that never began.
+	// that failed must be distinguished from one that never began.
 	exclusive bool
 }
 

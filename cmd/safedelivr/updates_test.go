@@ -50,7 +50,7 @@ func TestUpdatesCommand(t *testing.T) {
 		entries, facts, err := d.store.Record(t.Context(), id)
 		require.NoError(t, err)
 		view := models.Resolve(1, entries, facts).ForFeed()
-		require.NoError(t, w.Tell(t.Context(), "aaaa", []feed.Chunk{{ID: id, View: view}}))
+		require.NoError(t, w.Publish(t.Context(), "aaaa", []feed.Chunk{{ID: id, View: view}}))
 		return id
 	}
 	out, _ := d.run("updates")
