@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/table"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
@@ -323,10 +324,10 @@ func (s *Service) Rejected(ctx context.Context, who Caller, id string, p Page) (
 	if err != nil {
 		return RejectedPage{}, err
 	}
-	var q query
+	var q operation.Query
 	list := "rejected " + b.ID.String()
-	n, from := q.limit(p), q.position(p, list).user
-	if err := q.err(); err != nil {
+	n, from := q.Limit(p), q.Position(p, list).Entry
+	if err := q.Err(); err != nil {
 		return RejectedPage{}, err
 	}
 	total := int64(b.Rejected)
@@ -345,10 +346,10 @@ func (s *Service) Rejected(ctx context.Context, who Caller, id string, p Page) (
 		from += len(rs)
 	}
 	if from < b.Rejected {
-		out.Next = position{user: from}.cursor(list)
+		out.Next = operation.Position{Entry: from}.Cursor(list)
 	}
 	if out.First > 1 {
-		out.Prev = position{user: max(out.First-1-n, 0)}.cursor(list)
+		out.Prev = operation.Position{Entry: max(out.First-1-n, 0)}.Cursor(list)
 	}
 	return out, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 )
 
@@ -35,7 +36,7 @@ func (s *Service) owners(ctx context.Context, who Caller, user string) ([]string
 	if !who.Everyone {
 		return out, nil
 	}
-	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	users, err := s.users.Get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
 	if err != nil {
 		return nil, storeError("list users", err)
 	}
@@ -79,13 +80,13 @@ func (s *Service) LogRequest(who Caller, line requestlog.Line) {
 // the caller's. Operators may read those of any key.
 func (s *Service) Requests(ctx context.Context, who Caller, key string, p Page) (RequestPage, error) {
 	key = cmp.Or(key, who.Key)
-	var q query
+	var q operation.Query
 	list := "requests " + key
-	n, before := q.limit(p), q.cursor(p, list)
+	n, before := q.Limit(p), q.ID(p, list)
 	if key == "" {
-		q.bad("key", "Add key: the ID of an API key.")
+		q.Bad("key", "Add key: the ID of an API key.")
 	}
-	if err := q.err(); err != nil {
+	if err := q.Err(); err != nil {
 		return RequestPage{}, err
 	}
 	if key != who.Key && !who.May(models.ScopeOperate) {
@@ -104,7 +105,7 @@ func (s *Service) Requests(ctx context.Context, who Caller, key string, p Page) 
 	out := RequestPage{Key: key, Requests: []Request{}}
 	if len(lines) > n {
 		lines = lines[:n]
-		out.Next = cursorOf(list, lines[n-1].ID)
+		out.Next = operation.IDCursor(list, lines[n-1].ID)
 	}
 	for i := range lines {
 		l := &lines[i]

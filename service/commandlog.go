@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // maxWhy is the number of characters of the longest reason of a command.
@@ -153,10 +154,10 @@ func (s *Service) FindAudit(ctx context.Context, who Caller, f AuditFilter, p Pa
 	if err := who.NeedOperator(); err != nil {
 		return AuditPage{}, err
 	}
-	var q query
+	var q operation.Query
 	const list = "audit"
-	n, from, day := q.limit(p), q.cursor(p, list), q.day("day", f.Day, time.Time{})
-	if err := q.err(); err != nil {
+	n, from, day := q.Limit(p), q.ID(p, list), q.Day("day", f.Day, time.Time{})
+	if err := q.Err(); err != nil {
 		return AuditPage{}, err
 	}
 	if err := s.commandLog.Sync(ctx); err != nil {
@@ -196,7 +197,7 @@ func (s *Service) FindAudit(ctx context.Context, who Caller, f AuditFilter, p Pa
 	if last > 0 {
 		var at models.ID
 		binary.BigEndian.PutUint32(at[:], uint32(last)) //nolint:gosec // a log never has so many commands
-		out.Next = cursorOf(list, at)
+		out.Next = operation.IDCursor(list, at)
 	}
 	return out, nil
 }
@@ -261,13 +262,13 @@ func (s *Service) AccessLog(ctx context.Context, who Caller, kind accesslog.Kind
 	if err := who.NeedOperator(); err != nil {
 		return AccessPage{}, err
 	}
-	var q query
+	var q operation.Query
 	list := "access " + string(kind)
-	n, from := q.limit(p), q.cursor(p, list)
+	n, from := q.Limit(p), q.ID(p, list)
 	if kind != "" && !kind.Valid() {
-		q.bad("kind", "kind must be login, login.failed or key.failed.")
+		q.Bad("kind", "kind must be login, login.failed or key.failed.")
 	}
-	if err := q.err(); err != nil {
+	if err := q.Err(); err != nil {
 		return AccessPage{}, err
 	}
 	entries, err := s.access.List(ctx, kind, from, n+1)
@@ -291,7 +292,7 @@ func (s *Service) AccessLog(ctx context.Context, who Caller, kind accesslog.Kind
 		})
 	}
 	if len(entries) > n {
-		out.Next = cursorOf(list, entries[n-1].ID)
+		out.Next = operation.IDCursor(list, entries[n-1].ID)
 	}
 	return out, nil
 }

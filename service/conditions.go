@@ -9,12 +9,13 @@ import (
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
 // everyone's mail; what is for operators only is in Text and Do of a condition.
 func Conditions(ctx context.Context, s *Service) ([]condition.Condition, error) {
-	cs, err := s.conditions.get(reportsAge, func() ([]condition.Condition, error) {
+	cs, err := s.conditions.Get(reportsAge, func() ([]condition.Condition, error) {
 		return condition.Read(context.WithoutCancel(ctx), s.store, s.providerNames(), time.Now()) // others wait for it, too
 	})
 	if err != nil {
@@ -25,7 +26,7 @@ func Conditions(ctx context.Context, s *Service) ([]condition.Condition, error) 
 
 // NoticesReachOperators reports whether the installation has an endpoint that notices are posted to.
 func NoticesReachOperators(ctx context.Context, s *Service) (bool, error) {
-	list, err := endpoint.List(ctx, s.store, feed.Installation, "", maxPage)
+	list, err := endpoint.List(ctx, s.store, feed.Installation, "", operation.MaxPage)
 	if err != nil {
 		return false, storeError("list endpoints", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // HistoryRange is the time span of a history.
@@ -113,9 +114,9 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 	}
 	res, ok := resolutions[back]
 	if !ok {
-		var q query
-		q.bad("range", "range must be hour, day, week or month.")
-		return History{}, q.err()
+		var q operation.Query
+		q.Bad("range", "range must be hour, day, week or month.")
+		return History{}, q.Err()
 	}
 	to := now.UTC().Truncate(res.step).Add(res.step)
 	from := to.Add(-time.Duration(res.steps) * res.step)

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // keyTTL is how long a key is cached. A revocation takes effect within it.
@@ -208,9 +209,9 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPa
 	if err := who.NeedOperator(); err != nil {
 		return client.KeyPage{}, err
 	}
-	var q query
-	n, from := q.limit(p), q.position(p, keysCursor)
-	if err := q.err(); err != nil {
+	var q operation.Query
+	n, from := q.Limit(p), q.Position(p, keysCursor)
+	if err := q.Err(); err != nil {
 		return client.KeyPage{}, err
 	}
 	users, err := s.oldestUsers(ctx)
@@ -218,9 +219,9 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPa
 		return client.KeyPage{}, err
 	}
 	out := client.KeyPage{Keys: []client.Key{}}
-	for i := from.user; i < len(users); i++ {
-		if i == from.user+usersOfKeyPage {
-			out.Next = position{user: i}.cursor(keysCursor)
+	for i := from.Entry; i < len(users); i++ {
+		if i == from.Entry+usersOfKeyPage {
+			out.Next = operation.Position{Entry: i}.Cursor(keysCursor)
 			break
 		}
 		keys, err := s.keyViews(ctx, &users[i])
@@ -228,13 +229,13 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPa
 			return client.KeyPage{}, err
 		}
 		first := 0
-		if i == from.user {
-			first = min(from.key, len(keys))
+		if i == from.Entry {
+			first = min(from.Part, len(keys))
 		}
 		room := n - len(out.Keys)
 		if room < len(keys)-first {
 			out.Keys = append(out.Keys, keys[first:first+room]...)
-			out.Next = position{user: i, key: first + room}.cursor(keysCursor)
+			out.Next = operation.Position{Entry: i, Part: first + room}.Cursor(keysCursor)
 			break
 		}
 		out.Keys = append(out.Keys, keys[first:]...)

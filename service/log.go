@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -93,13 +94,13 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	if err != nil {
 		return LogPage{}, err
 	}
-	var q query
+	var q operation.Query
 	f.Tag = "" // all of them have those of the batch
 	f.check(&q)
 	l := listing[LogView]{name: "logs " + b.ID.String() + " " + f.key(), up: true}
 	l.ID = func(v *LogView) models.ID { return v.ID }
-	n, at := q.limit(p), q.place(p, l.name)
-	if err := q.err(); err != nil {
+	n, at := q.Limit(p), placeOf(&q, p, l.name)
+	if err := q.Err(); err != nil {
 		return LogPage{}, err
 	}
 	w, err := s.waiting(ctx)

@@ -10,7 +10,7 @@ import (
 
 // dryCommandOn is a command about a thing that has a dry run.
 type dryCommandOn struct {
-	commandOn
+	operation.CommandOn
 	operation.Dry
 }
 
@@ -58,8 +58,8 @@ func batchOperations(s *Service) []operation.Operation {
 	out := make([]operation.Operation, 0, len(batchCommands)+2)
 	for _, b := range batchCommands {
 		out = append(out, operation.As[client.BatchControlResult](operation.Changing(operation.Operation{
-			Name: b.name, Route: "POST /v1/batches/{id}/" + b.verb, Tag: tagControl,
-			Title: b.title, Text: b.text + ofOthers, Returns: resultOfCommand,
+			Name: b.name, Route: "POST /v1/batches/{id}/" + b.verb, Tag: operation.TagControl,
+			Title: b.title, Text: b.text + ofOthers, Returns: operation.ResultOfCommand,
 		}, func(ctx context.Context, who Caller, in *dryCommandOn, r Repeat) (BatchControlResult, bool, error) {
 			if in.DryRun {
 				v, err := s.DryRunBatch(ctx, who, b.do, in.ID, in.Body.Why)
@@ -70,8 +70,8 @@ func batchOperations(s *Service) []operation.Operation {
 	}
 	return append(out,
 		operation.As[client.BatchControlResult](operation.Changing(operation.Operation{
-			Name: "releaseLog", Route: "POST /v1/logs/{id}/release", Tag: tagControl,
-			Title: "Release one log", Returns: resultOfCommand,
+			Name: "releaseLog", Route: "POST /v1/logs/{id}/release", Tag: operation.TagControl,
+			Title: "Release one log", Returns: operation.ResultOfCommand,
 			Text: "Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the " +
 				"mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released " +
 				"before, nothing changes. Needs the scope `send`, or `operate` for the logs of other users.",
@@ -83,7 +83,7 @@ func batchOperations(s *Service) []operation.Operation {
 			return s.ReleaseLog(ctx, who, in.ID, in.Body.Why, r)
 		})),
 		operation.As[client.ReleaseResult](operation.Changing(operation.Operation{
-			Name: "releaseRange", Route: "POST /v1/release", Tag: tagControl,
+			Name: "releaseRange", Route: "POST /v1/release", Tag: operation.TagControl,
 			Title: "Release the held mail of a time range", Returns: "The number of released batches.",
 			Text: "Sends mail again that is held because its outcome is unknown, of your batches that were accepted in a time " +
 				"range. With the scope `operate`, of the batches of all users. The mail may arrive twice. Needs the scope `send` " +

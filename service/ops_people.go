@@ -46,7 +46,7 @@ var userCommands = []struct {
 
 // keyOfUser names a key.
 type keyOfUser struct {
-	byID
+	operation.ByID
 	// ID of an API key of the user.
 	Key string `path:"key"`
 }
@@ -73,28 +73,28 @@ type (
 func peopleOperations(s *Service) []operation.Operation {
 	out := []operation.Operation{
 		operation.Reading(operation.Operation{
-			Name: "listUsers", Route: "GET /v1/users", Tag: tagControl, Scope: models.ScopeOperate,
+			Name: "listUsers", Route: "GET /v1/users", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "List the users", Text: "All users, oldest first.", Returns: "A page of users.",
 		}, func(ctx context.Context, who Caller, in *operation.OnePage) (client.UserPage, error) {
 			return s.ListUsers(ctx, who, in.Page)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "listKeys", Route: "GET /v1/keys", Tag: tagControl, Scope: models.ScopeOperate,
+			Name: "listKeys", Route: "GET /v1/keys", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "List the API keys of all users", Returns: "A page of keys.",
 			Text: "By user, oldest first, with revoked keys. A page may have fewer keys than its limit.",
 		}, func(ctx context.Context, who Caller, in *operation.OnePage) (client.KeyPage, error) {
 			return s.AllKeys(ctx, who, in.Page)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "listUserKeys", Route: "GET /v1/users/{id}/keys", Tag: tagControl, Scope: models.ScopeOperate,
+			Name: "listUserKeys", Route: "GET /v1/users/{id}/keys", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "List the API keys of a user", Returns: "The keys.",
 			Text: "Oldest first, with revoked keys. `id` is the ID or the name of a user.",
-		}, func(ctx context.Context, who Caller, in *byID) (client.KeyList, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (client.KeyList, error) {
 			list, err := s.KeysOf(ctx, who, in.ID)
 			return client.KeyList{Keys: list}, err
 		}),
 		operation.Reading(operation.Operation{
-			Name: "revokeKey", Route: "DELETE /v1/users/{id}/keys/{key}", Tag: tagControl, Scope: models.ScopeOperate,
+			Name: "revokeKey", Route: "DELETE /v1/users/{id}/keys/{key}", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "Revoke an API key of a user", Errors: []int{http.StatusUnprocessableEntity},
 			Text: "No process accepts the key a second later. If it was revoked before, the answer is 204 as well. `id` is the ID " +
 				"or the name of a user.",
@@ -102,19 +102,19 @@ func peopleOperations(s *Service) []operation.Operation {
 			return operation.Nothing{}, s.RevokeKeyOf(ctx, who, in.ID, in.Key, in.Why)
 		}),
 		operation.As[client.Defaults](operation.Reading(operation.Operation{
-			Name: "getDefaults", Route: "GET /v1/users/{id}/defaults", Tag: tagControl,
+			Name: "getDefaults", Route: "GET /v1/users/{id}/defaults", Tag: operation.TagControl,
 			Title: "Get the time zone and the window of a user", Returns: "The defaults.",
 			Text: "They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the " +
 				"caller, and `operate` for other users.",
-		}, func(ctx context.Context, who Caller, in *byID) (DefaultsView, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (DefaultsView, error) {
 			return s.Defaults(ctx, who, in.ID)
 		})),
 	}
 	for _, u := range userCommands {
 		out = append(out, operation.Changing(operation.Operation{
-			Name: u.name, Route: "POST /v1/users/{id}/" + u.verb, Tag: tagControl, Scope: u.scope,
-			Title: u.title, Text: u.text + " `id` is the ID or the name of a user.", Returns: resultOfCommand,
-		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (client.ControlResult, bool, error) {
+			Name: u.name, Route: "POST /v1/users/{id}/" + u.verb, Tag: operation.TagControl, Scope: u.scope,
+			Title: u.title, Text: u.text + " `id` is the ID or the name of a user.", Returns: operation.ResultOfCommand,
+		}, func(ctx context.Context, who Caller, in *operation.CommandOn, r Repeat) (client.ControlResult, bool, error) {
 			switch u.do { //nolint:exhaustive // of userCommands
 			case models.PauseUser, models.ResumeUser:
 				return s.ControlUser(ctx, who, u.do, in.ID, in.Body.Why, r)
@@ -153,33 +153,33 @@ func limitOperations(s *Service) []operation.Operation {
 			Title: "Get your limits and how much of them is used", Returns: "The limits.",
 			Text: "The limits of the user that the API key belongs to. Answers to all requests with a key also have the headers " +
 				"`RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers), which include the limits of the key.",
-		}, func(ctx context.Context, who Caller, _ *nothing) (client.Limits, error) {
+		}, func(ctx context.Context, who Caller, _ *operation.None) (client.Limits, error) {
 			return s.Usage(ctx, who)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "getUserLimits", Route: "GET /v1/users/{id}/limits", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "getUserLimits", Route: "GET /v1/users/{id}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "Get the limits of a user", Text: text, Returns: "The limits.",
-		}, func(ctx context.Context, who Caller, in *byID) (client.Limits, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (client.Limits, error) {
 			return s.LimitsOf(ctx, who, in.ID, "")
 		}),
 		operation.Reading(operation.Operation{
-			Name: "getKeyLimits", Route: "GET /v1/users/{id}/keys/{key}/limits", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "getKeyLimits", Route: "GET /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "Get the limits of an API key", Text: text, Returns: "The limits.",
 		}, func(ctx context.Context, who Caller, in *keyOfUser) (client.Limits, error) {
 			return s.LimitsOf(ctx, who, in.ID, in.Key)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "setUserLimits", Route: "PUT /v1/users/{id}/limits", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "setUserLimits", Route: "PUT /v1/users/{id}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "Set the limits of a user", Text: sets, Returns: now,
 		}, func(ctx context.Context, who Caller, in *struct {
-			byID
+			operation.ByID
 			Body client.NewLimits
 		},
 		) (client.Limits, error) {
 			return s.SetLimits(ctx, who, in.ID, "", limitsIn(&in.Body), in.Body.Why)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "setKeyLimits", Route: "PUT /v1/users/{id}/keys/{key}/limits", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "setKeyLimits", Route: "PUT /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "Set the limits of an API key", Text: sets, Returns: now,
 		}, func(ctx context.Context, who Caller, in *struct {
 			keyOfUser
@@ -195,7 +195,7 @@ func limitOperations(s *Service) []operation.Operation {
 func recordOperations(s *Service) []operation.Operation {
 	return []operation.Operation{
 		operation.As[client.RequestPage](operation.Reading(operation.Operation{
-			Name: "listRequests", Route: "GET /v1/requests", Tag: tagOperation, Scope: models.ScopeRead,
+			Name: "listRequests", Route: "GET /v1/requests", Tag: operation.TagOperation, Scope: models.ScopeRead,
 			Title: "List the requests of an API key", Returns: "A page of requests.", Errors: []int{http.StatusNotFound},
 			Text: "The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed " +
 				"when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in " +
@@ -204,14 +204,14 @@ func recordOperations(s *Service) []operation.Operation {
 			return s.Requests(ctx, who, in.Key, in.Page)
 		})),
 		operation.As[client.AuditPage](operation.Reading(operation.Operation{
-			Name: "listAudit", Route: "GET /v1/audit", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "listAudit", Route: "GET /v1/audit", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "List the audit trail", Returns: "A page of commands.",
 			Text: "All commands with their time, author and reason, newest first.",
 		}, func(ctx context.Context, who Caller, in *operation.OnePage) (AuditPage, error) {
 			return s.Audit(ctx, who, in.Page)
 		})),
 		operation.As[client.AccessPage](operation.Reading(operation.Operation{
-			Name: "listAccess", Route: "GET /v1/audit/access", Tag: tagOperation, Scope: models.ScopeOperate,
+			Name: "listAccess", Route: "GET /v1/audit/access", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "List logins, and refused logins and keys", Returns: "A page of entries.",
 			Text: "Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many " +
 				"clients cause the same refusals, the later ones share an entry without an address.",
@@ -219,7 +219,7 @@ func recordOperations(s *Service) []operation.Operation {
 			return s.AccessLog(ctx, who, accesslog.Kind(in.Kind), in.Page)
 		})),
 		operation.Changing(operation.Operation{
-			Name: "eraseAddress", Route: "POST /v1/erasures", Tag: tagControl, Scope: models.ScopeOperate,
+			Name: "eraseAddress", Route: "POST /v1/erasures", Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: "Erase an address", Returns: "What the part has done.",
 			Text: "Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the " +
 				"search. The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may " +

@@ -42,15 +42,15 @@ type historyQuery struct {
 func providerOperations(s *Service) []operation.Operation {
 	out := []operation.Operation{
 		operation.As[client.ProviderList](operation.Reading(operation.Operation{
-			Name: "listProviders", Route: "GET /v1/providers", Tag: tagOperation, Scope: models.ScopeRead,
+			Name: "listProviders", Route: "GET /v1/providers", Tag: operation.TagOperation, Scope: models.ScopeRead,
 			Title: "List the providers with their health", Text: "In the order of the configuration.",
 			Returns: "All providers.",
-		}, func(ctx context.Context, who Caller, _ *nothing) (map[string][]Provider, error) {
+		}, func(ctx context.Context, who Caller, _ *operation.None) (map[string][]Provider, error) {
 			list, err := s.Providers(ctx, who)
 			return map[string][]Provider{"providers": list}, err
 		})),
 		operation.As[client.History](operation.Reading(operation.Operation{
-			Name: "providerHistory", Route: "GET /v1/providers/history", Tag: tagOperation, Scope: models.ScopeRead,
+			Name: "providerHistory", Route: "GET /v1/providers/history", Tag: operation.TagOperation, Scope: models.ScopeRead,
 			Title: "Get the history of the providers", Returns: "The history.",
 			Text: "Counts of all users together, in steps. A step is a minute for the range `hour`, 15 minutes for `day`, 2 hours " +
 				"for `week`, and 6 hours for `month` (30 days).\n\n" +
@@ -62,9 +62,9 @@ func providerOperations(s *Service) []operation.Operation {
 	}
 	for _, p := range providerCommands {
 		out = append(out, operation.Changing(operation.Operation{
-			Name: p.name, Route: "POST /v1/providers/{id}/" + p.verb, Tag: tagControl, Scope: models.ScopeOperate,
-			Title: p.title, Text: p.text, Returns: resultOfCommand,
-		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (client.ControlResult, bool, error) {
+			Name: p.name, Route: "POST /v1/providers/{id}/" + p.verb, Tag: operation.TagControl, Scope: models.ScopeOperate,
+			Title: p.title, Text: p.text, Returns: operation.ResultOfCommand,
+		}, func(ctx context.Context, who Caller, in *operation.CommandOn, r Repeat) (client.ControlResult, bool, error) {
 			if p.do == models.ProviderProbe {
 				return s.ProbeProvider(ctx, who, in.ID, in.Body.Why, r)
 			}

@@ -69,7 +69,7 @@ type (
 		operation.Page
 	}
 	batchLogsQuery struct {
-		byID
+		operation.ByID
 		// Only logs in this state.
 		State string `query:"state" schema:"State"`
 		properties
@@ -123,7 +123,7 @@ func mailOperations(s *Service) []operation.Operation {
 			Name: "getBatch", Route: "GET /v1/batches/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a batch with its counts", Returns: "The batch.", Schema: "Batch",
 			Text: "With the scope `operate` you can get the batches of other users, too.",
-		}, func(ctx context.Context, who Caller, in *byID) (BatchView, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (BatchView, error) {
 			return s.Batch(ctx, who, in.ID)
 		}),
 		operation.Reading(operation.Operation{
@@ -148,14 +148,14 @@ func mailOperations(s *Service) []operation.Operation {
 			Name: "getLog", Route: "GET /v1/logs/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a log with its timeline", Returns: "The log.", Schema: "Log",
 			Text: "The log says what happened to one recipient, and why.",
-		}, func(ctx context.Context, who Caller, in *byID) (LogStory, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (LogStory, error) {
 			return s.Log(ctx, who, in.ID)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "getMessage", Route: "GET /v1/messages/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a message by your own id", Returns: "The message.", Schema: "Message",
 			Text: "The log of the message as it is now, and its history. `id` is your id of the message, escaped.",
-		}, func(ctx context.Context, who Caller, in *byID) (MessageView, error) {
+		}, func(ctx context.Context, who Caller, in *operation.ByID) (MessageView, error) {
 			return s.Message(ctx, who, in.ID)
 		}),
 	}

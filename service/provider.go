@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // Provider is a provider as it is shown.
@@ -85,7 +85,7 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 
 // addReports adds what workers and receivers of webhooks report of the providers.
 func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) error {
-	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) e
 			}
 		}
 	}
-	received, err := reportsOf[time.Time](ctx, s, telemetry.LastReceived)
+	received, err := telemetry.Reports[time.Time](ctx, s.store, telemetry.LastReceived)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) e
 			p.LastWebhook = at
 		}
 	}
-	seen, err := reportsOf[time.Time](ctx, s, telemetry.EventSeen)
+	seen, err := telemetry.Reports[time.Time](ctx, s.store, telemetry.EventSeen)
 	for name, at := range seen {
 		k := telemetry.ParseSeenKind(name)
 		if p := byName[k.Provider]; p != nil {
@@ -124,7 +124,7 @@ func (p *Provider) merge(w *telemetry.ProviderState) {
 	if p.Health != nil && p.Health.Failures > failed {
 		failed, lastError = p.Health.Failures, p.Health.LastError
 	}
-	if p.Health == nil || severity(&w.Health) > severity(p.Health) {
+	if p.Health == nil || w.Health.Severity() > p.Health.Severity() {
 		p.Health = &w.Health
 	}
 	p.Health.Failures, p.Health.LastError = failed, lastError
@@ -221,7 +221,7 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, err
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
-	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
 	if err != nil {
 		return nil, storeError("read workers", err)
 	}
@@ -235,12 +235,12 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, err
 // failedCalls returns when calls failed, by provider, as all workers found it; at most a
 // second old.
 func (s *Service) failedCalls(ctx context.Context) (map[string][]flow.Health, error) {
-	return s.failed.get(time.Second, func() (map[string][]flow.Health, error) {
-		reports, err := reportsOf[telemetry.FailedCallsOf](ctx, s, telemetry.FailedCallsReport)
+	return s.failed.Get(time.Second, func() (map[string][]flow.Health, error) {
+		reports, err := telemetry.Reports[telemetry.FailedCallsOf](ctx, s.store, telemetry.FailedCallsReport)
 		if err != nil || len(reports) == 0 {
 			return nil, err
 		}
-		workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+		workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
 		if err != nil {
 			return nil, err
 		}
@@ -256,25 +256,6 @@ func (s *Service) failedCalls(ctx context.Context) (map[string][]flow.Health, er
 		}
 		return out, nil
 	})
-}
-
-// reportsOf returns all reports of a kind by name. It leaves out reports that it cannot
-// decode.
-func reportsOf[T any](ctx context.Context, s *Service, kind string) (map[string]T, error) {
-	reports, err := s.store.Transients(ctx, kind)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]T, len(reports))
-	for name, raw := range reports {
-		var v T
-		if err := json.Unmarshal(raw, &v); err != nil {
-			s.log.Warn("cannot decode a report", "kind", kind, "name", name, "err", err)
-			continue
-		}
-		out[name] = v
-	}
-	return out, nil
 }
 
 // ListsRead tells how the suppression lists of a provider are read.
@@ -309,10 +290,10 @@ func (s *Service) ProviderSuppressions(
 	if _, err := s.listsOf(who, provider); err != nil {
 		return out, err
 	}
-	var q query
+	var q operation.Query
 	list := "listed at " + provider
-	n, after := q.limit(p), q.after(p, list)
-	if err := q.err(); err != nil {
+	n, after := q.Limit(p), after(&q, p, list)
+	if err := q.Err(); err != nil {
 		return out, err
 	}
 	key := ""
@@ -375,9 +356,9 @@ func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, prov
 	}
 	lists := slices.DeleteFunc(api.Lists(), func(l models.ProviderList) bool { return list != "" && l.Name != list })
 	if len(lists) == 0 {
-		var q query
-		q.bad("list", "The provider has no list %s.", Quote(list))
-		return q.err()
+		var q operation.Query
+		q.Bad("list", "The provider has no list %s.", Quote(list))
+		return q.Err()
 	}
 	hash := models.HashAddress(a.Email)
 	c := models.Command{Kind: models.ProviderUnlist, Provider: provider, Subject: hex.EncodeToString(hash[:]), Why: why}

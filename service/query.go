@@ -2,8 +2,6 @@ package service
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,96 +16,22 @@ import (
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
-// query collects the mistakes in the parameters of a read.
-type query struct{ problem.Mistakes }
-
-// bad adds a mistake in a parameter. detail is a format for args.
-func (q *query) bad(name, detail string, args ...any) {
-	q.Wrong(problem.Pointer(name), "invalid_value", detail, args...)
-}
-
-// err returns the error that lists the mistakes, or nil if there are none.
-func (q *query) err() error {
-	return q.In(Fail(Malformed, "invalid_query", "The parameters of the request are not valid: see errors."))
-}
-
-// day parses a UTC day. It returns def if text is empty.
-func (q *query) day(name, text string, def time.Time) time.Time {
-	if text == "" {
-		return def
-	}
-	t, err := time.Parse(time.DateOnly, text)
-	if err != nil {
-		q.bad(name, "%s must be a UTC day like 2026-01-31.", name)
-		return def
-	}
-	return t
-}
-
 // address returns an address, or a domain with an @ before it, as batches hold it, in lower
 // case.
-func (q *query) address(text string) string {
+func address(q *operation.Query, text string) string {
 	probe, at := strings.TrimSpace(text), ""
 	if strings.HasPrefix(probe, "@") {
 		probe, at = "any"+probe, "any"
 	}
 	a, err := intake.ParseAddress(probe)
 	if err != nil {
-		q.bad("email", "%s %s.", problem.Quote(text), err)
+		q.Bad("email", "%s %s.", problem.Quote(text), err)
 	}
 	return strings.ToLower(strings.TrimPrefix(a.Email, at))
 }
 
-// Sizes of pages.
-const (
-	defaultPage = 50
-	maxPage     = 500
-)
-
 // Page is operation.Page. The zero value selects the first page with the default size.
 type Page = operation.Page
-
-// limit returns the size of the page.
-func (q *query) limit(p Page) int {
-	if p.Limit == 0 {
-		return defaultPage
-	}
-	if p.Limit < 0 || p.Limit > maxPage {
-		q.bad("limit", "limit must be a number from 1 to %d.", maxPage)
-	}
-	return p.Limit
-}
-
-// A cursor is opaque to clients. It holds a version, the position of the next page, and a
-// checksum that binds it to its list.
-const (
-	cursorVersion = 1
-	cursorSum     = 6
-)
-
-func cursorOf(list string, id models.ID) string {
-	return base64.RawURLEncoding.EncodeToString(cursorBytes(list, id))
-}
-
-func cursorBytes(list string, id models.ID) []byte {
-	b := append([]byte{cursorVersion}, id[:]...)
-	sum := sha256.Sum256(append([]byte(list), b...))
-	return append(b, sum[:cursorSum]...)
-}
-
-// cursor returns the position in p.Cursor, or the zero ID if there is none. The cursor
-// must belong to the list.
-func (q *query) cursor(p Page, list string) models.ID {
-	if p.Cursor == "" {
-		return models.ID{}
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
-	if err != nil || len(b) != 1+len(models.ID{})+cursorSum || string(b) != string(cursorBytes(list, models.ID(b[1:17]))) {
-		q.bad("cursor", "This cursor does not belong to this list.")
-		return models.ID{}
-	}
-	return models.ID(b[1:17])
-}
 
 // place is where a page of a listing begins.
 type place struct {
@@ -116,34 +40,24 @@ type place struct {
 	pos  int       // entries of the list before the place
 }
 
-// placeLength is the length of a cursor of a listing: version, flags, position, ID, checksum.
-const placeLength = 1 + 1 + 4 + len(models.ID{}) + cursorSum
+// placeLength is the length of a place in a cursor: direction, position, ID.
+const placeLength = 1 + 4 + len(models.ID{})
 
 func (p place) cursor(list string) string {
-	b := []byte{cursorVersion, 0}
+	b := []byte{0}
 	if p.back {
-		b[1] = 1
+		b[0] = 1
 	}
 	b = binary.BigEndian.AppendUint32(b, uint32(max(p.pos, 0))) //nolint:gosec // lists are shorter
-	b = append(b, p.at[:]...)
-	sum := sha256.Sum256(append([]byte(list), b...))
-	return base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorSum]...))
+	return operation.CursorOf(list, append(b, p.at[:]...))
 }
 
-// place returns the place in p.Cursor. The cursor must belong to the list.
-func (q *query) place(p Page, list string) place {
-	if p.Cursor == "" {
-		return place{}
+// placeOf returns the place in p.Cursor. The cursor must belong to the list.
+func placeOf(q *operation.Query, p Page, list string) (out place) {
+	if b := q.Cursor(p, list, placeLength); b != nil {
+		out.at, out.back, out.pos = models.ID(b[5:]), b[0] == 1, int(binary.BigEndian.Uint32(b[1:]))
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(p.Cursor)
-	if err == nil && len(b) == placeLength {
-		out := place{models.ID(b[6:22]), b[1] == 1, int(binary.BigEndian.Uint32(b[2:]))}
-		if out.cursor(list) == p.Cursor {
-			return out
-		}
-	}
-	q.bad("cursor", "This cursor does not belong to this list.")
-	return place{}
+	return out
 }
 
 // PageInfo describes a page of a list that can be read in both directions.
@@ -264,7 +178,7 @@ const (
 	BatchCancelled = "cancelled"
 )
 
-func (f *BatchFilter) check(q *query) {
+func (f *BatchFilter) check(q *operation.Query) {
 	f.Logs.check(q)
 	switch f.State {
 	case "",
@@ -276,7 +190,7 @@ func (f *BatchFilter) check(q *query) {
 		BatchStopped,
 		BatchCancelled:
 	default:
-		q.bad("state", "state must be scheduled, queued, sending, sent, done, stopped or cancelled.")
+		q.Bad("state", "state must be scheduled, queued, sending, sent, done, stopped or cancelled.")
 	}
 }
 
@@ -310,14 +224,14 @@ func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p 
 	if err != nil {
 		return BatchPage{}, err
 	}
-	var q query
+	var q operation.Query
 	f.check(&q)
 	l := listing[BatchView]{
 		name: fmt.Sprintf("batches %s %q %q %q %q %s", who.Whose(), f.User, f.State, f.Subject, f.Sender, f.Logs.key()),
 	}
 	l.ID = func(v *BatchView) models.ID { return v.ID }
-	n, at := q.limit(p), q.place(p, l.name)
-	if err := q.err(); err != nil {
+	n, at := q.Limit(p), placeOf(&q, p, l.name)
+	if err := q.Err(); err != nil {
 		return BatchPage{}, err
 	}
 	span := spanOf(f.Logs.From, f.Logs.To)

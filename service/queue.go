@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // Queues returns the number and the age of the messages in each queue.
@@ -26,7 +27,7 @@ func (s *Service) Queues(ctx context.Context, who Caller) ([]client.Queue, error
 	if err != nil {
 		return nil, brokerError(err)
 	}
-	reports, err := reportsOf[telemetry.QueueTimes](ctx, s, telemetry.QueuesReport)
+	reports, err := telemetry.Reports[telemetry.QueueTimes](ctx, s.store, telemetry.QueuesReport)
 	if err != nil {
 		return nil, storeError("read the age of queues", err)
 	}
@@ -60,10 +61,10 @@ func (s *Service) Parked(ctx context.Context, who Caller, p Page) (client.Parked
 	if err := who.NeedOperator(); err != nil {
 		return client.ParkedPage{}, err
 	}
-	var q query
+	var q operation.Query
 	const list = "parked"
-	n, last := q.limit(p), q.cursor(p, list)
-	if err := q.err(); err != nil {
+	n, last := q.Limit(p), q.ID(p, list)
+	if err := q.Err(); err != nil {
 		return client.ParkedPage{}, err
 	}
 	parked, err := s.broker.Parked(ctx, countOfPosition(last)+n+1)
@@ -77,7 +78,7 @@ func (s *Service) Parked(ctx context.Context, who Caller, p Page) (client.Parked
 		out.Parked = append(out.Parked, client.ParkedMessage{ID: m.ID, Key: m.Key, Why: m.Why, At: m.At})
 	}
 	if end < len(parked) {
-		out.Next = cursorOf(list, positionOf(&parked[end-1], end))
+		out.Next = operation.IDCursor(list, positionOf(&parked[end-1], end))
 	}
 	return out, nil
 }
@@ -202,10 +203,10 @@ func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (client.Unm
 	if err := who.NeedOperator(); err != nil {
 		return client.UnmatchedPage{}, err
 	}
-	var q query
+	var q operation.Query
 	const list = "unmatched"
-	n, after := q.limit(p), q.cursor(p, list)
-	if err := q.err(); err != nil {
+	n, after := q.Limit(p), q.ID(p, list)
+	if err := q.Err(); err != nil {
 		return client.UnmatchedPage{}, err
 	}
 	all, err := s.unmatched(ctx)
@@ -220,7 +221,7 @@ func (s *Service) Unmatched(ctx context.Context, who Caller, p Page) (client.Unm
 			continue
 		}
 		if len(out.Events) == n {
-			out.Next = cursorOf(list, last)
+			out.Next = operation.IDCursor(list, last)
 			break
 		}
 		v, err := s.unmatchedEvent(ctx, e)
@@ -257,7 +258,7 @@ func (s *Service) UnmatchedEvent(ctx context.Context, who Caller, id string) (cl
 
 // unmatched returns what workers have listed, newest first.
 func (s *Service) unmatched(ctx context.Context) ([]telemetry.UnmatchedEvent, error) {
-	reports, err := reportsOf[telemetry.Unmatched](ctx, s, telemetry.UnmatchedReport)
+	reports, err := telemetry.Reports[telemetry.Unmatched](ctx, s.store, telemetry.UnmatchedReport)
 	if err != nil {
 		return nil, storeError("read unmatched events", err)
 	}

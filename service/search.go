@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -77,18 +78,18 @@ var results = map[ProviderResult]func(*models.ProviderCounts) int64{
 	ResultUnknown:   func(c *models.ProviderCounts) int64 { return c.Unknown },
 }
 
-func (f *LogFilter) check(q *query) {
+func (f *LogFilter) check(q *operation.Query) {
 	if f.State != "" && !f.State.Valid() {
-		q.bad("state", "state must be queued, delivered, failed or cancelled.")
+		q.Bad("state", "state must be queued, delivered, failed or cancelled.")
 	}
 	if results[f.Result] == nil {
-		q.bad("result", "result must be delivered, refused, failed, pending, waiting or unknown.")
+		q.Bad("result", "result must be delivered, refused, failed, pending, waiting or unknown.")
 	}
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
-		q.bad("from", "from must be before to.")
+		q.Bad("from", "from must be before to.")
 	}
 	if f.Email != "" {
-		f.Email = q.address(f.Email)
+		f.Email = address(q, f.Email)
 	}
 }
 
@@ -232,15 +233,15 @@ func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page)
 	if err != nil {
 		return FoundPage{}, err
 	}
-	var q query
+	var q operation.Query
 	f.check(&q)
 	l := listing[FoundLog]{
 		name:   "found " + who.Whose() + " " + f.key(),
 		oneWay: f.Email != "",
 	}
 	l.ID = func(v *FoundLog) models.ID { return v.ID }
-	n, at := q.limit(p), q.place(p, l.name)
-	if err := q.err(); err != nil {
+	n, at := q.Limit(p), placeOf(&q, p, l.name)
+	if err := q.Err(); err != nil {
 		return FoundPage{}, err
 	}
 	w, err := s.waiting(ctx)

@@ -25,6 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 	"github.com/safedelivr/safedelivr/service/flow"
@@ -196,15 +197,15 @@ type Service struct {
 	uses    keyUses
 	access  *accesslog.Log
 	lines   *requestlog.Log
-	users   cached[[]models.User]
-	unknown cached[Unknown]
+	users   cached.Value[[]models.User]
+	unknown cached.Value[Unknown]
 
 	backlogs backlogs
 
-	conditions cached[[]condition.Condition]
-	reported   cached[map[string]providerNow]
-	failed     cached[map[string][]flow.Health]
-	ready      cached[Readiness]
+	conditions cached.Value[[]condition.Condition]
+	reported   cached.Value[map[string]providerNow]
+	failed     cached.Value[map[string][]flow.Health]
+	ready      cached.Value[Readiness]
 	hours      historyHours
 	counts     *walk.Counts
 
@@ -316,7 +317,7 @@ const readyTTL = time.Second
 // Ready checks the store, the broker and the providers, at most once a second. Without the
 // broker the service is still ready: batches are stored and announced later.
 func (s *Service) Ready(ctx context.Context) Readiness {
-	r, _ := s.ready.get(readyTTL, func() (Readiness, error) { return s.checkReady(ctx), nil }) // never an error
+	r, _ := s.ready.Get(readyTTL, func() (Readiness, error) { return s.checkReady(ctx), nil }) // never an error
 	return r
 }
 

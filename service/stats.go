@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -171,20 +172,20 @@ const maxDays = 400
 
 // Stats returns the counts of the caller's mail, or of everybody's if the caller wants that.
 func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Stats, error) {
-	var q query
-	last := q.day("to", wanted.To, time.Now().UTC().Truncate(24*time.Hour))
-	first := q.day("from", wanted.From, last.AddDate(0, 0, -29))
+	var q operation.Query
+	last := q.Day("to", wanted.To, time.Now().UTC().Truncate(24*time.Hour))
+	first := q.Day("from", wanted.From, last.AddDate(0, 0, -29))
 	if q.Found() == 0 && (last.Before(first) || last.Sub(first) >= maxDays*24*time.Hour) {
-		q.bad("from", "from must not be after to, and the range may have at most %d days.", maxDays)
+		q.Bad("from", "from must not be after to, and the range may have at most %d days.", maxDays)
 	}
 	by := models.GroupKind(wanted.By)
 	if by != "" && !by.Valid() {
-		q.bad("by", "by must be provider, category, sender, template or tag.")
+		q.Bad("by", "by must be provider, category, sender, template or tag.")
 	}
 	if wanted.Name != "" && by == "" {
-		q.bad("name", "name needs by.")
+		q.Bad("name", "name needs by.")
 	}
-	if err := q.err(); err != nil {
+	if err := q.Err(); err != nil {
 		return Stats{}, err
 	}
 	users, err := s.owners(ctx, who, "")
@@ -360,7 +361,6 @@ type Unknown struct {
 const (
 	maxUsers    = 1000
 	unknownAge  = 10 * time.Second // how long a count is cached
-	usersAge    = 5 * time.Second  // how long the list of users is cached
 	usersAtOnce = 8                // users counted at the same time
 )
 
@@ -370,7 +370,7 @@ func (s *Service) UnknownOutcomes(ctx context.Context, who Caller) (Unknown, err
 	if err := who.NeedOperator(); err != nil {
 		return Unknown{}, err
 	}
-	out, err := s.unknown.get(unknownAge, func() (Unknown, error) { return s.countUnknown(ctx, time.Now()) })
+	out, err := s.unknown.Get(unknownAge, func() (Unknown, error) { return s.countUnknown(ctx, time.Now()) })
 	if err != nil {
 		return Unknown{}, storeError("count unknown outcomes", err)
 	}
@@ -378,7 +378,7 @@ func (s *Service) UnknownOutcomes(ctx context.Context, who Caller) (Unknown, err
 }
 
 func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, error) {
-	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	users, err := s.users.Get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
 	if err != nil {
 		return Unknown{}, err
 	}
@@ -399,26 +399,4 @@ func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, err
 		})
 	}
 	return out, g.Wait()
-}
-
-// cached is a value that was read from the store.
-type cached[T any] struct {
-	mu   sync.Mutex
-	read time.Time
-	v    T
-}
-
-// get returns the cached value if it is younger than age. Otherwise it calls read, once
-// for all concurrent callers.
-func (c *cached[T]) get(age time.Duration, read func() (T, error)) (T, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.read.IsZero() && time.Since(c.read) < age {
-		return c.v, nil
-	}
-	v, err := read()
-	if err == nil {
-		c.v, c.read = v, time.Now()
-	}
-	return v, err
 }

@@ -3,8 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -15,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // NewSuppression is an entry of a suppression list to be added.
@@ -225,18 +224,18 @@ func (s *Service) Suppressions(
 	if err != nil {
 		return SuppressionPage{}, err
 	}
-	var q query
+	var q operation.Query
 	if f.Reason != "" && !f.Reason.Valid() {
-		q.bad("reason", "There is no reason %s.", Quote(string(f.Reason)))
+		q.Bad("reason", "There is no reason %s.", Quote(string(f.Reason)))
 	}
-	n, after := q.limit(p), q.after(p, "suppressions "+list)
-	if err := q.err(); err != nil {
+	n, after := q.Limit(p), after(&q, p, "suppressions "+list)
+	if err := q.Err(); err != nil {
 		return SuppressionPage{}, err
 	}
 	out := SuppressionPage{Suppressions: []SuppressionView{}}
 	now := time.Now()
 	for read := 0; ; {
-		page, err := s.store.Suppressions(ctx, list, after, maxPage)
+		page, err := s.store.Suppressions(ctx, list, after, operation.MaxPage)
 		if err != nil {
 			return SuppressionPage{}, storeError("read suppressions", err)
 		}
@@ -250,7 +249,7 @@ func (s *Service) Suppressions(
 				out.Suppressions = append(out.Suppressions, viewSuppression(&page[i]))
 			}
 		}
-		if read += len(page); len(page) < maxPage {
+		if read += len(page); len(page) < operation.MaxPage {
 			return out, nil
 		}
 		if read >= suppressionsRead {
@@ -262,34 +261,22 @@ func (s *Service) Suppressions(
 
 // afterCursor returns the cursor of the page of a list that comes after an entry.
 func afterCursor(list string, k models.SuppressionKey) string {
-	b := append([]byte{cursorVersion}, k.Hash[:]...)
-	b = append(b, k.Category+" "+string(k.Reason)...)
-	sum := sha256.Sum256(append([]byte(list), b...))
-	return base64.RawURLEncoding.EncodeToString(append(b, sum[:cursorSum]...))
+	return operation.CursorOf(list, append(k.Hash[:], k.Category+" "+string(k.Reason)...))
 }
 
 // after returns the entry that the page comes after. The cursor must belong to the list.
-func (q *query) after(p Page, list string) (k models.SuppressionKey) {
-	if p.Cursor == "" {
-		return k
-	}
-	b, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-	if err == nil && len(b) > 1+len(k.Hash)+cursorSum {
-		copy(k.Hash[:], b[1:])
-		category, reason, _ := strings.Cut(string(b[1+len(k.Hash):len(b)-cursorSum]), " ")
+func after(q *operation.Query, p Page, list string) (k models.SuppressionKey) {
+	if b := q.Cursor(p, list, len(k.Hash)); b != nil {
+		category, reason, _ := strings.Cut(string(b[copy(k.Hash[:], b):]), " ")
 		k.Category, k.Reason = category, models.SuppressionReason(reason)
-		if afterCursor(list, k) == p.Cursor {
-			return k
-		}
 	}
-	q.bad("cursor", "This cursor does not belong to this list.")
-	return models.SuppressionKey{}
+	return k
 }
 
 // EachSuppression calls f for every entry in effect of the caller's suppression list, or of
 // everyone's.
 func (s *Service) EachSuppression(ctx context.Context, who Caller, f func(SuppressionView) error) error {
-	for p := (Page{Limit: maxPage}); ; {
+	for p := (Page{Limit: operation.MaxPage}); ; {
 		page, err := s.Suppressions(ctx, who, SuppressionFilter{}, p)
 		if err != nil {
 			return err
@@ -386,9 +373,9 @@ func (s *Service) Unsuppress(
 	}
 	hard := func(e models.Suppression) bool { return e.Reason == models.Complaint || e.Reason == models.HardBounce }
 	if why == "" && slices.ContainsFunc(entries, hard) {
-		var q query
-		q.bad("why", "Say why mail may be sent to an address that complained or bounced for good.")
-		return false, q.err()
+		var q operation.Query
+		q.Bad("why", "Say why mail may be sent to an address that complained or bounced for good.")
+		return false, q.Err()
 	}
 	command := models.Command{
 		Kind:    models.RemovedSuppression,

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"reflect"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 func userView(rules *control.Rules, u *models.User) client.User {
@@ -36,7 +36,7 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []client.User, al
 	if err := who.NeedOperator(); err != nil {
 		return nil, 0, err
 	}
-	users, err := s.users.get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	users, err := s.users.Get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
 	if err != nil {
 		return nil, 0, storeError("list users", err)
 	}
@@ -56,9 +56,9 @@ func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (client.Use
 	if err := who.NeedOperator(); err != nil {
 		return client.UserPage{}, err
 	}
-	var q query
-	n, from := q.limit(p), q.position(p, usersCursor)
-	if err := q.err(); err != nil {
+	var q operation.Query
+	n, from := q.Limit(p), q.Position(p, usersCursor)
+	if err := q.Err(); err != nil {
 		return client.UserPage{}, err
 	}
 	users, err := s.oldestUsers(ctx)
@@ -70,9 +70,9 @@ func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (client.Use
 		return client.UserPage{}, err
 	}
 	out := client.UserPage{Users: []client.User{}}
-	for i := from.user; i < len(users); i++ {
+	for i := from.Entry; i < len(users); i++ {
 		if len(out.Users) == n {
-			out.Next = position{user: i}.cursor(usersCursor)
+			out.Next = operation.Position{Entry: i}.Cursor(usersCursor)
 			break
 		}
 		out.Users = append(out.Users, userView(rules, &users[i]))
@@ -92,6 +92,9 @@ func (s *Service) UserView(ctx context.Context, who Caller, name string) (client
 	}
 	return userView(rules, &u), nil
 }
+
+// usersAge is how long the list of users is cached.
+const usersAge = 5 * time.Second
 
 // oldestUsers returns all users, oldest first. Users are never deleted, so a user keeps the
 // place.
@@ -391,25 +394,3 @@ const (
 	usersCursor = "users"
 	keysCursor  = "keys"
 )
-
-// position is a place in a list that only grows: a user, and a key of the user.
-type position struct{ user, key int }
-
-func (p position) cursor(list string) string {
-	var at models.ID
-	binary.BigEndian.PutUint64(at[:], uint64(p.user))   //nolint:gosec // never negative
-	binary.BigEndian.PutUint64(at[8:], uint64(p.key)+1) //nolint:gosec // never negative; no position is the zero ID
-	return cursorOf(list, at)
-}
-
-// position returns the position in p.Cursor.
-func (q *query) position(p Page, list string) position {
-	at := q.cursor(p, list)
-	if at.IsZero() {
-		return position{}
-	}
-	return position{
-		user: int(binary.BigEndian.Uint64(at[:])),      //nolint:gosec // cursorOf wrote it
-		key:  int(binary.BigEndian.Uint64(at[8:])) - 1, //nolint:gosec // cursorOf wrote it
-	}
-}

@@ -48,7 +48,7 @@ func (s *Service) waiting(ctx context.Context) (*waits, error) {
 	if err != nil {
 		return nil, err
 	}
-	providers, err := s.reported.get(reportsAge, func() (map[string]providerNow, error) {
+	providers, err := s.reported.Get(reportsAge, func() (map[string]providerNow, error) {
 		return s.readReported(context.WithoutCancel(ctx)) // others wait for it, too
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *Service) waiting(ctx context.Context) (*waits, error) {
 }
 
 func (s *Service) readReported(ctx context.Context) (map[string]providerNow, error) {
-	workers, err := reportsOf[telemetry.WorkerState](ctx, s, telemetry.WorkerReport)
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Service) readReported(ctx context.Context) (map[string]providerNow, err
 			if !ok {
 				now = providerNow{p.Health, p.Limit}
 			}
-			if severity(&p.Health) < severity(&now.health) {
+			if p.Health.Severity() < now.health.Severity() {
 				now.health = p.Health
 			}
 			if p.Limit == "" {
@@ -81,9 +81,6 @@ func (s *Service) readReported(ctx context.Context) (map[string]providerNow, err
 	}
 	return out, nil
 }
-
-// severity orders health from the best to the worst.
-func severity(h *telemetry.Health) int { return slices.Index(telemetry.HealthStates, h.State) }
 
 // logs returns what each log of a chunk waits for; nil for logs that have ended. recipients
 // may be empty if no block rule is about their domains.
