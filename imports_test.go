@@ -71,6 +71,7 @@ var allowed = map[string][]string{
 	"service/walk":       {"models"},
 	"service/backlog":    {"models", "service/walk"},
 	"service/quota":      {"models", "models/telemetry"},
+	"service/audit":      {"models", "models/control", "service/caller", "service/intake", "service/operation", "service/problem"},
 	"service":            {"client", "internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing"},
 	"webhooks":           {"internal/known", "internal/perclient", "internal/priority", "models", "models/..."},
 	"consumers/provider": {"models", "models/control", "models/telemetry"},

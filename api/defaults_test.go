@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // setDefaults sets the defaults of a user.
@@ -70,7 +71,7 @@ func TestDefaults(t *testing.T) {
 
 	g := f.operator()
 	require.Equal(t, http.StatusOK, g.setDefaults("bob", `{"time_zone": "UTC"}`).Status)
-	require.Equal(t, "UTC", read[service.AuditPage](g, "/v1/audit").Commands[0].Defaults.Zone)
+	require.Equal(t, "UTC", read[audit.Page](g, "/v1/audit").Commands[0].Defaults.Zone)
 	for range 2 { // a repeat changes nothing
 		require.Equal(t, http.StatusOK, f.setDefaults("ann", `{"send_window": null}`).Status)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
@@ -363,7 +363,7 @@ func TestSetLimits(t *testing.T) {
 	limitsOf(t, put(path, `{}`))
 	f.accepted(send(1))
 
-	var audit service.AuditPage
+	var audit audit.Page
 	require.NoError(t, json.Unmarshal(f.get("/v1/audit").Body, &audit))
 	require.Equal(t, models.SetLimits, audit.Commands[2].Command)
 	require.Equal(t, "trial", audit.Commands[2].Why)

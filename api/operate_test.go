@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // TestPauseOwnUser: users may pause and resume only themselves, and cannot end a pause that an
@@ -91,7 +92,7 @@ func TestOperatorCommands(t *testing.T) {
 	require.Equal(t, want, f.commands())
 	var got []string
 	for cursor := ""; ; {
-		page := read[service.AuditPage](f, "/v1/audit?limit=3"+after(cursor))
+		page := read[audit.Page](f, "/v1/audit?limit=3"+after(cursor))
 		for _, e := range page.Commands {
 			got = append([]string{strings.TrimSpace(string(e.Command) + " " + e.Why)}, got...)
 		}

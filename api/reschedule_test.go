@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // scheduled accepts a batch for a time.
@@ -79,7 +80,7 @@ func TestReschedule(t *testing.T) {
 	require.Equal(t, end, f.rescheduled(id, "", fmt.Sprintf(`{"expires_at": %q}`, end.Format(time.RFC3339))).ExpiresAt)
 	require.Equal(t, []string{"batch.reschedule too early"}, f.commands()[:1])
 	g := f.operator()
-	entry := read[service.AuditPage](g, "/v1/audit").Commands[0]
+	entry := read[audit.Page](g, "/v1/audit").Commands[0]
 	require.Equal(t, end, entry.ExpiresAt)
 	require.Equal(t, f.user, entry.By)
 

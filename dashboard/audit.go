@@ -12,11 +12,12 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // auditRow is one command in words.
 type auditRow struct {
-	service.AuditEntry
+	audit.Entry
 	Who   string
 	Words string
 	On    string // path of the page of its object
@@ -136,12 +137,12 @@ var commandWords = map[models.CommandKind]string{
 	models.ReplayedEndpoint: "had updates posted to an endpoint again",
 }
 
-func auditRowOf(e *service.AuditEntry, who string) auditRow {
+func auditRowOf(e *audit.Entry, who string) auditRow {
 	row := auditRow{
-		AuditEntry: *e,
-		Who:        who,
-		Words:      commandWords[e.Command],
-		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
+		Entry: *e,
+		Who:   who,
+		Words: commandWords[e.Command],
+		About: strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
 	}
 	if row.Words == "" {
 		row.Words = string(e.Command)
@@ -204,13 +205,13 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 		f.Kinds = append(f.Kinds, auditKind{kind, commandWords[kind]})
 	}
 	v.Filter = f
-	filter := service.AuditFilter{Command: models.CommandKind(f.What), Day: f.Day}
+	filter := audit.Filter{Command: models.CommandKind(f.What), Day: f.Day}
 	if f.Who != "" {
 		filter.By = func(by string) bool {
 			return by == f.Who || strings.EqualFold(strings.TrimPrefix(d.nameOf(ctx, by), "cli:"), f.Who)
 		}
 	}
-	audit, err := d.service.FindAudit(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
+	audit, err := d.service.Audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
 	if err != nil {
 		return err
 	}

@@ -158,7 +158,7 @@ func TestAllSessionsEnd(t *testing.T) {
 	second.byGitHub("eve")
 	require.Equal(t, "/login", first.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.False(t, second.in())
-	page, err := f.service.Audit(t.Context(), console, service.Page{})
+	page, err := f.service.Audit.List(t.Context(), console, service.Page{})
 	require.NoError(t, err)
 	require.Len(t, page.Commands, 2)
 	require.Equal(t, []string{"gh9", "gh8"}, []string{page.Commands[0].By, page.Commands[1].By})

@@ -116,10 +116,10 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 	if err != nil {
 		return BatchView{}, -1, err
 	}
-	if err := s.commandLog.EnsureFresh(ctx, rulesAge); err != nil {
+	rules, err := s.Audit.Rules(ctx)
+	if err != nil {
 		return BatchView{}, -1, err
 	}
-	rules := s.commandLog.Rules()
 	b = rules.Scheduled(b)
 	v := BatchView{
 		ID:         b.ID,

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -19,7 +20,7 @@ func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -44,11 +45,11 @@ func (s *Service) AddBlock(
 		}
 		b.ID = c.ID.String()
 		command := models.Command{Kind: models.AddBlock, Block: &b, Why: why}
-		_, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		_, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 			_, there := equalBlock(rules, &b)
 			return !there
 		})
-		if there, ok := equalBlock(s.commandLog.Rules(), &b); ok && err == nil {
+		if there, ok := equalBlock(s.Audit.Known(), &b); ok && err == nil {
 			b = there
 		}
 		return b, err
@@ -68,7 +69,7 @@ func equalBlock(rules *control.Rules, b *models.Block) (models.Block, bool) {
 // checkBlock checks a rule and the reason for it, and converts the rule to its stored form.
 func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) error {
 	var f Form
-	wrongWhy(&f, why)
+	audit.WrongWhy(&f, why)
 	if b.Provider == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
 		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
 	}
@@ -109,18 +110,18 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 	if err := who.NeedOperator(); err != nil {
 		return false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return false, err
 	}
 	found := false
 	command := models.Command{Kind: models.RemoveBlock, Block: &models.Block{ID: id}, Why: why}
-	_, err = s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+	_, err = s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 		there := slices.ContainsFunc(rules.Blocks(), func(b models.Block) bool { return b.ID == id })
 		found = found || there
 		return there
 	})
 	if err == nil && !found {
-		err = s.requireCommand(ctx, "block rule", 0, func(c *models.Command) bool {
+		err = s.Audit.Require(ctx, "block rule", 0, func(c *models.Command) bool {
 			return c.Kind == models.RemoveBlock && c.Block != nil && c.Block.ID == id
 		})
 	}
@@ -132,7 +133,7 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]client.RestoreHold, 
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +149,12 @@ func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repea
 	if err := who.NeedOperator(); err != nil {
 		return client.LiftResult{}, false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return client.LiftResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.LiftResult, error) {
 		c := models.Command{Kind: models.LiftHolds, Why: why}
-		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
+		changed, err := s.Audit.Append(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
 		return client.LiftResult{Command: string(c.Kind), Changed: changed}, err
 	})
 }
@@ -163,7 +164,7 @@ func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
 	if err := who.NeedOperator(); err != nil {
 		return err
 	}
-	_, err := s.appendCommand(ctx, who, &models.Command{Kind: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
+	_, err := s.Audit.Append(ctx, who, &models.Command{Kind: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
 	return err
 }
 
@@ -196,7 +197,7 @@ func allowedSenders(rules *control.Rules, user string) AllowedSenders {
 
 // AllowedSenders returns the senders that the caller may use.
 func (s *Service) AllowedSenders(ctx context.Context, who Caller) (AllowedSenders, error) {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return AllowedSenders{}, err
 	}
@@ -212,7 +213,7 @@ func (s *Service) AllowedSendersOf(ctx context.Context, who Caller, user string)
 	if err != nil {
 		return AllowedSenders{}, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return AllowedSenders{}, err
 	}
@@ -245,7 +246,7 @@ func (s *Service) SetSenders(
 	if len(clean) > maxSenders {
 		f.Wrong("/senders", "too_many", "A user may have at most %d senders.", maxSenders)
 	}
-	wrongWhy(&f, why)
+	audit.WrongWhy(&f, why)
 	if err := f.Err(); err != nil {
 		return AllowedSenders{}, false, err
 	}
@@ -255,7 +256,7 @@ func (s *Service) SetSenders(
 			return AllowedSenders{}, err
 		}
 		command := models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}
-		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 			list, set := rules.Senders(u.ID)
 			return !set || !slices.Equal(list, clean)
 		})
@@ -277,7 +278,7 @@ func parseSender(s string) (models.Address, error) {
 
 // checkSender returns an error if the user may not use the sender of a batch.
 func (s *Service) checkSender(ctx context.Context, user string, from models.Address) error {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return err
 	}

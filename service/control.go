@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -45,7 +46,7 @@ func (s *Service) ControlBatch(
 	batch, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, older bool) (BatchControlResult, error) {
@@ -69,7 +70,7 @@ func (s *Service) DryRunBatch(
 	do models.CommandKind,
 	batch, why string,
 ) (BatchControlResult, error) {
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, err := s.controllableBatch(ctx, who, batch)
@@ -107,7 +108,7 @@ func (s *Service) DryRunReschedule(ctx context.Context, who Caller, in Reschedul
 func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, older bool,
 	do func(context.Context, Caller, *models.Batch, *models.Command) (BatchControlResult, error),
 ) (out BatchControlResult, err error) {
-	if err := checkWhy(in.Why); err != nil {
+	if err := audit.CheckWhy(in.Why); err != nil {
 		return out, err
 	}
 	stored, err := s.controllableBatch(ctx, who, in.Batch)
@@ -115,10 +116,11 @@ func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, old
 		err = s.takeCommand(who, stored.ID.String())
 	}
 	for err == nil {
-		if err := s.commandLog.Sync(ctx); err != nil {
-			return out, storeError("read command log", err)
+		rules, err := s.Audit.Newest(ctx)
+		if err != nil {
+			return out, err
 		}
-		b := s.commandLog.Rules().Scheduled(stored)
+		b := rules.Scheduled(stored)
 		times, err := in.Times.Change(b, time.Now())
 		if err != nil {
 			return out, err
@@ -196,14 +198,14 @@ func (s *Service) controlBatch(
 	}
 	if needsRequeue(c) && !done.idle {
 		if !c.Kind.Withholds() { // otherwise appendCommand has waited
-			s.awaitPropagation(context.WithoutCancel(ctx))
+			s.Audit.Await(context.WithoutCancel(ctx))
 		}
 		if !s.requeue(ctx, requeueEntry(b)) {
 			out.Late = true
 			out.warn(lateWarning)
 		}
 	}
-	s.complete(ctx, s.commandLog.Rules(), b, &out)
+	s.complete(ctx, s.Audit.Known(), b, &out)
 	return out, nil
 }
 
@@ -214,10 +216,10 @@ func (s *Service) dryRunBatch(
 	b *models.Batch,
 	c *models.Command,
 ) (BatchControlResult, error) {
-	if err := s.commandLog.Sync(ctx); err != nil {
-		return BatchControlResult{}, storeError("read command log", err)
+	rules, err := s.Audit.Newest(ctx)
+	if err != nil {
+		return BatchControlResult{}, err
 	}
-	rules := s.commandLog.Rules()
 	verdict := judge(rules, who, b, c)
 	if verdict.refused != nil {
 		return BatchControlResult{}, verdict.refused
@@ -348,10 +350,10 @@ func (s *Service) appendBatchCommand(
 	c *models.Command,
 ) (appended, error) {
 	for {
-		if err := s.commandLog.Sync(ctx); err != nil {
-			return appended{}, storeError("read command log", err)
+		rules, err := s.Audit.Newest(ctx)
+		if err != nil {
+			return appended{}, err
 		}
-		rules := s.commandLog.Rules()
 		verdict := judge(rules, who, b, c)
 		if verdict.refused != nil {
 			return appended{}, verdict.refused
@@ -361,7 +363,7 @@ func (s *Service) appendBatchCommand(
 		}
 		if !verdict.wanted {
 			if c.Kind.Withholds() {
-				s.awaitPropagation(ctx) // the command in effect may be a moment old
+				s.Audit.Await(ctx) // the command in effect may be a moment old
 			}
 			return appended{}, nil
 		}
@@ -381,7 +383,7 @@ func (s *Service) appendBatchCommand(
 		if err := s.scheduleCommand(ctx, b, c); err != nil {
 			return appended{}, storeError("schedule", err)
 		}
-		changed, err := s.appendCommand(ctx, who, c, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, c, func(rules *control.Rules) bool {
 			verdict = judge(rules, who, b, c)
 			rule := rules.Batch(b)
 			return verdict.wanted && (!sendsAgain(c.Kind) || newestRelease(&rule) == reached.newest)

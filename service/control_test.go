@@ -83,7 +83,7 @@ func TestRequeueAfterPropagation(t *testing.T) {
 				require.NoError(t, f.worker.Sync(t.Context()))
 			}
 			f.store.schedule = func(n int) error {
-				if n == 2 && f.known() < f.commandLog.Rules().UpTo() {
+				if n == 2 && f.known() < f.Audit.Follower.Rules().UpTo() {
 					f.early <- id
 				}
 				return nil
@@ -95,7 +95,7 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			require.Empty(t, f.early)
 			calls, scheduled := f.store.written()
 			require.Equal(t, []string{"schedule", "command", "schedule"}, calls)
-			commands, err := f.store.Commands(t.Context(), f.commandLog.Rules().UpTo()-1, 1)
+			commands, err := f.store.Commands(t.Context(), f.Audit.Follower.Rules().UpTo()-1, 1)
 			require.NoError(t, err)
 			require.Len(t, scheduled[0], 2, "soon, and when the command is in effect or never will be")
 			require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
@@ -265,7 +265,7 @@ func TestTryReachesWhatWaits(t *testing.T) {
 		require.Equal(t, new(0), got.Recipients)
 		require.Equal(t, noneToTry, got.Warning)
 	}
-	require.Zero(t, f.commandLog.Rules().UpTo(), "nothing was commanded")
+	require.Zero(t, f.Audit.Follower.Rules().UpTo(), "nothing was commanded")
 
 	f.attempt(f.now, models.Unavailable)
 	dry, done := try()
@@ -274,7 +274,7 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	require.Equal(t, new(1), done.Recipients)
 	require.Contains(t, done.Warning, "mg until "+until.Add(time.Minute).Format(time.RFC3339)+", sg until "+
 		until.Format(time.RFC3339))
-	require.Equal(t, models.TryBatch, f.commandLog.Rules().Batch(&f.batch).Try.Kind)
+	require.Equal(t, models.TryBatch, f.Audit.Follower.Rules().Batch(&f.batch).Try.Kind)
 	_, err := f.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
 	require.Error(t, err, "another user")
 }

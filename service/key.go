@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
@@ -109,7 +110,7 @@ func (s *Service) checkUse(ctx context.Context, key *models.Key, from netip.Addr
 	case !allowedFrom(key.Networks, from):
 		return Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (s *Service) CreateKey(
 	if err := s.store.CreateKey(ctx, key); err != nil {
 		return models.Key{}, "", storeError("create key", err)
 	}
-	s.record(ctx, who, &models.Command{Kind: models.CreatedKey, User: key.User, Subject: key.ID})
+	s.Audit.Record(ctx, who, &models.Command{Kind: models.CreatedKey, User: key.User, Subject: key.ID})
 	return key, secret, nil
 }
 
@@ -323,7 +324,7 @@ func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why str
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second. Revoking a revoked key changes nothing.
 func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) error {
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return err
 	}
 	keys, err := s.store.Keys(ctx, who.User)
@@ -340,7 +341,7 @@ func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) err
 	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
 		return storeError("revoke key", err)
 	}
-	s.record(ctx, who, &models.Command{Kind: models.RevokedKey, User: who.User, Subject: id, Why: why})
+	s.Audit.Record(ctx, who, &models.Command{Kind: models.RevokedKey, User: who.User, Subject: id, Why: why})
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
@@ -51,7 +52,7 @@ func (s *Service) subjects(ctx context.Context, who Caller) ([]quota.Subject, er
 	if who.User == "" {
 		return nil, nil
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -374,7 +375,7 @@ func (s *Service) limited(ctx context.Context, who Caller, user, key string) (mo
 }
 
 func (s *Service) limitsOf(ctx context.Context, user, key string) (client.Limits, error) {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return client.Limits{}, err
 	}
@@ -419,7 +420,7 @@ func (s *Service) SetLimits(
 			f.Wrong(at, "invalid_value", "The limit must be from 0 (no limit) to %d.", int64(maxLimit))
 		}
 	}
-	wrongWhy(&f, why)
+	audit.WrongWhy(&f, why)
 	if err := f.Err(); err != nil {
 		return client.Limits{}, err
 	}
@@ -432,7 +433,7 @@ func (s *Service) SetLimits(
 		id = key
 	}
 	command := models.Command{Kind: models.SetLimits, User: u.ID, Subject: key, Limits: limits, Why: why}
-	changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+	changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 		return !maps.Equal(rules.Limits(id), limits)
 	})
 	if err != nil {
@@ -449,7 +450,7 @@ func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
 	c := s.intake
 	c.Spooling = s.spooler(ctx, who)
 	c.Defaults = func() (models.SendDefaults, error) {
-		rules, err := s.rules(ctx)
+		rules, err := s.Audit.Rules(ctx)
 		if err != nil {
 			return models.SendDefaults{}, err
 		}

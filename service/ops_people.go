@@ -8,6 +8,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -207,8 +208,8 @@ func recordOperations(s *Service) []operation.Operation {
 			Name: "listAudit", Route: "GET /v1/audit", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "List the audit trail", Returns: "A page of commands.",
 			Text: "All commands with their time, author and reason, newest first.",
-		}, func(ctx context.Context, who Caller, in *operation.OnePage) (AuditPage, error) {
-			return s.Audit(ctx, who, in.Page)
+		}, func(ctx context.Context, who Caller, in *operation.OnePage) (audit.Page, error) {
+			return s.Audit.List(ctx, who, in.Page)
 		})),
 		operation.As[client.AccessPage](operation.Reading(operation.Operation{
 			Name: "listAccess", Route: "GET /v1/audit/access", Tag: operation.TagOperation, Scope: models.ScopeOperate,

@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -67,7 +68,7 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 	if err := s.addLists(ctx, byName); err != nil {
 		return nil, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func (s *Service) commandProvider(
 	if err := who.NeedOperator(); err != nil {
 		return client.ControlResult{}, false, err
 	}
-	if err := checkWhy(c.Why); err != nil {
+	if err := audit.CheckWhy(c.Why); err != nil {
 		return client.ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
@@ -171,7 +172,7 @@ func (s *Service) ControlProvider(
 ) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: do, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
-		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, &c, func(rules *control.Rules) bool {
 			return rules.Provider(provider).Mode != do
 		})
 		return client.ControlResult{Name: provider, Command: string(do), Changed: changed}, err
@@ -190,7 +191,7 @@ func (s *Service) ProbeProvider(
 	c := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
 		offline := false
-		changed, err := s.appendCommand(ctx, who, &c, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, &c, func(rules *control.Rules) bool {
 			offline = rules.Provider(provider).Mode == models.ProviderOffline
 			return !offline
 		})
@@ -205,7 +206,7 @@ func (s *Service) ProbeProvider(
 // ProviderModes returns for each provider whether it is online, draining or offline, and
 // by which command.
 func (s *Service) ProviderModes(ctx context.Context) (map[string]control.ProviderMode, error) {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -343,7 +344,7 @@ func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, er
 // ClearProviderSuppression removes an address from a suppression list of a provider, or from all if list is empty.
 // It is no error if they do not have it.
 func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, provider, email, list, why string) error {
-	if err := errors.Join(who.NeedOperator(), checkWhy(why)); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(why)); err != nil {
 		return err
 	}
 	api, err := s.listsOf(who, provider)
@@ -362,7 +363,7 @@ func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, prov
 	}
 	hash := models.HashAddress(a.Email)
 	c := models.Command{Kind: models.ProviderUnlist, Provider: provider, Subject: hex.EncodeToString(hash[:]), Why: why}
-	if _, err := s.appendCommand(ctx, who, &c, nil); err != nil {
+	if _, err := s.Audit.Append(ctx, who, &c, nil); err != nil {
 		return err
 	}
 	for _, l := range lists {

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -149,7 +150,7 @@ func (s *Service) unpark(
 	if err := who.NeedOperator(); err != nil {
 		return false, false, err
 	}
-	if err := checkWhy(c.Why); err != nil {
+	if err := audit.CheckWhy(c.Why); err != nil {
 		return false, false, err
 	}
 	type done struct{ Changed bool }
@@ -162,7 +163,7 @@ func (s *Service) unpark(
 			// An earlier attempt of this request did it, or another request.
 			return done{older}, s.requireUnparked(ctx, &c, 0)
 		}
-		if _, err := s.appendCommand(ctx, who, &c, nil); err != nil {
+		if _, err := s.Audit.Append(ctx, who, &c, nil); err != nil {
 			return done{}, err
 		}
 		err = do(ctx, c.Subject)
@@ -182,7 +183,7 @@ func (s *Service) unpark(
 // existed or another command removed it, and it returns the error that there is no such
 // message.
 func (s *Service) requireUnparked(ctx context.Context, want *models.Command, below int) error {
-	return s.requireCommand(ctx, "parked message", below, func(c *models.Command) bool {
+	return s.Audit.Require(ctx, "parked message", below, func(c *models.Command) bool {
 		return c.Kind == want.Kind && c.Subject == want.Subject
 	})
 }

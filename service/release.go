@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // Release selects the held mail of a provider in a time range.
@@ -56,7 +57,7 @@ func (s *Service) releaseRange(ctx context.Context, run *releaseRun) (ReleaseRes
 			return ReleaseResult{}, storeError("list users", err)
 		}
 	}
-	_, err := s.rules(ctx)
+	_, err := s.Audit.Rules(ctx)
 	for i := 0; i < len(users) && err == nil; i++ {
 		err = run.user(ctx, users[i].ID)
 	}
@@ -82,7 +83,7 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	if !rel.From.IsZero() && !rel.To.IsZero() && (rel.To.Before(rel.From) || rel.To.Sub(rel.From) > maxReleaseRange) {
 		f.Wrong("/to", "invalid_value", "to must not be before from, and at most 31 days after it.")
 	}
-	wrongWhy(&f, rel.Why)
+	audit.WrongWhy(&f, rel.Why)
 	return f.Err()
 }
 
@@ -123,7 +124,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 	if err := s.takeCommand(run.who, "selected"); err != nil {
 		return ReleaseResult{}, err
 	}
-	if err := checkWhy(run.Why); err != nil {
+	if err := audit.CheckWhy(run.Why); err != nil {
 		return ReleaseResult{}, err
 	}
 	commands := map[models.ID]*models.Command{} // by chunk, or by batch
@@ -141,7 +142,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 		copy(c.Request[9:], sum[:]) // the first bytes make it a UUID
 		commands[part] = &c
 	}
-	_, err := s.rules(ctx)
+	_, err := s.Audit.Rules(ctx)
 	for _, part := range slices.SortedFunc(maps.Keys(commands), models.ID.Compare) {
 		if err != nil {
 			break
@@ -229,7 +230,7 @@ func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Com
 	}
 	r.result.Batches++
 	r.result.Recipients += recipients
-	if len(r.svc.waitsFor(r.svc.commandLog.Rules(), b)) > 0 {
+	if len(r.svc.waitsFor(r.svc.Audit.Known(), b)) > 0 {
 		r.waiting++
 	}
 	return nil
@@ -239,7 +240,7 @@ func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Com
 // that reaches.
 func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Command) (int, error) {
 	if r.dryRun {
-		rules := r.svc.commandLog.Rules()
+		rules := r.svc.Audit.Known()
 		if v := judge(rules, r.who, b, c); v.refused != nil {
 			return 0, v.refused
 		}
@@ -266,7 +267,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 	out.DryRun = r.dryRun
 	late := false
 	if len(r.requeue) > 0 {
-		r.svc.awaitPropagation(context.WithoutCancel(ctx))
+		r.svc.Audit.Await(context.WithoutCancel(ctx))
 		late = !r.svc.requeue(ctx, r.requeue...)
 	}
 	if out.Batches == 0 {
@@ -308,7 +309,7 @@ func (s *Service) ReleaseLog(
 	log, why string,
 	r Repeat,
 ) (BatchControlResult, bool, error) {
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return BatchControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
@@ -326,7 +327,7 @@ func (s *Service) ReleaseLog(
 
 // DryRunLog returns what ReleaseLog would do. It writes nothing.
 func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return BatchControlResult{}, err
 	}
 	b, id, err := s.controllableLog(ctx, who, log)
@@ -357,10 +358,10 @@ func (s *Service) controllableLog(ctx context.Context, who Caller, log string) (
 // checkReleasable returns an error if the log of a command to release cannot be released.
 // A log that was released before can: the command then changes nothing.
 func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Batch, c *models.Command) error {
-	if err := s.commandLog.Sync(ctx); err != nil {
-		return storeError("read command log", err)
+	rules, err := s.Audit.Newest(ctx)
+	if err != nil {
+		return err
 	}
-	rules := s.commandLog.Rules()
 	if v := judge(rules, who, b, c); v.refused != nil || v.repeated != nil {
 		return v.refused
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -357,7 +358,7 @@ func (s *Service) Erase(
 		return client.Erasure{}, false, err
 	}
 	var f Form
-	wrongWhy(&f, why)
+	audit.WrongWhy(&f, why)
 	if strings.TrimSpace(address) == "" {
 		f.Wrong("/email", "required", "Add email: a complete address like ada@example.com.")
 	} else if a, err := intake.ParseAddress(address); err != nil {
@@ -375,7 +376,7 @@ func (s *Service) Erase(
 
 func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why string) (client.Erasure, error) {
 	record := func(kind models.CommandKind) error {
-		_, err := s.appendCommand(ctx, who,
+		_, err := s.Audit.Append(ctx, who,
 			&models.Command{Kind: kind, Subject: "@" + models.DomainOf(address), Why: why}, nil)
 		return err
 	}

@@ -27,7 +27,7 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 		out, _, err = s.Erase(t.Context(), boss, "ann@x.test", out.Next, "asked", Repeat{})
 		require.NoError(t, err)
 	}
-	audit, err := s.Audit(t.Context(), boss, Page{})
+	audit, err := s.Audit.List(t.Context(), boss, Page{})
 	require.NoError(t, err)
 	var kinds []models.CommandKind
 	for _, e := range audit.Commands {

@@ -25,6 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -167,16 +168,16 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// Service implements the use cases. Its methods may be called by many goroutines at
-// once.
+// Service holds the rooms of the use cases, and accepts mail. It may be used by many goroutines at once.
 type Service struct {
+	Audit *audit.Trail
+
 	cfg          Config
 	log          *slog.Logger
 	store        models.Store
 	broker       models.Broker
 	providers    []models.Provider
 	known        map[string]bool // names of the providers
-	commandLog   *control.Follower
 	suppressions *suppression.Lists
 	policy       *policy.Policy
 	composers    map[string]models.Composer
@@ -221,13 +222,15 @@ func New(d Deps) *Service {
 	d = d.withDefaults()
 	cfg := d.Config
 	s := &Service{
+		Audit: audit.New(audit.Deps{
+			Store: d.Store, Follower: d.CommandLog, Sole: cfg.Sole, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+		}),
 		cfg:          cfg,
 		log:          cfg.Logger,
 		store:        d.Store,
 		broker:       d.Broker,
 		providers:    d.Providers,
 		known:        map[string]bool{},
-		commandLog:   d.CommandLog,
 		suppressions: d.Suppressions,
 		policy:       d.Policy,
 		composers:    d.Composers,
@@ -375,7 +378,7 @@ func (s *Service) Updates() *updates.Reader { return s.updates }
 
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
-	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
+	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.Audit.Record(ctx, who, c) })
 }
 
 // Operations returns the calls of the API that are declared in the rooms of this package.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
@@ -81,7 +82,7 @@ func (n *NewSuppression) check(f *Form, who Caller, origin models.SuppressionOri
 	if !n.ExpiresAt.IsZero() && !n.ExpiresAt.After(now) {
 		f.Wrong("/expires_at", "invalid_value", "expires_at must be in the future.")
 	}
-	wrongWhy(f, n.Why)
+	audit.WrongWhy(f, n.Why)
 	e := models.NewSuppression(a.Email, n.Reason, origin, now)
 	e.Category, e.Expires, e.By, e.Why = n.Category, n.ExpiresAt.UTC().Truncate(time.Millisecond), who.Name(), n.Why
 	return e
@@ -110,7 +111,7 @@ func (s *Service) Suppress(
 		if _, err := s.addSuppressions(ctx, list, es); err != nil {
 			return SuppressionView{}, err
 		}
-		s.awaitPropagation(ctx)
+		s.Audit.Await(ctx)
 		return viewSuppression(&es[0]), ctx.Err()
 	})
 }
@@ -120,7 +121,7 @@ func (s *Service) Suppress(
 func (s *Service) SuppressSelected(
 	ctx context.Context, who Caller, ids []models.ID, origin models.SuppressionOrigin, why string,
 ) error {
-	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), audit.CheckWhy(why)); err != nil {
 		return err
 	}
 	if len(ids) > maxSelected {
@@ -146,7 +147,7 @@ func (s *Service) SuppressSelected(
 		}
 	}
 	if len(lists) > 0 {
-		s.awaitPropagation(ctx)
+		s.Audit.Await(ctx)
 	}
 	return ctx.Err()
 }
@@ -353,7 +354,7 @@ func (s *Service) entriesOf(ctx context.Context, who Caller, email string) (stri
 func (s *Service) Unsuppress(
 	ctx context.Context, who Caller, email string, f SuppressionFilter, why string,
 ) (changed bool, err error) {
-	if err := errors.Join(who.Need(models.ScopeSend), checkWhy(why)); err != nil {
+	if err := errors.Join(who.Need(models.ScopeSend), audit.CheckWhy(why)); err != nil {
 		return false, err
 	}
 	list, entries, err := s.entriesOf(ctx, who, email)
@@ -383,7 +384,7 @@ func (s *Service) Unsuppress(
 		Subject: hex.EncodeToString(entries[0].Hash[:]),
 		Why:     why,
 	}
-	if _, err := s.appendCommand(ctx, who, &command, nil); err != nil {
+	if _, err := s.Audit.Append(ctx, who, &command, nil); err != nil {
 		return false, err
 	}
 	for i := range entries {

@@ -103,7 +103,7 @@ func (s *Service) ImportSuppressions(
 	if out.Rows == 0 {
 		return out, Fail(Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
 	}
-	s.awaitPropagation(ctx)
+	s.Audit.Await(ctx)
 	return out, ctx.Err()
 }
 

@@ -51,7 +51,7 @@ func (s *Service) Unsubscribe(ctx context.Context, token string) (Unsubscribing,
 	if _, err := s.addSuppressions(ctx, list, []models.Suppression{e}); err != nil {
 		return out, err
 	}
-	s.awaitPropagation(ctx)
+	s.Audit.Await(ctx)
 	out.Unsubscribed = true
 	return out, ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
@@ -40,7 +41,7 @@ func (s *Service) Users(ctx context.Context, who Caller) (list []client.User, al
 	if err != nil {
 		return nil, 0, storeError("list users", err)
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -65,7 +66,7 @@ func (s *Service) ListUsers(ctx context.Context, who Caller, p Page) (client.Use
 	if err != nil {
 		return client.UserPage{}, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return client.UserPage{}, err
 	}
@@ -86,7 +87,7 @@ func (s *Service) UserView(ctx context.Context, who Caller, name string) (client
 	if err != nil {
 		return client.User{}, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return client.User{}, err
 	}
@@ -156,7 +157,7 @@ func (s *Service) ControlUser(
 		}
 		allowed := true
 		command := models.Command{Kind: do, User: u.ID, Why: why}
-		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 			by := rules.PausedBy(u.ID)
 			if do == models.PauseUser {
 				// An operator confirms a user's pause, so that the user cannot end it.
@@ -170,7 +171,7 @@ func (s *Service) ControlUser(
 				"An operator has paused this user, and only an operator can resume it.")
 		}
 		if err == nil && do == models.ResumeUser {
-			s.awaitPropagation(ctx) // a worker that does not know the command drops the announcements
+			s.Audit.Await(ctx) // a worker that does not know the command drops the announcements
 			s.announceNewest(ctx, u.ID)
 		}
 		return client.ControlResult{Name: u.Name, Command: string(do), Changed: changed}, err
@@ -185,7 +186,7 @@ func (s *Service) mayControl(ctx context.Context, who Caller, user, why string) 
 			return err
 		}
 	}
-	return checkWhy(why)
+	return audit.CheckWhy(why)
 }
 
 // isSelf returns nil if name is the ID or the name of a caller who may send.
@@ -232,7 +233,7 @@ func (s *Service) SwitchUser(
 	if err := who.NeedOperator(); err != nil {
 		return client.ControlResult{}, false, err
 	}
-	if err := checkWhy(why); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return client.ControlResult{}, false, err
 	}
 	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
@@ -244,11 +245,11 @@ func (s *Service) SwitchUser(
 			return client.ControlResult{}, Fail(Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
 		}
 		command := models.Command{Kind: do, User: u.ID, Why: why}
-		changed, err := s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+		changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 			return (rules.Disabled(u.ID) != nil) != (do == models.DisableUser)
 		})
 		if err == nil && do == models.DisableUser {
-			s.awaitPropagation(ctx)
+			s.Audit.Await(ctx)
 			err = s.dropSessions(ctx, u.ID)
 		}
 		return client.ControlResult{Name: u.Name, Command: string(do), Changed: changed}, err
@@ -281,10 +282,10 @@ func (s *Service) EndSessions(
 			return out, nil
 		}
 		command := models.Command{Kind: models.EndSessions, User: u.ID, Why: why}
-		if out.Changed, err = s.appendCommand(ctx, who, &command, nil); err != nil {
+		if out.Changed, err = s.Audit.Append(ctx, who, &command, nil); err != nil {
 			return out, err
 		}
-		s.awaitPropagation(ctx)
+		s.Audit.Await(ctx)
 		return out, s.dropSessions(ctx, u.ID)
 	})
 }
@@ -306,7 +307,7 @@ func (s *Service) Defaults(ctx context.Context, who Caller, user string) (Defaul
 	if err != nil {
 		return DefaultsView{}, err
 	}
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return DefaultsView{}, err
 	}
@@ -331,7 +332,7 @@ func (s *Service) SetDefaults(
 	}
 	out := DefaultsView{User: u.ID, SendDefaults: to}
 	command := models.Command{Kind: models.SetDefaults, User: u.ID, Defaults: to, Why: why}
-	out.Changed, err = s.appendCommand(ctx, who, &command, func(rules *control.Rules) bool {
+	out.Changed, err = s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
 		return !reflect.DeepEqual(rules.Defaults(u.ID), to)
 	})
 	return out, err
@@ -364,10 +365,10 @@ func (s *Service) dropSessions(ctx context.Context, user string) error {
 // AdmitSession returns the number of the newest command, for a session of a user that begins
 // now. It returns an error if the user is disabled.
 func (s *Service) AdmitSession(ctx context.Context, user string) (upTo int, err error) {
-	if err := s.commandLog.Sync(ctx); err != nil {
-		return 0, storeError("read command log", err)
+	rules, err := s.Audit.Newest(ctx)
+	if err != nil {
+		return 0, err
 	}
-	rules := s.commandLog.Rules()
 	upTo = rules.UpTo() // read first: a command that follows ends the session
 	if rules.Disabled(user) != nil {
 		return 0, userDisabled()
@@ -378,7 +379,7 @@ func (s *Service) AdmitSession(ctx context.Context, user string) (upTo int, err 
 // SessionEnded reports whether a command has ended a session of a user that AdmitSession
 // admitted. It knows commands that are older than a moment.
 func (s *Service) SessionEnded(ctx context.Context, user string, upTo int) (bool, error) {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -67,7 +67,7 @@ func TestDisabledUserIsOut(t *testing.T) {
 
 		_, _, err = f.SwitchUser(t.Context(), operator, models.EnableUser, "ada", "", Repeat{})
 		require.NoError(t, err)
-		require.NoError(t, other.commandLog.Sync(t.Context()))
+		require.NoError(t, other.Audit.Follower.Sync(t.Context()))
 		_, err = other.Authenticate(t.Context(), secret, here)
 		require.NoError(t, err)
 		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
@@ -91,7 +91,7 @@ func TestSwitchUserNeedsOperator(t *testing.T) {
 	require.Equal(t, "own_user", code(t, err))
 	_, _, err = f.SwitchUser(t.Context(), operator, models.DisableUser, "eve", "", Repeat{})
 	require.Equal(t, "not_found", code(t, err))
-	require.Zero(t, f.commandLog.Rules().UpTo())
+	require.Zero(t, f.Audit.Follower.Rules().UpTo())
 }
 
 // TestEndSessions: all sessions of a user end in every process. Without a session nothing is
@@ -104,7 +104,7 @@ func TestEndSessions(t *testing.T) {
 		r, _, err := f.EndSessions(t.Context(), operator, "ada", "", Repeat{})
 		require.NoError(t, err)
 		require.False(t, r.Changed)
-		require.Zero(t, f.commandLog.Rules().UpTo(), "it would change nothing")
+		require.Zero(t, f.Audit.Follower.Rules().UpTo(), "it would change nothing")
 
 		for _, who := range []Caller{f.who, operator} {
 			session, err := other.AdmitSession(t.Context(), "aaaa")
@@ -125,7 +125,7 @@ func TestEndSessions(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, open)
 		}
-		page, err := f.Audit(t.Context(), operator, Page{})
+		page, err := f.Audit.List(t.Context(), operator, Page{})
 		require.NoError(t, err)
 		require.Len(t, page.Commands, 2)
 		require.Equal(t, []any{models.EndSessions, "boss", "lost laptop"},
@@ -184,7 +184,7 @@ func TestKeysOfAll(t *testing.T) {
 	keys, err = f.KeysOf(t.Context(), operator, "3")
 	require.NoError(t, err)
 	require.False(t, keys[1].Revoked.IsZero())
-	page, err := f.Audit(t.Context(), operator, Page{Limit: 1})
+	page, err := f.Audit.List(t.Context(), operator, Page{Limit: 1})
 	require.NoError(t, err)
 	c := page.Commands[0]
 	require.Equal(t, []any{models.RevokedKey, "boss", "3", keys[1].ID, "leaked"},

@@ -44,7 +44,7 @@ const reportsAge = time.Second
 
 // waiting returns what mail waits for now.
 func (s *Service) waiting(ctx context.Context) (*waits, error) {
-	rules, err := s.rules(ctx)
+	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -326,7 +326,7 @@ func TestWaits(t *testing.T) {
 			t.Parallel()
 			f := newWaitRig(t)
 			want := c.prepare(f)
-			require.NoError(t, f.commandLog.Sync(t.Context()))
+			require.NoError(t, f.Audit.Follower.Sync(t.Context()))
 			log, err := f.Service.Log(t.Context(), f.who, f.batch.ID.Log(1).String())
 			require.NoError(t, err)
 			batch, err := f.Batch(t.Context(), f.who, f.batch.ID.String())

@@ -41,7 +41,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				f := newCommandRig(t)
-				f.cfg.Sole = true
+				f.Audit.Sole = true
 				free, withheld := f.batch(), f.batch()
 				f.putHeld(free)
 				warning, err := releaseCommands(f, free)[what]()
@@ -63,7 +63,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 					Kind:       models.Release,
 					At:         time.Now(),
 					Recipients: models.SetOf(1),
-					Command:    f.commandLog.Rules().UpTo(),
+					Command:    f.Audit.Follower.Rules().UpTo(),
 				}))
 				warning, err = releaseCommands(f, withheld)["log"]()
 				require.NoError(t, err)

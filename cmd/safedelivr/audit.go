@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 func (c *cli) auditCommand() *cobra.Command {
@@ -17,7 +18,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		short: "Who gave which command, when and why; newest first",
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.Audit(ctx, c.operator(), p)
+		page, err := svc.Audit.List(ctx, c.operator(), p)
 		name := c.names(ctx, svc)
 		for i := range page.Commands {
 			e := &page.Commands[i]
@@ -50,7 +51,7 @@ func (c *cli) accessCommand() *cobra.Command {
 }
 
 // subjects names what a command was about.
-func subjects(e *service.AuditEntry, name func(string) string) string {
+func subjects(e *audit.Entry, name func(string) string) string {
 	var out []string
 	if !e.LogID.IsZero() {
 		out = append(out, e.LogID.String())
