@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // setDefaults sets the defaults of a user.
@@ -29,14 +30,14 @@ func TestDefaults(t *testing.T) {
 		_, b, _ := f.accepted(f.post(batchOf(f, fields)))
 		return read[service.BatchView](f, batchPath(b.ID))
 	}
-	require.Equal(t, service.DefaultsView{User: f.user}, read[service.DefaultsView](f, "/v1/users/ann/defaults"))
+	require.Equal(t, people.Defaults{User: f.user}, read[people.Defaults](f, "/v1/users/ann/defaults"))
 	r := f.setDefaults("ann",
 		`{"time_zone": "Europe/Vienna", "send_window": {"from": "09:00", "to": "17:00"}, "why": "office"}`)
 	require.Equal(t, http.StatusOK, r.Status, string(r.Body))
-	var set service.DefaultsView
+	var set people.Defaults
 	require.NoError(t, json.Unmarshal(r.Body, &set))
 	require.Equal(t, "09:00 to 17:00 (Europe/Vienna)", set.Window.String())
-	require.Equal(t, set, read[service.DefaultsView](f, "/v1/users/"+f.user+"/defaults"))
+	require.Equal(t, set, read[people.Defaults](f, "/v1/users/"+f.user+"/defaults"))
 	require.Equal(t, []string{"user.defaults office"}, f.commands())
 
 	before := accept(`{}`)

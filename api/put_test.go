@@ -317,7 +317,7 @@ func TestPutWithSmallLimits(t *testing.T) {
 func limitUser(f *fixture, limits models.Limits) error {
 	svc := f.serve(Config{})
 	op := service.Caller{User: f.user, By: "cli:op", Operator: true}
-	_, err := svc.SetLimits(f.Context(), op, f.user, "", limits, "")
+	_, err := svc.Limits.SetLimits(f.Context(), op, f.user, "", limits, "")
 	return err
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // TestRequestLog: the log of a key has its requests with their answers, also those that failed,
@@ -22,7 +22,7 @@ func TestRequestLog(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, f.post("{}").Status)
 	require.Equal(t, http.StatusForbidden, f.get("/v1/queues").Status)
 	require.Equal(t, http.StatusUnauthorized, f.get("/v1/batches", "Authorization", "Bearer x").Status)
-	page := read[service.RequestPage](f, "/v1/requests")
+	page := read[people.RequestPage](f, "/v1/requests")
 	var got []string
 	for i := range page.Requests {
 		r := &page.Requests[i]
@@ -44,14 +44,14 @@ func TestRequestLog(t *testing.T) {
 	}
 	require.Equal(t, models.ID{}, page.Requests[0].BatchID)
 
-	first := read[service.RequestPage](f, "/v1/requests?limit=2")
+	first := read[people.RequestPage](f, "/v1/requests?limit=2")
 	require.Equal(t, "/v1/requests", first.Requests[0].Path)
 	require.Equal(t, page.Requests[0], first.Requests[1])
-	next := read[service.RequestPage](f, "/v1/requests?limit=2&cursor="+first.Next)
+	next := read[people.RequestPage](f, "/v1/requests?limit=2&cursor="+first.Next)
 	require.Equal(t, page.Requests[1:3], next.Requests)
 
 	other := *f
 	other.secret = f.foreign
 	require.Equal(t, http.StatusNotFound, other.get("/v1/requests?key="+page.Key).Status, "of another user")
-	require.Len(t, read[service.RequestPage](f.operator(), "/v1/requests?limit=500&key="+page.Key).Requests, 9)
+	require.Len(t, read[people.RequestPage](f.operator(), "/v1/requests?limit=500&key="+page.Key).Requests, 9)
 }

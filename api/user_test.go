@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // TestDisableUser: a key of a disabled user is refused with a code that says so, until the
@@ -69,7 +70,7 @@ func TestKeysOfOthers(t *testing.T) {
 	g := *f
 	g.secret = f.foreign
 	require.Equal(t, "revoked_key", g.get("/v1/batches").problem(t).Code)
-	log := read[service.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
+	log := read[people.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
 	require.Len(t, log, 1)
 	require.Equal(t, []string{"revoked_key", f.other, theirs[0].ID, "127.0.0.1"},
 		[]string{log[0].Reason, log[0].User, log[0].Key, log[0].Address})
@@ -81,7 +82,7 @@ func TestEndOwnSessions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.False(t, postCommand[client.ControlResult](f, "/v1/users/ann/end-sessions", ``).Changed, "there is none")
-	require.NoError(t, f.store.PutTransient(t.Context(), service.SessionUseKind(f.other), "s", []byte("x"), 1e12))
+	require.NoError(t, f.store.PutTransient(t.Context(), people.SessionUseKind(f.other), "s", []byte("x"), 1e12))
 	require.Equal(t, "scope_missing", f.do(http.MethodPost, "/v1/users/bob/end-sessions", "", nil).problem(t).Code)
 	r := postCommand[client.ControlResult](f.operator(), "/v1/users/bob/end-sessions", `{"why": "lost"}`)
 	require.Equal(t, client.ControlResult{Name: "bob", Command: string(models.EndSessions), Changed: true}, r)

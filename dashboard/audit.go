@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // auditRow is one command in words.
@@ -48,7 +49,7 @@ var accessKinds = []accessKind{
 
 // accessRow is an entry of the access log in words.
 type accessRow struct {
-	service.AccessEntry
+	people.AccessEntry
 	Who   string
 	Words string
 }
@@ -77,7 +78,7 @@ var accessWords = map[string]string{
 func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView, error) {
 	q := r.URL.Query()
 	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := d.service.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	log, err := d.service.People.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
 	if err != nil {
 		return v, err
 	}

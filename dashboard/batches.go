@@ -314,7 +314,7 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor
 		return err
 	}
 	if typed == nil {
-		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		defaults, err := d.service.People.Defaults(r.Context(), v.caller(), v.User)
 		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
 		if err != nil || unknown != nil {
 			return cmp.Or(err, unknown)
@@ -379,7 +379,7 @@ type defaultsForm struct {
 
 // defaultsNow returns the form with the defaults that are in effect.
 func (d *Dashboard) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
-	v, err := d.service.Defaults(ctx, who, who.User)
+	v, err := d.service.People.Defaults(ctx, who, who.User)
 	f.TimeZone = v.Zone
 	if w := intake.WindowOf(v.Window); w != nil {
 		f.From, f.To, f.Weekdays, f.Strict = w.From, w.To, strings.Join(w.Weekdays, ", "), w.Strict
@@ -405,7 +405,7 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *visit
 		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
 		in.SetWindow(&intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict})
 	}
-	_, err := d.service.SetDefaults(r.Context(), v.caller(), v.User, in, why)
+	_, err := d.service.People.SetDefaults(r.Context(), v.caller(), v.User, in, why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)

@@ -153,7 +153,7 @@ func TestComposeTimeZone(t *testing.T) {
 	require.Contains(t, b.get("/compose").text, "data-browser-zone")
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	in.SetText(intake.TimeZone, "Europe/Berlin")
-	_, err := f.service.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", in, "")
+	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", in, "")
 	in.Close()
 	require.NoError(t, err)
 	page := b.get("/compose").text

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // composeView is the form as it was entered, and its errors.
@@ -42,14 +43,14 @@ type composeView struct {
 	Batch                                    string // batch that the problem is about, or ""
 	Curl                                     string
 	Base                                     string
-	May                                      service.AllowedSenders // senders that the visitor may use
-	Templates                                []string               // names that can be chosen
-	Drafts                                   int                    // number of drafts of the visitor
-	Note                                     string                 // about the file
-	Tested                                   service.Accepted       // the test message that was just accepted
-	Ask                                      *planView              // what would happen; nil if nothing is asked
-	Sent                                     string                 // hash that the form was confirmed with
-	Sure                                     string                 // hash of the form that Ask is about
+	May                                      people.AllowedSenders // senders that the visitor may use
+	Templates                                []string              // names that can be chosen
+	Drafts                                   int                   // number of drafts of the visitor
+	Note                                     string                // about the file
+	Tested                                   service.Accepted      // the test message that was just accepted
+	Ask                                      *planView             // what would happen; nil if nothing is asked
+	Sent                                     string                // hash that the form was confirmed with
+	Sure                                     string                // hash of the form that Ask is about
 
 	List        *columnsView
 	Card        []summaryRow
@@ -75,7 +76,7 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
 	if c.TimeZone == "" {
-		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		defaults, err := d.service.People.Defaults(r.Context(), v.caller(), v.User)
 		if err != nil {
 			return err
 		}
@@ -92,7 +93,7 @@ func (d *Dashboard) showCompose(
 	status int,
 	c *composeView,
 ) (err error) {
-	if c.May, err = d.service.AllowedSenders(r.Context(), v.caller()); err != nil {
+	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.caller()); err != nil {
 		return err
 	}
 	list, _, err := d.service.Templates().List(r.Context(), v.User, maxTemplates, "")

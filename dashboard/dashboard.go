@@ -370,7 +370,7 @@ func isFeed(r *http.Request) bool { return strings.HasPrefix(r.Pattern, "GET /li
 
 // limited calls h within the visitor's limits. A live feed counts only until it begins.
 func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, h handler) error {
-	end, err := d.service.AdmitPage(r.Context(), v.caller())
+	end, err := d.service.Limits.AdmitPage(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}

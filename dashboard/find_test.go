@@ -192,7 +192,7 @@ func TestEveryoneSwitch(t *testing.T) {
 	f.mixed("local", 6)
 	other := models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now().UTC()}
 	require.NoError(t, f.store.CreateUser(t.Context(), other))
-	_, _, err := f.service.SetSenders(t.Context(), service.Caller{By: "test", Operator: true}, other.ID,
+	_, _, err := f.service.People.SetSenders(t.Context(), service.Caller{By: "test", Operator: true}, other.ID,
 		[]string{"shop@example.com"}, "", service.Repeat{})
 	require.NoError(t, err)
 	theirs := f.mixed(other.ID, 6)
@@ -367,13 +367,13 @@ func TestRequestsPage(t *testing.T) {
 	user, other := f.browser(), f.browser()
 	require.Equal(t, http.StatusOK, user.byGitHub("Ann").StatusCode)
 	require.Equal(t, http.StatusOK, other.byGitHub("eve").StatusCode)
-	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
+	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	path := "/keys/" + key.ID + "/requests"
 	require.Contains(t, user.get("/settings/keys").text, path)
 	require.Contains(t, user.get(path).text, "No request was made with this key")
 	batch := models.NewBatchID(time.Now())
-	f.service.LogRequest(
+	f.service.People.LogRequest(
 		service.Caller{User: "gh7", Key: key.ID},
 		requestlog.Line{
 			Method:  "POST",

@@ -96,7 +96,7 @@ func TestKeyFormTwice(t *testing.T) {
 	again := b.post("/settings/keys", form).text
 	require.NotContains(t, again, `id="new-key"`)
 	require.Contains(t, again, "This key exists already.")
-	keys, err := f.service.Keys(t.Context(), service.Caller{User: "local"})
+	keys, err := f.service.People.Keys(t.Context(), service.Caller{User: "local"})
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 }

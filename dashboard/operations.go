@@ -189,7 +189,7 @@ func (d *Dashboard) readOperations(
 	case "users":
 		var users []client.User
 		var all int
-		users, all, err = d.service.Users(ctx, who)
+		users, all, err = d.service.People.Users(ctx, who)
 		v.Users = users[:min(len(users), usersListed)]
 		v.Others = all - len(v.Users)
 	case "audit":
@@ -315,20 +315,20 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 	switch f("do") {
 	case "open":
 		page = true
-		_, err = d.service.User(r.Context(), who, form.Name)
+		_, err = d.service.People.User(r.Context(), who, form.Name)
 	case "senders":
 		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
-		_, _, err = d.service.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
+		_, _, err = d.service.People.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
 	case "pause":
-		_, _, err = d.service.ControlUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
-		_, _, err = d.service.ControlUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
 	case "disable":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
 	case "enable":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
 	case "end-sessions":
-		_, _, err = d.service.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:
 		return errNoPage
 	}

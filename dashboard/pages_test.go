@@ -20,13 +20,14 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // batchOf accepts a batch of a user.
 func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recipient) models.ID {
 	f.Helper()
-	if strings.HasPrefix(user, service.GitHubUser) {
-		_, _, err := f.service.SetSenders(
+	if strings.HasPrefix(user, people.GitHubUser) {
+		_, _, err := f.service.People.SetSenders(
 			f.Context(),
 			service.Caller{By: "test", Operator: true},
 			user,
@@ -224,7 +225,7 @@ func (f *rig) evilBatch() models.ID {
 	require.NoError(f, f.store.Append(f.Context(), batch, attempt))
 
 	local := service.Caller{User: "local"}
-	_, _, err := f.service.CreateKey(f.Context(), local, evil, models.KeyOptions{})
+	_, _, err := f.service.People.CreateKey(f.Context(), local, evil, models.KeyOptions{})
 	require.NoError(f, err)
 	_, _, err = f.service.ControlBatch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
 	require.NoError(f, err)

@@ -56,7 +56,7 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
-	if err := s.checkDisk(ctx, who.User); err != nil {
+	if err := s.Limits.CheckDisk(ctx, who.User); err != nil {
 		return Accepted{}, false, err
 	}
 	if err := s.useTemplate(ctx, who, in); err != nil {
@@ -107,7 +107,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.PassesUnsubscribes(&b)
-		giveBack, err := takeBatch(ctx, s, who, &b, in)
+		giveBack, err := takeBatch(ctx, s.Limits, who, &b, in)
 		if err != nil {
 			return Accepted{}, err
 		}
@@ -129,7 +129,7 @@ func (s *Service) acceptOnce(
 func (s *Service) allowed(
 	ctx context.Context, who Caller, in *intake.Builder, b *models.Batch, requested time.Time,
 ) error {
-	if err := s.checkSender(ctx, who.User, b.Content.From); err != nil {
+	if err := s.People.CheckSender(ctx, who.User, b.Content.From); err != nil {
 		return err
 	}
 	if err := s.checkCarried(in, b); err != nil {

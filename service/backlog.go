@@ -40,7 +40,7 @@ func Backlog(ctx context.Context, s *Service, who Caller) (backlog.Backlog, erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backlogTime) // others wait for it, too
 	defer cancel()
-	users, err := s.users.Get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	users, err := s.People.All(ctx)
 	if err != nil {
 		return backlog.Backlog{}, storeError("list users", err)
 	}

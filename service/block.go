@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // Blocks returns the block rules, oldest first.
@@ -77,7 +77,7 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) e
 		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(b.Provider))
 	}
 	if b.User != "" {
-		u, err := s.user(ctx, b.User)
+		u, err := s.People.Find(ctx, b.User)
 		var e *Error
 		if errors.As(err, &e) && e.Kind != NotFound {
 			return err
@@ -88,7 +88,7 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) e
 		b.User = u.ID
 	}
 	if b.Sender != "" {
-		a, err := parseSender(b.Sender)
+		a, err := people.ParseSender(b.Sender)
 		if err != nil {
 			f.Wrong("/sender", "invalid_address", "sender must be an address, or @domain for a whole domain.")
 		}
@@ -166,133 +166,4 @@ func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
 	}
 	_, err := s.Audit.Append(ctx, who, &models.Command{Kind: models.HoldOld, Before: time.Now().UTC(), Why: why}, nil)
 	return err
-}
-
-// maxSenders is the number of senders that a user may have.
-const maxSenders = 100
-
-// AllowedSenders tells which senders a user may use.
-type AllowedSenders struct {
-	User    string   `json:"user"`
-	Set     bool     `json:"set"`     // false if no operator has set the senders
-	Anyone  bool     `json:"anyone"`  // the user may use any sender
-	Senders []string `json:"senders"` // addresses, or @domain for a whole domain
-	Changed bool     `json:"changed,omitempty"`
-}
-
-// anyone reports whether a user may use any sender as long as no operator has set the
-// senders. A user who logs in through GitHub may use none, because everyone can.
-func anyone(user string) bool { return !strings.HasPrefix(user, GitHubUser) }
-
-// GitHubUser is the prefix of the IDs of users who log in through GitHub.
-const GitHubUser = "gh"
-
-func allowedSenders(rules *control.Rules, user string) AllowedSenders {
-	list, set := rules.Senders(user)
-	if list == nil {
-		list = []string{}
-	}
-	return AllowedSenders{User: user, Set: set, Anyone: !set && anyone(user), Senders: list}
-}
-
-// AllowedSenders returns the senders that the caller may use.
-func (s *Service) AllowedSenders(ctx context.Context, who Caller) (AllowedSenders, error) {
-	rules, err := s.Audit.Rules(ctx)
-	if err != nil {
-		return AllowedSenders{}, err
-	}
-	return allowedSenders(rules, who.User), nil
-}
-
-// AllowedSendersOf returns the senders that a user, given by ID or name, may use.
-func (s *Service) AllowedSendersOf(ctx context.Context, who Caller, user string) (AllowedSenders, error) {
-	if err := who.NeedOperator(); err != nil {
-		return AllowedSenders{}, err
-	}
-	u, err := s.user(ctx, user)
-	if err != nil {
-		return AllowedSenders{}, err
-	}
-	rules, err := s.Audit.Rules(ctx)
-	if err != nil {
-		return AllowedSenders{}, err
-	}
-	return allowedSenders(rules, u.ID), nil
-}
-
-// SetSenders sets the senders that a user may use: addresses, or @domain for a whole
-// domain. With an empty list the user may not send.
-func (s *Service) SetSenders(
-	ctx context.Context,
-	who Caller,
-	user string,
-	senders []string,
-	why string,
-	r Repeat,
-) (AllowedSenders, bool, error) {
-	if err := who.NeedOperator(); err != nil {
-		return AllowedSenders{}, false, err
-	}
-	var f Form
-	clean := make([]string, 0, len(senders))
-	for i, one := range senders {
-		a, err := parseSender(strings.ToLower(strings.TrimSpace(one)))
-		if err != nil || a.Name != "" {
-			f.Wrong("/senders/"+strconv.Itoa(i), "invalid_sender", "%s is neither an address nor @domain.", Quote(one))
-		} else if !slices.Contains(clean, a.Email) {
-			clean = append(clean, a.Email)
-		}
-	}
-	if len(clean) > maxSenders {
-		f.Wrong("/senders", "too_many", "A user may have at most %d senders.", maxSenders)
-	}
-	audit.WrongWhy(&f, why)
-	if err := f.Err(); err != nil {
-		return AllowedSenders{}, false, err
-	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (AllowedSenders, error) {
-		u, err := s.user(ctx, user)
-		if err != nil {
-			return AllowedSenders{}, err
-		}
-		command := models.Command{Kind: models.SetSenders, User: u.ID, Senders: clean, Why: why}
-		changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
-			list, set := rules.Senders(u.ID)
-			return !set || !slices.Equal(list, clean)
-		})
-		return AllowedSenders{User: u.ID, Set: true, Senders: clean, Changed: changed}, err
-	})
-}
-
-// parseSender parses an address, or @domain for a whole domain. It returns the form in
-// which senders are compared.
-func parseSender(s string) (models.Address, error) {
-	local := ""
-	if strings.HasPrefix(s, "@") {
-		local = "x"
-	}
-	a, err := intake.ParseAddress(local + s)
-	a.Email = strings.TrimPrefix(a.Email, local)
-	return a, err
-}
-
-// checkSender returns an error if the user may not use the sender of a batch.
-func (s *Service) checkSender(ctx context.Context, user string, from models.Address) error {
-	rules, err := s.Audit.Rules(ctx)
-	if err != nil {
-		return err
-	}
-	allowed := allowedSenders(rules, user)
-	matches := func(sender string) bool { return models.SenderMatches(sender, from.Email) }
-	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, matches) {
-		return nil
-	}
-	var f Form
-	if len(allowed.Senders) == 0 {
-		f.Wrong("/from", "sender_not_allowed", "You may not send yet. Ask an operator to allow your senders.")
-	} else {
-		f.Wrong("/from", "sender_not_allowed", "You may not send as %s. You may send as %s.",
-			Quote(from.Email), strings.Join(allowed.Senders, ", "))
-	}
-	return f.Err()
 }

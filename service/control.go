@@ -55,7 +55,7 @@ func (s *Service) ControlBatch(
 			return BatchControlResult{}, err
 		}
 		if !older && !do.Withholds() { // a repeat may only fetch its answer
-			if err := s.takeCommand(who, b.ID.String()); err != nil {
+			if err := s.Limits.TakeCommand(who, b.ID.String()); err != nil {
 				return BatchControlResult{}, err
 			}
 		}
@@ -77,7 +77,7 @@ func (s *Service) DryRunBatch(
 	if err != nil {
 		return BatchControlResult{}, err
 	}
-	if err := s.takeCommand(who, b.ID.String()); err != nil {
+	if err := s.Limits.TakeCommand(who, b.ID.String()); err != nil {
 		return BatchControlResult{}, err
 	}
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})
@@ -113,7 +113,7 @@ func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, old
 	}
 	stored, err := s.controllableBatch(ctx, who, in.Batch)
 	if err == nil && !older {
-		err = s.takeCommand(who, stored.ID.String())
+		err = s.Limits.TakeCommand(who, stored.ID.String())
 	}
 	for err == nil {
 		rules, err := s.Audit.Newest(ctx)

@@ -135,7 +135,7 @@ func TestResumedUserIsAnnounced(t *testing.T) {
 		id := f.batch()
 		for _, do := range []models.CommandKind{models.PauseUser, models.ResumeUser} {
 			require.NoError(t, f.worker.Sync(t.Context()))
-			_, _, err := f.ControlUser(t.Context(), operator, do, "ada", "", Repeat{})
+			_, _, err := f.People.Control(t.Context(), operator, do, "ada", "", Repeat{})
 			require.NoError(t, err)
 		}
 		require.Equal(t, id, <-f.announced)

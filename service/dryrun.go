@@ -75,7 +75,7 @@ func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Build
 		err = s.allowed(ctx, who, in, &b, now)
 	}
 	if err == nil {
-		_, err = takeBatch(ctx, s.newTrial(), who, &b, in)
+		_, err = takeBatch(ctx, s.Limits.NewTrial(), who, &b, in)
 	}
 	if err != nil {
 		return DryRun{}, err

@@ -220,7 +220,7 @@ func (f *BatchFilter) count(s *models.Summary) (n int64, known bool) {
 // FindBatches returns a page of the batches that a filter selects, newest first, or those with mail whose time is to
 // come, next first. A page may be short and still have a next cursor.
 func (s *Service) FindBatches(ctx context.Context, who Caller, f BatchFilter, p Page) (BatchPage, error) {
-	users, err := s.owners(ctx, who, f.User)
+	users, err := s.People.Owners(ctx, who, f.User)
 	if err != nil {
 		return BatchPage{}, err
 	}

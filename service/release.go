@@ -121,7 +121,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 	if len(ids) > maxSelected {
 		return ReleaseResult{}, Fail(Invalid, "invalid_request", "Select at most %d at a time.", maxSelected)
 	}
-	if err := s.takeCommand(run.who, "selected"); err != nil {
+	if err := s.Limits.TakeCommand(run.who, "selected"); err != nil {
 		return ReleaseResult{}, err
 	}
 	if err := audit.CheckWhy(run.Why); err != nil {

@@ -230,7 +230,7 @@ type FoundPage struct {
 // first attempt on, until its address is removed. A page may be short and still have a next
 // cursor.
 func (s *Service) FindLogs(ctx context.Context, who Caller, f LogFilter, p Page) (FoundPage, error) {
-	users, err := s.owners(ctx, who, "")
+	users, err := s.People.Owners(ctx, who, "")
 	if err != nil {
 		return FoundPage{}, err
 	}

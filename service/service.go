@@ -23,7 +23,6 @@ import (
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
@@ -33,9 +32,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/service/quota"
-	"github.com/safedelivr/safedelivr/service/requestlog"
 	"github.com/safedelivr/safedelivr/service/templates"
 	"github.com/safedelivr/safedelivr/service/updates"
 	"github.com/safedelivr/safedelivr/service/walk"
@@ -170,7 +168,9 @@ func (d Deps) withDefaults() Deps {
 
 // Service holds the rooms of the use cases, and accepts mail. It may be used by many goroutines at once.
 type Service struct {
-	Audit *audit.Trail
+	Audit  *audit.Trail
+	People *people.People
+	Limits *people.Limits
 
 	cfg          Config
 	log          *slog.Logger
@@ -194,11 +194,6 @@ type Service struct {
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
 	tallies      map[models.Lane]*tally
 
-	keys    keyCache
-	uses    keyUses
-	access  *accesslog.Log
-	lines   *requestlog.Log
-	users   cached.Value[[]models.User]
 	unknown cached.Value[Unknown]
 
 	backlogs backlogs
@@ -209,10 +204,6 @@ type Service struct {
 	ready      cached.Value[Readiness]
 	hours      historyHours
 	counts     *walk.Counts
-
-	commands  quota.Commands
-	processes quota.Processes
-	quotas    *quota.Guard
 
 	closing sync.Once
 }
@@ -241,8 +232,6 @@ func New(d Deps) *Service {
 		announce:     map[models.Lane]*announce.Announcer{},
 		updates:      updates.New(d.Store),
 		tallies:      map[models.Lane]*tally{},
-		access:       accesslog.New(d.Store, cfg.Logger),
-		lines:        requestlog.New(d.Store, cfg.Logger),
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -250,9 +239,16 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
-	s.templates, s.drafts = templates.New(d.Store, s.checkDisk), drafts.New(d.Store, s.checkDisk)
+	s.Limits = people.NewLimits(people.LimitDeps{
+		Store: d.Store, Audit: s.Audit, Quotas: cfg.Quotas, Sole: cfg.Sole,
+		DiskReserve: cfg.DiskReserve, DiskFree: cfg.DiskFree, Log: cfg.Logger,
+	})
+	s.People = people.New(people.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Operator: cfg.Operator,
+		Resumed: s.announceNewest, Log: cfg.Logger,
+	})
+	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
-	s.quotas = quota.New(d.Store, &s.processes)
 	s.counts = walk.NewCounts(s.cfg.CountTime)
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
@@ -285,9 +281,7 @@ func (s *Service) Close() {
 		}
 		_ = g.Wait() // never an error
 		s.updates.Close()
-		s.uses.wg.Wait()
-		s.access.Close()
-		s.lines.Close()
+		s.People.Close()
 	})
 }
 
@@ -394,9 +388,9 @@ func Operations(s *Service) []operation.Operation {
 		providerListOperations(s),
 		queueOperations(s),
 		workerOperations(s),
-		peopleOperations(s),
-		limitOperations(s),
-		recordOperations(s),
+		people.Operations(s.People, s.Limits),
+		audit.Operations(s.Audit),
+		erasureOperations(s),
 	)
 }
 
@@ -409,7 +403,7 @@ func (s *Service) MailNotice(
 	if err := json.Unmarshal(body, &l); err != nil {
 		return "", err
 	}
-	u, err := s.user(ctx, e.Sender.User)
+	u, err := s.People.Find(ctx, e.Sender.User)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -188,7 +189,7 @@ func (s *Service) Stats(ctx context.Context, who Caller, wanted StatsQuery) (Sta
 	if err := q.Err(); err != nil {
 		return Stats{}, err
 	}
-	users, err := s.owners(ctx, who, "")
+	users, err := s.People.Owners(ctx, who, "")
 	if err != nil {
 		return Stats{}, err
 	}
@@ -354,12 +355,11 @@ func (s *Service) LastCheck(ctx context.Context, who Caller) (out telemetry.Reco
 type Unknown struct {
 	Mails   int64
 	Users   int  // number of users that have such mails
-	Partial bool // only the first maxUsers users were counted
+	Partial bool // only the first people.MaxUsers users were counted
 }
 
 // Bounds of what operators see of all users.
 const (
-	maxUsers    = 1000
 	unknownAge  = 10 * time.Second // how long a count is cached
 	usersAtOnce = 8                // users counted at the same time
 )
@@ -378,15 +378,15 @@ func (s *Service) UnknownOutcomes(ctx context.Context, who Caller) (Unknown, err
 }
 
 func (s *Service) countUnknown(ctx context.Context, now time.Time) (Unknown, error) {
-	users, err := s.users.Get(usersAge, func() ([]models.User, error) { return s.store.Users(ctx) })
+	users, err := s.People.All(ctx)
 	if err != nil {
 		return Unknown{}, err
 	}
-	out := Unknown{Partial: len(users) > maxUsers}
+	out := Unknown{Partial: len(users) > people.MaxUsers}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(usersAtOnce)
-	for i := range users[:min(len(users), maxUsers)] {
+	for i := range users[:min(len(users), people.MaxUsers)] {
 		g.Go(func() error {
 			sum, err := models.Lately(ctx, s.store, users[i].ID, now)
 			mu.Lock()

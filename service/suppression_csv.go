@@ -56,7 +56,7 @@ func (s *Service) ImportSuppressions(
 	if err != nil {
 		return out, err
 	}
-	if err := s.checkDisk(ctx, who.User); err != nil {
+	if err := s.Limits.CheckDisk(ctx, who.User); err != nil {
 		return out, err
 	}
 	rows, err := newSuppressionRows(r)

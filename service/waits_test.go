@@ -152,7 +152,7 @@ func TestWaits(t *testing.T) {
 		}},
 		"user paused": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
-			_, _, err := f.ControlUser(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
+			_, _, err := f.People.Control(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
 			require.NoError(f, err)
 			return models.Wait{Code: models.WaitUserPaused, Text: "paused", By: operator.Name(), Why: "unpaid"}
 		}},

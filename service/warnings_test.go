@@ -22,7 +22,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 			return err
 		}, "when the batch is resumed."},
 		"paused": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.ControlUser(t.Context(), operator, models.PauseUser, "ada", "", Repeat{})
+			_, _, err := f.People.Control(t.Context(), operator, models.PauseUser, "ada", "", Repeat{})
 			return err
 		}, "when the user is resumed."},
 		"held": {func(t *testing.T, f *commandRig, _ models.ID) error {

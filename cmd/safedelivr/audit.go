@@ -37,7 +37,7 @@ func (c *cli) accessCommand() *cobra.Command {
 		short: "Who logged in, and which logins and API keys were refused; newest first, of the last 90 days",
 		head:  "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
+		page, err := svc.People.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
 		name := c.names(ctx, svc)
 		for i := range page.Entries {
 			e := &page.Entries[i]

@@ -145,14 +145,14 @@ func (c *cli) firstBatches(
 ) ([]ownedBatch, error) {
 	var users []models.User
 	if f.User != "" {
-		u, err := svc.User(ctx, c.operator(), f.User)
+		u, err := svc.People.User(ctx, c.operator(), f.User)
 		if err != nil {
 			return nil, orMissing(err, "user", f.User)
 		}
 		users = append(users, u)
 	}
 	for p := (service.Page{Limit: pageRows}); f.User == ""; {
-		page, err := svc.ListUsers(ctx, c.operator(), p)
+		page, err := svc.People.ListUsers(ctx, c.operator(), p)
 		if err != nil {
 			return nil, err
 		}

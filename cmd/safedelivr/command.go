@@ -157,7 +157,7 @@ func (c *cli) names(ctx context.Context, svc *service.Service) func(id string) s
 		name, ok := known[id]
 		if !ok {
 			name = id
-			if u, err := svc.User(ctx, c.operator(), id); err == nil && !strings.Contains(id, ":") {
+			if u, err := svc.People.User(ctx, c.operator(), id); err == nil && !strings.Contains(id, ":") {
 				name = u.Name
 			}
 			known[id] = name

@@ -34,7 +34,7 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 	say := func(name, what string) { fmt.Fprintf(c.out, "%s\t%s\n", name, what) }
 	switch kind {
 	case "user":
-		list, err := svc.ListUsers(ctx, who, page)
+		list, err := svc.People.ListUsers(ctx, who, page)
 		for i := range list.Users {
 			say(list.Users[i].Name, strings.Join(userStates(&list.Users[i]), ","))
 		}
@@ -67,7 +67,7 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return nil
 	case "key":
-		list, err := svc.AllKeys(ctx, who, page)
+		list, err := svc.People.AllKeys(ctx, who, page)
 		for i := range list.Keys {
 			say(list.Keys[i].ID, list.Keys[i].UserName+" "+list.Keys[i].Name)
 		}

@@ -340,17 +340,17 @@ func attach(in *intake.Builder, number int, path string, inline bool) error {
 // sendingUser returns the user of a name; without a name the one that init has added, or the only one.
 func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string) (models.User, error) {
 	if name != "" {
-		u, err := svc.User(ctx, c.operator(), name)
+		u, err := svc.People.User(ctx, c.operator(), name)
 		return u, orMissing(err, "user", name)
 	}
-	page, err := svc.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
+	page, err := svc.People.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
 	if err != nil {
 		return models.User{}, err
 	}
 	var names []string
 	for _, u := range page.Users {
 		if u.ID == dashboard.LocalUser().ID {
-			return svc.User(ctx, c.operator(), u.ID)
+			return svc.People.User(ctx, c.operator(), u.ID)
 		}
 		names = append(names, u.Name)
 	}
@@ -358,7 +358,7 @@ func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string
 	case 0:
 		return models.User{}, exitWith(exitMissing, errors.New("there is no user: see safedelivr user add"))
 	case 1:
-		return svc.User(ctx, c.operator(), names[0])
+		return svc.People.User(ctx, c.operator(), names[0])
 	}
 	return models.User{}, wrongUsage("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
 }

@@ -23,7 +23,7 @@ func (l *suppressionList) caller(ctx context.Context, c *cli, svc *service.Servi
 		who.Everyone = true
 		return who, nil
 	}
-	u, err := svc.User(ctx, who, l.user)
+	u, err := svc.People.User(ctx, who, l.user)
 	who.User = u.ID
 	return who, orMissing(err, "user", l.user)
 }

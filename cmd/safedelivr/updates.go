@@ -149,7 +149,7 @@ func (c *cli) statsCommand() *cobra.Command {
 		who := c.operator()
 		who.Everyone = user == ""
 		if user != "" {
-			u, err := svc.User(ctx, c.operator(), user)
+			u, err := svc.People.User(ctx, c.operator(), user)
 			if err != nil {
 				return orMissing(err, "user", user)
 			}

@@ -78,7 +78,7 @@ func (a *App) watchWebhooks(ctx context.Context) {
 // countProcesses counts the processes that accept batches, which share the limits of users.
 func (a *App) countProcesses(ctx context.Context) {
 	if a.cfg.Has("api") {
-		a.service.Process(ctx, a.cfg.Worker)
+		a.service.Limits.Process(ctx, a.cfg.Worker)
 	}
 }
 

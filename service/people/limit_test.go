@@ -1,7 +1,8 @@
-package service
+package people
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -19,20 +22,20 @@ import (
 func TestRequestsWaitWhileProcessJoins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-		start := func(name string) *Service {
-			s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
-				Config: Config{SpoolDir: t.TempDir(), Quotas: models.Limits{models.RequestsAtOnce: 4}}})
+		store, log := sqlitetest.Open(t), slog.New(slog.DiscardHandler)
+		start := func(name string) *Limits {
+			s := NewLimits(LimitDeps{Store: store, Quotas: models.Limits{models.RequestsAtOnce: 4}, Log: log,
+				Audit: audit.New(audit.Deps{Store: store, Follower: control.NewFollower(store), Log: log})})
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() { s.Process(ctx, name) })
-			t.Cleanup(func() { stop(); running.Wait(); s.Close() })
+			t.Cleanup(func() { stop(); running.Wait() })
 			synctest.Wait()
 			return s
 		}
-		admit := func(s *Service) (waited time.Duration, err error) {
+		admit := func(s *Limits) (waited time.Duration, err error) {
 			began := time.Now()
-			_, _, err = s.Admit(t.Context(), Caller{User: "ann"})
+			_, _, err = s.Admit(t.Context(), caller.Caller{User: "ann"})
 			return time.Since(began), err
 		}
 		one := start("one")

@@ -1,4 +1,4 @@
-package service
+package people
 
 import (
 	"context"
@@ -13,8 +13,10 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // keyTTL is how long a key is cached. A revocation takes effect within it.
@@ -50,14 +52,14 @@ func (k *keyCache) put(hash string, key models.Key, read time.Time) {
 
 // Authenticate returns the caller that an API key belongs to. from is the address of the
 // caller. Refused keys are in the access log.
-func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Addr) (Caller, error) {
+func (s *People) Authenticate(ctx context.Context, secret string, from netip.Addr) (caller.Caller, error) {
 	key, err := s.findKey(ctx, secret)
 	if err == nil {
 		err = s.checkUse(ctx, &key, from)
 	}
 	if err != nil {
-		var refused *Error
-		if errors.As(err, &refused) && (refused.Kind == Unauthorized || refused.Kind == Forbidden) {
+		var refused *problem.Error
+		if errors.As(err, &refused) && (refused.Kind == problem.Unauthorized || refused.Kind == problem.Forbidden) {
 			s.access.Add(accesslog.Event{
 				Kind:    accesslog.FailedKey,
 				Reason:  refused.Code,
@@ -66,10 +68,10 @@ func (s *Service) Authenticate(ctx context.Context, secret string, from netip.Ad
 				Address: addressText(from),
 			})
 		}
-		return Caller{}, err
+		return caller.Caller{}, err
 	}
 	s.noteUse(ctx, &key)
-	return Caller{User: key.User, Key: key.ID, Operator: key.May(models.ScopeOperate), Scopes: scopesOf(&key)}, nil
+	return caller.Caller{User: key.User, Key: key.ID, Operator: key.May(models.ScopeOperate), Scopes: scopesOf(&key)}, nil
 }
 
 func addressText(a netip.Addr) string {
@@ -80,7 +82,7 @@ func addressText(a netip.Addr) string {
 }
 
 // findKey returns the API key with a secret.
-func (s *Service) findKey(ctx context.Context, secret string) (models.Key, error) {
+func (s *People) findKey(ctx context.Context, secret string) (models.Key, error) {
 	if !models.LooksLikeSecret(secret) {
 		return models.Key{}, wrongKey()
 	}
@@ -89,26 +91,26 @@ func (s *Service) findKey(ctx context.Context, secret string) (models.Key, error
 		return key, nil
 	}
 	read := time.Now()
-	key, err := s.store.KeyByHash(ctx, hash)
+	key, err := s.Store.KeyByHash(ctx, hash)
 	if errors.Is(err, models.ErrNotFound) {
 		return models.Key{}, wrongKey()
 	}
 	if err != nil {
-		return models.Key{}, storeError("find key", err)
+		return models.Key{}, problem.FromStore("find key", err)
 	}
 	s.keys.put(hash, key, read)
 	return key, nil
 }
 
 // checkUse returns an error if an API key may not be used now and from an address.
-func (s *Service) checkUse(ctx context.Context, key *models.Key, from netip.Addr) error {
+func (s *People) checkUse(ctx context.Context, key *models.Key, from netip.Addr) error {
 	switch {
 	case !key.Revoked.IsZero():
-		return Fail(Unauthorized, "revoked_key", "This API key was revoked. Use another one.")
+		return problem.New(problem.Unauthorized, "revoked_key", "This API key was revoked. Use another one.")
 	case !key.Expires.IsZero() && !time.Now().Before(key.Expires):
-		return Fail(Unauthorized, "expired_key", "This API key has expired. Use another one.")
+		return problem.New(problem.Unauthorized, "expired_key", "This API key has expired. Use another one.")
 	case !allowedFrom(key.Networks, from):
-		return Fail(Forbidden, "address_not_allowed", "This API key may not be used from this address.")
+		return problem.New(problem.Forbidden, "address_not_allowed", "This API key may not be used from this address.")
 	}
 	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
@@ -120,12 +122,12 @@ func (s *Service) checkUse(ctx context.Context, key *models.Key, from netip.Addr
 	if !key.May(models.ScopeOperate) {
 		return nil
 	}
-	owner, err := s.store.User(ctx, key.User)
+	owner, err := s.Store.User(ctx, key.User)
 	if err != nil {
-		return storeError("find user", err)
+		return problem.FromStore("find user", err)
 	}
-	if !s.cfg.Operator(owner) {
-		return Fail(Forbidden, "owner_not_operator",
+	if !s.Operator(owner) {
+		return problem.New(problem.Forbidden, "owner_not_operator",
 			"The owner of this API key is no longer an operator. Use a key without the scope operate.")
 	}
 	return nil
@@ -140,7 +142,9 @@ func allowedFrom(networks []string, from netip.Addr) bool {
 	})
 }
 
-func wrongKey() *Error { return Fail(Unauthorized, "wrong_key", "This API key does not exist.") }
+func wrongKey() *problem.Error {
+	return problem.New(problem.Unauthorized, "wrong_key", "This API key does not exist.")
+}
 
 // operateKeyTTL is how long a key with the scope operate is valid if no expiry is given.
 const operateKeyTTL = 90 * 24 * time.Hour
@@ -149,9 +153,9 @@ const operateKeyTTL = 90 * 24 * time.Hour
 const maxKeyName = 100
 
 // CreateKey creates an API key for the caller. The secret is returned only here.
-func (s *Service) CreateKey(
+func (s *People) CreateKey(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	name string,
 	o models.KeyOptions,
 ) (key models.Key, secret string, err error) {
@@ -160,8 +164,8 @@ func (s *Service) CreateKey(
 	}
 	key, secret = models.NewKey(who.User, name, time.Now())
 	key.KeyOptions = o
-	if err := s.store.CreateKey(ctx, key); err != nil {
-		return models.Key{}, "", storeError("create key", err)
+	if err := s.Store.CreateKey(ctx, key); err != nil {
+		return models.Key{}, "", problem.FromStore("create key", err)
 	}
 	s.Audit.Record(ctx, who, &models.Command{Kind: models.CreatedKey, User: key.User, Subject: key.ID})
 	return key, secret, nil
@@ -169,8 +173,8 @@ func (s *Service) CreateKey(
 
 // checkKey checks the name and the options of a new key, and converts the options to
 // their stored form.
-func checkKey(who Caller, name string, o *models.KeyOptions) error {
-	var f Form
+func checkKey(who caller.Caller, name string, o *models.KeyOptions) error {
+	var f problem.Form
 	if len(name) > maxKeyName || intake.HasControls(name) {
 		f.Wrong("/name", "too_long", "The name must be one line of at most %d bytes.", maxKeyName)
 	}
@@ -196,7 +200,7 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 		}
 		if err != nil {
 			f.Wrong("/networks/"+strconv.Itoa(i), "invalid_value",
-				"%s is neither a network like 192.0.2.0/24 nor an IP address.", Quote(n))
+				"%s is neither a network like 192.0.2.0/24 nor an IP address.", problem.Quote(n))
 			continue
 		}
 		o.Networks[i] = p.Masked().String()
@@ -206,7 +210,7 @@ func checkKey(who Caller, name string, o *models.KeyOptions) error {
 
 // AllKeys returns a page of the API keys of all users, by user, oldest first. It includes
 // revoked keys. A page may have fewer keys than its limit.
-func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPage, error) {
+func (s *People) AllKeys(ctx context.Context, who caller.Caller, p operation.Page) (client.KeyPage, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.KeyPage{}, err
 	}
@@ -248,13 +252,13 @@ func (s *Service) AllKeys(ctx context.Context, who Caller, p Page) (client.KeyPa
 const usersOfKeyPage = 200
 
 // Keys returns the caller's API keys, oldest first. It includes revoked keys.
-func (s *Service) Keys(ctx context.Context, who Caller) ([]client.Key, error) {
+func (s *People) Keys(ctx context.Context, who caller.Caller) ([]client.Key, error) {
 	return s.keyViews(ctx, &models.User{ID: who.User})
 }
 
 // KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes
 // revoked keys.
-func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]client.Key, error) {
+func (s *People) KeysOf(ctx context.Context, who caller.Caller, user string) ([]client.Key, error) {
 	u, err := s.User(ctx, who, user)
 	if err != nil {
 		return nil, err
@@ -262,10 +266,10 @@ func (s *Service) KeysOf(ctx context.Context, who Caller, user string) ([]client
 	return s.keyViews(ctx, &u)
 }
 
-func (s *Service) keyViews(ctx context.Context, u *models.User) ([]client.Key, error) {
-	keys, err := s.store.Keys(ctx, u.ID)
+func (s *People) keyViews(ctx context.Context, u *models.User) ([]client.Key, error) {
+	keys, err := s.Store.Keys(ctx, u.ID)
 	if err != nil {
-		return nil, storeError("list keys", err)
+		return nil, problem.FromStore("list keys", err)
 	}
 	if len(keys) == 0 {
 		return []client.Key{}, nil
@@ -312,7 +316,7 @@ func texts[T ~string](list []T) []string {
 }
 
 // RevokeKeyOf revokes an API key of a user, given by ID or name. See RevokeKey.
-func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why string) error {
+func (s *People) RevokeKeyOf(ctx context.Context, who caller.Caller, user, id, why string) error {
 	u, err := s.User(ctx, who, user)
 	if err != nil {
 		return err
@@ -323,89 +327,24 @@ func (s *Service) RevokeKeyOf(ctx context.Context, who Caller, user, id, why str
 
 // RevokeKey revokes an API key of the caller. Every process refuses the key within a
 // second. Revoking a revoked key changes nothing.
-func (s *Service) RevokeKey(ctx context.Context, who Caller, id, why string) error {
+func (s *People) RevokeKey(ctx context.Context, who caller.Caller, id, why string) error {
 	if err := audit.CheckWhy(why); err != nil {
 		return err
 	}
-	keys, err := s.store.Keys(ctx, who.User)
+	keys, err := s.Store.Keys(ctx, who.User)
 	if err != nil {
-		return storeError("list keys", err)
+		return problem.FromStore("list keys", err)
 	}
 	i := slices.IndexFunc(keys, func(k models.Key) bool { return k.ID == id })
 	if i < 0 {
-		return notFound("API key")
+		return problem.NotYours("API key")
 	}
 	if !keys[i].Revoked.IsZero() {
 		return nil
 	}
-	if err := s.store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
-		return storeError("revoke key", err)
+	if err := s.Store.RevokeKey(ctx, who.User, id, time.Now().UTC()); err != nil {
+		return problem.FromStore("revoke key", err)
 	}
 	s.Audit.Record(ctx, who, &models.Command{Kind: models.RevokedKey, User: who.User, Subject: id, Why: why})
 	return nil
-}
-
-// The last use of a key is a value of its own: recording it never writes the key, so it
-// cannot undo a revocation.
-const (
-	keyUseEvery   = time.Minute // a process records the use of a key at most this often
-	keyUseTTL     = 400 * 24 * time.Hour
-	keyUseTimeout = 10 * time.Second // of the write
-	maxKeyUses    = 10_000           // keys in keyUses
-)
-
-func keyUseKind(user string) string { return "key-used." + user }
-
-// keyUses holds when the use of each key was last recorded.
-type keyUses struct {
-	mu       sync.Mutex
-	recorded map[string]time.Time // by key ID
-	wg       sync.WaitGroup
-}
-
-// due reports whether a use at now must be recorded. It then takes it as recorded.
-func (u *keyUses) due(key string, now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if at, ok := u.recorded[key]; ok && now.Sub(at) < keyUseEvery {
-		return false
-	}
-	if u.recorded == nil || len(u.recorded) >= maxKeyUses {
-		u.recorded = map[string]time.Time{}
-	}
-	u.recorded[key] = now
-	return true
-}
-
-// noteUse records in the background that a key is used now.
-func (s *Service) noteUse(ctx context.Context, k *models.Key) {
-	now := time.Now()
-	if !s.uses.due(k.ID, now) {
-		return
-	}
-	user, id := k.User, k.ID
-	s.uses.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keyUseTimeout)
-		defer cancel()
-		at := []byte(now.UTC().Format(time.RFC3339))
-		if err := s.store.PutTransient(ctx, keyUseKind(user), id, at, keyUseTTL); err != nil {
-			s.log.Warn("cannot record the use of an API key", "user_id", user, "err", err)
-		}
-	})
-}
-
-// lastUses returns the time of the last use of each of a user's keys by ID, to a minute. It
-// leaves out keys that were not used within keyUseTTL.
-func (s *Service) lastUses(ctx context.Context, user string) (map[string]time.Time, error) {
-	raw, err := s.store.Transients(ctx, keyUseKind(user))
-	if err != nil {
-		return nil, storeError("read uses of keys", err)
-	}
-	out := map[string]time.Time{}
-	for id, b := range raw {
-		if at, err := time.Parse(time.RFC3339, string(b)); err == nil {
-			out[id] = at
-		}
-	}
-	return out, nil
 }
