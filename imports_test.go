@@ -73,6 +73,8 @@ var allowed = map[string][]string{
 	"service/quota":      {"models", "models/telemetry"},
 	"service/audit":      {"client", "models", "models/control", "service/caller", "service/intake", "service/operation", "service/problem"},
 	"service/people":     {"client", "models", "models/control", "models/feed", "service/accesslog", "service/audit", "service/cached", "service/caller", "service/idempotency", "service/intake", "service/operation", "service/problem", "service/quota", "service/requestlog"},
+	"service/stats":      {"models", "models/telemetry", "service/cached", "service/caller", "service/operation", "service/people", "service/problem"},
+	"service/mail":       {"models", "models/clientid", "models/control", "models/policy", "models/telemetry", "service/audit", "service/backlog", "service/cached", "service/caller", "service/flow", "service/intake", "service/operation", "service/people", "service/problem", "service/stats", "service/table", "service/walk"},
 	"service":            {"client", "internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing"},
 	"webhooks":           {"internal/known", "internal/perclient", "internal/priority", "models", "models/..."},
 	"consumers/provider": {"models", "models/control", "models/telemetry"},

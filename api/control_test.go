@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // postCommand gives a command and returns its answer.
@@ -66,8 +67,8 @@ func TestControlBatch(t *testing.T) {
 		InFlight:   new(0),
 	}
 	require.Equal(t, want, s)
-	require.True(t, read[service.BatchView](f, path).Stopped)
-	require.Equal(t, models.WaitBatchStopped, read[service.BatchView](f, path).Waits.Code)
+	require.True(t, read[mail.BatchView](f, path).Stopped)
+	require.Equal(t, models.WaitBatchStopped, read[mail.BatchView](f, path).Waits.Code)
 	s = control(f, path+"/stop", ``)
 	require.False(t, s.Changed, "already stopped")
 	require.True(t, s.Stopped)
@@ -79,7 +80,7 @@ func TestControlBatch(t *testing.T) {
 	require.True(t, s.Cancelled)
 	require.Equal(t, new(4), s.Recipients)
 	require.False(t, control(f, path+"/cancel", `{}`).Changed)
-	require.True(t, read[service.BatchView](f, path).Cancelled)
+	require.True(t, read[mail.BatchView](f, path).Cancelled)
 	for _, verb := range []string{"resume", "retry", "release"} {
 		r := f.do(http.MethodPost, path+"/"+verb, "", nil)
 		require.Equal(t, http.StatusConflict, r.Status)
@@ -374,19 +375,19 @@ func TestOnlyOperatorEndsOperatorStop(t *testing.T) {
 	b := g.four()
 	path := batchPath(b.ID)
 	require.True(t, control(&g, path+"/stop", ``).Changed)
-	require.Equal(t, f.other, read[service.BatchView](&g, path).StoppedBy)
+	require.Equal(t, f.other, read[mail.BatchView](&g, path).StoppedBy)
 	require.True(t, control(&g, path+"/resume", ``).Changed, "the owner's own stop")
 	require.True(t, control(&g, path+"/stop", ``).Changed)
 	require.True(t, control(op, path+"/stop", `{"why": "spam"}`).Changed, "an operator confirms it")
 	require.False(t, control(op, path+"/stop", ``).Changed)
 	require.False(t, control(&g, path+"/stop", ``).Changed, "a repeat does not make it the owner's stop again")
-	require.Equal(t, f.user, read[service.BatchView](&g, path).StoppedBy)
+	require.Equal(t, f.user, read[mail.BatchView](&g, path).StoppedBy)
 	for range 2 {
 		r := g.do(http.MethodPost, path+"/resume", "", nil)
 		require.Equal(t, http.StatusForbidden, r.Status)
 		require.Equal(t, "stopped_by_operator", r.problem(t).Code)
 	}
-	require.True(t, read[service.BatchView](&g, path).Stopped)
+	require.True(t, read[mail.BatchView](&g, path).Stopped)
 	require.True(t, control(op, path+"/resume", ``).Changed)
 
 	own := f.four() // the operator's

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -25,10 +25,10 @@ func (f *fixture) setDefaults(user, body string, header ...string) *reply {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	accept := func(fields string) service.BatchView {
+	accept := func(fields string) mail.BatchView {
 		t.Helper()
 		_, b, _ := f.accepted(f.post(batchOf(f, fields)))
-		return read[service.BatchView](f, batchPath(b.ID))
+		return read[mail.BatchView](f, batchPath(b.ID))
 	}
 	require.Equal(t, people.Defaults{User: f.user}, read[people.Defaults](f, "/v1/users/ann/defaults"))
 	r := f.setDefaults("ann",
@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 		strings.NewReader("from=a@one.example&subject=s&text=t&to=x@two.example&send_window=none"))
 	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
 	log := f.changed(record("new", "m", "s", "x@two.example"))[0].Log
-	require.Equal(t, set.Window, read[service.BatchView](f, batchPath(log.Batch())).Window)
+	require.Equal(t, set.Window, read[mail.BatchView](f, batchPath(log.Batch())).Window)
 
 	other := *f
 	other.secret = f.foreign
@@ -78,6 +78,6 @@ func TestDefaults(t *testing.T) {
 	}
 	require.Len(t, f.commands(), 3)
 	require.Nil(t, accept(`{}`).Window)
-	require.Equal(t, before.Window, read[service.BatchView](f, batchPath(before.ID)).Window,
+	require.Equal(t, before.Window, read[mail.BatchView](f, batchPath(before.ID)).Window,
 		"an accepted batch keeps its window")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestPauseOwnUser: users may pause and resume only themselves, and cannot end a pause that an
@@ -164,7 +165,7 @@ func TestHolds(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
 	require.True(t, list[0].Before.After(b.Created()))
-	require.Equal(t, models.WaitRestore, read[service.BatchView](f, batchPath(b.ID)).Waits.Code)
+	require.Equal(t, models.WaitRestore, read[mail.BatchView](f, batchPath(b.ID)).Waits.Code)
 	require.Equal(
 		t,
 		client.LiftResult{Command: string(models.LiftHolds), Changed: true},

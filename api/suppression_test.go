@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // checkSuppressions checks the calls about suppressions. own is a key without the scope operate.
@@ -233,7 +234,7 @@ func TestSuppressedAtAcceptance(t *testing.T) {
 		require.Equal(t, 3, a.Recipients)
 		require.Equal(t, want, a.Suppressed)
 		for r := 1; r <= 3; r++ {
-			l := read[service.LogView](f, "/v1/logs/"+a.ID.Log(r).String())
+			l := read[mail.LogView](f, "/v1/logs/"+a.ID.Log(r).String())
 			if r > want {
 				require.Equal(t, models.Queued, l.State)
 				continue

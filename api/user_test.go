@@ -9,7 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -32,7 +32,7 @@ func TestDisableUser(t *testing.T) {
 		require.Equal(t, "user_disabled", answer.problem(t).Code)
 	}
 	require.Equal(t, http.StatusForbidden, theirs.do(http.MethodPost, "/v1/batches", "application/json", nil).Status)
-	require.Equal(t, models.WaitTurn, read[service.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
+	require.Equal(t, models.WaitTurn, read[mail.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
 	users := read[client.UserPage](op, "/v1/users").Users
 	require.Len(t, users, 2)
 	bob := slices.IndexFunc(users, func(u client.User) bool { return u.Name == "bob" })

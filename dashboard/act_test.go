@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 func TestCommands(t *testing.T) {
@@ -292,11 +293,11 @@ func TestOthersBatches(t *testing.T) {
 	f := newRig(t, nil)
 	id := f.batchOf("0123456789abcdef", nil, service.Recipient{Email: "a@example.com"})
 	local := service.Caller{User: "local"}
-	_, err := f.service.Batch(t.Context(), local, id.String())
+	_, err := f.service.Mail.Batch(t.Context(), local, id.String())
 	require.Error(t, err, "a user read the batch of another user")
-	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
+	_, err = f.service.Mail.FindBatches(t.Context(), local, mail.BatchFilter{User: "0123456789abcdef"}, service.Page{})
 	require.Error(t, err)
-	_, err = f.service.Batch(
+	_, err = f.service.Mail.Batch(
 		t.Context(),
 		service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}},
 		id.String(),

@@ -12,6 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // attention is something that needs attention, with a link to its page.
@@ -29,7 +31,7 @@ type attentions struct {
 	d         *Dashboard
 	who       service.Caller
 	providers []providerNow
-	totals    *service.Counts // the visitor's, of the last days
+	totals    *stats.Counts // the visitor's, of the last days
 	list      []attention
 }
 
@@ -40,7 +42,7 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 // attend lists what needs attention, the gravest first: what is wrong with the installation, providers that do not accept
 // mail or do not report on it, and batches with unknown outcomes or many failures.
 func (d *Dashboard) attend(
-	ctx context.Context, who service.Caller, providers []providerNow, batches []service.BatchView, totals *service.Counts,
+	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *stats.Counts,
 ) ([]attention, error) {
 	a := attentions{d: d, who: who, providers: providers, totals: totals}
 	conditions, err := service.Conditions(ctx, d.service)
@@ -83,7 +85,7 @@ func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attenti
 	if err != nil {
 		return nil, err
 	}
-	a := attentions{d: d, who: who, totals: &service.Counts{}}
+	a := attentions{d: d, who: who, totals: &stats.Counts{}}
 	for i := range conditions {
 		if err := a.condition(ctx, &conditions[i]); err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 	case condition.NoProvider:
 		text := "Since " + since + "."
 		if a.who.Operator {
-			b, err := service.Backlog(ctx, a.d.service, a.who)
+			b, err := a.d.service.Mail.Backlog(ctx, a.who)
 			if err != nil {
 				return err
 			}
@@ -229,7 +231,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	return out, err
 }
 
-func attendBatch(b *service.BatchView) []attention {
+func attendBatch(b *mail.BatchView) []attention {
 	var out []attention
 	to := "/batches/" + b.ID.String() + "?state=failed"
 	if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
@@ -165,7 +166,7 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 	// Sums do not tell of a combination: it is counted.
 	require.Contains(t, b.get("/logs?size=25&state=failed&provider=sg").text, "1–25 of 66")
-	info := &service.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}
+	info := &mail.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}
 	long := pagerOf("/logs", url.Values{}, "", info, 50)
 	require.Equal(t, "more than 1\u202f000", long.Entries())
 	long.AtLeast = 320

@@ -122,7 +122,7 @@ func TestFormIsKeptWithoutSession(t *testing.T) {
 		kept.Add(m[1], html.UnescapeString(m[2]))
 	}
 	require.Equal(t, entered, kept)
-	batches, err := f.service.Batches(t.Context(), service.Caller{User: "local"}, service.Page{})
+	batches, err := f.service.Mail.Batches(t.Context(), service.Caller{User: "local"}, service.Page{})
 	require.NoError(t, err)
 	require.Empty(t, batches.Batches)
 

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // historyView is the history of all providers. It does not depend on the visitor,
@@ -305,7 +306,7 @@ func (b *bar) link(batch string) {
 var barStates = []models.State{models.Success, models.Sent, models.Failed, models.Cancelled}
 
 // barOf stacks the counts of barStates.
-func barOf(c *service.Counts) bar {
+func barOf(c *stats.Counts) bar {
 	var b bar
 	for _, s := range barStates {
 		b.Label += num(c.Of(s)) + " " + string(s) + ", "
@@ -354,7 +355,7 @@ const outagesShown = 5
 
 // addFlow adds the send rate and the outages.
 func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchView) error {
-	f, err := d.service.Flow(ctx, who, v.ID.String())
+	f, err := d.service.Mail.Flow(ctx, who, v.ID.String())
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // operationsView has what one of the pages of Operations shows.
@@ -23,7 +25,7 @@ type operationsView struct {
 	Waiting backlog.Backlog    // the mail that waits here
 	Wrong   []attention        // with the installation
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
-	Unknown service.Unknown
+	Unknown stats.Unknown
 	// UnknownList is the address of the list of the messages that Unknown counts.
 	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
@@ -170,7 +172,7 @@ func (d *Dashboard) readOperations(
 			v.Workers, err = d.service.Workers(ctx, who)
 		}
 		if err == nil {
-			v.Waiting, err = service.Backlog(ctx, d.service, who)
+			v.Waiting, err = d.service.Mail.Backlog(ctx, who)
 		}
 		if err == nil {
 			v.Wrong, err = d.troubles(ctx, who)
@@ -229,12 +231,12 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	case !errors.As(err, &e) || e.Kind != service.NotFound:
 		return err
 	}
-	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
+	if v.Unknown, err = d.service.Stats.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
 	today := models.DayOf(time.Now())
 	v.UnknownList = address("/logs", url.Values{
-		"everyone": {"yes"}, "result": {string(service.ResultUnknown)},
+		"everyone": {"yes"}, "result": {string(mail.ResultUnknown)},
 		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
 	})
 	providers, err := d.providersNow()

@@ -149,7 +149,7 @@ func TestEveryRoute(t *testing.T) {
 			}
 		})
 	}
-	b, err := f.service.Batch(t.Context(), service.Caller{User: "gh7"}, batch.String())
+	b, err := f.service.Mail.Batch(t.Context(), service.Caller{User: "gh7"}, batch.String())
 	require.NoError(t, err)
 	require.False(t, b.Stopped, "a request changed the batch")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -209,9 +210,9 @@ func (d *Dashboard) previewFilled(
 type planView struct {
 	Recipients int64
 	Text       []planLine
-	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
-	LeftOut    int64             // rows with mistakes
-	Mistakes   []string          // the first of them
+	OwnTimes   *mail.OwnTimes // nil: all messages are sent at the same time
+	LeftOut    int64          // rows with mistakes
+	Mistakes   []string       // the first of them
 	Card       []summaryRow
 }
 
@@ -269,7 +270,7 @@ func costWords(c *service.Cost) string {
 
 // previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
 func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c, err := d.service.Content(r.Context(), v.caller(), r.PathValue("id"))
+	c, err := d.service.Mail.Content(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -317,7 +318,7 @@ func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		number = -1
 	}
-	a, in, err := d.service.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
+	a, in, err := d.service.Mail.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
 	if err != nil {
 		return err
 	}

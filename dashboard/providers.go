@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // providersView is the page of all providers.
@@ -34,7 +35,7 @@ type providersView struct {
 // providerView is one provider, and the visitor's mail through it.
 type providerView struct {
 	providerNow
-	Mine    service.ProviderCounts // the visitor's counts of the last 30 days
+	Mine    stats.ProviderCounts // the visitor's counts of the last 30 days
 	Switch  control.ProviderMode
 	Actions []actionLink // commands that the visitor may give now
 	Checks  bool         // the visitor may inspect it
@@ -121,7 +122,7 @@ func (d *Dashboard) readProviders(
 		return nil, err
 	}
 	today := time.Now().UTC()
-	stats, err := d.service.Stats(ctx, who, service.StatsQuery{
+	stats, err := d.service.Stats.Of(ctx, who, stats.Query{
 		From: today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly),
 		To:   today.Format(time.DateOnly),
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -59,7 +60,7 @@ type templateView struct {
 	Against                                     int
 	Wrong                                       map[string]string
 	Problem, Done                               string
-	Uses                                        service.TemplateUses
+	Uses                                        mail.TemplateUses
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
@@ -142,7 +143,7 @@ func (d *Dashboard) showTemplate(
 			return err
 		}
 		t.Info = &info.TemplateInfo
-		if t.Uses, err = d.service.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
+		if t.Uses, err = d.service.Mail.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -31,19 +32,13 @@ type Accepted struct {
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
 	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
-	Rejected   *Rejected         `json:"rejected,omitempty"`
+	Rejected   *mail.Rejected    `json:"rejected,omitempty"`
 	Lane       models.Lane       `json:"lane"`
 	LaneLimit  models.Limit      `json:"lane_limit,omitempty"` // that made it bulk
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
-	OwnTimes   *OwnTimes         `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-}
-
-// Rejected tells which recipients of a request were left out of the batch.
-type Rejected struct {
-	Count int                `json:"count"`
-	First []models.Rejection `json:"first,omitempty"` // up to 100
+	OwnTimes   *mail.OwnTimes    `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
 // Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
@@ -142,8 +137,8 @@ func (s *Service) allowed(
 // of the request, so that an erasure reaches all addresses in it.
 func (s *Service) firstRejected(
 	ctx context.Context, in *intake.Builder, a Accepted, stored bool,
-) (out *Rejected, err error) {
-	out = new(Rejected)
+) (out *mail.Rejected, err error) {
+	out = new(mail.Rejected)
 	if a.Rejected != nil {
 		out.Count = a.Rejected.Count
 	}
@@ -244,9 +239,9 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
 	s.log.Info("batch accepted",
 		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
-	var rejected *Rejected
+	var rejected *mail.Rejected
 	if b.Rejected > 0 {
-		rejected = &Rejected{Count: b.Rejected}
+		rejected = &mail.Rejected{Count: b.Rejected}
 	}
 	return Accepted{
 		ID:         b.ID,
@@ -260,7 +255,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
 		ExpiresAt:  b.ExpiresAt,
-		OwnTimes:   ownTimesOf(b),
+		OwnTimes:   mail.OwnTimesOf(b),
 	}
 }
 
@@ -284,7 +279,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
-	if err := s.putDues(ctx, b); err != nil {
+	if err := s.Mail.PutDues(ctx, b); err != nil {
 		return err
 	}
 	err := in.Pieces(func(sha256 string, number int, piece []byte) error {

@@ -51,9 +51,9 @@ func TestBacklog(t *testing.T) {
 	f.batch.DeliverAt = f.now.Add(time.Hour)
 	f.waits(models.Bulk, time.Hour, nil)
 
-	_, err := Backlog(t.Context(), f.Service, f.who)
+	_, err := f.Mail.Backlog(t.Context(), f.who)
 	require.Error(t, err, "others' mail is for operators only")
-	b, err := Backlog(t.Context(), f.Service, operator)
+	b, err := f.Mail.Backlog(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 1}, []int64{b.Queued, b.Sent})
 	require.False(t, b.Partial)

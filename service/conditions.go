@@ -12,10 +12,13 @@ import (
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
+// conditionsAge is how long conditions are shared.
+const conditionsAge = time.Second
+
 // Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
 // everyone's mail; what is for operators only is in Text and Do of a condition.
 func Conditions(ctx context.Context, s *Service) ([]condition.Condition, error) {
-	cs, err := s.conditions.Get(reportsAge, func() ([]condition.Condition, error) {
+	cs, err := s.conditions.Get(conditionsAge, func() ([]condition.Condition, error) {
 		return condition.Read(context.WithoutCancel(ctx), s.store, s.providerNames(), time.Now()) // others wait for it, too
 	})
 	if err != nil {

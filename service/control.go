@@ -173,7 +173,7 @@ func (s *Service) controllableBatch(ctx context.Context, who Caller, batch strin
 	if err != nil {
 		return nil, notFound("batch")
 	}
-	return s.controllable(ctx, who, id)
+	return s.Mail.Controllable(ctx, who, id)
 }
 
 // controlBatch gives a command about a batch. Once the command is in effect, later
@@ -409,7 +409,7 @@ func (s *Service) scheduleCommand(ctx context.Context, b *models.Batch, c *model
 	}
 	err := s.store.Schedule(ctx, s.requeueEntries(b, c)...)
 	if err == nil && c.Schedule != nil {
-		err = s.putDues(ctx, b.Rescheduled(c.Schedule))
+		err = s.Mail.PutDues(ctx, b.Rescheduled(c.Schedule))
 	}
 	return err
 }

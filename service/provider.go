@@ -15,7 +15,6 @@ import (
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/audit"
-	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
@@ -231,32 +230,6 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, err
 		out = append(out, client.Worker{Name: name, Started: workers[name].Started, Share: workers[name].Share})
 	}
 	return out, nil
-}
-
-// failedCalls returns when calls failed, by provider, as all workers found it; at most a
-// second old.
-func (s *Service) failedCalls(ctx context.Context) (map[string][]flow.Health, error) {
-	return s.failed.Get(time.Second, func() (map[string][]flow.Health, error) {
-		reports, err := telemetry.Reports[telemetry.FailedCallsOf](ctx, s.store, telemetry.FailedCallsReport)
-		if err != nil || len(reports) == 0 {
-			return nil, err
-		}
-		workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
-		if err != nil {
-			return nil, err
-		}
-		out := map[string][]flow.Health{}
-		for name, report := range reports {
-			state, running := workers[name[:max(0, strings.LastIndexByte(name, '/'))]]
-			for provider, calls := range report {
-				for _, c := range calls {
-					now := running && !c.From.Before(state.Started) // else an earlier start of this worker found it
-					out[provider] = append(out[provider], flow.Health{FailedCalls: c, Now: now})
-				}
-			}
-		}
-		return out, nil
-	})
 }
 
 // ListsRead tells how the suppression lists of a provider are read.

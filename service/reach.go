@@ -160,27 +160,6 @@ func (s *Service) eachChunk(
 	return g.Wait()
 }
 
-// chunk reads a chunk of a batch. The recipients are blank if their retention time is
-// over.
-func (s *Service) chunk(
-	ctx context.Context,
-	b *models.Batch,
-	id models.ID,
-) ([]models.Recipient, *models.View, []models.Fact, error) {
-	recipients, err := s.store.Recipients(ctx, id)
-	if errors.Is(err, models.ErrNotFound) && b.Redacted {
-		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	entries, facts, err := s.store.Record(ctx, id)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
-}
-
 // unfinished counts recipients that have not ended.
 type unfinished struct {
 	inFlight int // of calls that may be running

@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // Release selects the held mail of a provider in a time range.
@@ -87,9 +88,6 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 	return f.Err()
 }
 
-// maxSelected is the number of logs or batches that one request sends again.
-const maxSelected = 500
-
 // SendSelected sends logs and whole batches again that the caller may control: those that
 // have failed and cannot arrive twice (RetryBatch), or those that are held because their
 // outcome is unknown (ReleaseBatch). Others of them stay as they are.
@@ -118,8 +116,8 @@ func (s *Service) DryRunSelected(
 }
 
 func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []models.ID) (ReleaseResult, error) {
-	if len(ids) > maxSelected {
-		return ReleaseResult{}, Fail(Invalid, "invalid_request", "Select at most %d at a time.", maxSelected)
+	if len(ids) > mail.MaxSelected {
+		return ReleaseResult{}, Fail(Invalid, "invalid_request", "Select at most %d at a time.", mail.MaxSelected)
 	}
 	if err := s.Limits.TakeCommand(run.who, "selected"); err != nil {
 		return ReleaseResult{}, err
@@ -149,7 +147,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 		}
 		c := commands[part]
 		var b *models.Batch
-		if b, err = s.controllable(ctx, run.who, c.Batch); err == nil && !c.Log.IsZero() &&
+		if b, err = s.Mail.Controllable(ctx, run.who, c.Batch); err == nil && !c.Log.IsZero() &&
 			c.Log.ChunkNumber() >= b.Chunks {
 			err = notFound("log")
 		}
@@ -294,7 +292,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 
 // hasHeld reports whether a batch may have mail that is held at a provider.
 func (s *Service) hasHeld(ctx context.Context, b *models.Batch, provider string) (bool, error) {
-	sum, _, err := s.total(ctx, b)
+	sum, _, err := s.Mail.Total(ctx, b)
 	if err != nil {
 		return false, storeError("sum batch", err)
 	}
@@ -348,7 +346,7 @@ func (s *Service) controllableLog(ctx context.Context, who Caller, log string) (
 	if err != nil {
 		return nil, id, notFound("log")
 	}
-	b, err := s.controllable(ctx, who, id.Batch())
+	b, err := s.Mail.Controllable(ctx, who, id.Batch())
 	if err == nil && id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
 		err = notFound("log")
 	}
@@ -380,15 +378,4 @@ func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Bat
 	}
 	return Fail(Conflict, "not_releasable",
 		"Only a failed log can be released, unless its recipient or its mail was refused permanently.")
-}
-
-// nameReleases sets who gave the command of each release in a timeline.
-func nameReleases(timeline []models.Moment, releases []models.Command) {
-	for i := range timeline {
-		m := &timeline[i]
-		at := slices.IndexFunc(releases, func(c models.Command) bool { return c.Number == m.Command })
-		if m.What == string(models.Release) && at >= 0 {
-			m.By = releases[at].By
-		}
-	}
 }

@@ -28,15 +28,15 @@ import (
 	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
-	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/service/templates"
 	"github.com/safedelivr/safedelivr/service/updates"
-	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -155,7 +155,7 @@ func (d Deps) withDefaults() Deps {
 		d.Suppressions = suppression.New(d.Store, suppression.DefaultMemory)
 	}
 	if d.Policy == nil {
-		d.Policy = defaultPolicy(d.Providers, d.Config.Recheck)
+		d.Policy = mail.DefaultPolicy(d.Providers, d.Config.Recheck)
 	}
 	if d.Accepted == nil {
 		d.Accepted = func(*models.Batch, models.Chunk) {}
@@ -171,6 +171,8 @@ type Service struct {
 	Audit  *audit.Trail
 	People *people.People
 	Limits *people.Limits
+	Stats  *stats.Reader
+	Mail   *mail.Reader
 
 	cfg          Config
 	log          *slog.Logger
@@ -179,8 +181,6 @@ type Service struct {
 	providers    []models.Provider
 	known        map[string]bool // names of the providers
 	suppressions *suppression.Lists
-	policy       *policy.Policy
-	composers    map[string]models.Composer
 	adapters     map[string]models.Adapter
 	lists        map[string]models.ProviderLists
 	intake       intake.Config
@@ -194,16 +194,9 @@ type Service struct {
 	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
 	tallies      map[models.Lane]*tally
 
-	unknown cached.Value[Unknown]
-
-	backlogs backlogs
-
 	conditions cached.Value[[]condition.Condition]
-	reported   cached.Value[map[string]providerNow]
-	failed     cached.Value[map[string][]flow.Health]
 	ready      cached.Value[Readiness]
 	hours      historyHours
-	counts     *walk.Counts
 
 	closing sync.Once
 }
@@ -223,8 +216,6 @@ func New(d Deps) *Service {
 		providers:    d.Providers,
 		known:        map[string]bool{},
 		suppressions: d.Suppressions,
-		policy:       d.Policy,
-		composers:    d.Composers,
 		adapters:     d.Adapters,
 		lists:        d.Lists,
 		onAccept:     d.Accepted,
@@ -247,9 +238,13 @@ func New(d Deps) *Service {
 		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Operator: cfg.Operator,
 		Resumed: s.announceNewest, Log: cfg.Logger,
 	})
+	s.Mail = mail.New(mail.Deps{
+		Store: d.Store, Audit: s.Audit, People: s.People, Providers: d.Providers, Policy: d.Policy,
+		Composers: d.Composers, CountTime: cfg.CountTime, Logger: cfg.Logger,
+	})
+	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
 	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
 	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
-	s.counts = walk.NewCounts(s.cfg.CountTime)
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
 	}
@@ -380,7 +375,7 @@ func Operations(s *Service) []operation.Operation {
 	return slices.Concat(
 		endpoints.Operations(s.Endpoints, s.guard),
 		templates.Operations(s.Templates, s.guard),
-		mailOperations(s),
+		mail.Operations(s.Mail),
 		batchOperations(s),
 		blockOperations(s),
 		providerOperations(s),

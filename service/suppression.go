@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -124,12 +125,12 @@ func (s *Service) SuppressSelected(
 	if err := errors.Join(who.Need(models.ScopeSend), audit.CheckWhy(why)); err != nil {
 		return err
 	}
-	if len(ids) > maxSelected {
-		return Fail(Invalid, "invalid_request", "Select at most %d at a time.", maxSelected)
+	if len(ids) > mail.MaxSelected {
+		return Fail(Invalid, "invalid_request", "Select at most %d at a time.", mail.MaxSelected)
 	}
 	lists := map[string][]models.Suppression{}
 	for _, id := range ids {
-		l, err := s.Log(ctx, who, id.String())
+		l, err := s.Mail.Log(ctx, who, id.String())
 		if err != nil {
 			return err
 		}

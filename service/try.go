@@ -2,13 +2,10 @@ package service
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
 // noneToTry is the warning of a batch.try that changes nothing.
@@ -41,22 +38,11 @@ func toTry(ctx context.Context, s *Service, b *models.Batch) (int, error) {
 // warnOfSuspended adds a warning if every provider that a batch may use is suspended. A suspended provider is tried
 // only when its suspension ends.
 func warnOfSuspended(ctx context.Context, s *Service, b *models.Batch, out *BatchControlResult) {
-	w, err := s.waiting(ctx)
-	if err != nil || !out.Changed || len(w.providers) == 0 {
+	w, err := s.Mail.Waiting(ctx)
+	if err != nil || !out.Changed {
 		return
 	}
-	var until []string
-	for _, name := range slices.Sorted(maps.Keys(w.providers)) {
-		if len(b.Providers) > 0 && !slices.Contains(b.Providers, name) {
-			continue
-		}
-		h := w.providers[name].health
-		if h.State != telemetry.Suspended || !h.Until.After(w.now) {
-			return
-		}
-		until = append(until, name+" until "+h.Until.UTC().Format(time.RFC3339))
-	}
-	if len(until) > 0 {
+	if until := w.Suspended(b); len(until) > 0 {
 		out.warn("Its providers are suspended, so it waits for the first of them: " + strings.Join(until, ", ") + ".")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -327,11 +328,11 @@ func TestWaits(t *testing.T) {
 			f := newWaitRig(t)
 			want := c.prepare(f)
 			require.NoError(t, f.Audit.Follower.Sync(t.Context()))
-			log, err := f.Service.Log(t.Context(), f.who, f.batch.ID.Log(1).String())
+			log, err := f.Mail.Log(t.Context(), f.who, f.batch.ID.Log(1).String())
 			require.NoError(t, err)
-			batch, err := f.Batch(t.Context(), f.who, f.batch.ID.String())
+			batch, err := f.Mail.Batch(t.Context(), f.who, f.batch.ID.String())
 			require.NoError(t, err)
-			logs, err := f.Logs(t.Context(), f.who, f.batch.ID.String(), LogFilter{State: log.State}, Page{})
+			logs, err := f.Mail.Logs(t.Context(), f.who, f.batch.ID.String(), mail.LogFilter{State: log.State}, Page{})
 			require.NoError(t, err)
 			for where, wait := range map[string]*models.Wait{
 				"log":          log.Waits,
@@ -346,7 +347,7 @@ func TestWaits(t *testing.T) {
 				require.Equal(t, want, got, where)
 			}
 			require.Equal(t, log.Waits.Text, log.ReasonText)
-			list, err := f.Batches(t.Context(), f.who, Page{})
+			list, err := f.Mail.Batches(t.Context(), f.who, Page{})
 			require.NoError(t, err)
 			require.Equal(t, c.list, list.Batches[0].Waits != nil)
 		})
@@ -369,7 +370,7 @@ func TestBatchWaitsForWhatIsNotSent(t *testing.T) {
 	}
 	waits := func() *models.Wait {
 		t.Helper()
-		b, err := f.Batch(t.Context(), f.who, f.batch.ID.String())
+		b, err := f.Mail.Batch(t.Context(), f.who, f.batch.ID.String())
 		require.NoError(t, err)
 		return b.Waits
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // maxNames is how many names a shell offers.
@@ -46,18 +47,18 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return err
 	case "batch":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames)
+		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames)
 		for i := range list {
 			say(list[i].ID.String(), list[i].Subject)
 		}
 		return err
 	case "log":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames/10)
+		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames/10)
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			logs, err := svc.Logs(ctx, who, list[i].ID.String(), service.LogFilter{}, service.Page{Limit: maxNames / 10})
+			logs, err := svc.Mail.Logs(ctx, who, list[i].ID.String(), mail.LogFilter{}, service.Page{Limit: maxNames / 10})
 			if err != nil {
 				return err
 			}

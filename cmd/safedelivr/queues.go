@@ -46,7 +46,7 @@ func waitingCommand(c *cli) *cobra.Command {
 		head:  "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
 		none:  "no mail waits here",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		b, err := service.Backlog(ctx, svc, c.operator())
+		b, err := svc.Mail.Backlog(ctx, c.operator())
 		for _, l := range b.Lines {
 			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, l.Since, l.Until, l.Oldest, l.Text)
 		}

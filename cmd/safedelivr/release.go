@@ -142,7 +142,7 @@ func (c *cli) logCommand() *cobra.Command {
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				story, err := svc.Log(ctx, c.operator(), args[0])
+				story, err := svc.Mail.Log(ctx, c.operator(), args[0])
 				if err != nil {
 					return orMissing(err, "log", args[0])
 				}

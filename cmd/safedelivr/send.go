@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // sendFlags are the flags of send.
@@ -370,7 +371,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 	end := time.Now().Add(o.wait)
 	printed := map[string]bool{}
 	for range models.Every(ctx, 200*time.Millisecond) {
-		logs, err := svc.Logs(ctx, c.operator(), batch.String(), service.LogFilter{}, service.Page{Limit: maxSendTo})
+		logs, err := svc.Mail.Logs(ctx, c.operator(), batch.String(), mail.LogFilter{}, service.Page{Limit: maxSendTo})
 		if err != nil {
 			return err
 		}
@@ -402,8 +403,8 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 }
 
 // printNew prints the steps of a recipient's story that were not printed before.
-func (c *cli) printNew(ctx context.Context, svc *service.Service, l *service.LogView, printed map[string]bool) error {
-	story, err := svc.Log(ctx, c.operator(), l.ID.String())
+func (c *cli) printNew(ctx context.Context, svc *service.Service, l *mail.LogView, printed map[string]bool) error {
+	story, err := svc.Mail.Log(ctx, c.operator(), l.ID.String())
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package service
+package mail
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -71,9 +72,9 @@ func TestTotals(t *testing.T) {
 			if !from.IsZero() && !to.IsZero() && !from.Before(to) {
 				continue
 			}
-			who, of := Caller{User: user}, user
+			who, of := caller.Caller{User: user}, user
 			if rand.N(2) == 0 {
-				who, of = Caller{User: user, Operator: true, Everyone: true}, ""
+				who, of = caller.Caller{User: user, Operator: true, Everyone: true}, ""
 			}
 			first, last := from, to
 			if first.IsZero() {
@@ -85,14 +86,14 @@ func TestTotals(t *testing.T) {
 			logs, batches := f.listed(of, first, last, c.want)
 			filter := c.LogFilter
 			filter.From, filter.To = from, to
-			page, err := f.FindLogs(t.Context(), who, filter, Page{Limit: 1})
+			page, err := f.FindLogs(t.Context(), who, filter, operation.Page{Limit: 1})
 			require.NoError(t, err)
 			f.requireTotal(logs, &page.PageInfo)
 			list, err := f.FindBatches(
 				t.Context(),
 				who,
 				BatchFilter{Logs: LogFilter{From: from, To: to}},
-				Page{Limit: 1},
+				operation.Page{Limit: 1},
 			)
 			require.NoError(t, err)
 			f.requireTotal(batches, &list.PageInfo)
@@ -113,12 +114,7 @@ func (f *listRig) requireTotal(want int, info *PageInfo) {
 func TestLongListsAreCountedInPart(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	service := func(limit time.Duration) *Service {
-		s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), CountTime: limit}})
-		t.Cleanup(s.Close)
-		return s
-	}
-	s, late := service(time.Hour), service(time.Nanosecond)
+	s, late := newReader(store, time.Hour), newReader(store, time.Nanosecond)
 	// put stores a batch whose chunks have size recipients; it finds many of each by an "ann" in the address.
 	put := func(chunks, size, many int) string {
 		b := models.Batch{ID: models.NewBatchID(time.Now()), User: "ada", Chunks: chunks, Recipients: chunks * size,
@@ -141,8 +137,8 @@ func TestLongListsAreCountedInPart(t *testing.T) {
 		require.NoError(t, store.PutBatch(t.Context(), b, all[0]))
 		return b.ID.String()
 	}
-	first := func(s *Service, batch string) PageInfo {
-		page, err := s.Logs(t.Context(), Caller{User: "ada"}, batch, LogFilter{Part: "ann"}, Page{Limit: 50})
+	first := func(s *Reader, batch string) PageInfo {
+		page, err := s.Logs(t.Context(), caller.Caller{User: "ada"}, batch, LogFilter{Part: "ann"}, operation.Page{Limit: 50})
 		require.NoError(t, err)
 		require.NotEmpty(t, page.Next)
 		return page.PageInfo
@@ -176,11 +172,11 @@ func TestLongListsAreCountedInPart(t *testing.T) {
 func TestTotalsOfPurgedDays(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
-	who := Caller{User: f.batches[0].User}
+	who := caller.Caller{User: f.batches[0].User}
 	totals := func() (logs, batches *int64) {
-		found, err := f.FindLogs(t.Context(), who, LogFilter{}, Page{Limit: 1})
+		found, err := f.FindLogs(t.Context(), who, LogFilter{}, operation.Page{Limit: 1})
 		require.NoError(t, err)
-		list, err := f.FindBatches(t.Context(), who, BatchFilter{}, Page{Limit: 1})
+		list, err := f.FindBatches(t.Context(), who, BatchFilter{}, operation.Page{Limit: 1})
 		require.NoError(t, err)
 		return found.Total, list.Total
 	}
@@ -224,8 +220,8 @@ func TestTotalsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
 	user := f.batches[0].User
-	boss := Caller{User: user, Operator: true, Everyone: true}
-	list, err := f.FindBatches(t.Context(), boss, BatchFilter{}, Page{Limit: 1})
+	boss := caller.Caller{User: user, Operator: true, Everyone: true}
+	list, err := f.FindBatches(t.Context(), boss, BatchFilter{}, operation.Page{Limit: 1})
 	require.NoError(t, err)
 	require.EqualValues(t, len(f.batches), *list.Total)
 

@@ -1,7 +1,8 @@
-package service
+package mail
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -11,9 +12,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/policy"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/people"
+	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -55,21 +62,26 @@ type listedLog struct {
 // listRig is a service with mail of two users.
 type listRig struct {
 	testing.TB
-	*Service
+	*Reader
 	models.Store
 	logs    []listedLog // newest first
 	batches []models.Batch
 }
 
+// newReader returns a reader of the mail of a store of which this is the only process. It counts a list for so long.
+func newReader(store models.Store, counting time.Duration) *Reader {
+	log := slog.New(slog.DiscardHandler)
+	trail := audit.New(audit.Deps{Store: store, Follower: control.NewFollower(store), Sole: true, Log: log})
+	return New(Deps{
+		Store: store, Audit: trail, People: people.New(people.Deps{Store: store, Audit: trail, Log: log}),
+		Policy: policy.New(policy.Config{}, nil), CountTime: counting, Logger: log,
+	})
+}
+
 func newListRig(t testing.TB, store models.Store) *listRig {
 	t.Helper()
 	f := &listRig{TB: t, Store: store}
-	f.Service = New(Deps{
-		Store:  store,
-		Broker: inproctest.New(t, "sg", "mg"),
-		Config: Config{SpoolDir: t.TempDir(), Sole: true, CountTime: time.Hour}, // however slow the machine is
-	})
-	t.Cleanup(f.Service.Close)
+	f.Reader = newReader(store, time.Hour) // however slow the machine is
 	for _, name := range []string{"ada", "bob"} {
 		u := models.User{ID: name + models.NewUserID(), Name: name + models.NewUserID(), Created: time.Now().UTC()}
 		require.NoError(t, store.CreateUser(t.Context(), u))
@@ -181,10 +193,10 @@ func (f *listRig) tell(chunk models.ID, at time.Time, by []models.Set) {
 }
 
 // pages reads a list from its first page to its last and back, in pages of n.
-func pages[T any](t testing.TB, read func(Page) ([]T, PageInfo, error), n int) []T {
+func pages[T any](t testing.TB, read func(operation.Page) ([]T, PageInfo, error), n int) []T {
 	t.Helper()
 	var all, back []T
-	p := Page{Limit: n}
+	p := operation.Page{Limit: n}
 	var at []string // cursors of the pages
 	for {
 		list, info, err := read(p)
@@ -296,13 +308,13 @@ func TestFilteredLists(t *testing.T) {
 	user := f.batches[0].User
 	for name, c := range filters {
 		t.Run(name, func(t *testing.T) {
-			for _, who := range []Caller{{User: user}, {User: user, Operator: true, Everyone: true}} {
+			for _, who := range []caller.Caller{{User: user}, {User: user, Operator: true, Everyone: true}} {
 				want := f.want(user, c.want)
 				if who.Everyone {
 					want = f.want("", c.want)
 				}
 				for _, n := range []int{testkit.Mails(3, 1), 7, 500} {
-					require.Equal(t, want, ids(pages(t, func(p Page) ([]FoundLog, PageInfo, error) {
+					require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]FoundLog, PageInfo, error) {
 						page, err := f.FindLogs(t.Context(), who, c.LogFilter, p)
 						if page.Total != nil {
 							require.EqualValues(t, len(want), *page.Total)
@@ -311,7 +323,7 @@ func TestFilteredLists(t *testing.T) {
 						}
 						return page.Logs, page.PageInfo, err
 					}, n), func(l FoundLog) models.ID { return l.ID }))
-					of := ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
+					of := ids(pages(t, func(p operation.Page) ([]BatchView, PageInfo, error) {
 						page, err := f.FindBatches(t.Context(), who, BatchFilter{Logs: c.LogFilter}, p)
 						if page.Total != nil && name != "both" && c.Part == "" {
 							require.EqualValues(t, len(batchesOf(want)), *page.Total)
@@ -341,8 +353,8 @@ func (f *listRig) checkLogsOf(t *testing.T, b *models.Batch, filter LogFilter, s
 	want := f.want("", func(l *listedLog) bool { return l.id.Batch() == b.ID && selects(l) })
 	slices.Reverse(want)
 	for _, n := range []int{1, 2, 500} {
-		require.Equal(t, want, ids(pages(t, func(p Page) ([]LogView, PageInfo, error) {
-			page, err := f.Logs(t.Context(), Caller{User: b.User}, b.ID.String(), filter, p)
+		require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]LogView, PageInfo, error) {
+			page, err := f.Logs(t.Context(), caller.Caller{User: b.User}, b.ID.String(), filter, p)
 			require.NotNil(t, page.Total)
 			require.EqualValues(t, len(want), *page.Total)
 			return page.Logs, page.PageInfo, err
@@ -354,19 +366,19 @@ func (f *listRig) checkLogsOf(t *testing.T, b *models.Batch, filter LogFilter, s
 func TestSearchByAddressAndDomain(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
-	boss := Caller{User: f.batches[0].User, Operator: true, Everyone: true}
+	boss := caller.Caller{User: f.batches[0].User, Operator: true, Everyone: true}
 	for email, want := range map[string]func(*listedLog) bool{
 		"ANN1@host2.example": func(l *listedLog) bool { return l.email == "Ann1@host2.example" },
 		"@Host3.example":     func(l *listedLog) bool { return strings.HasSuffix(l.email, "@host3.example") },
 		"@ost3.example":      func(*listedLog) bool { return false },
 	} {
-		tagged, err := f.FindLogs(t.Context(), boss, LogFilter{Email: email, Tag: "tag3"}, Page{Limit: 500})
+		tagged, err := f.FindLogs(t.Context(), boss, LogFilter{Email: email, Tag: "tag3"}, operation.Page{Limit: 500})
 		require.NoError(t, err)
 		require.Equal(t, f.want("", func(l *listedLog) bool { return l.tag == "tag3" && want(l) }),
 			ids(tagged.Logs, func(l FoundLog) models.ID { return l.ID }), email)
 		for _, n := range []int{1, 7, 500} {
 			var got []models.ID
-			p := Page{Limit: n}
+			p := operation.Page{Limit: n}
 			for {
 				page, err := f.FindLogs(t.Context(), boss, LogFilter{Email: email}, p)
 				require.NoError(t, err)
@@ -385,27 +397,28 @@ func TestSearchByAddressAndDomain(t *testing.T) {
 func TestListsOfOthers(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
-	for _, who := range []Caller{
+	counts := stats.New(stats.Deps{Store: f.Store, People: f.People})
+	for _, who := range []caller.Caller{
 		{User: "ada", Everyone: true},
 		{User: "ada", Everyone: true, Operator: true, Scopes: []models.Scope{models.ScopeRead}},
 	} {
-		_, err := f.FindLogs(t.Context(), who, LogFilter{}, Page{})
+		_, err := f.FindLogs(t.Context(), who, LogFilter{}, operation.Page{})
 		require.ErrorContains(t, err, "operate")
-		_, err = f.Service.Batches(t.Context(), who, Page{})
+		_, err = f.Reader.Batches(t.Context(), who, operation.Page{})
 		require.ErrorContains(t, err, "operate")
-		_, err = f.Stats(t.Context(), who, StatsQuery{})
+		_, err = counts.Of(t.Context(), who, stats.Query{})
 		require.ErrorContains(t, err, "operate")
 	}
-	stats, err := f.Stats(t.Context(), Caller{Operator: true, Everyone: true}, StatsQuery{})
+	all, err := counts.Of(t.Context(), caller.Caller{Operator: true, Everyone: true}, stats.Query{})
 	require.NoError(t, err)
-	require.EqualValues(t, len(f.logs), stats.Totals.Accepted)
+	require.EqualValues(t, len(f.logs), all.Totals.Accepted)
 }
 
 // TestListsByTimeAndText: batches are selected by time, subject and sender.
 func TestListsByTimeAndText(t *testing.T) {
 	t.Parallel()
 	f := newListRig(t, sqlitetest.Open(t))
-	who := Caller{User: f.batches[0].User, Operator: true, Everyone: true}
+	who := caller.Caller{User: f.batches[0].User, Operator: true, Everyone: true}
 	from, to := time.Now().Add(-30*time.Hour), time.Now().Add(-3*time.Hour)
 	for name, c := range map[string]struct {
 		BatchFilter
@@ -430,7 +443,7 @@ func TestListsByTimeAndText(t *testing.T) {
 				}
 			}
 			require.NotEmpty(t, want)
-			require.Equal(t, want, ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
+			require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]BatchView, PageInfo, error) {
 				page, err := f.FindBatches(t.Context(), who, c.BatchFilter, p)
 				return page.Batches, page.PageInfo, err
 			}, 2), func(b BatchView) models.ID { return b.ID }))

@@ -1,4 +1,4 @@
-package service
+package mail
 
 import (
 	"fmt"
@@ -7,8 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -17,8 +18,7 @@ import (
 func TestPagesReadABoundedAmount(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
-	t.Cleanup(s.Close)
+	s := newReader(store, time.Second/2)
 	const batches = 1200
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
 	wanted := map[int]bool{0: true, 700: true, 1199: true}
@@ -33,15 +33,15 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 		rs := []models.Recipient{{Email: fmt.Sprintf("ann%d@example.com", n)}}
 		require.NoError(t, store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
 	}
-	read := func(p Page) BatchPage {
-		page, err := s.FindBatches(t.Context(), Caller{User: "aaaa"}, BatchFilter{Subject: "needle"}, p)
+	read := func(p operation.Page) BatchPage {
+		page, err := s.FindBatches(t.Context(), caller.Caller{User: "aaaa"}, BatchFilter{Subject: "needle"}, p)
 		require.NoError(t, err)
 		return page
 	}
-	page := read(Page{Limit: 10})
+	page := read(operation.Page{Limit: 10})
 	require.Equal(t, want[:1], ids(page.Batches, func(b BatchView) models.ID { return b.ID }), "it read all")
 	require.WithinRange(t, page.Until, at.Add(-300*time.Second), at.Add(-150*time.Second))
-	require.Equal(t, want, ids(pages(t, func(p Page) ([]BatchView, PageInfo, error) {
+	require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]BatchView, PageInfo, error) {
 		page := read(p)
 		return page.Batches, page.PageInfo, nil
 	}, 10), func(b BatchView) models.ID { return b.ID }))
@@ -52,9 +52,7 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 func TestBoundedPagesOfABatch(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"),
-		Config: Config{SpoolDir: t.TempDir(), Sole: true, CountTime: time.Hour}})
-	t.Cleanup(s.Close)
+	s := newReader(store, time.Hour)
 	const chunks = 1300 // a page reads 100 of this size
 	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "aaaa", Chunks: chunks, Recipients: 2 * chunks,
 		Lane: models.Bulk, OnUnknown: models.Hold, Content: models.Content{Subject: "s"}}
@@ -78,8 +76,8 @@ func TestBoundedPagesOfABatch(t *testing.T) {
 	}
 	require.NoError(t, store.PutBatch(t.Context(), b, first))
 	spent := 0
-	require.Equal(t, want, ids(pages(t, func(p Page) ([]LogView, PageInfo, error) {
-		page, err := s.Logs(t.Context(), Caller{User: "aaaa"}, b.ID.String(), LogFilter{Part: "needle"}, p)
+	require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]LogView, PageInfo, error) {
+		page, err := s.Logs(t.Context(), caller.Caller{User: "aaaa"}, b.ID.String(), LogFilter{Part: "needle"}, p)
 		if !page.Until.IsZero() {
 			spent++
 		}
@@ -101,8 +99,8 @@ func TestTagsThatAreNotCountedApart(t *testing.T) {
 	totals := 0
 	for _, tag := range []string{"tag100", "tag150", "tag199", "tag4"} {
 		want := f.want(user, func(l *listedLog) bool { return l.tag == tag })
-		require.Equal(t, want, ids(pages(t, func(p Page) ([]FoundLog, PageInfo, error) {
-			page, err := f.FindLogs(t.Context(), Caller{User: user}, LogFilter{Tag: tag}, p)
+		require.Equal(t, want, ids(pages(t, func(p operation.Page) ([]FoundLog, PageInfo, error) {
+			page, err := f.FindLogs(t.Context(), caller.Caller{User: user}, LogFilter{Tag: tag}, p)
 			if page.Total != nil {
 				totals++
 				require.EqualValues(t, len(want), *page.Total)

@@ -1,6 +1,7 @@
-package service
+package mail
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -9,11 +10,21 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/service/table"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
+
+// Rejected tells which recipients of a request were left out of the batch.
+type Rejected struct {
+	Count int                `json:"count"`
+	First []models.Rejection `json:"first,omitempty"` // up to 100
+}
 
 // BatchView is a batch as it is shown.
 type BatchView struct {
@@ -48,7 +59,7 @@ type BatchView struct {
 	Duplicates       int                  `json:"duplicates"`
 	*models.Envelope                      // the recipients in cc and bcc
 	Rejected         *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
-	Counts           Counts               `json:"counts"`
+	Counts           stats.Counts         `json:"counts"`
 	CreatedAt        time.Time            `json:"created_at"`
 	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
 	DueAt            time.Time            `json:"due_at,omitzero"`     // the next time of mail; zero: all have come
@@ -66,8 +77,8 @@ type OwnTimes struct {
 	Last  time.Time `json:"last"`
 }
 
-// ownTimesOf tells of the recipients of a batch who have times of their own; nil: there are none.
-func ownTimesOf(b *models.Batch) *OwnTimes {
+// OwnTimesOf tells of the recipients of a batch who have times of their own; nil: there are none.
+func OwnTimesOf(b *models.Batch) *OwnTimes {
 	if len(b.Own) == 0 {
 		return nil
 	}
@@ -85,12 +96,12 @@ type BatchPage struct {
 	PageInfo
 }
 
-// total returns the sum of the summaries of a batch, and the number of a chunk with queued
+// Total returns the sum of the summaries of a batch, and the number of a chunk with queued
 // recipients, or -1. It prefers a chunk with recipients that were never tried.
-func (s *Service) total(ctx context.Context, b *models.Batch) (sum models.Summary, queued int, err error) {
+func (s *Reader) Total(ctx context.Context, b *models.Batch) (sum models.Summary, queued int, err error) {
 	queued = -1
 	next, untried := 0, false
-	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+	for cs, err := range s.Store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
 			return sum, -1, err
 		}
@@ -111,8 +122,8 @@ func (s *Service) total(ctx context.Context, b *models.Batch) (sum models.Summar
 
 // view returns a batch as lists show it, and the number of a chunk with queued recipients,
 // or -1.
-func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, error) {
-	sum, queued, err := s.total(ctx, b)
+func (s *Reader) view(ctx context.Context, b *models.Batch) (BatchView, int, error) {
+	sum, queued, err := s.Total(ctx, b)
 	if err != nil {
 		return BatchView{}, -1, err
 	}
@@ -139,12 +150,12 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 		Recipients: b.Recipients,
 		Duplicates: b.Duplicates,
 		Envelope:   b.Envelope,
-		Counts:     CountsOf(&sum),
+		Counts:     stats.CountsOf(&sum),
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
 		Window:     b.Window,
 		ExpiresAt:  b.ExpiresAt,
-		OwnTimes:   ownTimesOf(b),
+		OwnTimes:   OwnTimesOf(b),
 		Waits:      rules.Batch(b).Waits,
 	}
 	if b.Rejected > 0 {
@@ -166,14 +177,14 @@ func (s *Service) view(ctx context.Context, b *models.Batch) (BatchView, int, er
 
 // rendered returns the subject of a batch with one recipient as the recipient gets it, or ""
 // for other batches.
-func (s *Service) rendered(ctx context.Context, b *models.Batch) (string, error) {
+func (s *Reader) rendered(ctx context.Context, b *models.Batch) (string, error) {
 	if b.Recipients != 1 || b.Redacted || b.Damaged {
 		return "", nil
 	}
 	if !strings.Contains(b.Content.Subject, "{{") {
 		return b.Content.Subject, nil
 	}
-	rs, err := s.store.Recipients(ctx, b.ID)
+	rs, err := s.Store.Recipients(ctx, b.ID)
 	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || len(rs) == 0 {
 		return "", nil
 	}
@@ -181,38 +192,38 @@ func (s *Service) rendered(ctx context.Context, b *models.Batch) (string, error)
 }
 
 // Batches returns a page of the caller's batches, newest first.
-func (s *Service) Batches(ctx context.Context, who Caller, p Page) (BatchPage, error) {
+func (s *Reader) Batches(ctx context.Context, who caller.Caller, p operation.Page) (BatchPage, error) {
 	return s.FindBatches(ctx, who, BatchFilter{}, p)
 }
 
 // readable returns a batch that the caller may read: an own one, or any if the caller is
 // an operator. All others are not found.
-func (s *Service) readable(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
-	b, err := s.store.Batch(ctx, id)
+func (s *Reader) readable(ctx context.Context, who caller.Caller, id models.ID) (*models.Batch, error) {
+	b, err := s.Store.Batch(ctx, id)
 	if err == nil && b.User != who.User && !who.May(models.ScopeOperate) {
 		err = models.ErrNotFound
 	}
 	if errors.Is(err, models.ErrNotFound) {
-		return nil, notFound("batch")
+		return nil, problem.NotYours("batch")
 	}
 	if err != nil {
-		return nil, storeError("read batch", err)
+		return nil, problem.FromStore("read batch", err)
 	}
 	return &b, nil
 }
 
 // readableBatch parses the ID of a batch and returns what readable returns for it.
-func (s *Service) readableBatch(ctx context.Context, who Caller, id string) (*models.Batch, error) {
+func (s *Reader) readableBatch(ctx context.Context, who caller.Caller, id string) (*models.Batch, error) {
 	batch, err := models.ParseBatchID(id)
 	if err != nil {
-		return nil, notFound("batch")
+		return nil, problem.NotYours("batch")
 	}
 	return s.readable(ctx, who, batch)
 }
 
-// controllable returns a batch that the caller may control: an own one, or any if the
+// Controllable returns a batch that the caller may control: an own one, or any if the
 // caller is an operator. All others are not found.
-func (s *Service) controllable(ctx context.Context, who Caller, id models.ID) (*models.Batch, error) {
+func (s *Reader) Controllable(ctx context.Context, who caller.Caller, id models.ID) (*models.Batch, error) {
 	b, err := s.readable(ctx, who, id)
 	if err == nil && b.User == who.User {
 		err = who.Need(models.ScopeSend)
@@ -221,17 +232,17 @@ func (s *Service) controllable(ctx context.Context, who Caller, id models.ID) (*
 }
 
 // Batch returns one batch with its counts and with what it waits for.
-func (s *Service) Batch(ctx context.Context, who Caller, id string) (BatchView, error) {
+func (s *Reader) Batch(ctx context.Context, who caller.Caller, id string) (BatchView, error) {
 	return s.readView(ctx, who, id, true)
 }
 
 // ListedBatch returns one batch as lists show it. It reads no chunk, so Waits is set only if
 // a command withholds the batch.
-func (s *Service) ListedBatch(ctx context.Context, who Caller, id string) (BatchView, error) {
+func (s *Reader) ListedBatch(ctx context.Context, who caller.Caller, id string) (BatchView, error) {
 	return s.readView(ctx, who, id, false)
 }
 
-func (s *Service) readView(ctx context.Context, who Caller, id string, waits bool) (BatchView, error) {
+func (s *Reader) readView(ctx context.Context, who caller.Caller, id string, waits bool) (BatchView, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return BatchView{}, err
@@ -241,7 +252,7 @@ func (s *Service) readView(ctx context.Context, who Caller, id string, waits boo
 		v.Waits, err = s.batchWait(ctx, b, queued)
 	}
 	if err != nil {
-		return BatchView{}, storeError("sum batch", err)
+		return BatchView{}, problem.FromStore("sum batch", err)
 	}
 	if b.User != who.User {
 		v.User = b.User
@@ -250,7 +261,7 @@ func (s *Service) readView(ctx context.Context, who Caller, id string, waits boo
 }
 
 // Content returns the content of a batch.
-func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Content, error) {
+func (s *Reader) Content(ctx context.Context, who caller.Caller, id string) (models.Content, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return models.Content{}, err
@@ -259,18 +270,18 @@ func (s *Service) Content(ctx context.Context, who Caller, id string) (models.Co
 }
 
 // OpenAttachment returns an attachment of a batch by its number, from 0, and a reader of its bytes.
-func (s *Service) OpenAttachment(
-	ctx context.Context, who Caller, batch string, number int,
+func (s *Reader) OpenAttachment(
+	ctx context.Context, who caller.Caller, batch string, number int,
 ) (models.Attachment, io.Reader, error) {
 	b, err := s.readableBatch(ctx, who, batch)
 	if err != nil {
 		return models.Attachment{}, nil, err
 	}
 	if number < 0 || number >= len(b.Content.Attachments) {
-		return models.Attachment{}, nil, notFound("attachment")
+		return models.Attachment{}, nil, problem.NotYours("attachment")
 	}
 	a := b.Content.Attachments[number]
-	return a, models.OpenAttachment(ctx, s.store, b.ID, &a), nil
+	return a, models.OpenAttachment(ctx, s.Store, b.ID, &a), nil
 }
 
 // chunksOf visits the chunks of a batch, but for those to skip.
@@ -296,22 +307,6 @@ func chunkCost(b *models.Batch, chunk models.ID) int {
 	return 80 + b.ChunkSize(chunk.ChunkNumber())*2/5
 }
 
-func countOf(s *models.Summary, state models.State) int64 {
-	switch state {
-	case models.Queued:
-		return s.Queued
-	case models.Sent:
-		return s.Sent
-	case models.Success:
-		return s.Success
-	case models.Failed:
-		return s.Failed
-	case models.Cancelled:
-		return s.Cancelled
-	}
-	return 0
-}
-
 // RejectedPage is a page of the recipients that were left out of a batch, in the order of the request.
 type RejectedPage struct {
 	Rejected []models.Rejection `json:"rejected"`
@@ -319,7 +314,7 @@ type RejectedPage struct {
 }
 
 // Rejected returns a page of the recipients that were left out of a batch.
-func (s *Service) Rejected(ctx context.Context, who Caller, id string, p Page) (RejectedPage, error) {
+func (s *Reader) Rejected(ctx context.Context, who caller.Caller, id string, p operation.Page) (RejectedPage, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return RejectedPage{}, err
@@ -355,13 +350,13 @@ func (s *Service) Rejected(ctx context.Context, who Caller, id string, p Page) (
 }
 
 // rejections returns a piece of the recipients that were left out of a batch.
-func (s *Service) rejections(ctx context.Context, b *models.Batch, piece int) ([]models.Rejection, error) {
-	rs, err := models.Rejections(ctx, s.store, b.ID, piece)
+func (s *Reader) rejections(ctx context.Context, b *models.Batch, piece int) ([]models.Rejection, error) {
+	rs, err := models.Rejections(ctx, s.Store, b.ID, piece)
 	if errors.Is(err, models.ErrNotFound) {
-		return nil, Fail(Conflict, "content_removed", "The list was removed with the content of the batch.")
+		return nil, problem.New(problem.Conflict, "content_removed", "The list was removed with the content of the batch.")
 	}
 	if err != nil {
-		return nil, storeError("read rejected recipients", err)
+		return nil, problem.FromStore("read rejected recipients", err)
 	}
 	return rs, nil
 }
@@ -371,7 +366,7 @@ var rejectedColumns = []string{"index", "row", "column", "pointer", "code", "det
 
 // ExportRejected calls row for the rows of a CSV file of all recipients that were left out of a batch, the names of the
 // columns first.
-func (s *Service) ExportRejected(ctx context.Context, who Caller, id string, row func([]string) error) error {
+func (s *Reader) ExportRejected(ctx context.Context, who caller.Caller, id string, row func([]string) error) error {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return err
@@ -404,7 +399,7 @@ func (s *Service) ExportRejected(ctx context.Context, who Caller, id string, row
 }
 
 // Flow returns how a batch was handed over to the providers, and when they were failing.
-func (s *Service) Flow(ctx context.Context, who Caller, id string) (flow.Flow, error) {
+func (s *Reader) Flow(ctx context.Context, who caller.Caller, id string) (flow.Flow, error) {
 	b, err := s.readableBatch(ctx, who, id)
 	if err != nil {
 		return flow.Flow{}, err
@@ -413,13 +408,13 @@ func (s *Service) Flow(ctx context.Context, who Caller, id string) (flow.Flow, e
 	records := make([]flow.Record, len(sample))
 	for i, n := range sample {
 		r := &records[i]
-		if r.Entries, r.Outcomes, err = s.store.Calls(ctx, b.ID.Chunk(n)); err != nil {
-			return flow.Flow{}, storeError("read the calls of a batch", err)
+		if r.Entries, r.Outcomes, err = s.Store.Calls(ctx, b.ID.Chunk(n)); err != nil {
+			return flow.Flow{}, problem.FromStore("read the calls of a batch", err)
 		}
 	}
 	health, err := s.failedCalls(ctx)
 	if err != nil {
-		return flow.Flow{}, storeError("read the times of failed calls", err)
+		return flow.Flow{}, problem.FromStore("read the times of failed calls", err)
 	}
 	return flow.Of(b.Chunks, records, health, time.Now()), nil
 }
@@ -436,10 +431,10 @@ type TemplateUses struct {
 const usesSearched = 100
 
 // TemplateUses returns how the newest batches of the caller use a template.
-func (s *Service) TemplateUses(ctx context.Context, who Caller, name string) (out TemplateUses, err error) {
-	batches, err := s.store.Batches(ctx, who.User, models.ID{}, usesSearched)
+func (s *Reader) TemplateUses(ctx context.Context, who caller.Caller, name string) (out TemplateUses, err error) {
+	batches, err := s.Store.Batches(ctx, who.User, models.ID{}, usesSearched)
 	if err != nil {
-		return out, storeError("find uses of a template", err)
+		return out, problem.FromStore("find uses of a template", err)
 	}
 	out.Searched, out.All = int64(len(batches)), len(batches) < usesSearched
 	for i := range batches {
@@ -450,4 +445,57 @@ func (s *Service) TemplateUses(ctx context.Context, who Caller, name string) (ou
 		}
 	}
 	return out, nil
+}
+
+// MayResume reports whether a caller who may control a batch may resume it. Only an
+// operator resumes a batch that an operator stopped.
+func MayResume(who caller.Caller, b *BatchView) bool {
+	return who.MayRelease(b.StoppedBy, cmp.Or(b.User, who.User))
+}
+
+// failedCalls returns when calls failed, by provider, as all workers found it; at most a
+// second old.
+func (s *Reader) failedCalls(ctx context.Context) (map[string][]flow.Health, error) {
+	return s.failed.Get(time.Second, func() (map[string][]flow.Health, error) {
+		reports, err := telemetry.Reports[telemetry.FailedCallsOf](ctx, s.Store, telemetry.FailedCallsReport)
+		if err != nil || len(reports) == 0 {
+			return nil, err
+		}
+		workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.Store, telemetry.WorkerReport)
+		if err != nil {
+			return nil, err
+		}
+		out := map[string][]flow.Health{}
+		for name, report := range reports {
+			state, running := workers[name[:max(0, strings.LastIndexByte(name, '/'))]]
+			for provider, calls := range report {
+				for _, c := range calls {
+					now := running && !c.From.Before(state.Started) // else an earlier start of this worker found it
+					out[provider] = append(out[provider], flow.Health{FailedCalls: c, Now: now})
+				}
+			}
+		}
+		return out, nil
+	})
+}
+
+// chunk reads a chunk of a batch. The recipients are blank if their retention time is
+// over.
+func (s *Reader) chunk(
+	ctx context.Context,
+	b *models.Batch,
+	id models.ID,
+) ([]models.Recipient, *models.View, []models.Fact, error) {
+	recipients, err := s.Store.Recipients(ctx, id)
+	if errors.Is(err, models.ErrNotFound) && b.Redacted {
+		recipients, err = make([]models.Recipient, b.ChunkSize(id.ChunkNumber())), nil
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	entries, facts, err := s.Store.Record(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return recipients, models.Resolve(len(recipients), entries, facts), facts, nil
 }

@@ -1,4 +1,4 @@
-package service
+package mail
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/service/backlog"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // A backlog is shared for a while, and for longer the more it cost: reading it takes a twentieth of the time at most.
@@ -27,7 +29,7 @@ type backlogs struct {
 }
 
 // Backlog returns the mail of all users that waits here, for operators.
-func Backlog(ctx context.Context, s *Service, who Caller) (backlog.Backlog, error) {
+func (s *Reader) Backlog(ctx context.Context, who caller.Caller) (backlog.Backlog, error) {
 	if err := who.NeedOperator(); err != nil {
 		return backlog.Backlog{}, err
 	}
@@ -42,31 +44,31 @@ func Backlog(ctx context.Context, s *Service, who Caller) (backlog.Backlog, erro
 	defer cancel()
 	users, err := s.People.All(ctx)
 	if err != nil {
-		return backlog.Backlog{}, storeError("list users", err)
+		return backlog.Backlog{}, problem.FromStore("list users", err)
 	}
 	ids := make([]string, len(users))
 	for i := range users {
 		ids[i] = users[i].ID
 	}
-	w, err := s.waiting(ctx)
+	w, err := s.Waiting(ctx)
 	if err != nil {
 		return backlog.Backlog{}, err
 	}
 	first := models.DayOf(began.Add(-maxAge))
 	look := func(ctx context.Context, id models.ID) (backlog.Batch, bool, error) {
-		return waitingBatch(ctx, s, w, id)
+		return s.waitingBatch(ctx, w, id)
 	}
-	last, err := backlog.Read(ctx, s.store, ids, first, began, look)
+	last, err := backlog.Read(ctx, s.Store, ids, first, began, look)
 	if err != nil {
-		return backlog.Backlog{}, storeError("read the mail that waits", err)
+		return backlog.Backlog{}, problem.FromStore("read the mail that waits", err)
 	}
 	b.last, b.next = last, time.Now().Add(max(backlogAge, backlogPart*time.Since(began)))
 	return last, nil
 }
 
 // waitingBatch returns what a batch waits for, and false if no mail of it waits here.
-func waitingBatch(ctx context.Context, s *Service, w *waits, id models.ID) (out backlog.Batch, waits bool, err error) {
-	b, err := s.store.Batch(ctx, id)
+func (s *Reader) waitingBatch(ctx context.Context, w *Waits, id models.ID) (out backlog.Batch, waits bool, err error) {
+	b, err := s.Store.Batch(ctx, id)
 	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) || errors.Is(err, models.ErrNewer) {
 		return out, false, nil // the check of sums reports it
 	}
@@ -75,7 +77,7 @@ func waitingBatch(ctx context.Context, s *Service, w *waits, id models.ID) (out 
 	}
 	out = backlog.Batch{ID: b.ID, Lane: b.Lane}
 	first := -1
-	for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+	for cs, err := range s.Store.Summaries(ctx, b.User, b.ID, 0) {
 		if err != nil {
 			return out, false, err
 		}
@@ -92,7 +94,7 @@ func waitingBatch(ctx context.Context, s *Service, w *waits, id models.ID) (out 
 		out.Wait = *rule.Waits
 		return out, true, nil
 	}
-	wait, released, err := chunkWait(ctx, s, w, &b, first, func(s models.State) bool { return s == models.Queued })
+	wait, released, err := s.chunkWait(ctx, w, &b, first, func(s models.State) bool { return s == models.Queued })
 	if wait == nil || err != nil {
 		return out, false, err
 	}
@@ -105,15 +107,14 @@ func waitingBatch(ctx context.Context, s *Service, w *waits, id models.ID) (out 
 
 // chunkWait returns what the logs of a chunk in some states wait for, the first in WaitCodes, and when one of the chunk
 // was released last. It returns nil if none waits.
-func chunkWait(
-	ctx context.Context, s *Service, w *waits, b *models.Batch, n int, in func(models.State) bool,
+func (s *Reader) chunkWait(ctx context.Context, w *Waits, b *models.Batch, n int, in func(models.State) bool,
 ) (first *models.Wait, released time.Time, err error) {
-	entries, facts, err := s.store.Record(ctx, b.ID.Chunk(n))
+	entries, facts, err := s.Store.Record(ctx, b.ID.Chunk(n))
 	var recipients []models.Recipient
 	byDomain := slices.ContainsFunc(
 		policy.BlocksMeeting(w.rules, b), func(bl models.Block) bool { return bl.Domain != "" })
 	if err == nil && byDomain && !b.Redacted {
-		recipients, err = s.store.Recipients(ctx, b.ID.Chunk(n))
+		recipients, err = s.Store.Recipients(ctx, b.ID.Chunk(n))
 	}
 	if errors.Is(err, models.ErrNotFound) || errors.Is(err, models.ErrDamaged) {
 		return nil, released, nil // the check of sums reports it

@@ -1,4 +1,4 @@
-package service
+package mail
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
@@ -105,8 +106,8 @@ func addressOf(email string) string {
 
 const tagBatches = "batches"
 
-// mailOperations are the calls that read batches and logs.
-func mailOperations(s *Service) []operation.Operation {
+// Operations are the calls that read batches and logs.
+func Operations(s *Reader) []operation.Operation {
 	return []operation.Operation{
 		operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
@@ -114,7 +115,7 @@ func mailOperations(s *Service) []operation.Operation {
 			Text: "Newest first; with `state=scheduled` in the order of time, next first. Without filters, all of them. A batch is " +
 				"selected if for each of the properties of recipients it has a recipient with that property. A page may be short " +
 				"or empty and still have a next cursor.",
-		}, func(ctx context.Context, who Caller, in *batchQuery) (BatchPage, error) {
+		}, func(ctx context.Context, who caller.Caller, in *batchQuery) (BatchPage, error) {
 			f := BatchFilter{State: in.State, Subject: in.Subject, Sender: in.Sender, User: in.User}
 			f.Logs = in.addTo(in.filter(in.RecipientState))
 			return s.FindBatches(ctx, who, f, in.Page)
@@ -123,14 +124,14 @@ func mailOperations(s *Service) []operation.Operation {
 			Name: "getBatch", Route: "GET /v1/batches/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a batch with its counts", Returns: "The batch.", Schema: "Batch",
 			Text: "With the scope `operate` you can get the batches of other users, too.",
-		}, func(ctx context.Context, who Caller, in *operation.ByID) (BatchView, error) {
+		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (BatchView, error) {
 			return s.Batch(ctx, who, in.ID)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listLogs", Route: "GET /v1/batches/{id}/logs", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "List the logs of a batch", Returns: "A page of logs.", Schema: "LogPage",
 			Text: "In the order of its recipients. A page may be short or empty and still have a next cursor.",
-		}, func(ctx context.Context, who Caller, in *batchLogsQuery) (LogPage, error) {
+		}, func(ctx context.Context, who caller.Caller, in *batchLogsQuery) (LogPage, error) {
 			return s.Logs(ctx, who, in.ID, in.filter(in.State), in.Page)
 		}),
 		operation.Reading(operation.Operation{
@@ -139,7 +140,7 @@ func mailOperations(s *Service) []operation.Operation {
 			Text: "Newest first. Without filters, all of them. By its address a log is found from its first attempt on, until its " +
 				"address is removed; by what happened to it, a second or so later. A page may be short or empty and still have a " +
 				"next cursor.",
-		}, func(ctx context.Context, who Caller, in *logQuery) (FoundPage, error) {
+		}, func(ctx context.Context, who caller.Caller, in *logQuery) (FoundPage, error) {
 			f := in.addTo(in.filter(in.State))
 			f.Email, f.Part = addressOf(in.Email), in.Part
 			return s.FindLogs(ctx, who, f, in.Page)
@@ -148,14 +149,14 @@ func mailOperations(s *Service) []operation.Operation {
 			Name: "getLog", Route: "GET /v1/logs/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a log with its timeline", Returns: "The log.", Schema: "Log",
 			Text: "The log says what happened to one recipient, and why.",
-		}, func(ctx context.Context, who Caller, in *operation.ByID) (LogStory, error) {
+		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (LogStory, error) {
 			return s.Log(ctx, who, in.ID)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "getMessage", Route: "GET /v1/messages/{id}", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "Get a message by your own id", Returns: "The message.", Schema: "Message",
 			Text: "The log of the message as it is now, and its history. `id` is your id of the message, escaped.",
-		}, func(ctx context.Context, who Caller, in *operation.ByID) (MessageView, error) {
+		}, func(ctx context.Context, who caller.Caller, in *operation.ByID) (MessageView, error) {
 			return s.Message(ctx, who, in.ID)
 		}),
 	}

@@ -1,4 +1,4 @@
-package service
+package stats
 
 import (
 	"testing"
@@ -14,7 +14,7 @@ import (
 func TestLastHour(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
-	s := &Service{store: store}
+	s := New(Deps{Store: store})
 	now := time.Date(2026, 11, 28, 10, 30, 20, 0, time.UTC)
 	put := func(user string, ago time.Duration, sum models.Summary) {
 		sum.Version = 1
@@ -31,7 +31,7 @@ func TestLastHour(t *testing.T) {
 	put("ann", 59*time.Minute, models.Summary{Accepted: 7, Success: 7})   // 09:31, the first
 	put("ann", 60*time.Minute, models.Summary{Accepted: 9, Success: 9})   // 09:30, before it
 	put("bob", 0, models.Summary{Accepted: 2, Failed: 2})
-	from, ann, err := lastHour(t.Context(), s, []string{"ann"}, now)
+	from, ann, err := s.lastHour(t.Context(), []string{"ann"}, now)
 	require.NoError(t, err)
 	require.Equal(t, time.Date(2026, 11, 28, 9, 31, 0, 0, time.UTC), from)
 	require.Len(t, ann, 60)
@@ -46,7 +46,7 @@ func TestLastHour(t *testing.T) {
 			Cancelled: got.Cancelled,
 		}, "minute %d", i)
 	}
-	_, all, err := lastHour(t.Context(), s, []string{"ann", "bob"}, now)
+	_, all, err := s.lastHour(t.Context(), []string{"ann", "bob"}, now)
 	require.NoError(t, err)
 	require.EqualValues(t, 5, all[59].Accepted)
 	require.EqualValues(t, 2, all[59].Failed)

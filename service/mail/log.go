@@ -1,7 +1,6 @@
-package service
+package mail
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -9,7 +8,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -89,7 +90,9 @@ type LogPage struct {
 
 // Logs returns a page of the logs of a batch that a filter selects, in the order of its
 // recipients.
-func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilter, p Page) (LogPage, error) {
+func (s *Reader) Logs(
+	ctx context.Context, who caller.Caller, batch string, f LogFilter, p operation.Page,
+) (LogPage, error) {
 	b, err := s.readableBatch(ctx, who, batch)
 	if err != nil {
 		return LogPage{}, err
@@ -103,13 +106,13 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	if err := q.Err(); err != nil {
 		return LogPage{}, err
 	}
-	w, err := s.waiting(ctx)
+	w, err := s.Waiting(ctx)
 	if err != nil {
 		return LogPage{}, err
 	}
 	skip, total, err := s.skipped(ctx, b, &f)
 	if err != nil {
-		return LogPage{}, storeError("list logs", err)
+		return LogPage{}, problem.FromStore("list logs", err)
 	}
 	l.Steps = func(from models.ID, up bool) walk.Steps { return chunksOf(b, skip, from, up) }
 	l.Load = func(ctx context.Context, st walk.Step) ([]LogView, int, error) {
@@ -118,10 +121,10 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 	}
 	var out LogPage
 	if out.Logs, out.PageInfo, err = l.page(ctx, n, at); err != nil {
-		return LogPage{}, storeError("list logs", err)
+		return LogPage{}, problem.FromStore("list logs", err)
 	}
 	if err := l.count(ctx, s.counts, &out.PageInfo, out.First+len(out.Logs)-1, total); err != nil {
-		return LogPage{}, storeError("count logs", err)
+		return LogPage{}, problem.FromStore("count logs", err)
 	}
 	if out.Logs == nil {
 		out.Logs = []LogView{}
@@ -131,10 +134,10 @@ func (s *Service) Logs(ctx context.Context, who Caller, batch string, f LogFilte
 
 // skipped returns the chunks of a batch that have no log that a filter selects, by their
 // summaries, and how many logs it selects, if the summaries tell.
-func (s *Service) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (map[int]bool, *int64, error) {
+func (s *Reader) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (map[int]bool, *int64, error) {
 	skip, sum := map[int]bool{}, models.Summary{}
 	if !f.empty() {
-		for cs, err := range s.store.Summaries(ctx, b.User, b.ID, 0) {
+		for cs, err := range s.Store.Summaries(ctx, b.User, b.ID, 0) {
 			if err != nil {
 				return nil, nil, err
 			}
@@ -151,9 +154,9 @@ func (s *Service) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (m
 
 // matching returns the logs of a chunk that a filter selects. A chunk whose content was
 // removed has no address.
-func (s *Service) matching(
+func (s *Reader) matching(
 	ctx context.Context,
-	w *waits,
+	w *Waits,
 	b *models.Batch,
 	chunk models.ID,
 	f *LogFilter,
@@ -162,7 +165,7 @@ func (s *Service) matching(
 		if b.Redacted {
 			return nil, nil
 		}
-		recipients, err := s.store.Recipients(ctx, chunk)
+		recipients, err := s.Store.Recipients(ctx, chunk)
 		if errors.Is(err, models.ErrNotFound) {
 			return nil, nil
 		}
@@ -209,10 +212,10 @@ type leftOut struct {
 }
 
 // Log returns the story of one recipient.
-func (s *Service) Log(ctx context.Context, who Caller, id string) (LogStory, error) {
+func (s *Reader) Log(ctx context.Context, who caller.Caller, id string) (LogStory, error) {
 	log, err := models.ParseLogID(id)
 	if err != nil {
-		return LogStory{}, notFound("log")
+		return LogStory{}, problem.NotYours("log")
 	}
 	c, err := s.Stories(ctx, who, log)
 	if err != nil {
@@ -236,19 +239,19 @@ type Stories struct {
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
-func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stories, error) {
+func (s *Reader) Stories(ctx context.Context, who caller.Caller, log models.ID) (*Stories, error) {
 	b, err := s.readable(ctx, who, log.Batch())
 	if err != nil {
 		return nil, err
 	}
 	if log.Recipient() > b.ChunkSize(log.ChunkNumber()) {
-		return nil, notFound("log")
+		return nil, problem.NotYours("log")
 	}
 	recipients, view, facts, err := s.chunk(ctx, b, log.ChunkID())
 	if err != nil {
-		return nil, storeError("read log", err)
+		return nil, problem.FromStore("read log", err)
 	}
-	w, err := s.waiting(ctx)
+	w, err := s.Waiting(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -264,9 +267,9 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 	if b.User != who.User {
 		out.user = b.User
 	}
-	out.providers = s.providers
-	for i := range s.providers {
-		p := &s.providers[i]
+	out.providers = s.Providers
+	for i := range s.Providers {
+		p := &s.Providers[i]
 		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
 			out.refused = append(out.refused, leftOut{p.Name, "the whole message, because it cannot carry it: " + why})
@@ -278,7 +281,7 @@ func (s *Service) Stories(ctx context.Context, who Caller, log models.ID) (*Stor
 // Log returns the story of one of the chunk's recipients.
 func (c *Stories) Log(log models.ID) (LogStory, error) {
 	if n := log.Recipient(); n < 1 || n > len(c.recipients) {
-		return LogStory{}, notFound("log")
+		return LogStory{}, problem.NotYours("log")
 	}
 	story := LogStory{
 		LogView:   viewLog(c.batch, log, c.recipients, c.view, c.waits[log.Recipient()-1]),
@@ -303,93 +306,6 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 	return story, nil
 }
 
-// Mail is the message to one recipient, with its placeholders filled in.
-type Mail struct {
-	From, To            models.Address
-	CC, BCC             []models.Address // BCC is the recipient, if the others do not see it
-	ReplyTo             []models.Address
-	Headers             []models.Header
-	Subject, Text, HTML string
-	Removed             bool // the content was removed by retention
-	Attachments         []models.Attachment
-	Requests            []MailRequest // without the attachments
-}
-
-// MailRequest is the request to a provider with this message and no other.
-type MailRequest struct {
-	Provider string
-	models.Request
-	Refused string // why the provider's adapter makes none, or ""
-}
-
-// Mail returns the message to the recipient of a log.
-func (s *Service) Mail(ctx context.Context, who Caller, id string) (Mail, error) {
-	log, err := models.ParseLogID(id)
-	if err != nil {
-		return Mail{}, notFound("log")
-	}
-	c, err := s.Stories(ctx, who, log)
-	if err != nil {
-		return Mail{}, err
-	}
-	return c.mail(log, s)
-}
-
-func (c *Stories) mail(log models.ID, s *Service) (Mail, error) {
-	n := log.Recipient()
-	if n > len(c.recipients) {
-		return Mail{}, notFound("log")
-	}
-	r, content := c.batch.Values(n, c.recipients), c.batch.Content
-	m := Mail{
-		From:    content.From,
-		ReplyTo: content.ReplyTo,
-		To:      models.Address{Email: r.Email, Name: r.Name},
-		Subject: r.Fill(content.Subject, nil),
-		Text:    r.Fill(content.Text, nil),
-		HTML:    r.Fill(content.HTML, models.EscapeHTML),
-		Removed: c.batch.Redacted || r.Erased() || c.recipients[n-1].Erased(),
-
-		Attachments: content.Attachments,
-	}
-	content.Attachments = nil // requests are shown without them
-	for _, h := range content.HeadersOf(r) {
-		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: r.Fill(h.Value, nil)})
-	}
-	if m.Removed {
-		return m, nil
-	}
-	m.CC, m.BCC = c.batch.Copies(n, c.recipients)
-	attempts := map[string]int{}
-	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
-	allowed := c.batch.Providers
-	for i := range s.providers {
-		if len(c.batch.Providers) == 0 {
-			allowed = append(allowed, s.providers[i].Name)
-		}
-	}
-	for _, name := range allowed {
-		composer := s.composers[name]
-		if composer == nil {
-			continue
-		}
-		who, together := c.callOf(n, attempts[name])
-		call := models.Call{
-			Batch:      c.batch.ID,
-			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
-			Content:    &content,
-			Recipients: c.batch.CallRecipients(log.ChunkID(), who, c.recipients, together),
-		}
-		request, refused := composer.Compose(&call)
-		shown := MailRequest{Provider: name, Request: request}
-		if len(refused) > 0 {
-			shown.Refused = refused[0].Text
-		}
-		m.Requests = append(m.Requests, shown)
-	}
-	return m, nil
-}
-
 // MessageView is a message that its sender gave an id.
 type MessageView struct {
 	ID      string           `json:"id"`
@@ -408,16 +324,16 @@ type MessageVersion struct {
 }
 
 // Message returns the message with an id of the caller.
-func (s *Service) Message(ctx context.Context, who Caller, id string) (out MessageView, err error) {
-	there, err := clientid.Read(ctx, s.store, who.User, []string{id})
+func (s *Reader) Message(ctx context.Context, who caller.Caller, id string) (out MessageView, err error) {
+	there, err := clientid.Read(ctx, s.Store, who.User, []string{id})
 	if err != nil {
-		return out, storeError("read message", err)
+		return out, problem.FromStore("read message", err)
 	}
 	out.ID = id
 	for _, v := range there[id].Versions {
 		c, err := s.Stories(ctx, who, v.Log)
-		var e *Error
-		if errors.As(err, &e) && e.Kind == NotFound {
+		var e *problem.Error
+		if errors.As(err, &e) && e.Kind == problem.NotFound {
 			continue // it was never stored, or is not kept any more
 		}
 		if err == nil {
@@ -430,20 +346,21 @@ func (s *Service) Message(ctx context.Context, who Caller, id string) (out Messa
 		out.History = append(out.History, MessageVersion{v.Log, l.BatchID, l.CreatedAt, l.State, l.Reason, l.Detail})
 	}
 	if len(out.History) == 0 {
-		return out, notFound("message")
+		return out, problem.NotYours("message")
 	}
 	return out, nil
 }
 
-// callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail
-// to all of them; attempt 0: in the next one.
-func (c *Stories) callOf(n, attempt int) (who models.Set, together bool) {
-	gone := models.ErasedRecipients(c.recipients)
-	switch entry := c.view.Entry(attempt); {
-	case entry.Together:
-		return entry.Recipients.Minus(gone), true
-	case c.batch.Envelope != nil && attempt == 0 && !c.view.Taken():
-		return models.SetTo(len(c.recipients)).Minus(gone), true
+// MaxSelected is the number of logs or batches that one request sends again.
+const MaxSelected = 500
+
+// nameReleases sets who gave the command of each release in a timeline.
+func nameReleases(timeline []models.Moment, releases []models.Command) {
+	for i := range timeline {
+		m := &timeline[i]
+		at := slices.IndexFunc(releases, func(c models.Command) bool { return c.Number == m.Command })
+		if m.What == string(models.Release) && at >= 0 {
+			m.By = releases[at].By
+		}
 	}
-	return models.SetOf(n), false
 }
