@@ -417,7 +417,7 @@ type chunkEndings struct {
 // suppressedIn returns which recipients of a batch are suppressed.
 func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
 	mail := suppression.MailOf(b)
-	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
+	return s.marks.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
 }
 
 // endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,

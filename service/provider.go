@@ -2,11 +2,8 @@ package service
 
 import (
 	"context"
-	"encoding/hex"
-	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -15,8 +12,6 @@ import (
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/audit"
-	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // Provider is a provider as it is shown.
@@ -254,122 +249,4 @@ func (s *Service) addLists(ctx context.Context, providers map[string]*Provider) 
 		}
 	}
 	return nil
-}
-
-// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read, in an order that
-// means nothing.
-func (s *Service) ProviderSuppressions(
-	ctx context.Context, who Caller, provider string, p Page,
-) (out client.ProviderSuppressionPage, err error) {
-	if _, err := s.listsOf(who, provider); err != nil {
-		return out, err
-	}
-	var q operation.Query
-	list := "listed at " + provider
-	n, after := q.Limit(p), after(&q, p, list)
-	if err := q.Err(); err != nil {
-		return out, err
-	}
-	key := ""
-	if p.Cursor != "" {
-		key = drift.KeyOf(after.Hash, after.Category, string(after.Reason))
-	}
-	found, last, err := drift.Show(ctx, s.store, provider, key, n)
-	if err != nil {
-		return out, storeError("read what a provider suppresses", err)
-	}
-	out.Suppressions = make([]client.ProviderSuppression, 0, len(found))
-	for i := range found {
-		e := &found[i]
-		v := client.ProviderSuppression{
-			Email: e.Email, List: e.List, Reason: string(e.Reason), Category: e.Category, Text: e.Text, At: e.At,
-		}
-		if e.Removed != nil {
-			v.RemovedBy, v.RemovedWhy = e.Removed.By, e.Removed.Why
-		}
-		out.Suppressions = append(out.Suppressions, v)
-	}
-	if last != "" {
-		k := models.SuppressionKey{}
-		var reason string
-		k.Hash, k.Category, reason = drift.ParseKey(last)
-		k.Reason = models.SuppressionReason(reason)
-		out.Next = afterCursor(list, k)
-	}
-	return out, nil
-}
-
-// listsOf returns the suppression lists of a provider to an operator.
-func (s *Service) listsOf(who Caller, provider string) (models.ProviderLists, error) {
-	if err := who.NeedOperator(); err != nil {
-		return nil, err
-	}
-	switch api := s.lists[provider]; {
-	case !s.known[provider]:
-		return nil, noSuch("provider")
-	case api == nil:
-		return nil, Fail(Conflict, "no_provider_lists", "This kind of provider keeps no suppression lists that can be read.")
-	default:
-		return api, nil
-	}
-}
-
-// ClearProviderSuppression removes an address from a suppression list of a provider, or from all if list is empty.
-// It is no error if they do not have it.
-func (s *Service) ClearProviderSuppression(ctx context.Context, who Caller, provider, email, list, why string) error {
-	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(why)); err != nil {
-		return err
-	}
-	api, err := s.listsOf(who, provider)
-	if err != nil {
-		return err
-	}
-	a, err := intake.ParseAddress(email)
-	if err != nil {
-		return noSuch("suppression")
-	}
-	lists := slices.DeleteFunc(api.Lists(), func(l models.ProviderList) bool { return list != "" && l.Name != list })
-	if len(lists) == 0 {
-		var q operation.Query
-		q.Bad("list", "The provider has no list %s.", Quote(list))
-		return q.Err()
-	}
-	hash := models.HashAddress(a.Email)
-	c := models.Command{Kind: models.ProviderUnlist, Provider: provider, Subject: hex.EncodeToString(hash[:]), Why: why}
-	if _, err := s.Audit.Append(ctx, who, &c, nil); err != nil {
-		return err
-	}
-	for _, l := range lists {
-		if err := api.Unlist(ctx, l.Name, a.Email); errors.Is(err, models.ErrNoLists) {
-			return Fail(Conflict, "provider_lists_refused",
-				"The key of this provider may not change its suppression lists. Give it the permission at the provider.").
-				Because(err)
-		} else if err != nil {
-			return Fail(Unavailable, "provider_unavailable", "The provider did not remove the address: %s.", err).After(30)
-		}
-	}
-	err = drift.Forget(ctx, s.store, a.Email, func(e *drift.Entry) bool {
-		return e.Provider == provider && (list == "" || e.List == list)
-	})
-	return storeError("forget what a provider suppresses", err)
-}
-
-// noteListed stores that a provider still suppresses the address of an entry of everyone's list that came from
-// there and is being removed.
-func (s *Service) noteListed(ctx context.Context, e *models.Suppression) error {
-	if e.Origin != models.FromProvider || e.Email == "" {
-		return nil
-	}
-	list, text, _ := strings.Cut(e.Why, ": ")
-	err := drift.Note(ctx, s.store, &drift.Entry{
-		Email:    e.Email,
-		Provider: e.By,
-		List:     list,
-		Category: e.Category,
-		Reason:   e.Reason,
-		Text:     text,
-		At:       e.At,
-		Seen:     time.Now().UTC(),
-	})
-	return storeError("note what a provider suppresses", err)
 }

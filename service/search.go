@@ -72,7 +72,7 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 		return client.Erasure{}, storeError("erase an address", err)
 	}
 	if part.Done {
-		if err := s.eraseSuppressions(ctx, address); err != nil {
+		if err := s.Suppressions.Erase(ctx, address); err != nil {
 			return client.Erasure{}, err
 		}
 		if err := drift.Forget(ctx, s.store, address, func(*drift.Entry) bool { return true }); err != nil {

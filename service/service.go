@@ -35,6 +35,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/stats"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 	"github.com/safedelivr/safedelivr/service/templates"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
@@ -174,25 +175,27 @@ type Service struct {
 	Stats  *stats.Reader
 	Mail   *mail.Reader
 
-	cfg          Config
-	log          *slog.Logger
-	store        models.Store
-	broker       models.Broker
-	providers    []models.Provider
-	known        map[string]bool // names of the providers
-	suppressions *suppression.Lists
-	adapters     map[string]models.Adapter
-	lists        map[string]models.ProviderLists
-	intake       intake.Config
-	templates    *templates.Library
-	drafts       *drafts.Library
-	updates      *updates.Reader
-	endpoints    *endpoints.Endpoints
-	guard        *idempotency.Guard
-	onAccept     func(*models.Batch, models.Chunk)
-	acceptTime   func(models.Lane, time.Duration)
-	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
-	tallies      map[models.Lane]*tally
+	Suppressions *suppressions.Lists
+
+	cfg        Config
+	log        *slog.Logger
+	store      models.Store
+	broker     models.Broker
+	providers  []models.Provider
+	known      map[string]bool // names of the providers
+	adapters   map[string]models.Adapter
+	lists      map[string]models.ProviderLists
+	intake     intake.Config
+	templates  *templates.Library
+	drafts     *drafts.Library
+	updates    *updates.Reader
+	endpoints  *endpoints.Endpoints
+	guard      *idempotency.Guard
+	marks      *suppression.Lists
+	onAccept   func(*models.Batch, models.Chunk)
+	acceptTime func(models.Lane, time.Duration)
+	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
+	tallies    map[models.Lane]*tally
 
 	conditions cached.Value[[]condition.Condition]
 	ready      cached.Value[Readiness]
@@ -209,20 +212,20 @@ func New(d Deps) *Service {
 		Audit: audit.New(audit.Deps{
 			Store: d.Store, Follower: d.CommandLog, Sole: cfg.Sole, RetryTime: cfg.RetryTime, Log: cfg.Logger,
 		}),
-		cfg:          cfg,
-		log:          cfg.Logger,
-		store:        d.Store,
-		broker:       d.Broker,
-		providers:    d.Providers,
-		known:        map[string]bool{},
-		suppressions: d.Suppressions,
-		adapters:     d.Adapters,
-		lists:        d.Lists,
-		onAccept:     d.Accepted,
-		acceptTime:   d.AcceptTime,
-		announce:     map[models.Lane]*announce.Announcer{},
-		updates:      updates.New(d.Store),
-		tallies:      map[models.Lane]*tally{},
+		cfg:        cfg,
+		log:        cfg.Logger,
+		store:      d.Store,
+		broker:     d.Broker,
+		providers:  d.Providers,
+		known:      map[string]bool{},
+		adapters:   d.Adapters,
+		lists:      d.Lists,
+		marks:      d.Suppressions,
+		onAccept:   d.Accepted,
+		acceptTime: d.AcceptTime,
+		announce:   map[models.Lane]*announce.Announcer{},
+		updates:    updates.New(d.Store),
+		tallies:    map[models.Lane]*tally{},
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -241,6 +244,10 @@ func New(d Deps) *Service {
 	s.Mail = mail.New(mail.Deps{
 		Store: d.Store, Audit: s.Audit, People: s.People, Providers: d.Providers, Policy: d.Policy,
 		Composers: d.Composers, CountTime: cfg.CountTime, Logger: cfg.Logger,
+	})
+	s.Suppressions = suppressions.New(suppressions.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
+		Known: s.known, ByProvider: d.Lists,
 	})
 	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
 	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
@@ -379,8 +386,7 @@ func Operations(s *Service) []operation.Operation {
 		batchOperations(s),
 		blockOperations(s),
 		providerOperations(s),
-		suppressionOperations(s),
-		providerListOperations(s),
+		suppressions.Operations(s.Suppressions),
 		queueOperations(s),
 		workerOperations(s),
 		people.Operations(s.People, s.Limits),

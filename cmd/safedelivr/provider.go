@@ -220,7 +220,7 @@ func (c *cli) providerSuppressions() *cobra.Command {
 		head:  "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
 		none:  "the provider suppresses no address that is not suppressed here",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.ProviderSuppressions(ctx, c.operator(), name, p)
+		page, err := svc.Suppressions.ProviderSuppressions(ctx, c.operator(), name, p)
 		for i := range page.Suppressions {
 			e := &page.Suppressions[i]
 			row(e.Email, e.List, e.Reason, e.At, e.RemovedBy, e.Text)
@@ -242,7 +242,7 @@ func (c *cli) clearProviderSuppression() *cobra.Command {
 		Args:  takes(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				err := svc.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
+				err := svc.Suppressions.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
 				if err == nil {
 					c.sayDone(models.ProviderUnlist, args[1], true)
 				}

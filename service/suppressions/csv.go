@@ -1,4 +1,4 @@
-package service
+package suppressions
 
 import (
 	"context"
@@ -7,32 +7,44 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// suppressionColumns are the columns of a suppression list as CSV.
-var suppressionColumns = []string{"email", "reason", "category", "expires_at", "why", "at", "origin"}
-
-// row returns the entry as a row of CSV, which begins no formula. An import undoes that.
-func (v *SuppressionView) row() []string {
-	expires := ""
-	if !v.ExpiresAt.IsZero() {
-		expires = v.ExpiresAt.Format(time.RFC3339)
-	}
-	return table.HarmlessRow([]string{
-		v.Email, string(v.Reason), v.Category, expires, v.Why, v.At.Format(time.RFC3339), string(v.Origin),
+// Export calls write for the names of the columns and then for each entry that EachSuppression tells of,
+// without those whose address was erased. It calls write for nothing if the list cannot be read from its beginning.
+func (s *Lists) Export(ctx context.Context, who caller.Caller, write func([]string) error) error {
+	begin := sync.OnceValue(func() error { return write(columns) })
+	err := s.Each(ctx, who, func(e client.Suppression) error {
+		if err := begin(); err != nil || e.Email == "" {
+			return err
+		}
+		return write(row(&e))
 	})
+	if err != nil {
+		return err
+	}
+	return begin()
 }
 
-// SuppressionImport tells what an import did.
-type SuppressionImport struct {
-	Rows     int          `json:"rows"`
-	Added    int          `json:"added"`    // entries that were not in effect before
-	Rejected int          `json:"rejected"` // rows with mistakes, which were left out
-	Errors   []FieldError `json:"errors"`   // the first 100 mistakes; a pointer begins with the number of the row
+// columns are the columns of a suppression list as CSV.
+var columns = []string{"email", "reason", "category", "expires_at", "why", "at", "origin"}
+
+// row returns an entry as a row of CSV, which begins no formula. An import undoes that.
+func row(v *client.Suppression) []string {
+	expires := ""
+	if !v.Expires.IsZero() {
+		expires = v.Expires.Format(time.RFC3339)
+	}
+	return table.HarmlessRow([]string{
+		v.Email, v.Reason, v.Category, expires, v.Why, v.At.Format(time.RFC3339), v.Origin,
+	})
 }
 
 const (
@@ -41,18 +53,18 @@ const (
 	maxImportErrors = 100
 )
 
-// ImportSuppressions adds the rows of a CSV file to the caller's suppression list, or to
+// Import adds the rows of a CSV file to the caller's suppression list, or to
 // everyone's. The first row has the names of the columns: email, and any of reason, category,
 // expires_at and why; others are ignored. Rows with mistakes are left out and counted. It may
 // be repeated, also after an error, when a part of the rows is stored.
-func (s *Service) ImportSuppressions(
-	ctx context.Context, who Caller, r io.Reader, origin models.SuppressionOrigin,
-) (SuppressionImport, error) {
-	out := SuppressionImport{Errors: []FieldError{}}
+func (s *Lists) Import(
+	ctx context.Context, who caller.Caller, r io.Reader, origin models.SuppressionOrigin,
+) (client.SuppressionImport, error) {
+	out := client.SuppressionImport{Errors: []client.FieldError{}}
 	if err := who.Need(models.ScopeSend); err != nil {
 		return out, err
 	}
-	list, err := suppressionList(who)
+	list, err := listOf(who)
 	if err != nil {
 		return out, err
 	}
@@ -76,14 +88,14 @@ func (s *Service) ImportSuppressions(
 				return out, tableError(err)
 			}
 			out.Rows++
-			var f Form
+			var f problem.Form
 			if mistake != nil {
 				f.Wrong("", mistake.Code, "%s", mistake)
-				out.reject(f.Err())
+				reject(&out, f.Err())
 				continue
 			}
 			if !n.wrongTime {
-				es = append(es, n.check(&f, who, origin, time.Now()))
+				es = append(es, check(&n.NewSuppression, &f, who, origin, time.Now()))
 			} else {
 				f.Wrong("/expires_at", "invalid_value", "expires_at must be a time like 2026-01-31T12:00:00Z.")
 			}
@@ -91,38 +103,39 @@ func (s *Service) ImportSuppressions(
 				if !n.wrongTime {
 					es = es[:len(es)-1]
 				}
-				out.reject(err)
+				reject(&out, err)
 			}
 		}
-		added, err := s.addSuppressions(ctx, list, es)
+		added, err := s.add(ctx, list, es)
 		if err != nil {
 			return out, err
 		}
 		out.Added += added
 	}
 	if out.Rows == 0 {
-		return out, Fail(Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
+		return out, problem.New(problem.Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
 	}
 	s.Audit.Await(ctx)
 	return out, ctx.Err()
 }
 
 // reject counts a row with mistakes.
-func (i *SuppressionImport) reject(err error) {
+func reject(i *client.SuppressionImport, err error) {
 	i.Rejected++
-	var e *Error
+	var e *problem.Error
 	if !errors.As(err, &e) {
 		return
 	}
 	for _, f := range e.Fields[:min(len(e.Fields), maxImportErrors-len(i.Errors))] {
-		f.Pointer = fmt.Sprint("/", i.Rows, f.Pointer)
-		i.Errors = append(i.Errors, f)
+		i.Errors = append(i.Errors, client.FieldError{
+			Pointer: fmt.Sprint("/", i.Rows, f.Pointer), Code: f.Code, Detail: f.Detail,
+		})
 	}
 }
 
 // suppressionRow is a row of a file.
 type suppressionRow struct {
-	NewSuppression
+	client.NewSuppression
 	wrongTime bool
 }
 
@@ -137,13 +150,13 @@ func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
 	}
 	for i, name := range rows.Head {
 		name = strings.ToLower(strings.TrimSpace(name))
-		if slices.Contains(rows.Head[:i], name) && slices.Contains(suppressionColumns, name) {
-			return nil, Fail(Invalid, "invalid_csv", "More than one column is %q. Rename the others, or leave them out.", name)
+		if slices.Contains(rows.Head[:i], name) && slices.Contains(columns, name) {
+			return nil, problem.New(problem.Invalid, "invalid_csv", "More than one column is %q. Rename the others, or leave them out.", name)
 		}
 		rows.Head[i] = name
 	}
 	if !slices.Contains(rows.Head, "email") {
-		return nil, Fail(Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
+		return nil, problem.New(problem.Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
 	}
 	return &suppressionRows{rows}, nil
 }
@@ -152,7 +165,7 @@ func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
 func tableError(err error) error {
 	var mistake *table.Error
 	if errors.As(err, &mistake) {
-		return Fail(Invalid, "invalid_csv", "%s", mistake)
+		return problem.New(problem.Invalid, "invalid_csv", "%s", mistake)
 	}
 	return err
 }
@@ -169,14 +182,14 @@ func (s *suppressionRows) next() (n suppressionRow, err error) {
 		case "email":
 			n.Email = value
 		case "reason":
-			n.Reason = models.SuppressionReason(value)
+			n.Reason = value
 		case "category":
 			n.Category = value
 		case "why":
 			n.Why = value
 		case "expires_at":
 			if value != "" {
-				n.ExpiresAt, err = time.Parse(time.RFC3339, value)
+				n.Expires, err = time.Parse(time.RFC3339, value)
 				n.wrongTime, err = err != nil, nil
 			}
 		}

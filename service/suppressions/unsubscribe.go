@@ -1,4 +1,4 @@
-package service
+package suppressions
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Unsubscribing is what a link to unsubscribe is about.
@@ -17,7 +18,7 @@ type Unsubscribing struct {
 }
 
 // Unsubscribing returns what the link with a token is about.
-func (s *Service) Unsubscribing(ctx context.Context, token string) (Unsubscribing, error) {
+func (s *Lists) Unsubscribing(ctx context.Context, token string) (Unsubscribing, error) {
 	list, e, out, err := s.link(ctx, token)
 	if err != nil {
 		return out, err
@@ -28,10 +29,10 @@ func (s *Service) Unsubscribing(ctx context.Context, token string) (Unsubscribin
 }
 
 // entry returns an entry of a suppression list; nil: there is none.
-func (s *Service) entry(ctx context.Context, list string, k models.SuppressionKey) (*models.Suppression, error) {
-	there, err := s.store.SuppressionsOf(ctx, list, k.Hash)
+func (s *Lists) entry(ctx context.Context, list string, k models.SuppressionKey) (*models.Suppression, error) {
+	there, err := s.Store.SuppressionsOf(ctx, list, k.Hash)
 	if err != nil {
-		return nil, storeError("read suppressions", err)
+		return nil, problem.FromStore("read suppressions", err)
 	}
 	for i := range there {
 		if there[i].SuppressionKey == k {
@@ -43,12 +44,12 @@ func (s *Service) entry(ctx context.Context, list string, k models.SuppressionKe
 
 // Unsubscribe suppresses the recipient of a link for its category. When it returns, no call
 // begins any more that contains the address.
-func (s *Service) Unsubscribe(ctx context.Context, token string) (Unsubscribing, error) {
+func (s *Lists) Unsubscribe(ctx context.Context, token string) (Unsubscribing, error) {
 	list, e, out, err := s.link(ctx, token)
 	if err != nil {
 		return out, err
 	}
-	if _, err := s.addSuppressions(ctx, list, []models.Suppression{e}); err != nil {
+	if _, err := s.add(ctx, list, []models.Suppression{e}); err != nil {
 		return out, err
 	}
 	s.Audit.Await(ctx)
@@ -57,7 +58,7 @@ func (s *Service) Unsubscribe(ctx context.Context, token string) (Unsubscribing,
 }
 
 // Resubscribe undoes Unsubscribe.
-func (s *Service) Resubscribe(ctx context.Context, token string) (Unsubscribing, error) {
+func (s *Lists) Resubscribe(ctx context.Context, token string) (Unsubscribing, error) {
 	list, e, out, err := s.link(ctx, token)
 	if err != nil {
 		return out, err
@@ -68,31 +69,31 @@ func (s *Service) Resubscribe(ctx context.Context, token string) (Unsubscribing,
 	}
 	old.Removed, old.Origin, old.By = true, models.FromLink, ""
 	old.At = models.LaterOf(e.At, old.At.Add(time.Millisecond))
-	if err := s.store.PutSuppressions(ctx, list, *old); err != nil {
-		return out, storeError("remove suppressions", err)
+	if err := s.Store.PutSuppressions(ctx, list, *old); err != nil {
+		return out, problem.FromStore("remove suppressions", err)
 	}
 	return out, nil
 }
 
 // link returns the entry that the link with a token makes, and its list. The batch stays long
 // after its recipients were removed, and so does the link.
-func (s *Service) link(
+func (s *Lists) link(
 	ctx context.Context, token string,
 ) (list string, e models.Suppression, out Unsubscribing, err error) {
 	t, err := models.ParseUnsubscribeToken(token)
 	if err != nil {
-		return "", e, out, noSuch("link")
+		return "", e, out, problem.NoSuch("link")
 	}
-	b, err := s.store.Batch(ctx, t.Log.Batch())
+	b, err := s.Store.Batch(ctx, t.Log.Batch())
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		return "", e, out, storeError("read batch", err)
+		return "", e, out, problem.FromStore("read batch", err)
 	}
 	if err != nil || b.Unsubscribe == nil || !b.Unsubscribe.Verify(&t) {
-		return "", e, out, noSuch("link")
+		return "", e, out, problem.NoSuch("link")
 	}
-	rs, err := s.store.Recipients(ctx, t.Log.ChunkID())
+	rs, err := s.Store.Recipients(ctx, t.Log.ChunkID())
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		return "", e, out, storeError("read recipients", err)
+		return "", e, out, problem.FromStore("read recipients", err)
 	}
 	if n := t.Log.Recipient(); n <= len(rs) && models.HashAddress(rs[n-1].Email) == t.Hash {
 		out.Email = rs[n-1].Email

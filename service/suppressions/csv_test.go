@@ -1,4 +1,4 @@
-package service
+package suppressions
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
@@ -35,7 +36,7 @@ func FuzzSuppressionRows(f *testing.F) {
 			}
 			require.LessOrEqual(t, len(row.Email)+len(row.Reason)+len(row.Category)+len(row.Why), maxImportRow)
 		}
-		var e *Error
+		var e *problem.Error
 		if !errors.Is(err, io.EOF) {
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, "invalid_csv", e.Code)
