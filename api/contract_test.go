@@ -167,7 +167,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("DELETE", "/v1/blocks/nothing", "", "", 404)
 	require.NoError(
 		c,
-		c.serve(Config{}).HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
+		c.serve(Config{}).Operate.HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
 	)
 	c.check("GET", "/v1/holds", "", "", 200)
 	for range 2 {

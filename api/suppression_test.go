@@ -98,7 +98,7 @@ func TestSuppressions(t *testing.T) {
 	}
 	require.Len(t, of(), 2)
 	require.Equal(t, "asked", of()[0].Why)
-	require.Equal(t, models.FromAPI, of()[0].Origin)
+	require.Equal(t, "api", of()[0].Origin)
 	r := f.do("DELETE", "/v1/suppressions/ann@example.com", "", nil)
 	require.Equal(t, "invalid_query", r.problem(t).Code)
 	require.Len(t, of(), 2)
@@ -148,7 +148,7 @@ func TestSuppressionsAsCSV(t *testing.T) {
 	require.Zero(t, v.Rejected)
 	for _, e := range read[struct{ Suppressions []client.Suppression }](f,
 		"/v1/suppressions/a7@example.com?everyone=true").Suppressions {
-		require.Equal(t, models.FromImport, e.Origin)
+		require.Equal(t, "import", e.Origin)
 		require.Equal(t, "news", e.Category)
 		require.Equal(t, 2100, e.Expires.Year())
 	}

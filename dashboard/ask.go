@@ -404,9 +404,9 @@ func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *vi
 	why, repeat := answered(w, r)
 	var err error
 	if ok {
-		_, _, err = d.service.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
+		_, _, err = d.service.Operate.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
 	} else {
-		_, _, err = d.service.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
+		_, _, err = d.service.Operate.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
 	}
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func (d *Dashboard) attend(
 	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *stats.Counts,
 ) ([]attention, error) {
 	a := attentions{d: d, who: who, providers: providers, totals: totals}
-	conditions, err := service.Conditions(ctx, d.service)
+	conditions, err := d.service.Operate.Conditions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (d *Dashboard) attend(
 
 // troubles lists what is wrong with the installation, for operators.
 func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attention, error) {
-	conditions, err := service.Conditions(ctx, d.service)
+	conditions, err := d.service.Operate.Conditions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func impact(b *backlog.Backlog) string {
 
 // operator adds what needs an operator's attention.
 func (a *attentions) operator(ctx context.Context) error {
-	check, err := a.d.service.LastCheck(ctx, a.who)
+	check, err := a.d.service.Operate.LastCheck(ctx, a.who)
 	var e *service.Error
 	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
 		return err
@@ -162,14 +162,14 @@ func (a *attentions) operator(ctx context.Context) error {
 		a.add(true, fmt.Sprintf("%s %s wrong", num(n), plural(n, "sum is", "sums are")),
 			"The newest consistency check found that. Run safedelivr check --repair.", "/operations", "View check")
 	}
-	holds, err := a.d.service.Holds(ctx, a.who)
+	holds, err := a.d.service.Operate.Holds(ctx, a.who)
 	if err != nil {
 		return err
 	}
 	if len(holds) > 0 {
 		a.add(false, "Mail is on hold", "It was accepted before a backup that was restored.", "/operations/parked", "Review")
 	}
-	reached, err := service.NoticesReachOperators(ctx, a.d.service)
+	reached, err := a.d.service.Operate.NoticesReachOperators(ctx)
 	if err == nil && !reached {
 		a.add(false, "Outages are not reported to operators", "Add Slack, mail or an address of yours for notices.",
 			"/installation/endpoints", "Add an endpoint")
@@ -222,7 +222,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	if !who.Operator {
 		return nil, nil
 	}
-	list, err := service.LatestNotices(ctx, d.service, who, overviewNotices)
+	list, err := d.service.Operate.LatestNotices(ctx, who, overviewNotices)
 	out := make([]noticeRow, 0, len(list))
 	for i := range list {
 		n := list[i].Notice

@@ -15,13 +15,14 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // historyView is the history of all providers. It does not depend on the visitor,
 // and is read and rendered once for all open pages.
 type historyView struct {
-	Range     service.HistoryRange
+	Range     operate.HistoryRange
 	Words     string // the range in words
 	Span      string // the same, without its steps
 	Empty     bool   // there were no calls and no events
@@ -40,7 +41,7 @@ type historyView struct {
 type historyProvider struct {
 	Name, Title string
 	Hue         int
-	Totals      service.HistoryCounts
+	Totals      operate.HistoryCounts
 	Calls       chart // outcomes of calls
 	Reports     chart // events
 }
@@ -50,24 +51,24 @@ type historyRow struct {
 	At          time.Time
 	Name, Title string
 	Hue         int
-	service.HistoryCounts
+	operate.HistoryCounts
 }
 
 // historyWords describes the ranges, and how many steps a row of the table sums.
-var historyWords = map[service.HistoryRange]struct {
+var historyWords = map[operate.HistoryRange]struct {
 	tab, words string
 	row        int
 }{
-	service.LastHour:  {"Hour", "the last hour, by minute", 5},
-	service.LastDay:   {"Day", "the last 24 hours, by 15 minutes", 8},
-	service.LastWeek:  {"Week", "the last 7 days, by 2 hours", 12},
-	service.LastMonth: {"Month", "the last 30 days, by 6 hours", 4},
+	operate.LastHour:  {"Hour", "the last hour, by minute", 5},
+	operate.LastDay:   {"Day", "the last 24 hours, by 15 minutes", 8},
+	operate.LastWeek:  {"Week", "the last 7 days, by 2 hours", 12},
+	operate.LastMonth: {"Month", "the last 30 days, by 6 hours", 4},
 }
 
 // historyTabs returns the links that switch the range.
-func historyTabs(now service.HistoryRange) []tab {
+func historyTabs(now operate.HistoryRange) []tab {
 	var out []tab
-	for _, r := range service.HistoryRanges {
+	for _, r := range operate.HistoryRanges {
 		out = append(out, tab{Text: historyWords[r].tab, To: "/providers?range=" + string(r) + "#history", Here: r == now})
 	}
 	return out
@@ -76,13 +77,13 @@ func historyTabs(now service.HistoryRange) []tab {
 // histories caches the last history of each range.
 type histories struct {
 	mu   sync.Mutex
-	kept map[service.HistoryRange]*keptHistory
+	kept map[operate.HistoryRange]*keptHistory
 }
 
 type keptHistory struct {
 	mu   sync.Mutex
 	read time.Time
-	from service.History
+	from operate.History
 	view *historyView
 }
 
@@ -91,9 +92,9 @@ const historyEvery = 2 * time.Second
 
 // history returns the history of a range. The pointer stays the same while the
 // history does not change.
-func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*historyView, error) {
+func (d *Dashboard) history(ctx context.Context, back operate.HistoryRange) (*historyView, error) {
 	if _, ok := historyWords[back]; !ok {
-		back = service.LastHour
+		back = operate.LastHour
 	}
 	d.histories.mu.Lock()
 	k := d.histories.kept[back]
@@ -107,7 +108,7 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 	if k.view != nil && time.Since(k.read) < historyEvery {
 		return k.view, nil
 	}
-	h, err := d.service.History(ctx, back)
+	h, err := d.service.Operate.History(ctx, back)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 
 // viewOfHistory builds the charts and rows of a history. All providers share one
 // scale.
-func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
+func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 	v := &historyView{
 		Range: h.Range,
 		Words: historyWords[h.Range].words,
@@ -133,7 +134,7 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		Step:  time.Duration(h.Step) * time.Second,
 	}
 	v.Span, _, _ = strings.Cut(v.Words, ",")
-	most := func(pick func(*service.HistoryCounts) int64) (n int64) {
+	most := func(pick func(*operate.HistoryCounts) int64) (n int64) {
 		for i := range h.Providers {
 			for k := range h.Providers[i].Steps {
 				n = max(n, pick(&h.Providers[i].Steps[k].HistoryCounts))
@@ -141,8 +142,8 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		}
 		return n
 	}
-	calls := most(func(c *service.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
-	reported := most(func(c *service.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
+	calls := most(func(c *operate.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
+	reported := most(func(c *operate.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
 	v.Empty = calls == 0 && reported == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
@@ -199,7 +200,7 @@ func percent(part, whole int64) float64 {
 }
 
 // finalOf returns the number of messages with a result.
-func finalOf(c service.HistoryCounts) int64 { return c.Delivered + c.Failed }
+func finalOf(c operate.HistoryCounts) int64 { return c.Delivered + c.Failed }
 
 // add appends a step: one value for each series.
 func (c *chart) add(at time.Time, values ...int64) {
@@ -210,7 +211,7 @@ func (c *chart) add(at time.Time, values ...int64) {
 }
 
 // historyRows sums steps into rows, newest first. Empty rows are left out.
-func historyRows(h *service.History, providers []historyProvider) []historyRow {
+func historyRows(h *operate.History, providers []historyProvider) []historyRow {
 	var out []historyRow
 	size := historyWords[h.Range].row
 	for end := historySteps(h); end > 0; end -= size {
@@ -220,8 +221,8 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 			for k := first; k < end; k++ {
 				sum.Add(&h.Providers[i].Steps[k].Tally)
 			}
-			c := service.HistoryCountsOf(&sum)
-			if c == (service.HistoryCounts{}) {
+			c := operate.HistoryCountsOf(&sum)
+			if c == (operate.HistoryCounts{}) {
 				continue
 			}
 			a := &providers[i]
@@ -234,7 +235,7 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 	return out
 }
 
-func historySteps(h *service.History) int {
+func historySteps(h *operate.History) int {
 	if len(h.Providers) == 0 {
 		return 0
 	}

@@ -113,11 +113,11 @@ func (d *Dashboard) showOperations(
 	at := r.URL.Query()
 	if name == "events" {
 		p := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), p); err != nil {
+		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.caller(), p); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
-			e, err := d.service.UnmatchedEvent(r.Context(), v.caller(), id)
+			e, err := d.service.Operate.UnmatchedEvent(r.Context(), v.caller(), id)
 			if err != nil {
 				return err
 			}
@@ -169,7 +169,7 @@ func (d *Dashboard) readOperations(
 			err = d.addSums(ctx, who, v)
 		}
 		if err == nil {
-			v.Workers, err = d.service.Workers(ctx, who)
+			v.Workers, err = d.service.Operate.Workers(ctx, who)
 		}
 		if err == nil {
 			v.Waiting, err = d.service.Mail.Backlog(ctx, who)
@@ -182,12 +182,12 @@ func (d *Dashboard) readOperations(
 			err = d.readHolds(ctx, who, v)
 		}
 	case "events":
-		v.Events, err = d.service.Unmatched(ctx, who, service.Page{})
+		v.Events, err = d.service.Operate.Unmatched(ctx, who, service.Page{})
 	case "blocks":
 		for i := range d.configured {
 			v.Names = append(v.Names, d.configured[i].Name)
 		}
-		v.Blocks, err = d.service.Blocks(ctx, who)
+		v.Blocks, err = d.service.Operate.Blocks(ctx, who)
 	case "users":
 		var users []client.User
 		var all int
@@ -203,8 +203,8 @@ func (d *Dashboard) readOperations(
 // readBroker reads the queues and the parked messages. The page tells if the broker cannot be
 // read.
 func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
-		v.Parked, err = d.service.Parked(ctx, who, service.Page{Limit: parkedListed})
+	if v.Queues, err = d.service.Operate.Queues(ctx, who); err == nil {
+		v.Parked, err = d.service.Operate.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
@@ -214,7 +214,7 @@ func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *opera
 }
 
 func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	v.Holds, err = d.service.Holds(ctx, who)
+	v.Holds, err = d.service.Operate.Holds(ctx, who)
 	for i := range v.Holds {
 		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
 	}
@@ -223,7 +223,7 @@ func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operat
 
 // addSums reads the consistency check, the unknown outcomes, the unmatched events and the holds.
 func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
-	check, err := d.service.LastCheck(ctx, who)
+	check, err := d.service.Operate.LastCheck(ctx, who)
 	var e *service.Error
 	switch {
 	case err == nil:
@@ -287,7 +287,7 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 		Why:      f("why"),
 		Fail:     f("fail") != "",
 	}
-	_, _, err := d.service.AddBlock(
+	_, _, err := d.service.Operate.AddBlock(
 		r.Context(),
 		v.caller(),
 		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
@@ -363,11 +363,11 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
-		_, err = d.service.RemoveBlock(r.Context(), who, id, "")
+		_, err = d.service.Operate.RemoveBlock(r.Context(), who, id, "")
 	case "parked requeue":
-		_, _, err = d.service.Requeue(r.Context(), who, id, "", service.Repeat{})
+		_, _, err = d.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
 	case "parked discard":
-		_, err = d.service.Discard(r.Context(), who, id, "")
+		_, err = d.service.Operate.Discard(r.Context(), who, id, "")
 	default:
 		return errNoPage
 	}
@@ -380,7 +380,7 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 
 // askHolds is GET /operations/holds/lift, for operators.
 func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	holds, err := d.service.Holds(r.Context(), v.caller())
+	holds, err := d.service.Operate.Holds(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 // liftHolds is POST /operations/holds/lift, for operators.
 func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, repeat := answered(w, r)
-	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+	if _, _, err := d.service.Operate.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
 		return err
 	}
 	seeOther(w, r, "/operations/parked")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -126,7 +127,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Notices:   notices,
 		Operator:  who.Operator,
 	}
-	hour, err := d.history(ctx, service.LastHour)
+	hour, err := d.history(ctx, operate.LastHour)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -34,7 +35,7 @@ func TestOverviewHour(t *testing.T) {
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
 	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
 
-	h, err := f.board.history(t.Context(), service.LastHour)
+	h, err := f.board.history(t.Context(), operate.LastHour)
 	require.NoError(t, err)
 	hour := hourOf(h)
 	require.Len(t, hour.Chart.X, 60)

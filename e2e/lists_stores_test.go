@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/mail"
+	mailroom "github.com/safedelivr/safedelivr/service/mail"
 )
 
 // twoStores writes to both stores what lists read.
@@ -145,7 +145,7 @@ type listedPage struct {
 }
 
 // turned reads a list from its first page to its last, and back.
-func turned(t *testing.T, read func(service.Page) ([]models.ID, mail.PageInfo, error), n int) (out []listedPage) {
+func turned(t *testing.T, read func(service.Page) ([]models.ID, mailroom.PageInfo, error), n int) (out []listedPage) {
 	t.Helper()
 	p, back := service.Page{Limit: n}, false
 	for {
@@ -193,12 +193,12 @@ func TestListsOnCassandra(t *testing.T) {
 		user = u.ID
 	}
 	from, to := now.Add(-20*time.Hour), now.Add(-time.Hour)
-	for name, f := range map[string]mail.LogFilter{
+	for name, f := range map[string]mailroom.LogFilter{
 		"all":         {},
 		"state":       {State: models.Failed},
 		"reason":      {Reason: models.MailboxInvalid},
 		"provider":    {Provider: "mg"},
-		"result":      {Provider: "sg", Result: mail.ResultRefused},
+		"result":      {Provider: "sg", Result: mailroom.ResultRefused},
 		"rerouted":    {Rerouted: true},
 		"tag":         {Tag: "tag3"},
 		"tag, state":  {Tag: "news", State: models.Queued},
@@ -212,17 +212,17 @@ func TestListsOnCassandra(t *testing.T) {
 		for n, who := range map[int]service.Caller{9: {User: user, Operator: true, Everyone: true}, 500: {User: user}} {
 			var logs, batches, scheduled [2][]listedPage
 			for i, one := range services {
-				logs[i] = turned(t, func(p service.Page) ([]models.ID, mail.PageInfo, error) {
+				logs[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
 					page, err := one.FindLogs(t.Context(), who, f, p)
-					return idsOf(page.Logs, func(l mail.FoundLog) models.ID { return l.ID }), page.PageInfo, err
+					return idsOf(page.Logs, func(l mailroom.FoundLog) models.ID { return l.ID }), page.PageInfo, err
 				}, n)
-				batches[i] = turned(t, func(p service.Page) ([]models.ID, mail.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, mail.BatchFilter{Subject: "offer", Logs: f}, p)
-					return idsOf(page.Batches, func(b mail.BatchView) models.ID { return b.ID }), page.PageInfo, err
+				batches[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
+					page, err := one.FindBatches(t.Context(), who, mailroom.BatchFilter{Subject: "offer", Logs: f}, p)
+					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n)
-				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, mail.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, mail.BatchFilter{State: "scheduled"}, p)
-					return idsOf(page.Batches, func(b mail.BatchView) models.ID { return b.ID }), page.PageInfo, err
+				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
+					page, err := one.FindBatches(t.Context(), who, mailroom.BatchFilter{State: "scheduled"}, p)
+					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n/3)
 			}
 			require.Equal(t, logs[0], logs[1], name)

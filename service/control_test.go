@@ -48,7 +48,7 @@ func TestCommandReachesWorkers(t *testing.T) {
 			require.True(t, stopped)
 		}
 		require.NoError(t, worker.Sync(ctx))
-		_, _, err := s.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
+		_, _, err := s.Operate.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
 		require.NoError(t, err)
 		require.Equal(t, models.ProviderOffline, known().Provider("sg").Mode)
 	})

@@ -18,7 +18,6 @@ import (
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/policy"
@@ -31,6 +30,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -176,6 +176,7 @@ type Service struct {
 	Mail   *mail.Reader
 
 	Suppressions *suppressions.Lists
+	Operate      *operate.Installation
 
 	cfg        Config
 	log        *slog.Logger
@@ -183,8 +184,6 @@ type Service struct {
 	broker     models.Broker
 	providers  []models.Provider
 	known      map[string]bool // names of the providers
-	adapters   map[string]models.Adapter
-	lists      map[string]models.ProviderLists
 	intake     intake.Config
 	templates  *templates.Library
 	drafts     *drafts.Library
@@ -197,9 +196,7 @@ type Service struct {
 	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
 	tallies    map[models.Lane]*tally
 
-	conditions cached.Value[[]condition.Condition]
-	ready      cached.Value[Readiness]
-	hours      historyHours
+	ready cached.Value[Readiness]
 
 	closing sync.Once
 }
@@ -218,8 +215,6 @@ func New(d Deps) *Service {
 		broker:     d.Broker,
 		providers:  d.Providers,
 		known:      map[string]bool{},
-		adapters:   d.Adapters,
-		lists:      d.Lists,
 		marks:      d.Suppressions,
 		onAccept:   d.Accepted,
 		acceptTime: d.AcceptTime,
@@ -248,6 +243,10 @@ func New(d Deps) *Service {
 	s.Suppressions = suppressions.New(suppressions.Deps{
 		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
 		Known: s.known, ByProvider: d.Lists,
+	})
+	s.Operate = operate.New(operate.Deps{
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,
+		Known: s.known, Adapters: d.Adapters, ByProvider: d.Lists, Log: cfg.Logger,
 	})
 	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
 	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
@@ -337,7 +336,7 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 		miss("providers", "no provider is configured")
 	}
 	r.Ready = len(r.Missing) == 0
-	if cs, err := Conditions(ctx, s); err == nil && store == nil {
+	if cs, err := s.Operate.Conditions(ctx); err == nil && store == nil {
 		for i := range cs {
 			r.Checks[string(cs[i].Kind)] = cs[i].Word() // the service is ready all the same
 		}
@@ -384,11 +383,8 @@ func Operations(s *Service) []operation.Operation {
 		templates.Operations(s.Templates, s.guard),
 		mail.Operations(s.Mail),
 		batchOperations(s),
-		blockOperations(s),
-		providerOperations(s),
+		operate.Operations(s.Operate),
 		suppressions.Operations(s.Suppressions),
-		queueOperations(s),
-		workerOperations(s),
 		people.Operations(s.People, s.Limits),
 		audit.Operations(s.Audit),
 		erasureOperations(s),

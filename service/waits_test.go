@@ -131,12 +131,12 @@ func TestWaits(t *testing.T) {
 	}
 	offline := func(f *waitRig, names ...string) {
 		for _, name := range names {
-			_, _, err := f.ControlProvider(f.Context(), operator, models.ProviderOffline, name, "moving", Repeat{})
+			_, _, err := f.Operate.ControlProvider(f.Context(), operator, models.ProviderOffline, name, "moving", Repeat{})
 			require.NoError(f, err)
 		}
 	}
 	block := func(f *waitRig, b models.Block) string {
-		v, _, err := f.AddBlock(f.Context(), operator, b, "spam", Repeat{})
+		v, _, err := f.Operate.AddBlock(f.Context(), operator, b, "spam", Repeat{})
 		require.NoError(f, err)
 		return v.ID
 	}
@@ -159,7 +159,7 @@ func TestWaits(t *testing.T) {
 		}},
 		"held after a restore": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
-			require.NoError(f, f.HoldOld(f.Context(), operator, "restored"))
+			require.NoError(f, f.Operate.HoldOld(f.Context(), operator, "restored"))
 			return models.Wait{Code: models.WaitRestore, Text: "after a restore", By: operator.Name(), Why: "restored"}
 		}},
 		"cancelled": {prepare: func(f *waitRig) models.Wait {
@@ -218,7 +218,7 @@ func TestWaits(t *testing.T) {
 		}},
 		"a provider drains and the other is suspended": {prepare: func(f *waitRig) models.Wait {
 			f.put()
-			_, _, err := f.ControlProvider(f.Context(), operator, models.ProviderDrain, "sg", "", Repeat{})
+			_, _, err := f.Operate.ControlProvider(f.Context(), operator, models.ProviderDrain, "sg", "", Repeat{})
 			require.NoError(f, err)
 			f.report(healthy, suspended(f.now.Add(time.Minute)))
 			return models.Wait{Code: models.WaitProviderSuspend, Until: f.now.Add(time.Minute), Provider: "mg",

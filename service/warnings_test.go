@@ -26,14 +26,14 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 			return err
 		}, "when the user is resumed."},
 		"held": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			return f.HoldOld(t.Context(), operator, "restored")
+			return f.Operate.HoldOld(t.Context(), operator, "restored")
 		}, "when an operator lifts the hold that followed a restore."},
 		"offline": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.ControlProvider(t.Context(), operator, models.ProviderOffline, "sg", "", Repeat{})
+			_, _, err := f.Operate.ControlProvider(t.Context(), operator, models.ProviderOffline, "sg", "", Repeat{})
 			return err
 		}, "when a provider that it may use is online."},
 		"blocked": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.AddBlock(t.Context(), operator, models.Block{User: "ada"}, "", Repeat{})
+			_, _, err := f.Operate.AddBlock(t.Context(), operator, models.Block{User: "ada"}, "", Repeat{})
 			return err
 		}, "when the block rule for it is removed."},
 	} {

@@ -41,7 +41,7 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return err
 	case "provider":
-		list, err := svc.Providers(ctx, who)
+		list, err := svc.Operate.Providers(ctx, who)
 		for i := range list {
 			say(list[i].Name, list[i].Kind)
 		}
@@ -74,13 +74,13 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return err
 	case "block":
-		list, err := svc.Blocks(ctx, who)
+		list, err := svc.Operate.Blocks(ctx, who)
 		for _, b := range list {
 			say(b.ID, b.Why)
 		}
 		return err
 	case "parked":
-		list, err := svc.Parked(ctx, who, page)
+		list, err := svc.Operate.Parked(ctx, who, page)
 		for _, m := range list.Parked {
 			say(m.ID, m.Key)
 		}

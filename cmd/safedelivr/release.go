@@ -74,7 +74,7 @@ func (c *cli) holdCommand() *cobra.Command {
 cancel such batches first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
+				v, _, err := svc.Operate.LiftHolds(ctx, c.operator(), why, service.Repeat{})
 				switch {
 				case err != nil:
 					return err
@@ -106,7 +106,7 @@ func (c *cli) holdListCommand() *cobra.Command {
 		Args:  takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				holds, err := svc.Holds(ctx, c.operator())
+				holds, err := svc.Operate.Holds(ctx, c.operator())
 				if err != nil {
 					return err
 				}

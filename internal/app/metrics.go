@@ -137,7 +137,7 @@ func (i *intake) collectTrouble(ch chan<- prometheus.Metric) {
 			put(oldestDesc, age, string(key.Lane), string(key.Code))
 		}
 	}
-	cs, err := service.Conditions(ctx, i.service)
+	cs, err := i.service.Operate.Conditions(ctx)
 	if err != nil {
 		return
 	}

@@ -1,7 +1,8 @@
-package service
+package operate
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +11,12 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -25,21 +31,39 @@ func (s *countingStore) Transients(ctx context.Context, kind string) (map[string
 	return s.Store.Transients(ctx, kind)
 }
 
+// operator is a caller who may do everything.
+var operator = caller.Caller{By: "boss", Operator: true}
+
+// newInstallation returns an installation with providers, of which this is the only process.
+func newInstallation(store models.Store, broker models.Broker, providers ...string) *Installation {
+	log := slog.New(slog.DiscardHandler)
+	trail := audit.New(audit.Deps{
+		Store: store, Follower: control.NewFollower(store), Sole: true, RetryTime: time.Minute, Log: log,
+	})
+	d := Deps{
+		Store: store, Broker: broker, Audit: trail, Guard: &idempotency.Guard{Store: store, Log: log},
+		People: people.New(people.Deps{Store: store, Audit: trail, Log: log}), Known: map[string]bool{}, Log: log,
+	}
+	for _, name := range providers {
+		d.Configured = append(d.Configured, models.Provider{Name: name})
+		d.Known[name] = true
+	}
+	return New(d)
+}
+
 // newReportRig returns a service with the providers mg and sg.
-func newReportRig(t *testing.T) (*Service, *countingStore, models.Broker) {
+func newReportRig(t *testing.T) (*Installation, *countingStore, models.Broker) {
 	t.Helper()
 	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
 	require.NoError(t, err)
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	reads := &countingStore{Store: store}
-	s := New(Deps{Store: reads, Broker: broker, Providers: []models.Provider{{Name: "mg"}, {Name: "sg"}}})
 	t.Cleanup(func() {
-		s.Close()
 		require.NoError(t, broker.Close())
 		require.NoError(t, store.Close())
 	})
-	return s, reads, broker
+	return newInstallation(reads, broker, "mg", "sg"), reads, broker
 }
 
 // putHistory stores the tally of a worker for one minute.
@@ -153,7 +177,7 @@ func TestQueueAge(t *testing.T) {
 		require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, worker, report, time.Hour))
 	}
 	require.NoError(t, store.PutTransient(ctx, telemetry.QueuesReport, "odd", []byte(`?`), time.Hour))
-	queues, err := s.Queues(ctx, Caller{Operator: true})
+	queues, err := s.Queues(ctx, caller.Caller{Operator: true})
 	require.NoError(t, err)
 	ages := map[string]*float64{}
 	for i := range queues {

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -11,12 +11,15 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Blocks returns the block rules, oldest first.
-func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error) {
+func (s *Installation) Blocks(ctx context.Context, who caller.Caller) ([]models.Block, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
@@ -29,31 +32,32 @@ func (s *Service) Blocks(ctx context.Context, who Caller) ([]models.Block, error
 
 // AddBlock adds a block rule and returns it. If an equal rule exists, it returns that rule
 // instead.
-func (s *Service) AddBlock(
+func (s *Installation) AddBlock(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	b models.Block,
 	why string,
-	r Repeat,
+	r idempotency.Repeat,
 ) (models.Block, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return b, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
-		if err := s.checkBlock(ctx, &b, why); err != nil {
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, c models.Claim, _ bool) (models.Block, error) {
+			if err := s.checkBlock(ctx, &b, why); err != nil {
+				return b, err
+			}
+			b.ID = c.ID.String()
+			command := models.Command{Kind: models.AddBlock, Block: &b, Why: why}
+			_, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
+				_, there := equalBlock(rules, &b)
+				return !there
+			})
+			if there, ok := equalBlock(s.Audit.Known(), &b); ok && err == nil {
+				b = there
+			}
 			return b, err
-		}
-		b.ID = c.ID.String()
-		command := models.Command{Kind: models.AddBlock, Block: &b, Why: why}
-		_, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
-			_, there := equalBlock(rules, &b)
-			return !there
 		})
-		if there, ok := equalBlock(s.Audit.Known(), &b); ok && err == nil {
-			b = there
-		}
-		return b, err
-	})
 }
 
 // equalBlock returns the rule that matches the same mail as b with the same effect.
@@ -67,23 +71,23 @@ func equalBlock(rules *control.Rules, b *models.Block) (models.Block, bool) {
 }
 
 // checkBlock checks a rule and the reason for it, and converts the rule to its stored form.
-func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) error {
-	var f Form
+func (s *Installation) checkBlock(ctx context.Context, b *models.Block, why string) error {
+	var f problem.Form
 	audit.WrongWhy(&f, why)
 	if b.Provider == "" && b.User == "" && b.Sender == "" && b.Domain == "" {
 		f.Wrong("", "required", "Give at least one of provider, user, sender and domain.")
 	}
-	if b.Provider != "" && !s.known[b.Provider] {
-		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(b.Provider))
+	if b.Provider != "" && !s.Known[b.Provider] {
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", problem.Quote(b.Provider))
 	}
 	if b.User != "" {
 		u, err := s.People.Find(ctx, b.User)
-		var e *Error
-		if errors.As(err, &e) && e.Kind != NotFound {
+		var e *problem.Error
+		if errors.As(err, &e) && e.Kind != problem.NotFound {
 			return err
 		}
 		if err != nil {
-			f.Wrong("/user", "invalid_value", "There is no user %s.", Quote(b.User))
+			f.Wrong("/user", "invalid_value", "There is no user %s.", problem.Quote(b.User))
 		}
 		b.User = u.ID
 	}
@@ -97,7 +101,7 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) e
 	if b.Domain != "" {
 		a, err := intake.ParseAddress("x@" + b.Domain)
 		if err != nil {
-			f.Wrong("/domain", "invalid_value", "%s is not a domain.", Quote(b.Domain))
+			f.Wrong("/domain", "invalid_value", "%s is not a domain.", problem.Quote(b.Domain))
 		}
 		b.Domain = strings.TrimPrefix(a.Email, "x@")
 	}
@@ -106,7 +110,7 @@ func (s *Service) checkBlock(ctx context.Context, b *models.Block, why string) e
 
 // RemoveBlock removes a block rule. It reports whether that changed anything: a rule that
 // was removed before stays removed.
-func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (changed bool, err error) {
+func (s *Installation) RemoveBlock(ctx context.Context, who caller.Caller, id, why string) (changed bool, err error) {
 	if err := who.NeedOperator(); err != nil {
 		return false, err
 	}
@@ -129,7 +133,7 @@ func (s *Service) RemoveBlock(ctx context.Context, who Caller, id, why string) (
 }
 
 // Holds returns the holds in effect, oldest first.
-func (s *Service) Holds(ctx context.Context, who Caller) ([]client.RestoreHold, error) {
+func (s *Installation) Holds(ctx context.Context, who caller.Caller) ([]client.RestoreHold, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
@@ -145,22 +149,25 @@ func (s *Service) Holds(ctx context.Context, who Caller) ([]client.RestoreHold, 
 }
 
 // LiftHolds ends all holds. The held mail goes out as the agenda finds it.
-func (s *Service) LiftHolds(ctx context.Context, who Caller, why string, r Repeat) (client.LiftResult, bool, error) {
+func (s *Installation) LiftHolds(
+	ctx context.Context, who caller.Caller, why string, r idempotency.Repeat,
+) (client.LiftResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.LiftResult{}, false, err
 	}
 	if err := audit.CheckWhy(why); err != nil {
 		return client.LiftResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.LiftResult, error) {
-		c := models.Command{Kind: models.LiftHolds, Why: why}
-		changed, err := s.Audit.Append(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
-		return client.LiftResult{Command: string(c.Kind), Changed: changed}, err
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, _ bool) (client.LiftResult, error) {
+			c := models.Command{Kind: models.LiftHolds, Why: why}
+			changed, err := s.Audit.Append(ctx, who, &c, func(rules *control.Rules) bool { return len(rules.Holds()) > 0 })
+			return client.LiftResult{Command: string(c.Kind), Changed: changed}, err
+		})
 }
 
 // HoldOld holds all mail that was accepted before now.
-func (s *Service) HoldOld(ctx context.Context, who Caller, why string) error {
+func (s *Installation) HoldOld(ctx context.Context, who caller.Caller, why string) error {
 	if err := who.NeedOperator(); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
-package service
+package operate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -12,6 +14,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Provider is a provider as it is shown.
@@ -31,7 +36,7 @@ type Provider struct {
 	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
 
 	// Lists tells how the provider's own suppression lists are read; nil: it keeps none.
-	Lists *ListsRead `json:"lists,omitempty"`
+	Lists *client.ListsRead `json:"lists,omitempty"`
 
 	// EventsSeen has when events of each kind came in during the last 30 days, to an hour.
 	EventsSeen map[models.EventKind]time.Time `json:"events_seen_at,omitempty"`
@@ -40,11 +45,11 @@ type Provider struct {
 // Providers returns all providers with what the workers report of them. If workers
 // disagree about the health of a provider, it returns the worst. Only operators see the
 // refused senders, because they may belong to any user.
-func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error) {
-	out := make([]Provider, 0, len(s.providers))
+func (s *Installation) Providers(ctx context.Context, who caller.Caller) ([]Provider, error) {
+	out := make([]Provider, 0, len(s.Configured))
 	byName := map[string]*Provider{}
-	for i := range s.providers {
-		p := &s.providers[i]
+	for i := range s.Configured {
+		p := &s.Configured[i]
 		out = append(out, Provider{
 			Name:        p.Name,
 			Kind:        p.Kind,
@@ -57,7 +62,7 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 		byName[p.Name] = &out[i] // out never grows beyond its capacity
 	}
 	if err := s.addReports(ctx, byName); err != nil {
-		return nil, storeError("read providers", err)
+		return nil, problem.FromStore("read providers", err)
 	}
 	if err := s.addLists(ctx, byName); err != nil {
 		return nil, err
@@ -79,8 +84,8 @@ func (s *Service) Providers(ctx context.Context, who Caller) ([]Provider, error)
 }
 
 // addReports adds what workers and receivers of webhooks report of the providers.
-func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) error {
-	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
+func (s *Installation) addReports(ctx context.Context, byName map[string]*Provider) error {
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.Store, telemetry.WorkerReport)
 	if err != nil {
 		return err
 	}
@@ -91,7 +96,7 @@ func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) e
 			}
 		}
 	}
-	received, err := telemetry.Reports[time.Time](ctx, s.store, telemetry.LastReceived)
+	received, err := telemetry.Reports[time.Time](ctx, s.Store, telemetry.LastReceived)
 	if err != nil {
 		return err
 	}
@@ -100,7 +105,7 @@ func (s *Service) addReports(ctx context.Context, byName map[string]*Provider) e
 			p.LastWebhook = at
 		}
 	}
-	seen, err := telemetry.Reports[time.Time](ctx, s.store, telemetry.EventSeen)
+	seen, err := telemetry.Reports[time.Time](ctx, s.Store, telemetry.EventSeen)
 	for name, at := range seen {
 		k := telemetry.ParseSeenKind(name)
 		if p := byName[k.Provider]; p != nil {
@@ -135,11 +140,11 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // commandProvider checks a command about a provider and calls do, once for a repeated
 // request.
-func (s *Service) commandProvider(
+func (s *Installation) commandProvider(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	c *models.Command,
-	r Repeat,
+	r idempotency.Repeat,
 	do func(ctx context.Context) (client.ControlResult, error),
 ) (client.ControlResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
@@ -148,21 +153,22 @@ func (s *Service) commandProvider(
 	if err := audit.CheckWhy(c.Why); err != nil {
 		return client.ControlResult{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
-		if !s.known[c.Provider] {
-			return client.ControlResult{}, noSuch("provider")
-		}
-		return do(ctx)
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, _ bool) (client.ControlResult, error) {
+			if !s.Known[c.Provider] {
+				return client.ControlResult{}, problem.NoSuch("provider")
+			}
+			return do(ctx)
+		})
 }
 
 // ControlProvider takes a provider offline, brings it online, or drains it.
-func (s *Service) ControlProvider(
+func (s *Installation) ControlProvider(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	do models.CommandKind,
 	provider, why string,
-	r Repeat,
+	r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: do, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
@@ -176,11 +182,11 @@ func (s *Service) ControlProvider(
 // ProbeProvider makes workers forget their findings about a provider that is suspended,
 // and try it with one message. Each call has an effect. It returns an error if the
 // provider is offline.
-func (s *Service) ProbeProvider(
+func (s *Installation) ProbeProvider(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	provider, why string,
-	r Repeat,
+	r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
@@ -190,7 +196,7 @@ func (s *Service) ProbeProvider(
 			return !offline
 		})
 		if err == nil && offline {
-			return client.ControlResult{}, Fail(Conflict, "provider_offline",
+			return client.ControlResult{}, problem.New(problem.Conflict, "provider_offline",
 				"The provider is offline, so it cannot be probed. Bring it online first.")
 		}
 		return client.ControlResult{Name: provider, Command: string(models.ProviderProbe), Changed: changed}, err
@@ -199,26 +205,26 @@ func (s *Service) ProbeProvider(
 
 // ProviderModes returns for each provider whether it is online, draining or offline, and
 // by which command.
-func (s *Service) ProviderModes(ctx context.Context) (map[string]control.ProviderMode, error) {
+func (s *Installation) ProviderModes(ctx context.Context) (map[string]control.ProviderMode, error) {
 	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
 	out := map[string]control.ProviderMode{}
-	for name := range s.known {
+	for name := range s.Known {
 		out[name] = rules.Provider(name)
 	}
 	return out, nil
 }
 
 // Workers returns the workers that reported lately, by name.
-func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, error) {
+func (s *Installation) Workers(ctx context.Context, who caller.Caller) ([]client.Worker, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
-	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.store, telemetry.WorkerReport)
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, s.Store, telemetry.WorkerReport)
 	if err != nil {
-		return nil, storeError("read workers", err)
+		return nil, problem.FromStore("read workers", err)
 	}
 	out := []client.Worker{}
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
@@ -227,26 +233,38 @@ func (s *Service) Workers(ctx context.Context, who Caller) ([]client.Worker, err
 	return out, nil
 }
 
-// ListsRead tells how the suppression lists of a provider are read.
-type ListsRead struct {
-	ReadAt  time.Time `json:"read_at,omitzero"`  // when all were last read without an error; zero: never
-	Error   string    `json:"error,omitempty"`   // of the last reading
-	Refused []string  `json:"refused,omitempty"` // lists that the provider's key may not read
-}
-
 // addLists adds how the lists of the providers are read.
-func (s *Service) addLists(ctx context.Context, providers map[string]*Provider) error {
-	if len(s.lists) == 0 {
+func (s *Installation) addLists(ctx context.Context, providers map[string]*Provider) error {
+	if len(s.ByProvider) == 0 {
 		return nil
 	}
-	states, err := drift.States(ctx, s.store)
+	states, err := drift.States(ctx, s.Store)
 	if err != nil {
-		return storeError("read how the lists of providers were read", err)
+		return problem.FromStore("read how the lists of providers were read", err)
 	}
-	for name, api := range s.lists {
+	for name, api := range s.ByProvider {
 		if p, st := providers[name], states[name]; p != nil {
-			p.Lists = &ListsRead{ReadAt: st.Read, Error: st.Error, Refused: st.Refused(api.Lists())}
+			p.Lists = &client.ListsRead{ReadAt: st.Read, Error: st.Error, Refused: st.Refused(api.Lists())}
 		}
 	}
 	return nil
+}
+
+// LastCheck returns the newest recount that a worker made of recently accepted batches.
+// It returns a NotFound error if no worker has made one lately.
+func (s *Installation) LastCheck(ctx context.Context, who caller.Caller) (out telemetry.Recount, err error) {
+	if err := who.NeedOperator(); err != nil {
+		return out, err
+	}
+	raw, err := s.Store.Transient(ctx, telemetry.RecountReport, telemetry.NewestRecount)
+	if errors.Is(err, models.ErrNotFound) {
+		return out, problem.New(problem.NotFound, "not_found", "No worker has recounted the sums lately.")
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
+	if err != nil {
+		return out, problem.FromStore("read the newest recount", err)
+	}
+	return out, nil
 }

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -9,7 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
 // parkingBroker is a broker with its own parked messages. Like other brokers it lists them
@@ -37,16 +41,16 @@ func TestParkedPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newCommandRig(t)
-			b := &parkingBroker{Broker: f.broker}
-			f.broker = b
+			f := newInstallation(sqlitetest.Open(t), inproctest.New(t, "sg"), "sg")
+			b := &parkingBroker{Broker: f.Broker}
+			f.Broker = b
 			began := time.Now()
 			for i := range all {
 				at := began.Add(time.Duration(i/10) * time.Millisecond) // several have the same time
 				b.parked = append(b.parked, models.Parked{ID: fmt.Sprint("m", i), Key: "k", At: at})
 			}
 			seen := map[string]bool{}
-			p := Page{Limit: 500}
+			p := operation.Page{Limit: 500}
 			for pages := 0; ; pages++ {
 				require.Less(t, pages, 10)
 				out, err := f.Parked(t.Context(), operator, p)
@@ -76,12 +80,12 @@ func (b *parkingBroker) Discard(context.Context, string) error { return models.E
 // message.
 func TestConcurrentDiscard(t *testing.T) {
 	t.Parallel()
-	f := newCommandRig(t)
-	f.broker = &parkingBroker{Broker: f.broker, parked: []models.Parked{{ID: "m", Key: "k"}}}
+	f := newInstallation(sqlitetest.Open(t), inproctest.New(t, "sg"), "sg")
+	f.Broker = &parkingBroker{Broker: f.Broker, parked: []models.Parked{{ID: "m", Key: "k"}}}
 	_, err := f.Discard(t.Context(), operator, "m", "")
-	var e *Error
+	var e *problem.Error
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, NotFound, e.Kind)
+	require.Equal(t, problem.NotFound, e.Kind)
 	changed, err := f.Discard(t.Context(), operator, "m", "")
 	require.NoError(t, err)
 	require.False(t, changed)

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // HistoryRange is the time span of a history.
@@ -104,11 +105,11 @@ func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
 }
 
 // History returns the history of the providers. An empty range means the last hour.
-func (s *Service) History(ctx context.Context, back HistoryRange) (History, error) {
+func (s *Installation) History(ctx context.Context, back HistoryRange) (History, error) {
 	return s.historyAt(ctx, back, time.Now())
 }
 
-func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Time) (History, error) {
+func (s *Installation) historyAt(ctx context.Context, back HistoryRange, now time.Time) (History, error) {
 	if back == "" {
 		back = LastHour
 	}
@@ -122,17 +123,17 @@ func (s *Service) historyAt(ctx context.Context, back HistoryRange, now time.Tim
 	from := to.Add(-time.Duration(res.steps) * res.step)
 	hours, err := s.hours.read(ctx, s.readHour, from, now.UTC(), res.part)
 	if err != nil {
-		return History{}, storeError("read the history of the providers", err)
+		return History{}, problem.FromStore("read the history of the providers", err)
 	}
 	out := History{
 		Range:     back,
 		From:      from,
 		To:        to,
 		Step:      int(res.step / time.Second),
-		Providers: make([]ProviderHistory, 0, len(s.providers)),
+		Providers: make([]ProviderHistory, 0, len(s.Configured)),
 	}
-	for i := range s.providers {
-		out.Providers = append(out.Providers, historyOf(s.providers[i].Name, hours, from, res))
+	for i := range s.Configured {
+		out.Providers = append(out.Providers, historyOf(s.Configured[i].Name, hours, from, res))
 	}
 	return out, nil
 }
@@ -251,8 +252,8 @@ func (h *historyHours) read(
 }
 
 // readHour returns the sums of all workers for an hour.
-func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error) {
-	reports, err := s.store.Transients(ctx, telemetry.HistoryKind(k.start))
+func (s *Installation) readHour(ctx context.Context, k hourKey) (historyParts, error) {
+	reports, err := s.Store.Transients(ctx, telemetry.HistoryKind(k.start))
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +261,7 @@ func (s *Service) readHour(ctx context.Context, k hourKey) (historyParts, error)
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		hour, err := telemetry.DecodeHistory(reports[name])
 		if err != nil {
-			s.log.Warn("cannot decode a worker's history of an hour", "worker", name, "hour", k.start, "err", err)
+			s.Log.Warn("cannot decode a worker's history of an hour", "worker", name, "hour", k.start, "err", err)
 			continue
 		}
 		for provider, minutes := range hour {

@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"encoding/json"
@@ -11,6 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -19,8 +21,7 @@ import (
 func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
-	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}, {Name: "mg"}}})
-	t.Cleanup(s.Close)
+	s := newInstallation(store, broker, "sg", "mg")
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	report := func(worker, state string, share float64, accepted int64) {
 		raw, err := json.Marshal(telemetry.WorkerState{Started: began, Share: share, Providers: []telemetry.ProviderState{
@@ -40,7 +41,7 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 	report("c", telemetry.Probing, 0, 1)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "torn", []byte(`{`), time.Hour))
 
-	providers, err := s.Providers(t.Context(), Caller{User: "ann"})
+	providers, err := s.Providers(t.Context(), caller.Caller{User: "ann"})
 	require.NoError(t, err)
 	require.Len(t, providers, 2, "the configured providers")
 	require.Equal(t, telemetry.Suspended, providers[0].Health.State)
@@ -60,10 +61,10 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 		{Name: "a", Started: began, Share: 0.5}, {Name: "b", Started: began, Share: 0.5}, {Name: "c", Started: began},
 	}, workers)
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
-	providers, err = s.Providers(t.Context(), Caller{User: "ann"})
+	providers, err = s.Providers(t.Context(), caller.Caller{User: "ann"})
 	require.NoError(t, err)
 	require.Equal(t, telemetry.Probing, providers[0].Health.State)
-	_, err = s.Workers(t.Context(), Caller{User: "ann"})
+	_, err = s.Workers(t.Context(), caller.Caller{User: "ann"})
 	require.Error(t, err)
 }
 
@@ -71,8 +72,7 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 func TestCommandedHealthAtOnce(t *testing.T) {
 	t.Parallel()
 	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
-	s := New(Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{Sole: true}})
-	t.Cleanup(s.Close)
+	s := newInstallation(store, broker, "sg")
 	raw, err := json.Marshal(telemetry.WorkerState{Providers: []telemetry.ProviderState{
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy}},
 	}})
@@ -86,9 +86,9 @@ func TestCommandedHealthAtOnce(t *testing.T) {
 		{models.ProviderDrain, telemetry.Draining},
 		{models.ProviderOnline, telemetry.Healthy},
 	} {
-		_, _, err := s.ControlProvider(t.Context(), operator, c.do, "sg", "", Repeat{})
+		_, _, err := s.ControlProvider(t.Context(), operator, c.do, "sg", "", idempotency.Repeat{})
 		require.NoError(t, err)
-		providers, err := s.Providers(t.Context(), Caller{User: "ann"})
+		providers, err := s.Providers(t.Context(), caller.Caller{User: "ann"})
 		require.NoError(t, err)
 		require.Equal(t, c.state, providers[0].Health.State)
 	}

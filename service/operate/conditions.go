@@ -1,4 +1,4 @@
-package service
+package operate
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // conditionsAge is how long conditions are shared.
@@ -17,21 +19,25 @@ const conditionsAge = time.Second
 
 // Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
 // everyone's mail; what is for operators only is in Text and Do of a condition.
-func Conditions(ctx context.Context, s *Service) ([]condition.Condition, error) {
+func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, error) {
+	names := make([]string, len(s.Configured))
+	for i := range names {
+		names[i] = s.Configured[i].Name
+	}
 	cs, err := s.conditions.Get(conditionsAge, func() ([]condition.Condition, error) {
-		return condition.Read(context.WithoutCancel(ctx), s.store, s.providerNames(), time.Now()) // others wait for it, too
+		return condition.Read(context.WithoutCancel(ctx), s.Store, names, time.Now()) // others wait for it, too
 	})
 	if err != nil {
-		return nil, storeError("read what processes report", err)
+		return nil, problem.FromStore("read what processes report", err)
 	}
 	return cs, nil
 }
 
 // NoticesReachOperators reports whether the installation has an endpoint that notices are posted to.
-func NoticesReachOperators(ctx context.Context, s *Service) (bool, error) {
-	list, err := endpoint.List(ctx, s.store, feed.Installation, "", operation.MaxPage)
+func (s *Installation) NoticesReachOperators(ctx context.Context) (bool, error) {
+	list, err := endpoint.List(ctx, s.Store, feed.Installation, "", operation.MaxPage)
 	if err != nil {
-		return false, storeError("list endpoints", err)
+		return false, problem.FromStore("list endpoints", err)
 	}
 	for i := range list {
 		if list[i].Disabled == nil && !list[i].Everyone {
@@ -42,20 +48,20 @@ func NoticesReachOperators(ctx context.Context, s *Service) (bool, error) {
 }
 
 // LatestNotices returns the newest notices of the installation, newest first, for operators.
-func LatestNotices(ctx context.Context, s *Service, who Caller, n int) ([]feed.Update, error) {
+func (s *Installation) LatestNotices(ctx context.Context, who caller.Caller, n int) ([]feed.Update, error) {
 	if err := who.NeedOperator(); err != nil {
 		return nil, err
 	}
-	head, err := s.store.FeedHead(ctx, feed.Installation)
+	head, err := s.Store.FeedHead(ctx, feed.Installation)
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		return nil, storeError("read notices", err)
+		return nil, problem.FromStore("read notices", err)
 	}
 	var out []feed.Update
 	const entries = 200 // of the feed, newest first, that are looked at
 	for before := head.Number; before > 0 && before > head.Number-entries && len(out) < n; before -= 50 {
-		list, err := s.store.Feed(ctx, feed.Installation, max(before-50, 0), 50)
+		list, err := s.Store.Feed(ctx, feed.Installation, max(before-50, 0), 50)
 		if err != nil {
-			return nil, storeError("read notices", err)
+			return nil, problem.FromStore("read notices", err)
 		}
 		for i := len(list) - 1; i >= 0; i-- {
 			for k := len(list[i].Notices) - 1; k >= 0; k-- {
