@@ -77,6 +77,7 @@ var allowed = map[string][]string{
 	"service/mail":         {"models", "models/clientid", "models/control", "models/policy", "models/telemetry", "service/audit", "service/backlog", "service/cached", "service/caller", "service/flow", "service/intake", "service/operation", "service/people", "service/problem", "service/stats", "service/table", "service/walk"},
 	"service/suppressions": {"client", "models", "models/drift", "models/softbounce", "models/suppression", "service/audit", "service/caller", "service/idempotency", "service/intake", "service/mail", "service/operation", "service/people", "service/problem", "service/table"},
 	"service/operate":      {"client", "models", "models/condition", "models/control", "models/drift", "models/endpoint", "models/feed", "models/telemetry", "service/audit", "service/cached", "service/caller", "service/idempotency", "service/intake", "service/operation", "service/people", "service/problem"},
+	"service/commands":     {"client", "models", "models/control", "service/audit", "service/caller", "service/idempotency", "service/intake", "service/mail", "service/operation", "service/people", "service/problem"},
 	"service":              {"client", "internal/outbound", "internal/priority", "models", "models/...", "service/...", "tracing"},
 	"webhooks":             {"internal/known", "internal/perclient", "internal/priority", "models", "models/..."},
 	"consumers/provider":   {"models", "models/control", "models/telemetry"},

@@ -15,7 +15,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
@@ -30,9 +30,9 @@ func postCommand[T any](f *fixture, path, body string) T {
 }
 
 // control gives a command about a batch or a log and returns its answer.
-func control(f *fixture, path, body string) service.BatchControlResult {
+func control(f *fixture, path, body string) commands.Result {
 	f.Helper()
-	return postCommand[service.BatchControlResult](f, path, body)
+	return postCommand[commands.Result](f, path, body)
 }
 
 // batchPath returns the path of a batch.
@@ -58,7 +58,7 @@ func TestControlBatch(t *testing.T) {
 	b := f.four()
 	path := batchPath(b.ID)
 	s := control(f, path+"/stop", `{"why": "wrong subject"}`)
-	want := service.BatchControlResult{
+	want := commands.Result{
 		BatchID:    b.ID,
 		Command:    models.StopBatch,
 		Changed:    true,
@@ -186,7 +186,7 @@ func TestDryRun(t *testing.T) {
 	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	day := fmt.Sprintf(`{"from": %q, "to": %q}`, time.Now().Add(-time.Hour).Format(time.RFC3339),
 		time.Now().Add(time.Hour).Format(time.RFC3339))
-	released := postCommand[service.ReleaseResult](f, "/v1/release?dry_run=true", day)
+	released := postCommand[client.ReleaseResult](f, "/v1/release?dry_run=true", day)
 	require.Equal(t, []any{true, 1, 2}, []any{released.DryRun, released.Batches, released.Recipients})
 	require.Empty(t, f.commands())
 	require.Len(t, f.store.tried, scheduled)

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
@@ -30,7 +30,7 @@ func (f *fixture) reschedule(id models.ID, query, body string) *reply {
 }
 
 // rescheduled returns the answer to a change that is carried out.
-func (f *fixture) rescheduled(id models.ID, query, body string) (out service.BatchControlResult) {
+func (f *fixture) rescheduled(id models.ID, query, body string) (out commands.Result) {
 	f.Helper()
 	r := f.reschedule(id, query, body)
 	require.Equal(f, http.StatusOK, r.Status, string(r.Body))
@@ -51,7 +51,7 @@ func TestReschedule(t *testing.T) {
 	later := at.AddDate(0, 1, 0)
 	body := fmt.Sprintf(`{"deliver_at": %q, "time_zone": "Europe/Vienna", "why": "too early"}`,
 		later.In(vienna(t)).Format("2006-01-02T15:04:05"))
-	want := service.BatchControlResult{
+	want := commands.Result{
 		BatchID:    id,
 		Command:    models.RescheduleBatch,
 		Changed:    true,

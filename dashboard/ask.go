@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
@@ -145,7 +146,7 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	case q == nil:
 		return errNoPage
 	case do == "resume" && !mail.MayResume(v.caller(), &b):
-		return service.StoppedByOperator()
+		return commands.StoppedByOperator()
 	case do == "try" || do == "retry" || do == "release":
 		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	}
@@ -173,7 +174,7 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visi
 	}
 	repeat.Hash = hashOf(why + strings.Join(r.PostForm["id"], " "))
 	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := d.service.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
+	if _, _, err := d.service.Commands.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
 	seeOther(w, r, localPath(r.PostFormValue("back")))
@@ -208,7 +209,7 @@ func (d *Dashboard) askSelected(
 	do models.CommandKind,
 	ids []models.ID,
 ) error {
-	reached, err := d.service.DryRunSelected(r.Context(), v.caller(), do, ids)
+	reached, err := d.service.Commands.DryRunSelected(r.Context(), v.caller(), do, ids)
 	if err != nil {
 		return err
 	}
@@ -293,7 +294,7 @@ func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visi
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
-	done, _, err := d.service.ControlBatch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
+	done, _, err := d.service.Commands.Batch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -340,7 +341,7 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 // releaseLog is POST /logs/{id}/release.
 func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, repeat := answered(w, r)
-	done, _, err := d.service.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
+	done, _, err := d.service.Commands.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/stats"
@@ -358,8 +359,8 @@ func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *visito
 	if repeat.Key != "" {
 		repeat.Key = r.PostFormValue("once") + repeat.Hash
 	}
-	change := service.Reschedule{Batch: id, Times: in, Why: why}
-	done, _, err := d.service.RescheduleBatch(r.Context(), v.caller(), change, repeat)
+	change := commands.Reschedule{Batch: id, Times: in, Why: why}
+	done, _, err := d.service.Commands.Reschedule(r.Context(), v.caller(), change, repeat)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = wrongFields(refused)

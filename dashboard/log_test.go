@@ -84,7 +84,7 @@ func TestRetryNamesWhoGaveIt(t *testing.T) {
 	b := f.byLink(LocalUser())
 	id := f.mixed("local", 4).Log(4) // its outcome is unknown
 	who := service.Caller{User: "local"}
-	_, _, err := f.service.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
+	_, _, err := f.service.Commands.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
 	require.NoError(t, err)
 	commands, err := f.store.Commands(t.Context(), 0, 100)
 	require.NoError(t, err)

@@ -227,7 +227,7 @@ func (f *rig) evilBatch() models.ID {
 	local := service.Caller{User: "local"}
 	_, _, err := f.service.People.CreateKey(f.Context(), local, evil, models.KeyOptions{})
 	require.NoError(f, err)
-	_, _, err = f.service.ControlBatch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
+	_, _, err = f.service.Commands.Batch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
 	require.NoError(f, err)
 	s := session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
 	_, err = f.board.sessions.begin(f.Context(), s)

@@ -279,7 +279,7 @@ func TestLivePageOfEndedSession(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = f.service.People.EndSessions(t.Context(), console, "local", "", service.Repeat{})
 	require.NoError(t, err)
-	_, _, err = f.service.ControlBatch(t.Context(), console, models.StopBatch, id.String(), "", service.Repeat{})
+	_, _, err = f.service.Commands.Batch(t.Context(), console, models.StopBatch, id.String(), "", service.Repeat{})
 	require.NoError(t, err)
 	rest, err := io.ReadAll(resp.Body) // the server ends it
 	require.NoError(t, err)

@@ -213,15 +213,15 @@ func TestListsOnCassandra(t *testing.T) {
 			var logs, batches, scheduled [2][]listedPage
 			for i, one := range services {
 				logs[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
-					page, err := one.FindLogs(t.Context(), who, f, p)
+					page, err := one.Mail.FindLogs(t.Context(), who, f, p)
 					return idsOf(page.Logs, func(l mailroom.FoundLog) models.ID { return l.ID }), page.PageInfo, err
 				}, n)
 				batches[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, mailroom.BatchFilter{Subject: "offer", Logs: f}, p)
+					page, err := one.Mail.FindBatches(t.Context(), who, mailroom.BatchFilter{Subject: "offer", Logs: f}, p)
 					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n)
 				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, mailroom.BatchFilter{State: "scheduled"}, p)
+					page, err := one.Mail.FindBatches(t.Context(), who, mailroom.BatchFilter{State: "scheduled"}, p)
 					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n/3)
 			}

@@ -45,7 +45,7 @@ func TestBacklog(t *testing.T) {
 	f.waits(models.Urgent, 2*time.Minute, nil)
 	bulk := f.waits(models.Bulk, 4*time.Minute, nil)
 	f.waits(models.Bulk, 90*time.Minute, func() {
-		_, _, err := f.ControlBatch(f.Context(), f.who, models.StopBatch, f.batch.ID.String(), "typo", Repeat{})
+		_, _, err := f.Commands.Batch(f.Context(), f.who, models.StopBatch, f.batch.ID.String(), "typo", Repeat{})
 		require.NoError(t, err)
 	})
 	f.batch.DeliverAt = f.now.Add(time.Hour)

@@ -12,7 +12,19 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// The texts of warnings, and how long after a command the agenda requeues its batch.
+const (
+	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
+	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
+	uncountedWarning = "The recipients could not be counted."
+	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
+		"repeat the command if nothing moves within a minute."
+	noneToTry    = "No mail of this batch waits for another attempt."
+	requeueAfter = 2 * time.Second
 )
 
 // TestCommandReachesWorkers: once a command that withholds mail is answered, a worker in
@@ -41,7 +53,7 @@ func TestCommandReachesWorkers(t *testing.T) {
 		known()
 		for range 2 { // a repeat changes nothing and has the same answer
 			require.NoError(t, worker.Sync(ctx))
-			out, _, err := s.ControlBatch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
+			out, _, err := s.Commands.Batch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
 			require.NoError(t, err)
 			require.Equal(t, new(0), out.InFlight)
 			stopped, _ := known().Stopped(id)
@@ -77,7 +89,7 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			case models.ReleaseBatch:
 				f.end(id, models.OutcomeUnknown)
 			case models.ResumeBatch:
-				_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+				_, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 				require.NoError(t, err)
 				f.store.written()
 				require.NoError(t, f.worker.Sync(t.Context()))
@@ -88,7 +100,7 @@ func TestRequeueAfterPropagation(t *testing.T) {
 				}
 				return nil
 			}
-			out, _, err := f.ControlBatch(t.Context(), f.who, do, id.String(), "", Repeat{})
+			out, _, err := f.Commands.Batch(t.Context(), f.who, do, id.String(), "", Repeat{})
 			require.NoError(t, err)
 			require.True(t, out.Changed)
 			require.Equal(t, id, <-f.announced)
@@ -115,10 +127,10 @@ func TestReleaseRangeWaitsOnce(t *testing.T) {
 		f.putHeld(id)
 	}
 	now := time.Now()
-	rel := Release{From: now.Add(-time.Hour), To: now.Add(time.Hour)}
-	out, _, err := f.ReleaseRange(t.Context(), f.who, rel, Repeat{})
+	rel := client.Release{From: now.Add(-time.Hour), To: now.Add(time.Hour)}
+	out, _, err := f.Commands.ReleaseRange(t.Context(), f.who, rel, Repeat{})
 	require.NoError(t, err)
-	require.Equal(t, ReleaseResult{Batches: 2, Recipients: 2, Warning: mayDoubleWarning}, out)
+	require.Equal(t, client.ReleaseResult{Batches: 2, Recipients: 2, Warning: mayDoubleWarning}, out)
 	require.ElementsMatch(t, want, []models.ID{<-f.announced, <-f.announced})
 	require.Empty(t, f.early)
 	calls, scheduled := f.store.written()
@@ -152,7 +164,7 @@ func TestFailureAfterCommand(t *testing.T) {
 		id := f.batch()
 		f.putHeld(id)
 		f.store.ledgerErr = models.ErrUnavailable
-		out, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+		out, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 		require.NoError(t, err)
 		require.True(t, out.Changed)
 		require.True(t, out.Stopped)
@@ -171,7 +183,7 @@ func TestFailureAfterCommand(t *testing.T) {
 			return nil
 		}
 		f.store.written()
-		out, _, err = f.ControlBatch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+		out, _, err = f.Commands.Batch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 		require.NoError(t, err)
 		require.Equal(t, new(0), out.InFlight)
 		waiting := " Nothing goes out yet. It will when the batch is resumed."
@@ -189,7 +201,7 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.NoError(t, err)
 	reached := func() int {
 		t.Helper()
-		v, err := f.DryRunBatch(t.Context(), f.who, models.RetryBatch, id.String(), "")
+		v, err := f.Commands.DryRunBatch(t.Context(), f.who, models.RetryBatch, id.String(), "")
 		require.NoError(t, err)
 		require.NotNil(t, v.Recipients)
 		return *v.Recipients
@@ -219,7 +231,7 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 			require.NoError(t, f.worker.Sync(t.Context()))
 			in := f.NewIntake(t.Context(), f.who)
 			in.SetText("deliver_at", to.Format(time.RFC3339))
-			out, _, err := f.RescheduleBatch(t.Context(), f.who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
 			in.Close()
 			require.NoError(t, err)
 			require.True(t, out.Changed)
@@ -246,19 +258,19 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	t.Parallel()
 	f := newWaitRig(t)
 	f.put()
-	try := func() (BatchControlResult, BatchControlResult) {
+	try := func() (commands.Result, commands.Result) {
 		t.Helper()
-		dry, err := f.DryRunBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "")
+		dry, err := f.Commands.DryRunBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "")
 		require.NoError(t, err)
-		done, _, err := f.ControlBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "", Repeat{})
+		done, _, err := f.Commands.Batch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "", Repeat{})
 		require.NoError(t, err)
 		return dry, done
 	}
 	until := f.now.Add(time.Hour)
 	f.report(suspended(until), suspended(until.Add(time.Minute)))
-	for _, out := range []func() BatchControlResult{
-		func() BatchControlResult { dry, _ := try(); return dry },
-		func() BatchControlResult { _, done := try(); return done },
+	for _, out := range []func() commands.Result{
+		func() commands.Result { dry, _ := try(); return dry },
+		func() commands.Result { _, done := try(); return done },
 	} {
 		got := out()
 		require.False(t, got.Changed)
@@ -275,6 +287,6 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	require.Contains(t, done.Warning, "mg until "+until.Add(time.Minute).Format(time.RFC3339)+", sg until "+
 		until.Format(time.RFC3339))
 	require.Equal(t, models.TryBatch, f.Audit.Follower.Rules().Batch(&f.batch).Try.Kind)
-	_, err := f.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
+	_, err := f.Commands.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
 	require.Error(t, err, "another user")
 }

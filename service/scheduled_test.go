@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -81,7 +82,7 @@ func (f *scheduledRig) move(who Caller, id models.ID, hours int) error {
 	in := f.NewIntake(f.Context(), who)
 	defer in.Close()
 	in.SetText("deliver_at", f.at(hours))
-	_, _, err := f.RescheduleBatch(f.Context(), who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+	_, _, err := f.Commands.Reschedule(f.Context(), who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
 	return err
 }
 
@@ -175,7 +176,7 @@ func TestScheduledInOrderOfTime(t *testing.T) {
 	require.Equal(t, order(3, 5, 1, 7, 9), f.list(f.ada, mail.BatchFilter{}), "it is back")
 
 	for _, do := range []models.CommandKind{models.StopBatch, models.ResumeBatch, models.CancelBatch} {
-		_, _, err := f.ControlBatch(t.Context(), f.ada, do, by[5].String(), "", Repeat{})
+		_, _, err := f.Commands.Batch(t.Context(), f.ada, do, by[5].String(), "", Repeat{})
 		require.NoError(t, err)
 		want := order(3, 1, 7, 9)
 		if do == models.ResumeBatch {

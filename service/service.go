@@ -25,6 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 	"github.com/safedelivr/safedelivr/service/idempotency"
@@ -177,6 +178,7 @@ type Service struct {
 
 	Suppressions *suppressions.Lists
 	Operate      *operate.Installation
+	Commands     *commands.Commands
 
 	cfg        Config
 	log        *slog.Logger
@@ -247,6 +249,11 @@ func New(d Deps) *Service {
 	s.Operate = operate.New(operate.Deps{
 		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,
 		Known: s.known, Adapters: d.Adapters, ByProvider: d.Lists, Log: cfg.Logger,
+	})
+	s.Commands = commands.New(commands.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
+		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
 	})
 	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
 	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
@@ -382,7 +389,7 @@ func Operations(s *Service) []operation.Operation {
 		endpoints.Operations(s.Endpoints, s.guard),
 		templates.Operations(s.Templates, s.guard),
 		mail.Operations(s.Mail),
-		batchOperations(s),
+		commands.Operations(s.Commands),
 		operate.Operations(s.Operate),
 		suppressions.Operations(s.Suppressions),
 		people.Operations(s.People, s.Limits),

@@ -126,7 +126,7 @@ func TestWaits(t *testing.T) {
 	}}
 	control := func(f *waitRig, do models.CommandKind) {
 		f.put()
-		_, _, err := f.ControlBatch(f.Context(), f.who, do, f.batch.ID.String(), "typo", Repeat{})
+		_, _, err := f.Commands.Batch(f.Context(), f.who, do, f.batch.ID.String(), "typo", Repeat{})
 		require.NoError(f, err)
 	}
 	offline := func(f *waitRig, names ...string) {

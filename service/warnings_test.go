@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -18,7 +19,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 		want     string
 	}{
 		"stopped": {func(t *testing.T, f *commandRig, id models.ID) error {
-			_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+			_, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 			return err
 		}, "when the batch is resumed."},
 		"paused": {func(t *testing.T, f *commandRig, _ models.ID) error {
@@ -79,20 +80,20 @@ func releaseCommands(f *commandRig, id models.ID) map[string]func() (string, err
 	ctx := f.Context()
 	return map[string]func() (string, error){
 		"retry": func() (string, error) {
-			v, _, err := f.ControlBatch(ctx, f.who, models.RetryBatch, id.String(), "", Repeat{})
+			v, _, err := f.Commands.Batch(ctx, f.who, models.RetryBatch, id.String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"release": func() (string, error) {
-			v, _, err := f.ControlBatch(ctx, f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+			v, _, err := f.Commands.Batch(ctx, f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"log": func() (string, error) {
-			v, _, err := f.ReleaseLog(ctx, f.who, id.Log(1).String(), "", Repeat{})
+			v, _, err := f.Commands.ReleaseLog(ctx, f.who, id.Log(1).String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"range": func() (string, error) {
-			rel := Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
-			v, _, err := f.ReleaseRange(ctx, f.who, rel, Repeat{})
+			rel := client.Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+			v, _, err := f.Commands.ReleaseRange(ctx, f.who, rel, Repeat{})
 			return v.Warning, err
 		},
 	}

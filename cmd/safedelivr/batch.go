@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
@@ -78,11 +79,11 @@ It may arrive twice.`,
 		var dryRun bool
 		a := about{use: b.verb + " ID", short: b.short, long: b.long, what: "batch"}
 		sub := c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-			var v service.BatchControlResult
+			var v commands.Result
 			if dryRun {
-				v, err = svc.DryRunBatch(ctx, c.operator(), b.kind, id, why)
+				v, err = svc.Commands.DryRunBatch(ctx, c.operator(), b.kind, id, why)
 			} else {
-				v, _, err = svc.ControlBatch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+				v, _, err = svc.Commands.Batch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
 			}
 			if err == nil {
 				c.sayBatch(&v)
@@ -240,12 +241,12 @@ nothing is sent before the new time.`,
 		if err := o.set(in); err != nil {
 			return err
 		}
-		var v service.BatchControlResult
+		var v commands.Result
 		var err error
-		if change := (service.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
-			v, err = svc.DryRunReschedule(ctx, c.operator(), change)
+		if change := (commands.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
+			v, err = svc.Commands.DryRunReschedule(ctx, c.operator(), change)
 		} else {
-			v, _, err = svc.RescheduleBatch(ctx, c.operator(), change, service.Repeat{})
+			v, _, err = svc.Commands.Reschedule(ctx, c.operator(), change, service.Repeat{})
 		}
 		if err != nil {
 			return err
@@ -335,7 +336,7 @@ func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
 }
 
 // sayBatch prints the result of a command about a batch or a log.
-func (c *cli) sayBatch(v *service.BatchControlResult) {
+func (c *cli) sayBatch(v *commands.Result) {
 	done, id := "done", v.BatchID
 	switch {
 	case v.DryRun && v.Changed:

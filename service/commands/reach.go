@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -35,14 +35,14 @@ func newestRelease(rule *control.BatchRule) int {
 
 // releaseReach counts the recipients that a try, retry or release would send. It leaves
 // out those of earlier commands that workers have not applied yet.
-func (s *Service) releaseReach(
+func (s *Commands) releaseReach(
 	ctx context.Context,
 	rules *control.Rules,
 	b *models.Batch,
 	c *models.Command,
 ) (reach, error) {
 	if c.Kind == models.TryBatch {
-		n, err := toTry(ctx, s, b)
+		n, err := s.toTry(ctx, b)
 		return reach{recipients: n}, err
 	}
 	rule := rules.Batch(b)
@@ -70,7 +70,7 @@ func (s *Service) releaseReach(
 }
 
 // releasedBy counts the recipients that a retry or release of the command log sends again.
-func (s *Service) releasedBy(
+func (s *Commands) releasedBy(
 	ctx context.Context,
 	rules *control.Rules,
 	b *models.Batch,
@@ -101,7 +101,7 @@ func (s *Service) releasedBy(
 }
 
 // withAddress returns those of some recipients of a chunk whose address was not erased.
-func (s *Service) withAddress(
+func (s *Commands) withAddress(
 	ctx context.Context,
 	rules *control.Rules,
 	chunk models.ID,
@@ -110,7 +110,7 @@ func (s *Service) withAddress(
 	if who.Empty() || rules.Erasures() == 0 {
 		return who, nil
 	}
-	rs, err := s.store.Recipients(ctx, chunk)
+	rs, err := s.Store.Recipients(ctx, chunk)
 	if errors.Is(err, models.ErrNotFound) {
 		return who, nil
 	}
@@ -128,13 +128,13 @@ func releasedByAny(v *models.View, commands []models.Command) models.Set {
 
 // endedView returns the state of a chunk, or nil if no recipient of it can be released
 // because none has ended.
-func (s *Service) endedView(ctx context.Context, b *models.Batch, n int) (*models.View, error) {
+func (s *Commands) endedView(ctx context.Context, b *models.Batch, n int) (*models.View, error) {
 	chunk := b.ID.Chunk(n)
-	entries, err := s.store.Ledger(ctx, chunk) // usually enough: most chunks have no ending
+	entries, err := s.Store.Ledger(ctx, chunk) // usually enough: most chunks have no ending
 	if err != nil || !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Kind == models.Ending }) {
 		return nil, err
 	}
-	entries, facts, err := s.store.Record(ctx, chunk)
+	entries, facts, err := s.Store.Record(ctx, chunk)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (s *Service) endedView(ctx context.Context, b *models.Batch, n int) (*model
 
 // eachChunk calls f with the number of each chunk of a batch, some at a time, or only with
 // that of a log's chunk.
-func (s *Service) eachChunk(
+func (s *Commands) eachChunk(
 	ctx context.Context,
 	b *models.Batch,
 	log models.ID,
@@ -169,8 +169,8 @@ type unfinished struct {
 // countUnfinished counts the recipients that a command reaches that are in flight, and those that are unsent if it
 // changed whether they are sent. It reads the ledger of every chunk, because a summary without queued logs may be older
 // than a release.
-func (s *Service) countUnfinished(
-	ctx context.Context, b *models.Batch, done *BatchControlResult,
+func (s *Commands) countUnfinished(
+	ctx context.Context, b *models.Batch, done *Result,
 ) (unfinished, error) {
 	unsent := done.Changed && !counted(done.Command)
 	flying, waiting := make([]int, b.Chunks), make([]int, b.Chunks)
@@ -178,7 +178,7 @@ func (s *Service) countUnfinished(
 		if done.Command == models.RescheduleBatch && n >= b.OwnFrom() {
 			return nil // its times stay
 		}
-		entries, err := s.store.Ledger(ctx, b.ID.Chunk(n)) // usually enough: most chunks have no running call
+		entries, err := s.Store.Ledger(ctx, b.ID.Chunk(n)) // usually enough: most chunks have no running call
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (s *Service) countUnfinished(
 		if len(entries) == 0 || len(running) == 0 && !unsent {
 			return nil
 		}
-		entries, facts, err := s.store.Record(ctx, b.ID.Chunk(n))
+		entries, facts, err := s.Store.Record(ctx, b.ID.Chunk(n))
 		if err != nil {
 			return err
 		}
@@ -228,4 +228,45 @@ func total(counts []int) int {
 		sum += n
 	}
 	return sum
+}
+
+// toTry counts the recipients of a batch that wait for another attempt: those that were tried and that no provider has.
+func (s *Commands) toTry(ctx context.Context, b *models.Batch) (int, error) {
+	counts := make([]int, b.Chunks)
+	err := s.eachChunk(ctx, b, models.ID{}, func(ctx context.Context, n int) error {
+		chunk := b.ID.Chunk(n)
+		entries, err := s.Store.Ledger(ctx, chunk) // usually enough: a new chunk has no attempt
+		if err != nil || !slices.ContainsFunc(entries, func(e models.Entry) bool { return e.Kind == models.Attempt }) {
+			return err
+		}
+		entries, facts, err := s.Store.Record(ctx, chunk)
+		if err != nil {
+			return err
+		}
+		v := models.Resolve(b.ChunkSize(n), entries, facts)
+		counts[n] = v.Where(func(_ int, st *models.Status) bool { return st.Waiting() && st.Tried() }).Len()
+		return nil
+	})
+	return total(counts), err
+}
+
+// countInFlight sets the number of recipients in flight: of the chunk if the command was
+// about a log, otherwise of the batch. For a command that changes which recipients are sent
+// for the first time, it also sets the number of those. If they cannot be counted, it adds
+// a warning.
+func (s *Commands) countInFlight(ctx context.Context, b *models.Batch, out *Result) {
+	byState := !counted(out.Command)
+	n, err := s.countUnfinished(ctx, b, out)
+	if err != nil {
+		s.Log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
+		out.warn(uncountedWarning)
+		return
+	}
+	out.InFlight = &n.inFlight
+	if byState {
+		out.Recipients = new(int)
+		if out.Changed {
+			*out.Recipients = n.unsent
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -10,52 +10,43 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
-
-// Release selects the held mail of a provider in a time range.
-type Release struct {
-	Provider string    // empty: any
-	From, To time.Time // of acceptance
-	Why      string
-}
-
-// ReleaseResult tells what was released, or what a dry run would release. Warning is empty
-// if that is nothing.
-type ReleaseResult struct {
-	DryRun     bool   `json:"dry_run,omitempty"`
-	Batches    int    `json:"batches"`
-	Recipients int    `json:"recipients"`
-	Warning    string `json:"warning"`
-}
 
 // maxReleaseRange is the longest time range of a Release.
 const maxReleaseRange = 31 * 24 * time.Hour
 
 // ReleaseRange releases all selected mail that is held because its outcome is unknown: of
 // the caller's batches, or of all batches if the caller is an operator.
-func (s *Service) ReleaseRange(ctx context.Context, who Caller, rel Release, r Repeat) (ReleaseResult, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (ReleaseResult, error) {
-		return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, request: claim.ID})
-	})
+func (s *Commands) ReleaseRange(
+	ctx context.Context, who caller.Caller, rel client.Release, r idempotency.Repeat,
+) (client.ReleaseResult, bool, error) {
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, claim models.Claim, _ bool) (client.ReleaseResult, error) {
+			return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, request: claim.ID})
+		})
 }
 
 // DryRunRange returns what ReleaseRange would do. It writes nothing.
-func (s *Service) DryRunRange(ctx context.Context, who Caller, rel Release) (ReleaseResult, error) {
+func (s *Commands) DryRunRange(ctx context.Context, who caller.Caller, rel client.Release) (client.ReleaseResult, error) {
 	return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, dryRun: true})
 }
 
-func (s *Service) releaseRange(ctx context.Context, run *releaseRun) (ReleaseResult, error) {
+func (s *Commands) releaseRange(ctx context.Context, run *releaseRun) (client.ReleaseResult, error) {
 	if err := s.checkRelease(run.who, &run.Release); err != nil {
-		return ReleaseResult{}, err
+		return client.ReleaseResult{}, err
 	}
 	users := []models.User{{ID: run.who.User}}
 	if run.who.May(models.ScopeOperate) {
 		var err error
-		if users, err = s.store.Users(ctx); err != nil {
-			return ReleaseResult{}, storeError("list users", err)
+		if users, err = s.Store.Users(ctx); err != nil {
+			return client.ReleaseResult{}, problem.FromStore("list users", err)
 		}
 	}
 	_, err := s.Audit.Rules(ctx)
@@ -65,15 +56,15 @@ func (s *Service) releaseRange(ctx context.Context, run *releaseRun) (ReleaseRes
 	return run.finish(ctx, err)
 }
 
-func (s *Service) checkRelease(who Caller, rel *Release) error {
+func (s *Commands) checkRelease(who caller.Caller, rel *client.Release) error {
 	if !who.May(models.ScopeOperate) {
 		if err := who.Need(models.ScopeSend); err != nil {
 			return err
 		}
 	}
-	var f Form
-	if rel.Provider != "" && !s.known[rel.Provider] {
-		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", Quote(rel.Provider))
+	var f problem.Form
+	if rel.Provider != "" && !s.Known[rel.Provider] {
+		f.Wrong("/provider", "unknown_provider", "No provider is called %s.", problem.Quote(rel.Provider))
 	}
 	if rel.From.IsZero() {
 		f.Wrong("/from", "required", "from is missing: the start of the time range.")
@@ -91,39 +82,40 @@ func (s *Service) checkRelease(who Caller, rel *Release) error {
 // SendSelected sends logs and whole batches again that the caller may control: those that
 // have failed and cannot arrive twice (RetryBatch), or those that are held because their
 // outcome is unknown (ReleaseBatch). Others of them stay as they are.
-func (s *Service) SendSelected(
+func (s *Commands) SendSelected(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	do models.CommandKind,
 	ids []models.ID,
 	why string,
-	r Repeat,
-) (ReleaseResult, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (ReleaseResult, error) {
-		run := releaseRun{Release: Release{Why: why}, svc: s, who: who, do: do, request: claim.ID}
-		return s.sendSelected(ctx, &run, ids)
-	})
+	r idempotency.Repeat,
+) (client.ReleaseResult, bool, error) {
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, claim models.Claim, _ bool) (client.ReleaseResult, error) {
+			run := releaseRun{Release: client.Release{Why: why}, svc: s, who: who, do: do, request: claim.ID}
+			return s.sendSelected(ctx, &run, ids)
+		})
 }
 
 // DryRunSelected returns what SendSelected would do. It writes nothing.
-func (s *Service) DryRunSelected(
+func (s *Commands) DryRunSelected(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	do models.CommandKind,
 	ids []models.ID,
-) (ReleaseResult, error) {
+) (client.ReleaseResult, error) {
 	return s.sendSelected(ctx, &releaseRun{svc: s, who: who, do: do, dryRun: true}, ids)
 }
 
-func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []models.ID) (ReleaseResult, error) {
+func (s *Commands) sendSelected(ctx context.Context, run *releaseRun, ids []models.ID) (client.ReleaseResult, error) {
 	if len(ids) > mail.MaxSelected {
-		return ReleaseResult{}, Fail(Invalid, "invalid_request", "Select at most %d at a time.", mail.MaxSelected)
+		return client.ReleaseResult{}, problem.New(problem.Invalid, "invalid_request", "Select at most %d at a time.", mail.MaxSelected)
 	}
 	if err := s.Limits.TakeCommand(run.who, "selected"); err != nil {
-		return ReleaseResult{}, err
+		return client.ReleaseResult{}, err
 	}
 	if err := audit.CheckWhy(run.Why); err != nil {
-		return ReleaseResult{}, err
+		return client.ReleaseResult{}, err
 	}
 	commands := map[models.ID]*models.Command{} // by chunk, or by batch
 	for _, id := range ids {
@@ -149,7 +141,7 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 		var b *models.Batch
 		if b, err = s.Mail.Controllable(ctx, run.who, c.Batch); err == nil && !c.Log.IsZero() &&
 			c.Log.ChunkNumber() >= b.Chunks {
-			err = notFound("log")
+			err = problem.NotYours("log")
 		}
 		if err == nil && !b.Damaged {
 			err = run.command(ctx, b, c)
@@ -160,14 +152,14 @@ func (s *Service) sendSelected(ctx context.Context, run *releaseRun, ids []model
 
 // releaseRun is one run of ReleaseRange, SendSelected, or a dry run of them.
 type releaseRun struct {
-	Release
+	client.Release
 	do      models.CommandKind // of SendSelected; "" otherwise
-	svc     *Service
-	who     Caller
+	svc     *Commands
+	who     caller.Caller
 	request models.ID
 	dryRun  bool
 
-	result  ReleaseResult        // without its warning
+	result  client.ReleaseResult // without its warning
 	requeue []models.AgendaEntry // of the batches that workers have to look at
 	waiting int                  // released batches that something else withholds
 }
@@ -178,9 +170,9 @@ func (r *releaseRun) user(ctx context.Context, user string) error {
 	const page = 100
 	before, first := models.MaxID(r.To), models.MinID(r.From).Time()
 	for {
-		batches, err := r.svc.store.Batches(ctx, user, before, page)
+		batches, err := r.svc.Store.Batches(ctx, user, before, page)
 		if err != nil {
-			return storeError("list batches", err)
+			return problem.FromStore("list batches", err)
 		}
 		for i := range batches {
 			if batches[i].Created().Before(first) {
@@ -219,8 +211,8 @@ func (r *releaseRun) batch(ctx context.Context, b *models.Batch) error {
 // and one without content.
 func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Command) error {
 	recipients, err := r.release(ctx, b, c)
-	var e *Error
-	if errors.As(err, &e) && e.Kind == Conflict { // cancelled
+	var e *problem.Error
+	if errors.As(err, &e) && e.Kind == problem.Conflict { // cancelled
 		return nil
 	}
 	if err != nil || recipients == 0 {
@@ -244,7 +236,7 @@ func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Com
 		}
 		reached, err := r.svc.releaseReach(ctx, rules, b, c)
 		if err != nil {
-			return 0, storeError("count recipients", err)
+			return 0, problem.FromStore("count recipients", err)
 		}
 		return reached.recipients, nil
 	}
@@ -260,7 +252,7 @@ func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Com
 
 // finish requeues the released batches and returns the result. err is the error that
 // ended the run, if any.
-func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, error) {
+func (r *releaseRun) finish(ctx context.Context, err error) (client.ReleaseResult, error) {
 	out := r.result
 	out.DryRun = r.dryRun
 	late := false
@@ -281,7 +273,7 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 		out.Warning += fmt.Sprintf(" Of %d of the batches nothing goes out yet: "+
 			"they are stopped, paused, held or blocked, or their providers are offline.", r.waiting)
 	}
-	var e *Error
+	var e *problem.Error
 	if errors.As(err, &e) && e.Code == "store_unavailable" && !r.dryRun {
 		e.Detail = fmt.Sprintf("%d batches were released before the store became unreachable. "+
 			"Repeat the request to release the others.", out.Batches)
@@ -291,71 +283,74 @@ func (r *releaseRun) finish(ctx context.Context, err error) (ReleaseResult, erro
 }
 
 // hasHeld reports whether a batch may have mail that is held at a provider.
-func (s *Service) hasHeld(ctx context.Context, b *models.Batch, provider string) (bool, error) {
+func (s *Commands) hasHeld(ctx context.Context, b *models.Batch, provider string) (bool, error) {
 	sum, _, err := s.Mail.Total(ctx, b)
 	if err != nil {
-		return false, storeError("sum batch", err)
+		return false, problem.FromStore("sum batch", err)
 	}
 	tried := provider == "" || sum.Providers[provider].Tried > 0
 	return tried && sum.Reasons[models.OutcomeUnknown]+sum.Reasons[models.NoFinalEvent] > 0, nil
 }
 
 // ReleaseLog sends one held or failed log again.
-func (s *Service) ReleaseLog(
+func (s *Commands) ReleaseLog(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	log, why string,
-	r Repeat,
-) (BatchControlResult, bool, error) {
+	r idempotency.Repeat,
+) (Result, bool, error) {
 	if err := audit.CheckWhy(why); err != nil {
-		return BatchControlResult{}, false, err
+		return Result{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, _ bool) (BatchControlResult, error) {
-		b, id, err := s.controllableLog(ctx, who, log)
-		if err != nil {
-			return BatchControlResult{}, err
-		}
-		c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID}
-		if err := s.checkReleasable(ctx, who, b, &c); err != nil {
-			return BatchControlResult{}, err
-		}
-		return s.controlBatch(ctx, who, b, &c)
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, claim models.Claim, _ bool) (Result, error) {
+			b, id, err := s.controllableLog(ctx, who, log)
+			if err != nil {
+				return Result{}, err
+			}
+			c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id, Why: why, Request: claim.ID}
+			if err := s.checkReleasable(ctx, who, b, &c); err != nil {
+				return Result{}, err
+			}
+			return s.controlBatch(ctx, who, b, &c)
+		})
 }
 
 // DryRunLog returns what ReleaseLog would do. It writes nothing.
-func (s *Service) DryRunLog(ctx context.Context, who Caller, log, why string) (BatchControlResult, error) {
+func (s *Commands) DryRunLog(ctx context.Context, who caller.Caller, log, why string) (Result, error) {
 	if err := audit.CheckWhy(why); err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	b, id, err := s.controllableLog(ctx, who, log)
 	if err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	c := models.Command{Kind: models.ReleaseBatch, Batch: b.ID, Log: id}
 	if err := s.checkReleasable(ctx, who, b, &c); err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	return s.dryRunBatch(ctx, who, b, &c)
 }
 
 // controllableLog parses the ID of a log and returns it with its batch, which the caller
 // may control.
-func (s *Service) controllableLog(ctx context.Context, who Caller, log string) (*models.Batch, models.ID, error) {
+func (s *Commands) controllableLog(
+	ctx context.Context, who caller.Caller, log string,
+) (*models.Batch, models.ID, error) {
 	id, err := models.ParseLogID(log)
 	if err != nil {
-		return nil, id, notFound("log")
+		return nil, id, problem.NotYours("log")
 	}
 	b, err := s.Mail.Controllable(ctx, who, id.Batch())
 	if err == nil && id.Recipient() > b.ChunkSize(id.ChunkNumber()) {
-		err = notFound("log")
+		err = problem.NotYours("log")
 	}
 	return b, id, err
 }
 
 // checkReleasable returns an error if the log of a command to release cannot be released.
 // A log that was released before can: the command then changes nothing.
-func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Batch, c *models.Command) error {
+func (s *Commands) checkReleasable(ctx context.Context, who caller.Caller, b *models.Batch, c *models.Command) error {
 	rules, err := s.Audit.Newest(ctx)
 	if err != nil {
 		return err
@@ -364,9 +359,9 @@ func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Bat
 		return v.refused
 	}
 	chunk, r := c.Log.ChunkID(), c.Log.Recipient()
-	entries, facts, err := s.store.Record(ctx, chunk)
+	entries, facts, err := s.Store.Record(ctx, chunk)
 	if err != nil {
-		return storeError("read log", err)
+		return problem.FromStore("read log", err)
 	}
 	v := models.Resolve(b.ChunkSize(chunk.ChunkNumber()), entries, facts)
 	st := v.Status(r)
@@ -376,6 +371,6 @@ func (s *Service) checkReleasable(ctx context.Context, who Caller, b *models.Bat
 	if released || st.State == models.Failed && !st.Reason.Hard() {
 		return nil
 	}
-	return Fail(Conflict, "not_releasable",
+	return problem.New(problem.Conflict, "not_releasable",
 		"Only a failed log can be released, unless its recipient or its mail was refused permanently.")
 }

@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -8,6 +8,18 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
+
+// warnOfSuspended adds a warning if every provider that a batch may use is suspended. A suspended provider is tried
+// only when its suspension ends.
+func (s *Commands) warnOfSuspended(ctx context.Context, b *models.Batch, out *Result) {
+	w, err := s.Mail.Waiting(ctx)
+	if err != nil || !out.Changed {
+		return
+	}
+	if until := w.Suspended(b); len(until) > 0 {
+		out.warn("Its providers are suspended, so it waits for the first of them: " + strings.Join(until, ", ") + ".")
+	}
+}
 
 // Warnings in the results of commands.
 const (
@@ -22,7 +34,7 @@ const (
 
 // warnOfWaiting adds a warning if mail of a batch still waits for something after a
 // command that should let it go out.
-func (s *Service) warnOfWaiting(rules *control.Rules, b *models.Batch, out *BatchControlResult) {
+func (s *Commands) warnOfWaiting(rules *control.Rules, b *models.Batch, out *Result) {
 	if waits := s.waitsFor(rules, b); len(waits) > 0 {
 		out.Waits = true
 		out.warn("Nothing goes out yet. It will when " + strings.Join(waits, ", and ") + ".")
@@ -31,7 +43,7 @@ func (s *Service) warnOfWaiting(rules *control.Rules, b *models.Batch, out *Batc
 
 // waitsFor returns what must happen before mail of a batch can go out. It ignores block
 // rules for a provider or for a recipient's domain, which affect only some of the mail.
-func (s *Service) waitsFor(rules *control.Rules, b *models.Batch) []string {
+func (s *Commands) waitsFor(rules *control.Rules, b *models.Batch) []string {
 	var out []string
 	if rules.StoppedBy(b.ID) != "" {
 		out = append(out, "the batch is resumed")
@@ -52,34 +64,13 @@ func (s *Service) waitsFor(rules *control.Rules, b *models.Batch) []string {
 }
 
 // allOffline reports whether every provider that a batch may use is offline.
-func (s *Service) allOffline(rules *control.Rules, b *models.Batch) bool {
-	for i := range s.providers {
-		name := s.providers[i].Name
+func (s *Commands) allOffline(rules *control.Rules, b *models.Batch) bool {
+	for i := range s.Providers {
+		name := s.Providers[i].Name
 		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) &&
 			rules.Provider(name).Mode != models.ProviderOffline {
 			return false
 		}
 	}
-	return len(s.providers) > 0
-}
-
-// countInFlight sets the number of recipients in flight: of the chunk if the command was
-// about a log, otherwise of the batch. For a command that changes which recipients are sent
-// for the first time, it also sets the number of those. If they cannot be counted, it adds
-// a warning.
-func (s *Service) countInFlight(ctx context.Context, b *models.Batch, out *BatchControlResult) {
-	byState := !counted(out.Command)
-	n, err := s.countUnfinished(ctx, b, out)
-	if err != nil {
-		s.log.Warn("cannot count the recipients of a command", "batch_id", b.ID.String(), "err", err)
-		out.warn(uncountedWarning)
-		return
-	}
-	out.InFlight = &n.inFlight
-	if byState {
-		out.Recipients = new(int)
-		if out.Changed {
-			*out.Recipients = n.unsent
-		}
-	}
+	return len(s.Providers) > 0
 }

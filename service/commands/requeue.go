@@ -1,4 +1,4 @@
-package service
+package commands
 
 import (
 	"context"
@@ -29,10 +29,10 @@ func requeueEntry(b *models.Batch) models.AgendaEntry {
 // requeueEntries returns entries that find a batch after a command, even if this process ends right after it: one for
 // soon, and one for when the command is in effect or never will be. If the batch gets another time, they are not due
 // before.
-func (s *Service) requeueEntries(b *models.Batch, c *models.Command) []models.AgendaEntry {
+func (s *Commands) requeueEntries(b *models.Batch, c *models.Command) []models.AgendaEntry {
 	soon := requeueEntry(b)
 	late := soon
-	late.Due = late.Due.Add(s.cfg.RetryTime)
+	late.Due = late.Due.Add(s.RetryTime)
 	if c.Schedule != nil {
 		soon.Round, late.Round = 1, 1 // nothing is to be done for it until its time
 		soon.Due = models.LaterOf(soon.Due, c.Schedule.DeliverAt)
@@ -44,17 +44,17 @@ func (s *Service) requeueEntries(b *models.Batch, c *models.Command) []models.Ag
 // requeue announces batches and puts them on the agenda again. It must be called when all
 // workers know the commands: a worker that does not know them finds nothing to do and
 // drops the batch. It reports whether the agenda has all batches.
-func (s *Service) requeue(ctx context.Context, batches ...models.AgendaEntry) bool {
+func (s *Commands) requeue(ctx context.Context, batches ...models.AgendaEntry) bool {
 	ctx = context.WithoutCancel(ctx) // even if the client goes away
 	all := true
 	for some := range slices.Chunk(batches, requeueAtOnce) {
 		for i := range some {
 			e := &some[i]
 			e.Due = time.Now().Add(requeueAfter)
-			s.announce[e.Lane].Add(e.ID, e.Chunks, e.Lane)
+			s.Announce(e.ID, e.Chunks, e.Lane)
 		}
 		if err := s.schedule(ctx, some); err != nil {
-			s.log.Warn("command in effect, but the batches could not be put on the agenda",
+			s.Log.Warn("command in effect, but the batches could not be put on the agenda",
 				"batch_id", some[0].ID.String(), "batches", len(some), "err", err)
 			all = false
 		}
@@ -62,8 +62,8 @@ func (s *Service) requeue(ctx context.Context, batches ...models.AgendaEntry) bo
 	return all
 }
 
-func (s *Service) schedule(ctx context.Context, entries []models.AgendaEntry) error {
+func (s *Commands) schedule(ctx context.Context, entries []models.AgendaEntry) error {
 	ctx, cancel := context.WithTimeout(ctx, requeueTimeout)
 	defer cancel()
-	return s.store.Schedule(ctx, entries...)
+	return s.Store.Schedule(ctx, entries...)
 }

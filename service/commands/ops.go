@@ -1,10 +1,12 @@
-package service
+package commands
 
 import (
 	"context"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
@@ -53,19 +55,19 @@ var batchCommands = []struct {
 	},
 }
 
-// batchOperations are the commands about batches and logs.
-func batchOperations(s *Service) []operation.Operation {
+// Operations are the commands about batches and logs.
+func Operations(s *Commands) []operation.Operation {
 	out := make([]operation.Operation, 0, len(batchCommands)+2)
 	for _, b := range batchCommands {
 		out = append(out, operation.As[client.BatchControlResult](operation.Changing(operation.Operation{
 			Name: b.name, Route: "POST /v1/batches/{id}/" + b.verb, Tag: operation.TagControl,
 			Title: b.title, Text: b.text + ofOthers, Returns: operation.ResultOfCommand,
-		}, func(ctx context.Context, who Caller, in *dryCommandOn, r Repeat) (BatchControlResult, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *dryCommandOn, r idempotency.Repeat) (Result, bool, error) {
 			if in.DryRun {
 				v, err := s.DryRunBatch(ctx, who, b.do, in.ID, in.Body.Why)
 				return v, false, err
 			}
-			return s.ControlBatch(ctx, who, b.do, in.ID, in.Body.Why, r)
+			return s.Batch(ctx, who, b.do, in.ID, in.Body.Why, r)
 		})))
 	}
 	return append(out,
@@ -75,31 +77,31 @@ func batchOperations(s *Service) []operation.Operation {
 			Text: "Sends the mail of a failed log again. It may arrive twice. If the log has not failed, or the recipient or the " +
 				"mail was refused permanently, the answer is 409 (`not_releasable`). If it is queued because it was released " +
 				"before, nothing changes. Needs the scope `send`, or `operate` for the logs of other users.",
-		}, func(ctx context.Context, who Caller, in *dryCommandOn, r Repeat) (BatchControlResult, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *dryCommandOn, r idempotency.Repeat) (Result, bool, error) {
 			if in.DryRun {
 				v, err := s.DryRunLog(ctx, who, in.ID, in.Body.Why)
 				return v, false, err
 			}
 			return s.ReleaseLog(ctx, who, in.ID, in.Body.Why, r)
 		})),
-		operation.As[client.ReleaseResult](operation.Changing(operation.Operation{
+		operation.Changing(operation.Operation{
 			Name: "releaseRange", Route: "POST /v1/release", Tag: operation.TagControl,
 			Title: "Release the held mail of a time range", Returns: "The number of released batches.",
 			Text: "Sends mail again that is held because its outcome is unknown, of your batches that were accepted in a time " +
 				"range. With the scope `operate`, of the batches of all users. The mail may arrive twice. Needs the scope `send` " +
 				"or `operate`.",
 			Example: `{provider: sg, from: "2026-01-31T00:00:00Z", to: "2026-02-01T00:00:00Z", why: sg confirmed the outage}`,
-		}, func(ctx context.Context, who Caller, in *struct {
+		}, func(ctx context.Context, who caller.Caller, in *struct {
 			operation.Dry
 			Body client.Release
-		}, r Repeat,
-		) (ReleaseResult, bool, error) {
-			rel := Release(in.Body)
+		}, r idempotency.Repeat,
+		) (client.ReleaseResult, bool, error) {
+			rel := in.Body
 			if in.DryRun {
 				v, err := s.DryRunRange(ctx, who, rel)
 				return v, false, err
 			}
 			return s.ReleaseRange(ctx, who, rel, r)
-		})),
+		}),
 	)
 }

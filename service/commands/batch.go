@@ -1,8 +1,10 @@
-package service
+// Package commands stops, resumes, cancels, tries, retries and releases mail, and changes its times.
+package commands
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -10,12 +12,38 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/people"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// BatchControlResult tells what a command about a batch did, or what a dry run of it would
+// Deps holds what Commands use.
+type Deps struct {
+	Store     models.Store
+	Audit     *audit.Trail
+	Guard     *idempotency.Guard
+	Limits    *people.Limits
+	Mail      *mail.Reader
+	Providers []models.Provider
+	Known     map[string]bool // names of the providers
+	RetryTime time.Duration   // how long a write with an unknown outcome is retried
+	// Announce publishes the messages of a batch with so many chunks.
+	Announce func(batch models.ID, chunks int, lane models.Lane)
+	Log      *slog.Logger
+}
+
+// Commands are about batches and logs. Its methods may be called by many goroutines at once.
+type Commands struct{ Deps }
+
+// New returns the commands about the mail of a store.
+func New(d Deps) *Commands { return &Commands{d} }
+
+// Result tells what a command about a batch did, or what a dry run of it would
 // do.
-type BatchControlResult struct {
+type Result struct {
 	BatchID models.ID          `json:"batch_id"`
 	LogID   models.ID          `json:"log_id,omitzero"` // if one log was released
 	Command models.CommandKind `json:"command"`
@@ -35,50 +63,51 @@ type BatchControlResult struct {
 }
 
 // warn adds a warning.
-func (o *BatchControlResult) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + " " + text) }
+func (o *Result) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + " " + text) }
 
-// ControlBatch stops, resumes, cancels, tries, retries or releases a batch. Only an operator
+// Batch stops, resumes, cancels, tries, retries or releases a batch. Only an operator
 // resumes a batch that an operator stopped.
-func (s *Service) ControlBatch(
+func (s *Commands) Batch(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	do models.CommandKind,
 	batch, why string,
-	r Repeat,
-) (BatchControlResult, bool, error) {
+	r idempotency.Repeat,
+) (Result, bool, error) {
 	if err := audit.CheckWhy(why); err != nil {
-		return BatchControlResult{}, false, err
+		return Result{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, claim models.Claim, older bool) (BatchControlResult, error) {
-		b, err := s.controllableBatch(ctx, who, batch)
-		if err != nil {
-			return BatchControlResult{}, err
-		}
-		if !older && !do.Withholds() { // a repeat may only fetch its answer
-			if err := s.Limits.TakeCommand(who, b.ID.String()); err != nil {
-				return BatchControlResult{}, err
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, claim models.Claim, older bool) (Result, error) {
+			b, err := s.controllableBatch(ctx, who, batch)
+			if err != nil {
+				return Result{}, err
 			}
-		}
-		return s.controlBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID, Why: why, Request: claim.ID})
-	})
+			if !older && !do.Withholds() { // a repeat may only fetch its answer
+				if err := s.Limits.TakeCommand(who, b.ID.String()); err != nil {
+					return Result{}, err
+				}
+			}
+			return s.controlBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID, Why: why, Request: claim.ID})
+		})
 }
 
 // DryRunBatch returns what ControlBatch would do. It writes nothing.
-func (s *Service) DryRunBatch(
+func (s *Commands) DryRunBatch(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	do models.CommandKind,
 	batch, why string,
-) (BatchControlResult, error) {
+) (Result, error) {
 	if err := audit.CheckWhy(why); err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	b, err := s.controllableBatch(ctx, who, batch)
 	if err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	if err := s.Limits.TakeCommand(who, b.ID.String()); err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	return s.dryRunBatch(ctx, who, b, &models.Command{Kind: do, Batch: b.ID})
 }
@@ -90,24 +119,25 @@ type Reschedule struct {
 	Why   string
 }
 
-// RescheduleBatch changes the times of a batch that has not begun.
-func (s *Service) RescheduleBatch(
-	ctx context.Context, who Caller, in Reschedule, r Repeat,
-) (BatchControlResult, bool, error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, older bool) (BatchControlResult, error) {
-		return s.reschedule(ctx, who, in, older, s.controlBatch)
-	})
+// Reschedule changes the times of a batch that has not begun.
+func (s *Commands) Reschedule(
+	ctx context.Context, who caller.Caller, in Reschedule, r idempotency.Repeat,
+) (Result, bool, error) {
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, older bool) (Result, error) {
+			return s.reschedule(ctx, who, in, older, s.controlBatch)
+		})
 }
 
 // DryRunReschedule returns what RescheduleBatch would do. It writes nothing.
-func (s *Service) DryRunReschedule(ctx context.Context, who Caller, in Reschedule) (BatchControlResult, error) {
+func (s *Commands) DryRunReschedule(ctx context.Context, who caller.Caller, in Reschedule) (Result, error) {
 	return s.reschedule(ctx, who, in, false, s.dryRunBatch)
 }
 
 // reschedule has do give the command. older reports whether the request may be a repeat.
-func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, older bool,
-	do func(context.Context, Caller, *models.Batch, *models.Command) (BatchControlResult, error),
-) (out BatchControlResult, err error) {
+func (s *Commands) reschedule(ctx context.Context, who caller.Caller, in Reschedule, older bool,
+	do func(context.Context, caller.Caller, *models.Batch, *models.Command) (Result, error),
+) (out Result, err error) {
 	if err := audit.CheckWhy(in.Why); err != nil {
 		return out, err
 	}
@@ -154,41 +184,41 @@ func judgeReschedule(rules *control.Rules, b *models.Batch, c *models.Command) (
 	}
 	switch {
 	case b.OwnFrom() == 0:
-		return false, Fail(Conflict, "own_times",
+		return false, problem.New(problem.Conflict, "own_times",
 			"All recipients of the batch have times of their own, which cannot be changed.")
 	case now.Schedule().Equal(*c.Schedule):
 		return false, nil
 	case !now.Schedule().Equal(b.Schedule()):
 		return false, errOvertaken
 	case now.MayLeave(from, false).Before(time.Now().Add(beforeBegin)):
-		return false, Fail(Conflict, "batch_begun",
+		return false, problem.New(problem.Conflict, "batch_begun",
 			"The batch has begun, or begins within two seconds, so its times cannot be changed.")
 	}
 	return true, nil
 }
 
 // controllableBatch parses the ID of a batch and returns what controllable returns for it.
-func (s *Service) controllableBatch(ctx context.Context, who Caller, batch string) (*models.Batch, error) {
+func (s *Commands) controllableBatch(ctx context.Context, who caller.Caller, batch string) (*models.Batch, error) {
 	id, err := models.ParseBatchID(batch)
 	if err != nil {
-		return nil, notFound("batch")
+		return nil, problem.NotYours("batch")
 	}
 	return s.Mail.Controllable(ctx, who, id)
 }
 
 // controlBatch gives a command about a batch. Once the command is in effect, later
 // failures become warnings.
-func (s *Service) controlBatch(
+func (s *Commands) controlBatch(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	b *models.Batch,
 	c *models.Command,
-) (BatchControlResult, error) {
+) (Result, error) {
 	done, err := s.appendBatchCommand(ctx, who, b, c)
 	if err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
-	out := BatchControlResult{
+	out := Result{
 		BatchID:    b.ID,
 		LogID:      c.Log,
 		Command:    c.Kind,
@@ -210,21 +240,21 @@ func (s *Service) controlBatch(
 }
 
 // dryRunBatch returns what controlBatch would do.
-func (s *Service) dryRunBatch(
+func (s *Commands) dryRunBatch(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	b *models.Batch,
 	c *models.Command,
-) (BatchControlResult, error) {
+) (Result, error) {
 	rules, err := s.Audit.Newest(ctx)
 	if err != nil {
-		return BatchControlResult{}, err
+		return Result{}, err
 	}
 	verdict := judge(rules, who, b, c)
 	if verdict.refused != nil {
-		return BatchControlResult{}, verdict.refused
+		return Result{}, verdict.refused
 	}
-	out := BatchControlResult{
+	out := Result{
 		BatchID:  b.ID,
 		LogID:    c.Log,
 		Command:  c.Kind,
@@ -235,7 +265,7 @@ func (s *Service) dryRunBatch(
 	if counted(c.Kind) {
 		reached, err := s.releaseReach(ctx, rules, b, c)
 		if err != nil {
-			return BatchControlResult{}, storeError("count recipients", err)
+			return Result{}, problem.FromStore("count recipients", err)
 		}
 		out.Changed, out.Recipients = reached.recipients > 0, &reached.recipients
 	}
@@ -244,7 +274,7 @@ func (s *Service) dryRunBatch(
 }
 
 // complete sets the state of the batch, the counts and the warnings of a result.
-func (s *Service) complete(ctx context.Context, rules *control.Rules, b *models.Batch, out *BatchControlResult) {
+func (s *Commands) complete(ctx context.Context, rules *control.Rules, b *models.Batch, out *Result) {
 	out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 	s.countInFlight(ctx, b, out)
 	switch out.Command { //nolint:exhaustive // commands about batches only
@@ -261,7 +291,7 @@ func (s *Service) complete(ctx context.Context, rules *control.Rules, b *models.
 		if !out.Changed {
 			out.warn(noneToTry)
 		}
-		warnOfSuspended(ctx, s, b, out)
+		s.warnOfSuspended(ctx, b, out)
 	case models.RetryBatch:
 		if !out.Changed {
 			out.warn(noneFailed)
@@ -278,8 +308,8 @@ func (s *Service) complete(ctx context.Context, rules *control.Rules, b *models.
 }
 
 // StoppedByOperator returns the error for an owner who may not resume a batch.
-func StoppedByOperator() *Error {
-	return Fail(Forbidden, "stopped_by_operator",
+func StoppedByOperator() *problem.Error {
+	return problem.New(problem.Forbidden, "stopped_by_operator",
 		"An operator has stopped this batch, and only an operator can resume it.")
 }
 
@@ -291,15 +321,15 @@ type verdict struct {
 }
 
 // judge returns what the rules say about a command about a batch.
-func judge(rules *control.Rules, who Caller, b *models.Batch, c *models.Command) (v verdict) {
+func judge(rules *control.Rules, who caller.Caller, b *models.Batch, c *models.Command) (v verdict) {
 	stopped, cancelled := rules.Stopped(b.ID)
 	by := rules.StoppedBy(b.ID)
 	switch {
 	case b.Redacted && sendsAgain(c.Kind):
-		v.refused = Fail(Conflict, "content_removed",
+		v.refused = problem.New(problem.Conflict, "content_removed",
 			"This batch cannot be sent again: its retention time is over, and its content and addresses were removed.")
 	case cancelled && c.Kind != models.CancelBatch && c.Kind != models.StopBatch:
-		v.refused = Fail(Conflict, "batch_cancelled", "The batch is cancelled and will never be sent.")
+		v.refused = problem.New(problem.Conflict, "batch_cancelled", "The batch is cancelled and will never be sent.")
 	case c.Kind == models.StopBatch:
 		// An operator confirms an owner's stop, so that the owner cannot end it.
 		v.wanted = !cancelled && (by == "" || by == b.User && who.Name() != b.User)
@@ -343,9 +373,9 @@ type appended struct {
 // may let mail go out, it first puts the batch on the agenda, so that the mail goes out
 // even if this process ends right after the command. A retry or release that reaches no
 // recipient is not appended.
-func (s *Service) appendBatchCommand(
+func (s *Commands) appendBatchCommand(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	b *models.Batch,
 	c *models.Command,
 ) (appended, error) {
@@ -371,7 +401,7 @@ func (s *Service) appendBatchCommand(
 		if counted(c.Kind) {
 			var err error
 			if reached, err = s.releaseReach(ctx, rules, b, c); err != nil {
-				return appended{}, storeError("count recipients", err)
+				return appended{}, problem.FromStore("count recipients", err)
 			}
 			if reached.recipients == 0 {
 				return appended{recipients: new(int), idle: !reached.pending}, nil
@@ -381,7 +411,7 @@ func (s *Service) appendBatchCommand(
 			}
 		}
 		if err := s.scheduleCommand(ctx, b, c); err != nil {
-			return appended{}, storeError("schedule", err)
+			return appended{}, problem.FromStore("schedule", err)
 		}
 		changed, err := s.Audit.Append(ctx, who, c, func(rules *control.Rules) bool {
 			verdict = judge(rules, who, b, c)
@@ -403,11 +433,11 @@ func (s *Service) appendBatchCommand(
 }
 
 // scheduleCommand puts the batch of a command on the agenda, if the command may let mail go out.
-func (s *Service) scheduleCommand(ctx context.Context, b *models.Batch, c *models.Command) error {
+func (s *Commands) scheduleCommand(ctx context.Context, b *models.Batch, c *models.Command) error {
 	if c.Kind == models.StopBatch {
 		return nil
 	}
-	err := s.store.Schedule(ctx, s.requeueEntries(b, c)...)
+	err := s.Store.Schedule(ctx, s.requeueEntries(b, c)...)
 	if err == nil && c.Schedule != nil {
 		err = s.Mail.PutDues(ctx, b.Rescheduled(c.Schedule))
 	}
@@ -415,7 +445,7 @@ func (s *Service) scheduleCommand(ctx context.Context, b *models.Batch, c *model
 }
 
 // releasedBefore returns the result of a retry or release whose request was repeated.
-func (s *Service) releasedBefore(
+func (s *Commands) releasedBefore(
 	ctx context.Context,
 	rules *control.Rules,
 	b *models.Batch,
@@ -423,7 +453,7 @@ func (s *Service) releasedBefore(
 ) (appended, error) {
 	n, err := s.releasedBy(ctx, rules, b, c)
 	if err != nil {
-		return appended{}, storeError("count recipients", err)
+		return appended{}, problem.FromStore("count recipients", err)
 	}
 	return appended{changed: true, recipients: &n}, nil
 }
@@ -433,3 +463,10 @@ func needsRequeue(c *models.Command) bool {
 	later := c.Schedule != nil && c.Schedule.DeliverAt.After(time.Now().Add(requeueAfter)) // the agenda has it
 	return c.Kind != models.StopBatch && !later
 }
+
+// noneToTry is the warning of a batch.try that changes nothing.
+const noneToTry = "No mail of this batch waits for another attempt."
+
+// counted reports whether the recipients that a command reaches are counted before it is given. A command that reaches
+// none is not given.
+func counted(do models.CommandKind) bool { return sendsAgain(do) || do == models.TryBatch }
