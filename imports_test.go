@@ -59,7 +59,7 @@ var allowed = map[string][]string{
 	"service/changes":     {"models", "models/clientid", "service/intake", "service/problem"},
 	"service/announce":    {"models"},
 	"service/drafts":      {"models", "service/problem"},
-	"service/erase":       {"models", "models/clientid"},
+	"service/erase":       {"client", "models", "models/clientid", "models/drift", "service/audit", "service/caller", "service/drafts", "service/idempotency", "service/intake", "service/operation", "service/problem", "service/suppressions"},
 	"service/flow":        {"models", "models/telemetry"},
 	"service/caller":      {"models", "service/problem"},
 	"service/operation":   {"client", "models", "service/caller", "service/idempotency", "service/problem"},

@@ -16,7 +16,7 @@ import (
 // shape are numbers of the source without its tests, which may only fall. A test of a number that fell asks to write
 // the new one here.
 var shape = map[string]int{
-	"methods of service.Service":      36,
+	"methods of service.Service":      31,
 	"methods of dashboard.Dashboard":  181,
 	"methods of intake.Builder":       107,
 	"methods of main.cli":             138,

@@ -278,7 +278,7 @@ func TestDiskReserve(t *testing.T) {
 	template := `{"name":"a","subject":"s","text":"t"}`
 	require.Equal(t, "disk_reserve", f.do(http.MethodPost, "/v1/templates", "application/json",
 		strings.NewReader(template)).problem(t).Code)
-	_, err := f.serve(Config{}).Drafts().Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
+	_, err := f.serve(Config{}).Drafts.Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
 	require.ErrorContains(t, err, "too little free disk space")
 	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
 	free.Store(100)

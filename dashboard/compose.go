@@ -68,7 +68,7 @@ const askFrom = 11
 func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	c := &composeView{Row: 1, Part: "html", Once: newSecret()}
 	if id := r.URL.Query().Get("draft"); id != "" {
-		draft, err := d.service.Drafts().Get(r.Context(), v.User, id)
+		draft, err := d.service.Drafts.Get(r.Context(), v.User, id)
 		if err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (d *Dashboard) showCompose(
 	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.caller()); err != nil {
 		return err
 	}
-	list, _, err := d.service.Templates().List(r.Context(), v.User, maxTemplates, "")
+	list, _, err := d.service.Templates.List(r.Context(), v.User, maxTemplates, "")
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d *Dashboard) showCompose(
 	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
 		c.Templates = append(c.Templates, c.Template)
 	}
-	saved, err := d.service.Drafts().List(r.Context(), v.User)
+	saved, err := d.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		c.Tested, c.Once = accepted, newSecret()
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	}
-	if err := d.service.Drafts().Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+	if err := d.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
 		d.log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
 	seeOther(w, r, "/batches/"+accepted.ID.String())
@@ -240,7 +240,7 @@ func (d *Dashboard) fill(
 	} else {
 		texts[intake.Template], texts[intake.Language] = c.Template, c.Language
 		// An error of the template is found below.
-		if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category = cmp.Or(category, t.Category)
 		}

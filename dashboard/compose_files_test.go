@@ -186,7 +186,7 @@ func TestComposeTemplate(t *testing.T) {
 		Sender:    "Shop <shop@example.com>",
 		Languages: map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}},
 	}
-	_, err := f.service.Templates().Create(t.Context(), "local", &client.NewTemplate{
+	_, err := f.service.Templates.Create(t.Context(), "local", &client.NewTemplate{
 		Name: "news", NewTemplateVersion: client.NewTemplateVersion{TemplateSource: src, Publish: true},
 	})
 	require.NoError(t, err)

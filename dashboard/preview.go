@@ -65,7 +65,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category
-	if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
+	if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
 	to.Vars = withExample(to.Vars, category, d.public.String())

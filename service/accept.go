@@ -195,7 +195,7 @@ func (s *Service) useTemplate(ctx context.Context, who Caller, in *intake.Builde
 	if ref == "" {
 		return nil
 	}
-	f, err := s.templates.Use(ctx, who.User, ref, in.Text(intake.Language))
+	f, err := s.Templates.Use(ctx, who.User, ref, in.Text(intake.Language))
 	var e *Error
 	if errors.As(err, &e) && e.Kind == Invalid {
 		in.NoTemplate(e.Fields)

@@ -209,7 +209,7 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.Equal(t, 1, reached())
 	boss := Caller{By: "cli:zoe", Operator: true}
 	for out := (client.Erasure{}); !out.Done; { // a busy machine needs several parts
-		out, _, err = f.Erase(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
+		out, _, err = f.Erasures.Address(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.worker.Sync(t.Context()))

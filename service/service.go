@@ -25,9 +25,11 @@ import (
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
+	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -179,6 +181,10 @@ type Service struct {
 	Suppressions *suppressions.Lists
 	Operate      *operate.Installation
 	Commands     *commands.Commands
+	Erasures     *erase.Eraser
+	Templates    *templates.Library
+	Drafts       *drafts.Library
+	Updates      *updates.Reader // the feeds of updates
 
 	cfg        Config
 	log        *slog.Logger
@@ -187,9 +193,6 @@ type Service struct {
 	providers  []models.Provider
 	known      map[string]bool // names of the providers
 	intake     intake.Config
-	templates  *templates.Library
-	drafts     *drafts.Library
-	updates    *updates.Reader
 	endpoints  *endpoints.Endpoints
 	guard      *idempotency.Guard
 	marks      *suppression.Lists
@@ -208,9 +211,6 @@ func New(d Deps) *Service {
 	d = d.withDefaults()
 	cfg := d.Config
 	s := &Service{
-		Audit: audit.New(audit.Deps{
-			Store: d.Store, Follower: d.CommandLog, Sole: cfg.Sole, RetryTime: cfg.RetryTime, Log: cfg.Logger,
-		}),
 		cfg:        cfg,
 		log:        cfg.Logger,
 		store:      d.Store,
@@ -221,7 +221,6 @@ func New(d Deps) *Service {
 		onAccept:   d.Accepted,
 		acceptTime: d.AcceptTime,
 		announce:   map[models.Lane]*announce.Announcer{},
-		updates:    updates.New(d.Store),
 		tallies:    map[models.Lane]*tally{},
 		guard: &idempotency.Guard{
 			Store:     d.Store,
@@ -230,34 +229,6 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
-	s.Limits = people.NewLimits(people.LimitDeps{
-		Store: d.Store, Audit: s.Audit, Quotas: cfg.Quotas, Sole: cfg.Sole,
-		DiskReserve: cfg.DiskReserve, DiskFree: cfg.DiskFree, Log: cfg.Logger,
-	})
-	s.People = people.New(people.Deps{
-		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Operator: cfg.Operator,
-		Resumed: s.announceNewest, Log: cfg.Logger,
-	})
-	s.Mail = mail.New(mail.Deps{
-		Store: d.Store, Audit: s.Audit, People: s.People, Providers: d.Providers, Policy: d.Policy,
-		Composers: d.Composers, CountTime: cfg.CountTime, Logger: cfg.Logger,
-	})
-	s.Suppressions = suppressions.New(suppressions.Deps{
-		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
-		Known: s.known, ByProvider: d.Lists,
-	})
-	s.Operate = operate.New(operate.Deps{
-		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,
-		Known: s.known, Adapters: d.Adapters, ByProvider: d.Lists, Log: cfg.Logger,
-	})
-	s.Commands = commands.New(commands.Deps{
-		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
-		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger,
-		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
-	})
-	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
-	s.templates, s.drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
-	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
 	}
@@ -276,7 +247,49 @@ func New(d Deps) *Service {
 		s.announce[lane] = announce.New(d.Broker, cfg.Logger)
 		s.tallies[lane] = &tally{}
 	}
+	s.addRooms(&d)
 	return s
+}
+
+// addRooms makes the rooms, each after those that it uses.
+func (s *Service) addRooms(d *Deps) {
+	cfg := &d.Config
+	s.Audit = audit.New(audit.Deps{
+		Store: d.Store, Follower: d.CommandLog, Sole: cfg.Sole, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+	})
+	s.Limits = people.NewLimits(people.LimitDeps{
+		Store: d.Store, Audit: s.Audit, Quotas: cfg.Quotas, Sole: cfg.Sole,
+		DiskReserve: cfg.DiskReserve, DiskFree: cfg.DiskFree, Log: cfg.Logger,
+	})
+	s.People = people.New(people.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Operator: cfg.Operator,
+		Resumed: s.announceNewest, Log: cfg.Logger,
+	})
+	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
+	s.Mail = mail.New(mail.Deps{
+		Store: d.Store, Audit: s.Audit, People: s.People, Providers: d.Providers, Policy: d.Policy,
+		Composers: d.Composers, CountTime: cfg.CountTime, Logger: cfg.Logger,
+	})
+	s.Suppressions = suppressions.New(suppressions.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
+		Known: s.known, ByProvider: d.Lists,
+	})
+	s.Operate = operate.New(operate.Deps{
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,
+		Known: s.known, Adapters: d.Adapters, ByProvider: d.Lists, Log: cfg.Logger,
+	})
+	s.Commands = commands.New(commands.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
+		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
+	})
+	s.Templates, s.Drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
+	s.Updates = updates.New(d.Store)
+	s.Erasures = erase.New(erase.Deps{
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, Suppressions: s.Suppressions,
+		Drafts: s.Drafts, InboxKeep: cfg.InboxKeep, Log: cfg.Logger,
+	})
+	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 }
 
 // Close publishes the queued announcements and writes the access log, for a few seconds at
@@ -288,7 +301,7 @@ func (s *Service) Close() {
 			g.Go(func() error { a.Close(); return nil })
 		}
 		_ = g.Wait() // never an error
-		s.updates.Close()
+		s.Updates.Close()
 		s.People.Close()
 	})
 }
@@ -354,6 +367,12 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 	return r
 }
 
+// Caller is caller.Caller, and Page is operation.Page. The entrances use these names.
+type (
+	Caller = caller.Caller
+	Page   = operation.Page
+)
+
 // Repeat identifies a request that its client may send again. The zero value identifies
 // none: each such request is a new one.
 type Repeat = idempotency.Repeat
@@ -368,15 +387,6 @@ func once[T any](
 ) (v T, replayed bool, err error) {
 	return idempotency.Once(ctx, s.guard, who.User, r, do)
 }
-
-// Templates returns the templates of all users.
-func (s *Service) Templates() *templates.Library { return s.templates }
-
-// Drafts returns the drafts of all users.
-func (s *Service) Drafts() *drafts.Library { return s.drafts }
-
-// Updates returns the feeds of updates of all users.
-func (s *Service) Updates() *updates.Reader { return s.updates }
 
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
@@ -394,7 +404,7 @@ func Operations(s *Service) []operation.Operation {
 		suppressions.Operations(s.Suppressions),
 		people.Operations(s.People, s.Limits),
 		audit.Operations(s.Audit),
-		erasureOperations(s),
+		erase.Operations(s.Erasures),
 	)
 }
 

@@ -78,7 +78,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	}
 	enc := json.NewEncoder(c.out)
 	for {
-		page, err := svc.Updates().Read(ctx, whose, q)
+		page, err := svc.Updates.Read(ctx, whose, q)
 		if err != nil {
 			return explain(err)
 		}

@@ -87,7 +87,7 @@ func (a *App) stopRequests(ctx context.Context) {
 	if a.dashboard != nil {
 		a.dashboard.Close() // live pages never end by themselves
 	}
-	a.service.Updates().Close() // nor do requests that wait for updates, for long
+	a.service.Updates.Close() // nor do requests that wait for updates, for long
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	if err := a.http.Shutdown(ctx); err != nil {

@@ -1,50 +1,75 @@
-package service
+package erase
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service/audit"
-	"github.com/safedelivr/safedelivr/service/erase"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/drafts"
+	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
-// Erase does a part of the erasure of an address, its name and variables from all stored
+// Deps holds what an Eraser uses.
+type Deps struct {
+	Store        models.Store
+	Broker       models.Broker
+	Audit        *audit.Trail
+	Guard        *idempotency.Guard
+	Suppressions *suppressions.Lists
+	Drafts       *drafts.Library
+	InboxKeep    time.Duration // how long webhook posts are kept
+	Log          *slog.Logger
+}
+
+// Eraser erases addresses. Its methods may be called by many goroutines at once.
+type Eraser struct{ Deps }
+
+// New returns an Eraser of the addresses in a store.
+func New(d Deps) *Eraser { return &Eraser{d} }
+
+// Address does a part of the erasure of an address, its name and variables from all stored
 // mail: the first one, or that of the next cursor of the part before. A part takes a few
 // seconds and may be repeated. Mail to the address that was not sent fails with the reason
 // erased, and no command sends mail to it again. Mail that is accepted after the erasure has
 // begun keeps the address. The audit trail names only the domain.
-func (s *Service) Erase(
+func (s *Eraser) Address(
 	ctx context.Context,
-	who Caller,
+	who caller.Caller,
 	address, cursor, why string,
-	r Repeat,
+	r idempotency.Repeat,
 ) (client.Erasure, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.Erasure{}, false, err
 	}
-	var f Form
+	var f problem.Form
 	audit.WrongWhy(&f, why)
 	if strings.TrimSpace(address) == "" {
 		f.Wrong("/email", "required", "Add email: a complete address like ada@example.com.")
 	} else if a, err := intake.ParseAddress(address); err != nil {
-		f.Wrong("/email", "invalid_address", "%s %s.", Quote(address), err)
+		f.Wrong("/email", "invalid_address", "%s %s.", problem.Quote(address), err)
 	} else {
 		address = a.Email
 	}
 	if err := f.Err(); err != nil {
 		return client.Erasure{}, false, err
 	}
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (client.Erasure, error) {
-		return s.erase(ctx, who, address, cursor, why)
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, _ bool) (client.Erasure, error) {
+			return s.part(ctx, who, address, cursor, why)
+		})
 }
 
-func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why string) (client.Erasure, error) {
+func (s *Eraser) part(ctx context.Context, who caller.Caller, address, cursor, why string) (client.Erasure, error) {
 	record := func(kind models.CommandKind) error {
 		_, err := s.Audit.Append(ctx, who,
 			&models.Command{Kind: kind, Subject: "@" + models.DomainOf(address), Why: why}, nil)
@@ -55,28 +80,28 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 			return client.Erasure{}, err
 		}
 	}
-	e := erase.Erasure{Store: s.store, Address: address, InboxKeep: s.cfg.InboxKeep,
+	e := Erasure{Store: s.Store, Address: address, InboxKeep: s.InboxKeep,
 		Erased: func(b *models.Batch, chunk models.ID) { // what waits for nothing else ends at once
 			m := models.Message{Kind: models.BatchMessage, ID: chunk, Lane: b.Lane}
-			if err := s.broker.Publish(ctx, m); err != nil {
-				s.log.Debug("a chunk with an erased address is not announced; the agenda finds it", "err", err)
+			if err := s.Broker.Publish(ctx, m); err != nil {
+				s.Log.Debug("a chunk with an erased address is not announced; the agenda finds it", "err", err)
 			}
 		}}
 	part, err := e.Part(ctx, cursor)
 	switch {
 	case errors.Is(err, models.ErrInvalid):
-		var f Form
+		var f problem.Form
 		f.Wrong("/cursor", "invalid_value", "cursor must be the next_cursor of the part before.")
 		return client.Erasure{}, f.Err()
 	case err != nil:
-		return client.Erasure{}, storeError("erase an address", err)
+		return client.Erasure{}, problem.FromStore("erase an address", err)
 	}
 	if part.Done {
 		if err := s.Suppressions.Erase(ctx, address); err != nil {
 			return client.Erasure{}, err
 		}
-		if err := drift.Forget(ctx, s.store, address, func(*drift.Entry) bool { return true }); err != nil {
-			return client.Erasure{}, storeError("erase an address on lists of providers", err)
+		if err := drift.Forget(ctx, s.Store, address, func(*drift.Entry) bool { return true }); err != nil {
+			return client.Erasure{}, problem.FromStore("erase an address on lists of providers", err)
 		}
 		if err := s.eraseDrafts(ctx, address); err != nil {
 			return client.Erasure{}, err
@@ -89,13 +114,13 @@ func (s *Service) erase(ctx context.Context, who Caller, address, cursor, why st
 }
 
 // eraseDrafts removes an address from the drafts of all users.
-func (s *Service) eraseDrafts(ctx context.Context, address string) error {
-	users, err := s.store.Users(ctx)
+func (s *Eraser) eraseDrafts(ctx context.Context, address string) error {
+	users, err := s.Store.Users(ctx)
 	if err != nil {
-		return storeError("read users", err)
+		return problem.FromStore("read users", err)
 	}
 	for i := range users {
-		if err := s.drafts.Erase(ctx, users[i].ID, address); err != nil {
+		if err := s.Drafts.Erase(ctx, users[i].ID, address); err != nil {
 			return err
 		}
 	}
