@@ -70,7 +70,7 @@ func TestKeysOfOthers(t *testing.T) {
 	g := *f
 	g.secret = f.foreign
 	require.Equal(t, "revoked_key", g.get("/v1/batches").problem(t).Code)
-	log := read[people.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
+	log := read[client.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
 	require.Len(t, log, 1)
 	require.Equal(t, []string{"revoked_key", f.other, theirs[0].ID, "127.0.0.1"},
 		[]string{log[0].Reason, log[0].User, log[0].Key, log[0].Address})

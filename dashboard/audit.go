@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/audit"
-	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // auditRow is one command in words.
@@ -49,7 +49,7 @@ var accessKinds = []accessKind{
 
 // accessRow is an entry of the access log in words.
 type accessRow struct {
-	people.AccessEntry
+	client.AccessEntry
 	Who   string
 	Words string
 }
@@ -85,7 +85,7 @@ func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView,
 	v.Older = log.Next
 	for i := range log.Entries {
 		e := &log.Entries[i]
-		row := accessRow{AccessEntry: *e, Who: e.Login, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
+		row := accessRow{AccessEntry: *e, Who: e.GitHubLogin, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
 		if e.User != "" {
 			row.Who = d.nameOf(r.Context(), e.User)
 		}

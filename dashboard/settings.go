@@ -487,7 +487,7 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor
 
 // requestsView is the request log of an API key.
 type requestsView struct {
-	people.RequestPage
+	client.RequestPage
 	Older string // URL of the next page
 	First bool
 }

@@ -1,6 +1,5 @@
-// Package service holds the use cases that the API, the dashboard and the command line
-// share: accepting batches, reading them, commands, API keys. It knows nothing of HTTP.
-// Each error that it returns is an *Error.
+// Package service holds the use cases that the API, the dashboard and the command line share: accepting batches,
+// reading them, commands, API keys. It knows nothing of HTTP. Each error that it returns is an *Error.
 package service
 
 import (
@@ -328,8 +327,7 @@ type Readiness struct {
 	Checks  map[string]string // by name: ok, or what is wrong
 }
 
-// readyTTL is how long a check is shared: anyone may ask, and each check costs the store
-// and the broker a round trip.
+// readyTTL is how long a check is shared: anyone may ask, and each check costs the store and the broker a round trip.
 const readyTTL = time.Second
 
 // Ready checks the store, the broker and the providers, at most once a second. Without the
@@ -443,13 +441,6 @@ func (s *Service) MailNotice(
 	return "accepted as " + a.ID.String(), err
 }
 
-// Once calls do for a change by the caller, and gives repeats of the request its result.
-func Once[T any](
-	ctx context.Context, s *Service, who Caller, r Repeat, do func(ctx context.Context) (T, error),
-) (v T, replayed bool, err error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (T, error) { return do(ctx) })
-}
-
 // The errors of the use cases are those of package problem. The entrances use these names.
 type (
 	// Kind is problem.Kind.
@@ -493,10 +484,3 @@ func Quote(s string) string { return problem.Quote(s) }
 
 // storeError returns the Error for an error of the store. doing says what failed.
 func storeError(doing string, err error) error { return problem.FromStore(doing, err) }
-
-// notFound returns the error for a thing of a user. It does not reveal whether the thing
-// exists.
-func notFound(what string) *Error { return problem.NotYours(what) }
-
-// noSuch returns the error for a thing that does not exist and would have no owner.
-func noSuch(what string) *Error { return problem.NoSuch(what) }

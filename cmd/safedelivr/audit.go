@@ -41,7 +41,7 @@ func (c *cli) accessCommand() *cobra.Command {
 		name := c.names(ctx, svc)
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.Login), e.Key,
+			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.GitHubLogin), e.Key,
 				cmp.Or(e.Address, "many"))
 		}
 		return page.Next, err

@@ -78,10 +78,7 @@ func (s *Trail) Rules(ctx context.Context) (*control.Rules, error) {
 // rules at that point. It reports whether it appended the command. When it returns after a
 // command that withholds mail, no worker starts a call against the command.
 func (s *Trail) Append(
-	ctx context.Context,
-	who caller.Caller,
-	c *models.Command,
-	wanted func(*control.Rules) bool,
+	ctx context.Context, who caller.Caller, c *models.Command, wanted func(*control.Rules) bool,
 ) (bool, error) {
 	if err := CheckWhy(c.Why); err != nil {
 		return false, err
@@ -109,8 +106,7 @@ func (s *Trail) Append(
 	}
 }
 
-// Record adds what was done to the audit trail. If it cannot, what was done stands, and the log of
-// the process has it.
+// Record adds what was done to the audit trail. If it cannot, what was done stands, and the log of the process has it.
 func (s *Trail) Record(ctx context.Context, who caller.Caller, c *models.Command) {
 	if _, err := s.Append(context.WithoutCancel(ctx), who, c, nil); err != nil {
 		s.Log.Error("command missing from the audit trail",
@@ -133,10 +129,9 @@ func (s *Trail) Await(ctx context.Context) {
 // commandPage is the number of commands that are read at a time.
 const commandPage = 500
 
-// Require returns nil if the command log has a command that matches is, with a
-// number below the given one (0: any number). Otherwise it returns the error that there is
-// no such thing. It reads backwards from the newest command, because a command is usually
-// repeated soon.
+// Require returns nil if the command log has a command that matches is, with a number below the given one (0: any
+// number). Otherwise it returns the error that there is no such thing. It reads backwards from the newest command,
+// because a command is usually repeated soon.
 func (s *Trail) Require(ctx context.Context, thing string, below int, is func(*models.Command) bool) error {
 	if below == 0 {
 		rules, err := s.Newest(ctx)

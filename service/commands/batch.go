@@ -41,8 +41,7 @@ type Commands struct{ Deps }
 // New returns the commands about the mail of a store.
 func New(d Deps) *Commands { return &Commands{d} }
 
-// Result tells what a command about a batch did, or what a dry run of it would
-// do.
+// Result tells what a command about a batch did, or what a dry run of it would do.
 type Result struct {
 	BatchID models.ID          `json:"batch_id"`
 	LogID   models.ID          `json:"log_id,omitzero"` // if one log was released
@@ -68,11 +67,7 @@ func (o *Result) warn(text string) { o.Warning = strings.TrimSpace(o.Warning + "
 // Batch stops, resumes, cancels, tries, retries or releases a batch. Only an operator
 // resumes a batch that an operator stopped.
 func (s *Commands) Batch(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	batch, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, do models.CommandKind, batch, why string, r idempotency.Repeat,
 ) (Result, bool, error) {
 	if err := audit.CheckWhy(why); err != nil {
 		return Result{}, false, err
@@ -94,10 +89,7 @@ func (s *Commands) Batch(
 
 // DryRunBatch returns what ControlBatch would do. It writes nothing.
 func (s *Commands) DryRunBatch(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	batch, why string,
+	ctx context.Context, who caller.Caller, do models.CommandKind, batch, why string,
 ) (Result, error) {
 	if err := audit.CheckWhy(why); err != nil {
 		return Result{}, err
@@ -206,13 +198,9 @@ func (s *Commands) controllableBatch(ctx context.Context, who caller.Caller, bat
 	return s.Mail.Controllable(ctx, who, id)
 }
 
-// controlBatch gives a command about a batch. Once the command is in effect, later
-// failures become warnings.
+// controlBatch gives a command about a batch. Once the command is in effect, later failures become warnings.
 func (s *Commands) controlBatch(
-	ctx context.Context,
-	who caller.Caller,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, who caller.Caller, b *models.Batch, c *models.Command,
 ) (Result, error) {
 	done, err := s.appendBatchCommand(ctx, who, b, c)
 	if err != nil {
@@ -241,10 +229,7 @@ func (s *Commands) controlBatch(
 
 // dryRunBatch returns what controlBatch would do.
 func (s *Commands) dryRunBatch(
-	ctx context.Context,
-	who caller.Caller,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, who caller.Caller, b *models.Batch, c *models.Command,
 ) (Result, error) {
 	rules, err := s.Audit.Newest(ctx)
 	if err != nil {
@@ -369,15 +354,11 @@ type appended struct {
 	idle       bool // there is nothing that workers could do
 }
 
-// appendBatchCommand appends a command about a batch to the command log. If the command
-// may let mail go out, it first puts the batch on the agenda, so that the mail goes out
-// even if this process ends right after the command. A retry or release that reaches no
-// recipient is not appended.
+// appendBatchCommand appends a command about a batch to the command log. If the command may let mail go out, it first
+// puts the batch on the agenda, so that the mail goes out even if this process ends right after the command. A retry or
+// release that reaches no recipient is not appended.
 func (s *Commands) appendBatchCommand(
-	ctx context.Context,
-	who caller.Caller,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, who caller.Caller, b *models.Batch, c *models.Command,
 ) (appended, error) {
 	for {
 		rules, err := s.Audit.Newest(ctx)
@@ -446,10 +427,7 @@ func (s *Commands) scheduleCommand(ctx context.Context, b *models.Batch, c *mode
 
 // releasedBefore returns the result of a retry or release whose request was repeated.
 func (s *Commands) releasedBefore(
-	ctx context.Context,
-	rules *control.Rules,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, rules *control.Rules, b *models.Batch, c *models.Command,
 ) (appended, error) {
 	n, err := s.releasedBy(ctx, rules, b, c)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 // chunks applies to all chunks of its batch.
 const maxChunksNamed = 1000
 
-// reach tells which recipients a retry or release sends again, by the commands known when
-// they were counted.
+// reach tells which recipients a retry or release sends again, by the commands known when they were counted.
 type reach struct {
 	recipients int
 	chunks     []int // numbers of their chunks, ascending
@@ -36,10 +35,7 @@ func newestRelease(rule *control.BatchRule) int {
 // releaseReach counts the recipients that a try, retry or release would send. It leaves
 // out those of earlier commands that workers have not applied yet.
 func (s *Commands) releaseReach(
-	ctx context.Context,
-	rules *control.Rules,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, rules *control.Rules, b *models.Batch, c *models.Command,
 ) (reach, error) {
 	if c.Kind == models.TryBatch {
 		n, err := s.toTry(ctx, b)
@@ -71,10 +67,7 @@ func (s *Commands) releaseReach(
 
 // releasedBy counts the recipients that a retry or release of the command log sends again.
 func (s *Commands) releasedBy(
-	ctx context.Context,
-	rules *control.Rules,
-	b *models.Batch,
-	c *models.Command,
+	ctx context.Context, rules *control.Rules, b *models.Batch, c *models.Command,
 ) (int, error) {
 	rule := rules.Batch(b)
 	counts := make([]int, b.Chunks)
@@ -102,10 +95,7 @@ func (s *Commands) releasedBy(
 
 // withAddress returns those of some recipients of a chunk whose address was not erased.
 func (s *Commands) withAddress(
-	ctx context.Context,
-	rules *control.Rules,
-	chunk models.ID,
-	who models.Set,
+	ctx context.Context, rules *control.Rules, chunk models.ID, who models.Set,
 ) (models.Set, error) {
 	if who.Empty() || rules.Erasures() == 0 {
 		return who, nil
@@ -126,8 +116,7 @@ func releasedByAny(v *models.View, commands []models.Command) models.Set {
 	return out
 }
 
-// endedView returns the state of a chunk, or nil if no recipient of it can be released
-// because none has ended.
+// endedView returns the state of a chunk, or nil if no recipient of it can be released because none has ended.
 func (s *Commands) endedView(ctx context.Context, b *models.Batch, n int) (*models.View, error) {
 	chunk := b.ID.Chunk(n)
 	entries, err := s.Store.Ledger(ctx, chunk) // usually enough: most chunks have no ending
@@ -141,13 +130,9 @@ func (s *Commands) endedView(ctx context.Context, b *models.Batch, n int) (*mode
 	return models.Resolve(b.ChunkSize(n), entries, facts), nil
 }
 
-// eachChunk calls f with the number of each chunk of a batch, some at a time, or only with
-// that of a log's chunk.
+// eachChunk calls f with the number of each chunk of a batch, some at a time, or only with that of a log's chunk.
 func (s *Commands) eachChunk(
-	ctx context.Context,
-	b *models.Batch,
-	log models.ID,
-	f func(ctx context.Context, n int) error,
+	ctx context.Context, b *models.Batch, log models.ID, f func(ctx context.Context, n int) error,
 ) error {
 	if !log.IsZero() {
 		return f(ctx, log.ChunkNumber())
@@ -169,9 +154,7 @@ type unfinished struct {
 // countUnfinished counts the recipients that a command reaches that are in flight, and those that are unsent if it
 // changed whether they are sent. It reads the ledger of every chunk, because a summary without queued logs may be older
 // than a release.
-func (s *Commands) countUnfinished(
-	ctx context.Context, b *models.Batch, done *Result,
-) (unfinished, error) {
+func (s *Commands) countUnfinished(ctx context.Context, b *models.Batch, done *Result) (unfinished, error) {
 	unsent := done.Changed && !counted(done.Command)
 	flying, waiting := make([]int, b.Chunks), make([]int, b.Chunks)
 	err := s.eachChunk(ctx, b, done.LogID, func(ctx context.Context, n int) error {
@@ -210,8 +193,7 @@ func (s *Commands) countUnfinished(
 	return unfinished{inFlight: total(flying), unsent: total(waiting)}, err
 }
 
-// runningCalls maps the number of each attempt whose time is not over to the number of its
-// recipients.
+// runningCalls maps the number of each attempt whose time is not over to the number of its recipients.
 func runningCalls(ledger []models.Entry) map[int]int {
 	now, running := time.Now(), map[int]int{}
 	for i := range ledger {
@@ -250,10 +232,9 @@ func (s *Commands) toTry(ctx context.Context, b *models.Batch) (int, error) {
 	return total(counts), err
 }
 
-// countInFlight sets the number of recipients in flight: of the chunk if the command was
-// about a log, otherwise of the batch. For a command that changes which recipients are sent
-// for the first time, it also sets the number of those. If they cannot be counted, it adds
-// a warning.
+// countInFlight sets the number of recipients in flight: of the chunk if the command was about a log, otherwise of the
+// batch. For a command that changes which recipients are sent for the first time, it also sets the number of those. If
+// they cannot be counted, it adds a warning.
 func (s *Commands) countInFlight(ctx context.Context, b *models.Batch, out *Result) {
 	byState := !counted(out.Command)
 	n, err := s.countUnfinished(ctx, b, out)

@@ -83,12 +83,7 @@ func (s *Commands) checkRelease(who caller.Caller, rel *client.Release) error {
 // have failed and cannot arrive twice (RetryBatch), or those that are held because their
 // outcome is unknown (ReleaseBatch). Others of them stay as they are.
 func (s *Commands) SendSelected(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	ids []models.ID,
-	why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, do models.CommandKind, ids []models.ID, why string, r idempotency.Repeat,
 ) (client.ReleaseResult, bool, error) {
 	return idempotency.Once(ctx, s.Guard, who.User, r,
 		func(ctx context.Context, claim models.Claim, _ bool) (client.ReleaseResult, error) {
@@ -99,10 +94,7 @@ func (s *Commands) SendSelected(
 
 // DryRunSelected returns what SendSelected would do. It writes nothing.
 func (s *Commands) DryRunSelected(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	ids []models.ID,
+	ctx context.Context, who caller.Caller, do models.CommandKind, ids []models.ID,
 ) (client.ReleaseResult, error) {
 	return s.sendSelected(ctx, &releaseRun{svc: s, who: who, do: do, dryRun: true}, ids)
 }
@@ -164,8 +156,7 @@ type releaseRun struct {
 	waiting int                  // released batches that something else withholds
 }
 
-// user releases the batches of a user. After an error, the result counts the batches that
-// were released before it.
+// user releases the batches of a user. After an error, the result counts the batches that were released before it.
 func (r *releaseRun) user(ctx context.Context, user string) error {
 	const page = 100
 	before, first := models.MaxID(r.To), models.MinID(r.From).Time()
@@ -207,8 +198,7 @@ func (r *releaseRun) batch(ctx context.Context, b *models.Batch) error {
 	})
 }
 
-// command gives a command about a batch and counts what it does. It skips a cancelled batch
-// and one without content.
+// command gives a command about a batch and counts what it does. It skips a cancelled batch and one without content.
 func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Command) error {
 	recipients, err := r.release(ctx, b, c)
 	var e *problem.Error
@@ -226,8 +216,7 @@ func (r *releaseRun) command(ctx context.Context, b *models.Batch, c *models.Com
 	return nil
 }
 
-// release releases a batch, unless the run is a dry run. It returns how many recipients
-// that reaches.
+// release releases a batch, unless the run is a dry run. It returns how many recipients that reaches.
 func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Command) (int, error) {
 	if r.dryRun {
 		rules := r.svc.Audit.Known()
@@ -250,8 +239,7 @@ func (r *releaseRun) release(ctx context.Context, b *models.Batch, c *models.Com
 	return *done.recipients, nil
 }
 
-// finish requeues the released batches and returns the result. err is the error that
-// ended the run, if any.
+// finish requeues the released batches and returns the result. err is the error that ended the run, if any.
 func (r *releaseRun) finish(ctx context.Context, err error) (client.ReleaseResult, error) {
 	out := r.result
 	out.DryRun = r.dryRun
@@ -294,10 +282,7 @@ func (s *Commands) hasHeld(ctx context.Context, b *models.Batch, provider string
 
 // ReleaseLog sends one held or failed log again.
 func (s *Commands) ReleaseLog(
-	ctx context.Context,
-	who caller.Caller,
-	log, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, log, why string, r idempotency.Repeat,
 ) (Result, bool, error) {
 	if err := audit.CheckWhy(why); err != nil {
 		return Result{}, false, err
@@ -332,8 +317,7 @@ func (s *Commands) DryRunLog(ctx context.Context, who caller.Caller, log, why st
 	return s.dryRunBatch(ctx, who, b, &c)
 }
 
-// controllableLog parses the ID of a log and returns it with its batch, which the caller
-// may control.
+// controllableLog parses the ID of a log and returns it with its batch, which the caller may control.
 func (s *Commands) controllableLog(
 	ctx context.Context, who caller.Caller, log string,
 ) (*models.Batch, models.ID, error) {

@@ -32,8 +32,7 @@ const (
 		"repeat the command if nothing moves within a minute."
 )
 
-// warnOfWaiting adds a warning if mail of a batch still waits for something after a
-// command that should let it go out.
+// warnOfWaiting adds a warning if mail of a batch still waits for something after a command that should let it go out.
 func (s *Commands) warnOfWaiting(rules *control.Rules, b *models.Batch, out *Result) {
 	if waits := s.waitsFor(rules, b); len(waits) > 0 {
 		out.Waits = true

@@ -37,16 +37,12 @@ type Eraser struct{ Deps }
 // New returns an Eraser of the addresses in a store.
 func New(d Deps) *Eraser { return &Eraser{d} }
 
-// Address does a part of the erasure of an address, its name and variables from all stored
-// mail: the first one, or that of the next cursor of the part before. A part takes a few
-// seconds and may be repeated. Mail to the address that was not sent fails with the reason
-// erased, and no command sends mail to it again. Mail that is accepted after the erasure has
-// begun keeps the address. The audit trail names only the domain.
+// Address does a part of the erasure of an address, its name and variables from all stored mail: the first one, or that
+// of the next cursor of the part before. A part takes a few seconds and may be repeated. Mail to the address that was
+// not sent fails with the reason erased, and no command sends mail to it again. Mail that is accepted after the erasure
+// has begun keeps the address. The audit trail names only the domain.
 func (s *Eraser) Address(
-	ctx context.Context,
-	who caller.Caller,
-	address, cursor, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, address, cursor, why string, r idempotency.Repeat,
 ) (client.Erasure, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.Erasure{}, false, err

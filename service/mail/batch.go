@@ -120,8 +120,7 @@ func (s *Reader) Total(ctx context.Context, b *models.Batch) (sum models.Summary
 	return b.Total(sum), queued, nil
 }
 
-// view returns a batch as lists show it, and the number of a chunk with queued recipients,
-// or -1.
+// view returns a batch as lists show it, and the number of a chunk with queued recipients, or -1.
 func (s *Reader) view(ctx context.Context, b *models.Batch) (BatchView, int, error) {
 	sum, queued, err := s.Total(ctx, b)
 	if err != nil {
@@ -175,8 +174,7 @@ func (s *Reader) view(ctx context.Context, b *models.Batch) (BatchView, int, err
 	return v, queued, err
 }
 
-// rendered returns the subject of a batch with one recipient as the recipient gets it, or ""
-// for other batches.
+// rendered returns the subject of a batch with one recipient as the recipient gets it, or "" for other batches.
 func (s *Reader) rendered(ctx context.Context, b *models.Batch) (string, error) {
 	if b.Recipients != 1 || b.Redacted || b.Damaged {
 		return "", nil
@@ -453,8 +451,7 @@ func MayResume(who caller.Caller, b *BatchView) bool {
 	return who.MayRelease(b.StoppedBy, cmp.Or(b.User, who.User))
 }
 
-// failedCalls returns when calls failed, by provider, as all workers found it; at most a
-// second old.
+// failedCalls returns when calls failed, by provider, as all workers found it; at most a second old.
 func (s *Reader) failedCalls(ctx context.Context) (map[string][]flow.Health, error) {
 	return s.failed.Get(time.Second, func() (map[string][]flow.Health, error) {
 		reports, err := telemetry.Reports[telemetry.FailedCallsOf](ctx, s.Store, telemetry.FailedCallsReport)
@@ -479,12 +476,9 @@ func (s *Reader) failedCalls(ctx context.Context) (map[string][]flow.Health, err
 	})
 }
 
-// chunk reads a chunk of a batch. The recipients are blank if their retention time is
-// over.
+// chunk reads a chunk of a batch. The recipients are blank if their retention time is over.
 func (s *Reader) chunk(
-	ctx context.Context,
-	b *models.Batch,
-	id models.ID,
+	ctx context.Context, b *models.Batch, id models.ID,
 ) ([]models.Recipient, *models.View, []models.Fact, error) {
 	recipients, err := s.Store.Recipients(ctx, id)
 	if errors.Is(err, models.ErrNotFound) && b.Redacted {

@@ -12,8 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// address returns an address, or a domain with an @ before it, as batches hold it, in lower
-// case.
+// address returns an address, or a domain with an @ before it, as batches hold it, in lower case.
 func address(q *operation.Query, text string) string {
 	probe, at := strings.TrimSpace(text), ""
 	if strings.HasPrefix(probe, "@") {
@@ -26,8 +25,7 @@ func address(q *operation.Query, text string) string {
 	return strings.ToLower(strings.TrimPrefix(a.Email, at))
 }
 
-// BatchFilter selects batches. The zero value selects all of the caller, or of everybody if
-// the caller wants that.
+// BatchFilter selects batches. The zero value selects all of the caller, or of everybody if the caller wants that.
 type BatchFilter struct {
 	State   string // scheduled, queued, sending, done, stopped or cancelled; empty: any
 	Subject string // a part of the subject, in any case
@@ -219,8 +217,7 @@ func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
 	return out
 }
 
-// mayMatch reports whether a chunk or a span with this sum may have a log that the filter
-// selects.
+// mayMatch reports whether a chunk or a span with this sum may have a log that the filter selects.
 func (f *LogFilter) mayMatch(s *models.Summary) bool {
 	s, _ = f.tagged(s)
 	for _, count := range f.counts() {

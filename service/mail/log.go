@@ -88,8 +88,7 @@ type LogPage struct {
 	PageInfo
 }
 
-// Logs returns a page of the logs of a batch that a filter selects, in the order of its
-// recipients.
+// Logs returns a page of the logs of a batch that a filter selects, in the order of its recipients.
 func (s *Reader) Logs(
 	ctx context.Context, who caller.Caller, batch string, f LogFilter, p operation.Page,
 ) (LogPage, error) {
@@ -152,14 +151,9 @@ func (s *Reader) skipped(ctx context.Context, b *models.Batch, f *LogFilter) (ma
 	return skip, nil, nil
 }
 
-// matching returns the logs of a chunk that a filter selects. A chunk whose content was
-// removed has no address.
+// matching returns the logs of a chunk that a filter selects. A chunk whose content was removed has no address.
 func (s *Reader) matching(
-	ctx context.Context,
-	w *Waits,
-	b *models.Batch,
-	chunk models.ID,
-	f *LogFilter,
+	ctx context.Context, w *Waits, b *models.Batch, chunk models.ID, f *LogFilter,
 ) ([]LogView, error) {
 	if f.byAddress() {
 		if b.Redacted {
@@ -224,8 +218,7 @@ func (s *Reader) Log(ctx context.Context, who caller.Caller, id string) (LogStor
 	return c.Log(log)
 }
 
-// Stories holds everything that is known of a chunk's recipients at one moment. It is
-// safe for concurrent use.
+// Stories holds everything that is known of a chunk's recipients at one moment. It is safe for concurrent use.
 type Stories struct {
 	batch      *models.Batch
 	recipients []models.Recipient

@@ -125,10 +125,9 @@ type FoundPage struct {
 	PageInfo
 }
 
-// FindLogs returns a page of the logs that a filter selects, newest first: those of the
-// caller, or of everybody if the caller wants that. A log is found by its address from its
-// first attempt on, until its address is removed. A page may be short and still have a next
-// cursor.
+// FindLogs returns a page of the logs that a filter selects, newest first: those of the caller, or of everybody if the
+// caller wants that. A log is found by its address from its first attempt on, until its address is removed. A page may
+// be short and still have a next cursor.
 func (s *Reader) FindLogs(ctx context.Context, who caller.Caller, f LogFilter, p operation.Page) (FoundPage, error) {
 	users, err := s.People.Owners(ctx, who, "")
 	if err != nil {
@@ -180,11 +179,7 @@ func (s *Reader) FindLogs(ctx context.Context, who caller.Caller, f LogFilter, p
 
 // found returns the logs of a chunk that a filter selects, and what reading it costs.
 func (s *Reader) found(
-	ctx context.Context,
-	who caller.Caller,
-	w *Waits,
-	st walk.Step,
-	f *LogFilter,
+	ctx context.Context, who caller.Caller, w *Waits, st walk.Step, f *LogFilter,
 ) ([]FoundLog, int, error) {
 	const missing = 20
 	b, err := s.Store.Batch(ctx, st.At.Batch())
@@ -214,8 +209,7 @@ func (s *Reader) found(
 	return out, chunkCost(&b, st.At), nil
 }
 
-// maxAge is how far back lists over all mail go, and clockSkew how far the clocks of
-// processes may differ.
+// maxAge is how far back lists over all mail go, and clockSkew how far the clocks of processes may differ.
 const (
 	maxAge    = stats.MaxDays * 24 * time.Hour
 	clockSkew = 48 * time.Hour
@@ -249,9 +243,8 @@ const countedUsers = 100
 // usersAtOnce is the number of users whose mail is counted at the same time.
 const usersAtOnce = 8
 
-// totalOf returns how many entries a list of some users' mail in a span has, by what count says of
-// sums, or nil if the sums do not tell. seen is the number of entries that are known to be in
-// the list: the sums may be a second older.
+// totalOf returns how many entries a list of some users' mail in a span has, by what count says of sums, or nil if the
+// sums do not tell. seen is the number of entries that are known to be in the list: the sums may be a second older.
 func (s *Reader) totalOf(
 	ctx context.Context, users []string, span walk.Span, count walk.Counter, seen int,
 ) (*int64, error) {

@@ -144,8 +144,7 @@ func (w *Waits) Step(st *policy.Step, cancelled bool) *models.Wait {
 	return &models.Wait{Code: models.WaitEnding, Text: "a worker records the end soon: " + st.Reason.Words()}
 }
 
-// commanded adds to a wait for a block rule or an offline provider who gave the command, why
-// and when.
+// commanded adds to a wait for a block rule or an offline provider who gave the command, why and when.
 func (w *Waits) commanded(wait *models.Wait) *models.Wait {
 	out := *wait
 	switch wait.Code { //nolint:exhaustive // the others have it, or wait for no command
@@ -195,8 +194,7 @@ func (w *Waits) Call(st *policy.Step) *models.Wait {
 	return first
 }
 
-// Option returns what a call waits for if it is to go to an option; turn if the provider
-// takes it now.
+// Option returns what a call waits for if it is to go to an option; turn if the provider takes it now.
 func (w *Waits) Option(o policy.Option, st *policy.Step, turn *models.Wait) *models.Wait {
 	p := w.providers[o.Provider]
 	wait := &models.Wait{Provider: o.Provider, Until: o.NotBefore, Retry: turn.Retry, Retries: turn.Retries}

@@ -30,14 +30,9 @@ func (s *Installation) Blocks(ctx context.Context, who caller.Caller) ([]models.
 	return append([]models.Block{}, rules.Blocks()...), nil
 }
 
-// AddBlock adds a block rule and returns it. If an equal rule exists, it returns that rule
-// instead.
+// AddBlock adds a block rule and returns it. If an equal rule exists, it returns that rule instead.
 func (s *Installation) AddBlock(
-	ctx context.Context,
-	who caller.Caller,
-	b models.Block,
-	why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, b models.Block, why string, r idempotency.Repeat,
 ) (models.Block, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return b, false, err

@@ -42,9 +42,8 @@ var resolutions = map[HistoryRange]resolution{
 	LastMonth: {6 * time.Hour, 120, time.Hour},
 }
 
-// History counts what happened at the providers, for all users together. Workers store
-// their counts every few seconds, so a worker that crashes loses the last of them. Stats
-// has the exact sums.
+// History counts what happened at the providers, for all users together. Workers store their counts every few seconds,
+// so a worker that crashes loses the last of them. Stats has the exact sums.
 type History struct {
 	Range     HistoryRange      `json:"range"`
 	From      time.Time         `json:"from"` // start of the first step
@@ -139,12 +138,7 @@ func (s *Installation) historyAt(ctx context.Context, back HistoryRange, now tim
 }
 
 // historyOf adds the parts of hours to the steps that they belong to.
-func historyOf(
-	provider string,
-	hours map[time.Time]historyParts,
-	from time.Time,
-	res resolution,
-) ProviderHistory {
+func historyOf(provider string, hours map[time.Time]historyParts, from time.Time, res resolution) ProviderHistory {
 	steps := make([]telemetry.ProviderTally, res.steps)
 	var all telemetry.ProviderTally
 	for hour, parts := range hours {
@@ -207,8 +201,7 @@ func (k *hourKey) ttl(read time.Time) time.Duration {
 	return telemetry.HistoryKept
 }
 
-// read returns the hours that overlap the time from from to to. Concurrent calls for the
-// same hours read them once.
+// read returns the hours that overlap the time from from to to. Concurrent calls for the same hours read them once.
 func (h *historyHours) read(
 	ctx context.Context,
 	readHour func(context.Context, hourKey) (historyParts, error),

@@ -42,9 +42,8 @@ type Provider struct {
 	EventsSeen map[models.EventKind]time.Time `json:"events_seen_at,omitempty"`
 }
 
-// Providers returns all providers with what the workers report of them. If workers
-// disagree about the health of a provider, it returns the worst. Only operators see the
-// refused senders, because they may belong to any user.
+// Providers returns all providers with what the workers report of them. If workers disagree about the health of a
+// provider, it returns the worst. Only operators see the refused senders, because they may belong to any user.
 func (s *Installation) Providers(ctx context.Context, who caller.Caller) ([]Provider, error) {
 	out := make([]Provider, 0, len(s.Configured))
 	byName := map[string]*Provider{}
@@ -138,8 +137,7 @@ func (p *Provider) merge(w *telemetry.ProviderState) {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// commandProvider checks a command about a provider and calls do, once for a repeated
-// request.
+// commandProvider checks a command about a provider and calls do, once for a repeated request.
 func (s *Installation) commandProvider(
 	ctx context.Context,
 	who caller.Caller,
@@ -164,11 +162,7 @@ func (s *Installation) commandProvider(
 
 // ControlProvider takes a provider offline, brings it online, or drains it.
 func (s *Installation) ControlProvider(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	provider, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, do models.CommandKind, provider, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: do, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
@@ -179,14 +173,10 @@ func (s *Installation) ControlProvider(
 	})
 }
 
-// ProbeProvider makes workers forget their findings about a provider that is suspended,
-// and try it with one message. Each call has an effect. It returns an error if the
-// provider is offline.
+// ProbeProvider makes workers forget their findings about a provider that is suspended, and try it with one message.
+// Each call has an effect. It returns an error if the provider is offline.
 func (s *Installation) ProbeProvider(
-	ctx context.Context,
-	who caller.Caller,
-	provider, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, provider, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	c := models.Command{Kind: models.ProviderProbe, Provider: provider, Why: why}
 	return s.commandProvider(ctx, who, &c, r, func(ctx context.Context) (client.ControlResult, error) {
@@ -203,8 +193,7 @@ func (s *Installation) ProbeProvider(
 	})
 }
 
-// ProviderModes returns for each provider whether it is online, draining or offline, and
-// by which command.
+// ProviderModes returns for each provider whether it is online, draining or offline, and by which command.
 func (s *Installation) ProviderModes(ctx context.Context) (map[string]control.ProviderMode, error) {
 	rules, err := s.Audit.Rules(ctx)
 	if err != nil {

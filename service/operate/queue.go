@@ -55,9 +55,8 @@ func (s *Installation) Queues(ctx context.Context, who caller.Caller) ([]client.
 	return out, nil
 }
 
-// Parked returns a page of the parked messages, oldest first if the broker can tell.
-// Brokers list them only from the beginning, so a page costs as much as all pages before
-// it.
+// Parked returns a page of the parked messages, oldest first if the broker can tell. Brokers list them only from the
+// beginning, so a page costs as much as all pages before it.
 func (s *Installation) Parked(ctx context.Context, who caller.Caller, p operation.Page) (client.ParkedPage, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.ParkedPage{}, err
@@ -100,9 +99,8 @@ func fingerprintOf(m *models.Parked) []byte {
 // countOfPosition returns the number of messages up to a position.
 func countOfPosition(position models.ID) int { return int(binary.BigEndian.Uint32(position[:4])) }
 
-// afterPosition returns the index of the first message after a position. If the message at
-// the position is gone, it returns the index of the first message that is not older, so
-// that no message is skipped.
+// afterPosition returns the index of the first message after a position. If the message at the position is gone, it
+// returns the index of the first message that is not older, so that no message is skipped.
 func afterPosition(parked []models.Parked, position models.ID) int {
 	if position.IsZero() {
 		return 0
@@ -121,18 +119,14 @@ func afterPosition(parked []models.Parked, position models.ID) int {
 // Requeue publishes a parked message again. It reports whether that changed anything: a
 // message that was requeued before stays requeued.
 func (s *Installation) Requeue(
-	ctx context.Context,
-	who caller.Caller,
-	id, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, id, why string, r idempotency.Repeat,
 ) (changed, replayed bool, err error) {
 	c := models.Command{Kind: models.Requeued, Subject: id, Why: why}
 	return s.unpark(ctx, who, c, r, s.Broker.Unpark)
 }
 
-// Discard drops a parked message. It reports whether that changed anything: a message that
-// was discarded before stays discarded. If there is still something to do for its batch,
-// the agenda finds it.
+// Discard drops a parked message. It reports whether that changed anything: a message that was discarded before stays
+// discarded. If there is still something to do for its batch, the agenda finds it.
 func (s *Installation) Discard(ctx context.Context, who caller.Caller, id, why string) (changed bool, err error) {
 	c := models.Command{Kind: models.Discarded, Subject: id, Why: why}
 	changed, _, err = s.unpark(ctx, who, c, idempotency.Repeat{}, s.Broker.Discard)
@@ -179,10 +173,9 @@ func (s *Installation) unpark(
 	return d.Changed, replayed, err
 }
 
-// requireUnparked returns nil if the command log has the same command about the same
-// message, with a number below the given one (0: any number). Otherwise the message never
-// existed or another command removed it, and it returns the error that there is no such
-// message.
+// requireUnparked returns nil if the command log has the same command about the same message, with a number below the
+// given one (0: any number). Otherwise the message never existed or another command removed it, and it returns the
+// error that there is no such message.
 func (s *Installation) requireUnparked(ctx context.Context, want *models.Command, below int) error {
 	return s.Audit.Require(ctx, "parked message", below, func(c *models.Command) bool {
 		return c.Kind == want.Kind && c.Subject == want.Subject

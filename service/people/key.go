@@ -22,8 +22,7 @@ import (
 // keyTTL is how long a key is cached. A revocation takes effect within it.
 const keyTTL = time.Second
 
-// keyCache holds recently used keys by hash, so that a busy key is not read for each
-// request.
+// keyCache holds recently used keys by hash, so that a busy key is not read for each request.
 type keyCache struct {
 	mu   sync.Mutex
 	keys map[string]cachedKey
@@ -133,8 +132,7 @@ func (s *People) checkUse(ctx context.Context, key *models.Key, from netip.Addr)
 	return nil
 }
 
-// allowedFrom reports whether an address is in one of the networks. It returns true if
-// there are none.
+// allowedFrom reports whether an address is in one of the networks. It returns true if there are none.
 func allowedFrom(networks []string, from netip.Addr) bool {
 	return len(networks) == 0 || slices.ContainsFunc(networks, func(n string) bool {
 		p, err := netip.ParsePrefix(n)
@@ -154,10 +152,7 @@ const maxKeyName = 100
 
 // CreateKey creates an API key for the caller. The secret is returned only here.
 func (s *People) CreateKey(
-	ctx context.Context,
-	who caller.Caller,
-	name string,
-	o models.KeyOptions,
+	ctx context.Context, who caller.Caller, name string, o models.KeyOptions,
 ) (key models.Key, secret string, err error) {
 	if err := checkKey(who, name, &o); err != nil {
 		return key, "", err
@@ -171,8 +166,7 @@ func (s *People) CreateKey(
 	return key, secret, nil
 }
 
-// checkKey checks the name and the options of a new key, and converts the options to
-// their stored form.
+// checkKey checks the name and the options of a new key, and converts the options to their stored form.
 func checkKey(who caller.Caller, name string, o *models.KeyOptions) error {
 	var f problem.Form
 	if len(name) > maxKeyName || intake.HasControls(name) {
@@ -256,8 +250,7 @@ func (s *People) Keys(ctx context.Context, who caller.Caller) ([]client.Key, err
 	return s.keyViews(ctx, &models.User{ID: who.User})
 }
 
-// KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes
-// revoked keys.
+// KeysOf returns the API keys of a user, given by ID or name, oldest first. It includes revoked keys.
 func (s *People) KeysOf(ctx context.Context, who caller.Caller, user string) ([]client.Key, error) {
 	u, err := s.User(ctx, who, user)
 	if err != nil {

@@ -45,9 +45,8 @@ func NewLimits(d LimitDeps) *Limits {
 	return s
 }
 
-// TakeCommand counts a command of a caller about a batch or a user, given by ID. It returns
-// an error if the caller has given too many. What withholds mail is never counted: without
-// a resumption a repeat of it changes nothing.
+// TakeCommand counts a command of a caller about a batch or a user, given by ID. It returns an error if the caller has
+// given too many. What withholds mail is never counted: without a resumption a repeat of it changes nothing.
 func (s *Limits) TakeCommand(who caller.Caller, target string) error {
 	wait := s.commands.Take(who.Name(), target)
 	if wait == 0 {
@@ -61,9 +60,8 @@ func (s *Limits) TakeCommand(who caller.Caller, target string) error {
 // seconds returns d in seconds, rounded up.
 func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 
-// Process reports this process to the others that share the limits of users, and counts
-// them, until ctx ends. name must be unique. If no other process uses the store, it
-// returns at once.
+// Process reports this process to the others that share the limits of users, and counts them, until ctx ends. name must
+// be unique. If no other process uses the store, it returns at once.
 func (s *Limits) Process(ctx context.Context, name string) {
 	if s.Sole {
 		return
@@ -73,8 +71,7 @@ func (s *Limits) Process(ctx context.Context, name string) {
 	})
 }
 
-// subjects returns the user and the key of a caller with their limits. A caller who is no
-// user has none.
+// subjects returns the user and the key of a caller with their limits. A caller who is no user has none.
 func (s *Limits) subjects(ctx context.Context, who caller.Caller) ([]quota.Subject, error) {
 	if who.User == "" {
 		return nil, nil
@@ -94,9 +91,8 @@ func (s *Limits) userSubject(rules *control.Rules, user string) quota.Subject {
 	return quota.Subject{ID: user, User: user, Limits: rules.Limits(user).Over(s.Quotas)}
 }
 
-// Admit admits a request of a caller, who must call end when it is done. known is how much
-// of the caller's limits is used, as far as this process knows; it is not nil even if the
-// request is refused.
+// Admit admits a request of a caller, who must call end when it is done. known is how much of the caller's limits is
+// used, as far as this process knows; it is not nil even if the request is refused.
 func (s *Limits) Admit(ctx context.Context, who caller.Caller) (end func(), known []quota.Usage, err error) {
 	subjects, err := s.subjects(ctx, who)
 	if err != nil {
@@ -369,15 +365,10 @@ func (s *Limits) limitsOf(ctx context.Context, user, key string) (client.Limits,
 // maxLimit is the largest value of a limit.
 const maxLimit = 1_000_000_000_000
 
-// SetLimits sets the limits of a user, given by ID or name, or of one of the user's keys,
-// given by ID. Limits that are not given take their defaults; a key has none. An hour or
-// day whose limit changes begins anew.
+// SetLimits sets the limits of a user, given by ID or name, or of one of the user's keys, given by ID. Limits that are
+// not given take their defaults; a key has none. An hour or day whose limit changes begins anew.
 func (s *Limits) SetLimits(
-	ctx context.Context,
-	who caller.Caller,
-	user, key string,
-	limits models.Limits,
-	why string,
+	ctx context.Context, who caller.Caller, user, key string, limits models.Limits, why string,
 ) (client.Limits, error) {
 	var f problem.Form
 	for _, l := range slices.Sorted(maps.Keys(limits)) {

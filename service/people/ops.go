@@ -202,22 +202,22 @@ func limitOperations(s *Limits) []operation.Operation {
 // recordOperations are the calls about what was recorded of keys and logins.
 func recordOperations(s *People) []operation.Operation {
 	return []operation.Operation{
-		operation.As[client.RequestPage](operation.Reading(operation.Operation{
+		operation.Reading(operation.Operation{
 			Name: "listRequests", Route: "GET /v1/requests", Tag: operation.TagOperation, Scope: models.ScopeRead,
 			Title: "List the requests of an API key", Returns: "A page of requests.", Errors: []int{http.StatusNotFound},
 			Text: "The requests of the last 7 days that had the key, with those that failed, newest first. A request is listed " +
 				"when it was answered. The newest may be missing after a crash. Of a key that makes more than 5,000 requests in " +
 				"an hour, some are only counted (`omitted`). For keys of others the request needs the scope `operate`.",
-		}, func(ctx context.Context, who caller.Caller, in *requestQuery) (RequestPage, error) {
+		}, func(ctx context.Context, who caller.Caller, in *requestQuery) (client.RequestPage, error) {
 			return s.Requests(ctx, who, in.Key, in.Page)
-		})),
-		operation.As[client.AccessPage](operation.Reading(operation.Operation{
+		}),
+		operation.Reading(operation.Operation{
 			Name: "listAccess", Route: "GET /v1/audit/access", Tag: operation.TagOperation, Scope: models.ScopeOperate,
 			Title: "List logins, and refused logins and keys", Returns: "A page of entries.",
 			Text: "Equal events of an hour are one entry with a count, newest first. Entries are kept for 90 days. If too many " +
 				"clients cause the same refusals, the later ones share an entry without an address.",
-		}, func(ctx context.Context, who caller.Caller, in *accessQuery) (AccessPage, error) {
+		}, func(ctx context.Context, who caller.Caller, in *accessQuery) (client.AccessPage, error) {
 			return s.AccessLog(ctx, who, accesslog.Kind(in.Kind), in.Page)
-		})),
+		}),
 	}
 }

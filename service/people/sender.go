@@ -70,12 +70,7 @@ func (s *People) AllowedSendersOf(ctx context.Context, who caller.Caller, user s
 // SetSenders sets the senders that a user may use: addresses, or @domain for a whole
 // domain. With an empty list the user may not send.
 func (s *People) SetSenders(
-	ctx context.Context,
-	who caller.Caller,
-	user string,
-	senders []string,
-	why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, user string, senders []string, why string, r idempotency.Repeat,
 ) (AllowedSenders, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return AllowedSenders{}, false, err
@@ -112,8 +107,7 @@ func (s *People) SetSenders(
 		})
 }
 
-// ParseSender parses an address, or @domain for a whole domain. It returns the form in
-// which senders are compared.
+// ParseSender parses an address, or @domain for a whole domain. It returns the form in which senders are compared.
 func ParseSender(s string) (models.Address, error) {
 	local := ""
 	if strings.HasPrefix(s, "@") {

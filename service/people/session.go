@@ -10,14 +10,10 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// EndSessions ends all sessions of a user, given by ID or name. Callers may end their own;
-// operators may end those of every user. When EndSessions returns, no process accepts a
-// session that began before.
+// EndSessions ends all sessions of a user, given by ID or name. Callers may end their own; operators may end those of
+// every user. When EndSessions returns, no process accepts a session that began before.
 func (s *People) EndSessions(
-	ctx context.Context,
-	who caller.Caller,
-	user, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return client.ControlResult{}, false, err

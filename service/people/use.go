@@ -9,8 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// The last use of a key is a value of its own: recording it never writes the key, so it
-// cannot undo a revocation.
+// The last use of a key is a value of its own: recording it never writes the key, so it cannot undo a revocation.
 const (
 	keyUseEvery   = time.Minute // a process records the use of a key at most this often
 	keyUseTTL     = 400 * 24 * time.Hour

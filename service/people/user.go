@@ -130,8 +130,7 @@ const MaxUsers = 1000
 // usersAge is how long the list of users is cached.
 const usersAge = 5 * time.Second
 
-// oldestUsers returns all users, oldest first. Users are never deleted, so a user keeps the
-// place.
+// oldestUsers returns all users, oldest first. Users are never deleted, so a user keeps the place.
 func (s *People) oldestUsers(ctx context.Context) ([]models.User, error) {
 	users, err := s.Store.Users(ctx)
 	if err != nil {
@@ -170,15 +169,10 @@ func find(ctx context.Context, store models.Store, name string) (models.User, er
 	return u, nil
 }
 
-// Control pauses or resumes all batches of a user, given by ID or name. Callers may
-// control themselves; operators may control every user. Only an operator resumes a user
-// that an operator paused.
+// Control pauses or resumes all batches of a user, given by ID or name. Callers may control themselves; operators may
+// control every user. Only an operator resumes a user that an operator paused.
 func (s *People) Control(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	user, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, do models.CommandKind, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return client.ControlResult{}, false, err
@@ -243,11 +237,7 @@ func (s *People) isSelf(ctx context.Context, who caller.Caller, name string) err
 // refused, the sessions end, and the user cannot log in. Mail that was accepted goes on;
 // models.PauseUser withholds it. When SwitchUser returns, every process knows the command.
 func (s *People) Switch(
-	ctx context.Context,
-	who caller.Caller,
-	do models.CommandKind,
-	user, why string,
-	r idempotency.Repeat,
+	ctx context.Context, who caller.Caller, do models.CommandKind, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
 	if err := who.NeedOperator(); err != nil {
 		return client.ControlResult{}, false, err

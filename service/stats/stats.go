@@ -193,10 +193,9 @@ func ratesOf(c *Counts) Rates {
 	}
 }
 
-// Query says which counts are wanted: of the days from From to To, both included. An empty
-// To means today, and an empty From means 29 days before To. By, if not empty, names a kind of
-// group, and Name, if not empty, one of that kind: then days and totals count only its mail.
-// Minutes asks for the last hour of all mail by minute, too.
+// Query says which counts are wanted: of the days from From to To, both included. An empty To means today, and an empty
+// From means 29 days before To. By, if not empty, names a kind of group, and Name, if not empty, one of that kind: then
+// days and totals count only its mail. Minutes asks for the last hour of all mail by minute, too.
 type Query struct {
 	From, To, By, Name string
 	Minutes            bool

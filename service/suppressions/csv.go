@@ -53,10 +53,9 @@ const (
 	maxImportErrors = 100
 )
 
-// Import adds the rows of a CSV file to the caller's suppression list, or to
-// everyone's. The first row has the names of the columns: email, and any of reason, category,
-// expires_at and why; others are ignored. Rows with mistakes are left out and counted. It may
-// be repeated, also after an error, when a part of the rows is stored.
+// Import adds the rows of a CSV file to the caller's suppression list, or to everyone's. The first row has the names of
+// the columns: email, and any of reason, category, expires_at and why; others are ignored. Rows with mistakes are left
+// out and counted. It may be repeated, also after an error, when a part of the rows is stored.
 func (s *Lists) Import(
 	ctx context.Context, who caller.Caller, r io.Reader, origin models.SuppressionOrigin,
 ) (client.SuppressionImport, error) {

@@ -95,9 +95,8 @@ func check(
 	return e
 }
 
-// Suppress adds an address to the caller's suppression list, or to everyone's. When it
-// returns, no call begins any more that contains the address and is met by the entry. Adding
-// what is there already changes nothing.
+// Suppress adds an address to the caller's suppression list, or to everyone's. When it returns, no call begins any more
+// that contains the address and is met by the entry. Adding what is there already changes nothing.
 func (s *Lists) Suppress(
 	ctx context.Context, who caller.Caller, n client.NewSuppression, origin models.SuppressionOrigin, r idempotency.Repeat,
 ) (client.Suppression, bool, error) {
@@ -213,8 +212,7 @@ func (f *Filter) matches(e *models.Suppression, now time.Time) bool {
 // suppressionsRead is how many entries one page reads at most.
 const suppressionsRead = 10_000
 
-// List returns a page of the entries in effect of the caller's suppression list, or
-// of everyone's.
+// List returns a page of the entries in effect of the caller's suppression list, or of everyone's.
 func (s *Lists) List(
 	ctx context.Context, who caller.Caller, f Filter, p operation.Page,
 ) (client.SuppressionPage, error) {
@@ -274,8 +272,7 @@ func after(q *operation.Query, p operation.Page, list string) (k models.Suppress
 	return k
 }
 
-// Each calls f for every entry in effect of the caller's suppression list, or of
-// everyone's.
+// Each calls f for every entry in effect of the caller's suppression list, or of everyone's.
 func (s *Lists) Each(ctx context.Context, who caller.Caller, f func(client.Suppression) error) error {
 	for p := (operation.Page{Limit: operation.MaxPage}); ; {
 		page, err := s.List(ctx, who, Filter{}, p)
@@ -331,10 +328,9 @@ func (s *Lists) entriesOf(ctx context.Context, who caller.Caller, email string) 
 	return list, entries, nil
 }
 
-// Unsuppress removes the entries of an address from the caller's suppression list, or from
-// everyone's, those of one reason or category if f has one. Complaints and hard bounces are
-// removed only with a reason, which the audit trail shows. It reports whether any was in
-// effect.
+// Unsuppress removes the entries of an address from the caller's suppression list, or from everyone's, those of one
+// reason or category if f has one. Complaints and hard bounces are removed only with a reason, which the audit trail
+// shows. It reports whether any was in effect.
 func (s *Lists) Unsuppress(
 	ctx context.Context, who caller.Caller, email string, f Filter, why string,
 ) (changed bool, err error) {
