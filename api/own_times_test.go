@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -75,7 +76,7 @@ func TestOwnTimes(t *testing.T) {
 		{Schedule: models.Schedule{DeliverAt: at, ExpiresAt: at.Add(week), Window: window}, From: 3},
 	}, b.Own)
 
-	own := &mail.OwnTimes{Recipients: 4, First: early, Last: abroad}
+	own := &client.OwnTimes{Recipients: 4, First: early, Last: abroad}
 	v := read[mail.BatchView](f, batchPath(a.ID))
 	require.Equal(t, own, v.OwnTimes)
 	require.Equal(t, at, v.DeliverAt)
@@ -124,7 +125,7 @@ func TestOwnTimesStay(t *testing.T) {
 	}
 	v := read[mail.BatchView](f, batchPath(a.ID))
 	require.Equal(t, at, v.DeliverAt)
-	require.Equal(t, &mail.OwnTimes{Recipients: 4, First: b.Own[1].DeliverAt, Last: at}, v.OwnTimes)
+	require.Equal(t, &client.OwnTimes{Recipients: 4, First: b.Own[1].DeliverAt, Last: at}, v.OwnTimes)
 
 	all, _, _ := f.accepted(f.post(batchOf(t, `{"to": [{"email": "a@b.de", "deliver_at": "`+at.Format(time.RFC3339)+`"}]}`)))
 	for _, query := range []string{"", "?dry_run=true"} {

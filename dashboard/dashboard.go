@@ -23,11 +23,11 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 // Store is the part of models.Store that sessions need.
@@ -117,7 +117,7 @@ func New(d Deps) (*Dashboard, error) {
 		pages:      pages,
 		live:       newHub(d.Logger),
 		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
-		histories:  histories{kept: map[operate.HistoryRange]*keptHistory{}},
+		histories:  histories{kept: map[client.HistoryRange]*keptHistory{}},
 		tracker:    &tracker{service: d.Service, history: map[string][]sample{}},
 	}
 	if d.GitHub != nil {

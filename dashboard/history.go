@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -22,7 +23,7 @@ import (
 // historyView is the history of all providers. It does not depend on the visitor,
 // and is read and rendered once for all open pages.
 type historyView struct {
-	Range     operate.HistoryRange
+	Range     client.HistoryRange
 	Words     string // the range in words
 	Span      string // the same, without its steps
 	Empty     bool   // there were no calls and no events
@@ -41,7 +42,7 @@ type historyView struct {
 type historyProvider struct {
 	Name, Title string
 	Hue         int
-	Totals      operate.HistoryCounts
+	Totals      client.HistoryCounts
 	Calls       chart // outcomes of calls
 	Reports     chart // events
 }
@@ -51,22 +52,22 @@ type historyRow struct {
 	At          time.Time
 	Name, Title string
 	Hue         int
-	operate.HistoryCounts
+	client.HistoryCounts
 }
 
 // historyWords describes the ranges, and how many steps a row of the table sums.
-var historyWords = map[operate.HistoryRange]struct {
+var historyWords = map[client.HistoryRange]struct {
 	tab, words string
 	row        int
 }{
-	operate.LastHour:  {"Hour", "the last hour, by minute", 5},
-	operate.LastDay:   {"Day", "the last 24 hours, by 15 minutes", 8},
-	operate.LastWeek:  {"Week", "the last 7 days, by 2 hours", 12},
-	operate.LastMonth: {"Month", "the last 30 days, by 6 hours", 4},
+	client.Hour:  {"Hour", "the last hour, by minute", 5},
+	client.Day:   {"Day", "the last 24 hours, by 15 minutes", 8},
+	client.Week:  {"Week", "the last 7 days, by 2 hours", 12},
+	client.Month: {"Month", "the last 30 days, by 6 hours", 4},
 }
 
 // historyTabs returns the links that switch the range.
-func historyTabs(now operate.HistoryRange) []tab {
+func historyTabs(now client.HistoryRange) []tab {
 	var out []tab
 	for _, r := range operate.HistoryRanges {
 		out = append(out, tab{Text: historyWords[r].tab, To: "/providers?range=" + string(r) + "#history", Here: r == now})
@@ -77,7 +78,7 @@ func historyTabs(now operate.HistoryRange) []tab {
 // histories caches the last history of each range.
 type histories struct {
 	mu   sync.Mutex
-	kept map[operate.HistoryRange]*keptHistory
+	kept map[client.HistoryRange]*keptHistory
 }
 
 type keptHistory struct {
@@ -92,9 +93,9 @@ const historyEvery = 2 * time.Second
 
 // history returns the history of a range. The pointer stays the same while the
 // history does not change.
-func (d *Dashboard) history(ctx context.Context, back operate.HistoryRange) (*historyView, error) {
+func (d *Dashboard) history(ctx context.Context, back client.HistoryRange) (*historyView, error) {
 	if _, ok := historyWords[back]; !ok {
-		back = operate.LastHour
+		back = client.Hour
 	}
 	d.histories.mu.Lock()
 	k := d.histories.kept[back]
@@ -134,7 +135,7 @@ func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 		Step:  time.Duration(h.Step) * time.Second,
 	}
 	v.Span, _, _ = strings.Cut(v.Words, ",")
-	most := func(pick func(*operate.HistoryCounts) int64) (n int64) {
+	most := func(pick func(*client.HistoryCounts) int64) (n int64) {
 		for i := range h.Providers {
 			for k := range h.Providers[i].Steps {
 				n = max(n, pick(&h.Providers[i].Steps[k].HistoryCounts))
@@ -142,8 +143,8 @@ func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 		}
 		return n
 	}
-	calls := most(func(c *operate.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
-	reported := most(func(c *operate.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
+	calls := most(func(c *client.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
+	reported := most(func(c *client.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
 	v.Empty = calls == 0 && reported == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
@@ -175,8 +176,8 @@ func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 			p := &a.Steps[k]
 			out.Calls.add(p.At, p.Accepted, p.Unknown, p.Refused)
 			out.Reports.add(p.At, p.Delivered, p.Deferred, p.Failed)
-			answers.Values = append(answers.Values, p.Answer)
-			delivery.Values = append(delivery.Values, p.Deliver)
+			answers.Values = append(answers.Values, p.AnswerMS)
+			delivery.Values = append(delivery.Values, p.DeliveryMS)
 			delivered.Values = append(delivered.Values, percent(p.Delivered, p.Delivered+p.Failed))
 			deferred.Values = append(deferred.Values, percent(p.Deferred, p.Delivered+p.Failed))
 		}
@@ -200,7 +201,7 @@ func percent(part, whole int64) float64 {
 }
 
 // finalOf returns the number of messages with a result.
-func finalOf(c operate.HistoryCounts) int64 { return c.Delivered + c.Failed }
+func finalOf(c client.HistoryCounts) int64 { return c.Delivered + c.Failed }
 
 // add appends a step: one value for each series.
 func (c *chart) add(at time.Time, values ...int64) {
@@ -222,7 +223,7 @@ func historyRows(h *operate.History, providers []historyProvider) []historyRow {
 				sum.Add(&h.Providers[i].Steps[k].Tally)
 			}
 			c := operate.HistoryCountsOf(&sum)
-			if c == (operate.HistoryCounts{}) {
+			if c == (client.HistoryCounts{}) {
 				continue
 			}
 			a := &providers[i]

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -127,7 +127,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Notices:   notices,
 		Operator:  who.Operator,
 	}
-	hour, err := d.history(ctx, operate.LastHour)
+	hour, err := d.history(ctx, client.Hour)
 	if err != nil {
 		return nil, err
 	}

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -210,9 +210,9 @@ func (d *Dashboard) previewFilled(
 type planView struct {
 	Recipients int64
 	Text       []planLine
-	OwnTimes   *mail.OwnTimes // nil: all messages are sent at the same time
-	LeftOut    int64          // rows with mistakes
-	Mistakes   []string       // the first of them
+	OwnTimes   *client.OwnTimes // nil: all messages are sent at the same time
+	LeftOut    int64            // rows with mistakes
+	Mistakes   []string         // the first of them
 	Card       []summaryRow
 }
 

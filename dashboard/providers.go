@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -52,7 +53,7 @@ type Finding struct {
 
 // providers is GET /providers.
 func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	back := operate.HistoryRange(r.URL.Query().Get("range"))
+	back := client.HistoryRange(r.URL.Query().Get("range"))
 	view, err := d.readProviders(r.Context(), v.caller(), back)
 	if err == nil {
 		d.showProviders(w, r, v, view)
@@ -73,7 +74,7 @@ func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *v
 	}
 	defer d.inspecting.Delete(name)
 	found := d.inspect(r.Context(), name)
-	view, err := d.readProviders(r.Context(), v.caller(), operate.LastHour)
+	view, err := d.readProviders(r.Context(), v.caller(), client.Hour)
 	if err != nil {
 		return err
 	}
@@ -95,9 +96,9 @@ func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *vis
 // providersEvents is GET /live/providers.
 func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	back := operate.HistoryRange(r.URL.Query().Get("range"))
+	back := client.HistoryRange(r.URL.Query().Get("range"))
 	if _, ok := historyWords[back]; !ok {
-		back = operate.LastHour
+		back = client.Hour
 	}
 	return d.stream(w, r, v, eventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() source {
 		return source{
@@ -116,7 +117,7 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 func (d *Dashboard) readProviders(
 	ctx context.Context,
 	who service.Caller,
-	back operate.HistoryRange,
+	back client.HistoryRange,
 ) (*providersView, error) {
 	providers, err := d.providersNow()
 	if err != nil {
@@ -138,7 +139,7 @@ func (d *Dashboard) readProviders(
 	if err != nil {
 		return nil, err
 	}
-	hour, err := d.history(ctx, operate.LastHour)
+	hour, err := d.history(ctx, client.Hour)
 	if err != nil {
 		return nil, err
 	}

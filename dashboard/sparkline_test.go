@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -35,7 +35,7 @@ func TestOverviewHour(t *testing.T) {
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
 	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
 
-	h, err := f.board.history(t.Context(), operate.LastHour)
+	h, err := f.board.history(t.Context(), client.Hour)
 	require.NoError(t, err)
 	hour := hourOf(h)
 	require.Len(t, hour.Chart.X, 60)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/suppression"
@@ -38,7 +39,7 @@ type Accepted struct {
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
-	OwnTimes   *mail.OwnTimes    `json:"own_times,omitempty"` // nil: all recipients have those of the batch
+	OwnTimes   *client.OwnTimes  `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
 // Accept checks a batch, stores it and announces it. If it returns nil, the whole batch

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -17,17 +18,17 @@ import (
 
 // DryRun is what would happen to a batch if it were sent now.
 type DryRun struct {
-	DryRun     bool           `json:"dry_run"` // true
-	Recipients int            `json:"recipients"`
-	Duplicates int            `json:"duplicates"`
-	Suppressed int            `json:"suppressed"`
-	Rejected   *mail.Rejected `json:"rejected,omitempty"`
-	Size       int64          `json:"size"` // bytes of subject, text, HTML and attachments
-	Lane       models.Lane    `json:"lane"`
-	LaneLimit  models.Limit   `json:"lane_limit,omitempty"` // that would make it bulk
-	ExpiresAt  time.Time      `json:"expires_at"`
-	OwnTimes   *mail.OwnTimes `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-	Routes     []Route        `json:"routes"`
+	DryRun     bool             `json:"dry_run"` // true
+	Recipients int              `json:"recipients"`
+	Duplicates int              `json:"duplicates"`
+	Suppressed int              `json:"suppressed"`
+	Rejected   *mail.Rejected   `json:"rejected,omitempty"`
+	Size       int64            `json:"size"` // bytes of subject, text, HTML and attachments
+	Lane       models.Lane      `json:"lane"`
+	LaneLimit  models.Limit     `json:"lane_limit,omitempty"` // that would make it bulk
+	ExpiresAt  time.Time        `json:"expires_at"`
+	OwnTimes   *client.OwnTimes `json:"own_times,omitempty"` // nil: all recipients have those of the batch
+	Routes     []Route          `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`

@@ -448,3 +448,128 @@ const noneToTry = "No mail of this batch waits for another attempt."
 // counted reports whether the recipients that a command reaches are counted before it is given. A command that reaches
 // none is not given.
 func counted(do models.CommandKind) bool { return sendsAgain(do) || do == models.TryBatch }
+
+const (
+	requeueAfter   = 2 * time.Second // from the command until the agenda requeues the batch
+	requeueAtOnce  = 100             // agenda entries of one write
+	requeueTimeout = 5 * time.Second // of one write
+)
+
+// requeueEntry returns the agenda entry that requeues a batch soon.
+func requeueEntry(b *models.Batch) models.AgendaEntry {
+	return models.AgendaEntry{
+		Due:    time.Now().Add(requeueAfter),
+		Kind:   models.LookAtBatch,
+		ID:     b.ID,
+		User:   b.User,
+		Chunks: b.Chunks,
+		Lane:   b.Lane,
+	}
+}
+
+// requeueEntries returns entries that find a batch after a command, even if this process ends right after it: one for
+// soon, and one for when the command is in effect or never will be. If the batch gets another time, they are not due
+// before.
+func (s *Commands) requeueEntries(b *models.Batch, c *models.Command) []models.AgendaEntry {
+	soon := requeueEntry(b)
+	late := soon
+	late.Due = late.Due.Add(s.RetryTime)
+	if c.Schedule != nil {
+		soon.Round, late.Round = 1, 1 // nothing is to be done for it until its time
+		soon.Due = models.LaterOf(soon.Due, c.Schedule.DeliverAt)
+		late.Due = models.LaterOf(late.Due, c.Schedule.DeliverAt)
+	}
+	return []models.AgendaEntry{soon, late}
+}
+
+// requeue announces batches and puts them on the agenda again. It must be called when all
+// workers know the commands: a worker that does not know them finds nothing to do and
+// drops the batch. It reports whether the agenda has all batches.
+func (s *Commands) requeue(ctx context.Context, batches ...models.AgendaEntry) bool {
+	ctx = context.WithoutCancel(ctx) // even if the client goes away
+	all := true
+	for some := range slices.Chunk(batches, requeueAtOnce) {
+		for i := range some {
+			e := &some[i]
+			e.Due = time.Now().Add(requeueAfter)
+			s.Announce(e.ID, e.Chunks, e.Lane)
+		}
+		if err := s.schedule(ctx, some); err != nil {
+			s.Log.Warn("command in effect, but the batches could not be put on the agenda",
+				"batch_id", some[0].ID.String(), "batches", len(some), "err", err)
+			all = false
+		}
+	}
+	return all
+}
+
+func (s *Commands) schedule(ctx context.Context, entries []models.AgendaEntry) error {
+	ctx, cancel := context.WithTimeout(ctx, requeueTimeout)
+	defer cancel()
+	return s.Store.Schedule(ctx, entries...)
+}
+
+// warnOfSuspended adds a warning if every provider that a batch may use is suspended. A suspended provider is tried
+// only when its suspension ends.
+func (s *Commands) warnOfSuspended(ctx context.Context, b *models.Batch, out *Result) {
+	w, err := s.Mail.Waiting(ctx)
+	if err != nil || !out.Changed {
+		return
+	}
+	if until := w.Suspended(b); len(until) > 0 {
+		out.warn("Its providers are suspended, so it waits for the first of them: " + strings.Join(until, ", ") + ".")
+	}
+}
+
+// Warnings in the results of commands.
+const (
+	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
+	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
+	uncountedWarning = "The recipients could not be counted."
+	noneFailed       = "No mail of this batch has failed that can be sent again without the risk of a second copy."
+	noneHeld         = "No mail of this batch is held."
+	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
+		"repeat the command if nothing moves within a minute."
+)
+
+// warnOfWaiting adds a warning if mail of a batch still waits for something after a command that should let it go out.
+func (s *Commands) warnOfWaiting(rules *control.Rules, b *models.Batch, out *Result) {
+	if waits := s.waitsFor(rules, b); len(waits) > 0 {
+		out.Waits = true
+		out.warn("Nothing goes out yet. It will when " + strings.Join(waits, ", and ") + ".")
+	}
+}
+
+// waitsFor returns what must happen before mail of a batch can go out. It ignores block
+// rules for a provider or for a recipient's domain, which affect only some of the mail.
+func (s *Commands) waitsFor(rules *control.Rules, b *models.Batch) []string {
+	var out []string
+	if rules.StoppedBy(b.ID) != "" {
+		out = append(out, "the batch is resumed")
+	}
+	if rules.Paused(b.User) {
+		out = append(out, "the user is resumed")
+	}
+	if slices.ContainsFunc(rules.Holds(), func(h models.Command) bool { return b.Created().Before(h.Before) }) {
+		out = append(out, "an operator lifts the hold that followed a restore")
+	}
+	if slices.ContainsFunc(rules.Blocks(), func(bl models.Block) bool { return !bl.Fail && bl.Meets(b, "", "") }) {
+		out = append(out, "the block rule for it is removed")
+	}
+	if s.allOffline(rules, b) {
+		out = append(out, "a provider that it may use is online")
+	}
+	return out
+}
+
+// allOffline reports whether every provider that a batch may use is offline.
+func (s *Commands) allOffline(rules *control.Rules, b *models.Batch) bool {
+	for i := range s.Providers {
+		name := s.Providers[i].Name
+		if (len(b.Providers) == 0 || slices.Contains(b.Providers, name)) &&
+			rules.Provider(name).Mode != models.ProviderOffline {
+			return false
+		}
+	}
+	return len(s.Providers) > 0
+}

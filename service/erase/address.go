@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/suppressions"
 )
@@ -121,4 +122,21 @@ func (s *Eraser) eraseDrafts(ctx context.Context, address string) error {
 		}
 	}
 	return nil
+}
+
+// Operations returns the calls about erasures.
+func Operations(s *Eraser) []operation.Operation {
+	return []operation.Operation{
+		operation.Changing(operation.Operation{
+			Name: "eraseAddress", Route: "POST /v1/erasures", Tag: operation.TagControl, Scope: models.ScopeOperate,
+			Title: "Erase an address", Returns: "What the part has done.",
+			Text: "Removes an address, its name and variables from all stored recipients, events and webhook posts, and from the " +
+				"search. The request does a part of the work, for a few seconds. Repeat it with `cursor` until `done`; a part may " +
+				"be done again.\n\n" +
+				"Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail " +
+				"that is accepted after the first request keeps the address. The audit trail names only the domain.",
+		}, func(ctx context.Context, who caller.Caller, in *struct{ Body client.NewErasure }, r idempotency.Repeat) (client.Erasure, bool, error) {
+			return s.Address(ctx, who, in.Body.Email, in.Body.Cursor, in.Body.Why, r)
+		}),
+	}
 }

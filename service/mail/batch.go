@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -65,24 +66,15 @@ type BatchView struct {
 	DueAt            time.Time            `json:"due_at,omitzero"`     // the next time of mail; zero: all have come
 	Window           *models.SendWindow   `json:"send_window,omitempty"`
 	ExpiresAt        time.Time            `json:"expires_at,omitzero"` // zero if the batch is damaged
-	OwnTimes         *OwnTimes            `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-}
-
-// OwnTimes tells of the recipients of a batch who have times of their own.
-type OwnTimes struct {
-	Recipients int `json:"recipients"`
-	// First and Last are when the first and the last recipient of the batch, with or without own times, may be handed
-	// over.
-	First time.Time `json:"first"`
-	Last  time.Time `json:"last"`
+	OwnTimes         *client.OwnTimes     `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
 // OwnTimesOf tells of the recipients of a batch who have times of their own; nil: there are none.
-func OwnTimesOf(b *models.Batch) *OwnTimes {
+func OwnTimesOf(b *models.Batch) *client.OwnTimes {
 	if len(b.Own) == 0 {
 		return nil
 	}
-	out := &OwnTimes{}
+	out := &client.OwnTimes{}
 	for n := b.OwnFrom(); n < b.Chunks; n++ {
 		out.Recipients += b.ChunkSize(n)
 	}

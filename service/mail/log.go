@@ -1,11 +1,13 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -195,14 +197,8 @@ type LogStory struct {
 	Window    *models.SendWindow `json:"send_window,omitempty"` // nil: it may be sent at any time
 	ExpiresAt time.Time          `json:"expires_at"`
 
-	Timeline []models.Moment `json:"timeline"`
-	LeftOut  []leftOut       `json:"left_out,omitempty"` // of the message, by the providers that were tried
-}
-
-// leftOut is what a provider could not carry of a message.
-type leftOut struct {
-	Provider string `json:"provider"`
-	Text     string `json:"text"`
+	Timeline []models.Moment  `json:"timeline"`
+	LeftOut  []client.LeftOut `json:"left_out,omitempty"` // of the message, by the providers that were tried
 }
 
 // Log returns the story of one recipient.
@@ -228,7 +224,7 @@ type Stories struct {
 	facts      []models.Fact
 	user       string // the owner, if it is not the caller
 	providers  []models.Provider
-	refused    []leftOut // the providers that cannot carry the message
+	refused    []client.LeftOut // the providers that cannot carry the message
 }
 
 // Stories reads the chunk of a log. One read serves all recipients of the chunk.
@@ -265,7 +261,7 @@ func (s *Reader) Stories(ctx context.Context, who caller.Caller, log models.ID) 
 		p := &s.Providers[i]
 		if why := p.Refuses(b); why != "" &&
 			(len(b.Providers) == 0 || slices.Contains(b.Providers, p.Name)) {
-			out.refused = append(out.refused, leftOut{p.Name, "the whole message, because it cannot carry it: " + why})
+			out.refused = append(out.refused, client.LeftOut{Provider: p.Name, Text: "the whole message, because it cannot carry it: " + why})
 		}
 	}
 	return out, nil
@@ -293,7 +289,7 @@ func (c *Stories) Log(log models.ID) (LogStory, error) {
 			continue
 		}
 		if text := p.Carries.LeftOut(&c.batch.Content, c.recipients[log.Recipient()-1].Name); text != "" {
-			story.LeftOut = append(story.LeftOut, leftOut{p.Name, text})
+			story.LeftOut = append(story.LeftOut, client.LeftOut{Provider: p.Name, Text: text})
 		}
 	}
 	return story, nil
@@ -356,4 +352,104 @@ func nameReleases(timeline []models.Moment, releases []models.Command) {
 			m.By = releases[at].By
 		}
 	}
+}
+
+// Mail is the message to one recipient, with its placeholders filled in.
+type Mail struct {
+	From, To            models.Address
+	CC, BCC             []models.Address // BCC is the recipient, if the others do not see it
+	ReplyTo             []models.Address
+	Headers             []models.Header
+	Subject, Text, HTML string
+	Removed             bool // the content was removed by retention
+	Attachments         []models.Attachment
+	Requests            []MailRequest // without the attachments
+}
+
+// MailRequest is the request to a provider with this message and no other.
+type MailRequest struct {
+	Provider string
+	models.Request
+	Refused string // why the provider's adapter makes none, or ""
+}
+
+// Mail returns the message to the recipient of a log.
+func (s *Reader) Mail(ctx context.Context, who caller.Caller, id string) (Mail, error) {
+	log, err := models.ParseLogID(id)
+	if err != nil {
+		return Mail{}, problem.NotYours("log")
+	}
+	c, err := s.Stories(ctx, who, log)
+	if err != nil {
+		return Mail{}, err
+	}
+	return c.mail(log, s)
+}
+
+func (c *Stories) mail(log models.ID, s *Reader) (Mail, error) {
+	n := log.Recipient()
+	if n > len(c.recipients) {
+		return Mail{}, problem.NotYours("log")
+	}
+	r, content := c.batch.Values(n, c.recipients), c.batch.Content
+	m := Mail{
+		From:    content.From,
+		ReplyTo: content.ReplyTo,
+		To:      models.Address{Email: r.Email, Name: r.Name},
+		Subject: r.Fill(content.Subject, nil),
+		Text:    r.Fill(content.Text, nil),
+		HTML:    r.Fill(content.HTML, models.EscapeHTML),
+		Removed: c.batch.Redacted || r.Erased() || c.recipients[n-1].Erased(),
+
+		Attachments: content.Attachments,
+	}
+	content.Attachments = nil // requests are shown without them
+	for _, h := range content.HeadersOf(r) {
+		m.Headers = append(m.Headers, models.Header{Name: h.Name, Value: r.Fill(h.Value, nil)})
+	}
+	if m.Removed {
+		return m, nil
+	}
+	m.CC, m.BCC = c.batch.Copies(n, c.recipients)
+	attempts := map[string]int{}
+	c.view.EachTry(n, func(t *models.Try) { attempts[t.Provider] = t.Attempt })
+	allowed := c.batch.Providers
+	for i := range s.Providers {
+		if len(c.batch.Providers) == 0 {
+			allowed = append(allowed, s.Providers[i].Name)
+		}
+	}
+	for _, name := range allowed {
+		composer := s.Composers[name]
+		if composer == nil {
+			continue
+		}
+		who, together := c.callOf(n, attempts[name])
+		call := models.Call{
+			Batch:      c.batch.ID,
+			Attempt:    cmp.Or(attempts[name], c.view.NextNumber()),
+			Content:    &content,
+			Recipients: c.batch.CallRecipients(log.ChunkID(), who, c.recipients, together),
+		}
+		request, refused := composer.Compose(&call)
+		shown := MailRequest{Provider: name, Request: request}
+		if len(refused) > 0 {
+			shown.Refused = refused[0].Text
+		}
+		m.Requests = append(m.Requests, shown)
+	}
+	return m, nil
+}
+
+// callOf returns the recipients of the mail to recipient n in an attempt, and whether it is one mail
+// to all of them; attempt 0: in the next one.
+func (c *Stories) callOf(n, attempt int) (who models.Set, together bool) {
+	gone := models.ErasedRecipients(c.recipients)
+	switch entry := c.view.Entry(attempt); {
+	case entry.Together:
+		return entry.Recipients.Minus(gone), true
+	case c.batch.Envelope != nil && attempt == 0 && !c.view.Taken():
+		return models.SetTo(len(c.recipients)).Minus(gone), true
+	}
+	return models.SetOf(n), false
 }

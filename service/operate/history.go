@@ -9,24 +9,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// HistoryRange is the time span of a history.
-type HistoryRange string
-
-// The ranges of a history.
-const (
-	LastHour  HistoryRange = "hour"
-	LastDay   HistoryRange = "day"
-	LastWeek  HistoryRange = "week"
-	LastMonth HistoryRange = "month"
-)
-
 // HistoryRanges holds all ranges, the shortest first.
-var HistoryRanges = []HistoryRange{LastHour, LastDay, LastWeek, LastMonth}
+var HistoryRanges = []client.HistoryRange{client.Hour, client.Day, client.Week, client.Month}
 
 // resolution divides a range into steps, which are aligned to UTC.
 type resolution struct {
@@ -35,82 +25,65 @@ type resolution struct {
 	part  time.Duration // resolution of the hours read: see historyHours
 }
 
-var resolutions = map[HistoryRange]resolution{
-	LastHour:  {time.Minute, 60, time.Minute},
-	LastDay:   {15 * time.Minute, 96, 15 * time.Minute},
-	LastWeek:  {2 * time.Hour, 84, time.Hour},
-	LastMonth: {6 * time.Hour, 120, time.Hour},
+var resolutions = map[client.HistoryRange]resolution{
+	client.Hour:  {time.Minute, 60, time.Minute},
+	client.Day:   {15 * time.Minute, 96, 15 * time.Minute},
+	client.Week:  {2 * time.Hour, 84, time.Hour},
+	client.Month: {6 * time.Hour, 120, time.Hour},
 }
 
 // History counts what happened at the providers, for all users together. Workers store their counts every few seconds,
 // so a worker that crashes loses the last of them. Stats has the exact sums.
 type History struct {
-	Range     HistoryRange      `json:"range"`
-	From      time.Time         `json:"from"` // start of the first step
-	To        time.Time         `json:"to"`   // end of the last step, which is not over yet
-	Step      int               `json:"step_seconds"`
-	Providers []ProviderHistory `json:"providers"` // in the order of the configuration
+	Range     client.HistoryRange `json:"range"`
+	From      time.Time           `json:"from"` // start of the first step
+	To        time.Time           `json:"to"`   // end of the last step, which is not over yet
+	Step      int                 `json:"step_seconds"`
+	Providers []ProviderHistory   `json:"providers"` // in the order of the configuration
 }
 
 // ProviderHistory is the history of one provider.
 type ProviderHistory struct {
-	Provider string         `json:"provider"`
-	Totals   HistoryCounts  `json:"totals"`
-	Steps    []HistoryPoint `json:"steps"`
+	Provider string               `json:"provider"`
+	Totals   client.HistoryCounts `json:"totals"`
+	Steps    []HistoryPoint       `json:"steps"`
 }
 
 // HistoryPoint is one step of a history.
 type HistoryPoint struct {
 	At time.Time `json:"at"` // start of the step
-	HistoryCounts
+	client.HistoryCounts
 	Tally telemetry.ProviderTally `json:"-"` // source of the counts; tallies of steps can be added
 }
 
-// HistoryCounts counts calls by their end and events by the time that the provider
-// reports. Durations are in milliseconds, accurate to about 10 %, and 0 if there were none.
-type HistoryCounts struct {
-	Calls     int64 `json:"calls"`
-	Accepted  int64 `json:"accepted"` // recipients of these calls, like refused and unknown
-	Refused   int64 `json:"refused"`
-	Unknown   int64 `json:"unknown"`
-	Delivered int64 `json:"delivered"`
-	Failed    int64 `json:"failed"`
-	Deferred  int64 `json:"deferred"`
-
-	Answer      float64 `json:"answer_ms,omitempty"`      // median duration of a call
-	AnswerMost  float64 `json:"answer_90_ms,omitempty"`   // 90th percentile
-	Deliver     float64 `json:"delivery_ms,omitempty"`    // median time from the call to the delivery
-	DeliverMost float64 `json:"delivery_90_ms,omitempty"` // 90th percentile
-}
-
 // HistoryCountsOf returns the counts of a tally.
-func HistoryCountsOf(t *telemetry.ProviderTally) HistoryCounts {
+func HistoryCountsOf(t *telemetry.ProviderTally) client.HistoryCounts {
 	ms := func(s *telemetry.Spread, part float64) float64 {
 		return float64(s.Within(part).Round(100*time.Microsecond)) / float64(time.Millisecond)
 	}
-	return HistoryCounts{
-		Calls:       t.Calls,
-		Accepted:    t.Accepted,
-		Refused:     t.Refused,
-		Unknown:     t.Unknown,
-		Delivered:   t.Delivered,
-		Failed:      t.Failed,
-		Deferred:    t.Deferred,
-		Answer:      ms(&t.Answers, .5),
-		AnswerMost:  ms(&t.Answers, .9),
-		Deliver:     ms(&t.Delivery, .5),
-		DeliverMost: ms(&t.Delivery, .9),
+	return client.HistoryCounts{
+		Calls:        t.Calls,
+		Accepted:     t.Accepted,
+		Refused:      t.Refused,
+		Unknown:      t.Unknown,
+		Delivered:    t.Delivered,
+		Failed:       t.Failed,
+		Deferred:     t.Deferred,
+		AnswerMS:     ms(&t.Answers, .5),
+		Answer90MS:   ms(&t.Answers, .9),
+		DeliveryMS:   ms(&t.Delivery, .5),
+		Delivery90MS: ms(&t.Delivery, .9),
 	}
 }
 
 // History returns the history of the providers. An empty range means the last hour.
-func (s *Installation) History(ctx context.Context, back HistoryRange) (History, error) {
+func (s *Installation) History(ctx context.Context, back client.HistoryRange) (History, error) {
 	return s.historyAt(ctx, back, time.Now())
 }
 
-func (s *Installation) historyAt(ctx context.Context, back HistoryRange, now time.Time) (History, error) {
+func (s *Installation) historyAt(ctx context.Context, back client.HistoryRange, now time.Time) (History, error) {
 	if back == "" {
-		back = LastHour
+		back = client.Hour
 	}
 	res, ok := resolutions[back]
 	if !ok {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -110,7 +111,7 @@ func TestHistorySteps(t *testing.T) {
 	}
 	putHistory(t, store, "three", now, "gone", func(t *telemetry.ProviderTally) { t.Calls++ })
 	require.NoError(t, store.PutTransient(t.Context(), telemetry.HistoryKind(now), "odd", []byte("?"), time.Hour))
-	for back, want := range map[HistoryRange]int64{LastHour: 2, LastDay: 4, LastWeek: 6, LastMonth: 8, "": 2} {
+	for back, want := range map[client.HistoryRange]int64{client.Hour: 2, client.Day: 4, client.Week: 6, client.Month: 8, "": 2} {
 		h, err := s.historyAt(t.Context(), back, now)
 		require.NoError(t, err)
 		require.Len(t, h.Providers, 2, "the configured providers")
@@ -118,8 +119,8 @@ func TestHistorySteps(t *testing.T) {
 		require.Zero(t, h.Providers[0].Totals)
 		sg := h.Providers[1]
 		require.Equal(t, 20*want, sg.Totals.Accepted, back)
-		require.InEpsilon(t, 200, sg.Totals.Answer, .2)
-		require.InEpsilon(t, 3000, sg.Totals.DeliverMost, .2)
+		require.InEpsilon(t, 200, sg.Totals.AnswerMS, .2)
+		require.InEpsilon(t, 3000, sg.Totals.Delivery90MS, .2)
 		require.LessOrEqual(t, len(sg.Steps), 120)
 		require.True(t, h.From.Equal(sg.Steps[0].At))
 		require.True(t, h.To.After(now))
@@ -147,12 +148,12 @@ func TestHistoryIsCached(t *testing.T) {
 	s, store, _ := newReportRig(t)
 	now := time.Now().UTC().Truncate(time.Hour).Add(30 * time.Minute)
 	for range 50 {
-		_, err := s.historyAt(t.Context(), LastMonth, now)
+		_, err := s.historyAt(t.Context(), client.Month, now)
 		require.NoError(t, err)
 	}
 	require.Less(t, store.n.Load(), int64(30*24+1+50*2))
 	store.n.Store(0)
-	_, err := s.historyAt(t.Context(), LastWeek, now)
+	_, err := s.historyAt(t.Context(), client.Week, now)
 	require.NoError(t, err)
 	require.LessOrEqual(t, store.n.Load(), int64(4), "the hours of the week are cached with those of the month")
 }

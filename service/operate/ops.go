@@ -201,7 +201,7 @@ func providerOperations(s *Installation) []operation.Operation {
 				"The counts are estimates: a worker stores its counts every few seconds and loses the last of them if it crashes, " +
 				"and an event that a provider posts twice counts twice. `/v1/stats` has exact counts.",
 		}, func(ctx context.Context, _ caller.Caller, in *historyQuery) (History, error) {
-			return s.History(ctx, HistoryRange(in.Range))
+			return s.History(ctx, in.Range)
 		})),
 	}
 	for _, p := range providerCommands {
