@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/stats"
@@ -140,7 +141,7 @@ func TestBatchCounts(t *testing.T) {
 	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.Reasons)
 	require.Equal(
 		t,
-		map[string]stats.ProviderCounts{
+		map[string]client.ProviderCounts{
 			"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1},
 			"mg": {Tried: 1, Delivered: 1},
 		},

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -53,7 +54,7 @@ func (v *batchView) Files() []fileLink { return fileLinks(v.ID, v.Attached) }
 
 // providerShare has the counts of a batch at one provider.
 type providerShare struct {
-	stats.ProviderCounts
+	client.ProviderCounts
 	Name, Title string
 	Hue         int
 }

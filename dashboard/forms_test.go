@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestTypedAddressOfForm: the address of a form's answer, typed or from a bookmark, leads to the
@@ -122,7 +123,7 @@ func TestFormIsKeptWithoutSession(t *testing.T) {
 		kept.Add(m[1], html.UnescapeString(m[2]))
 	}
 	require.Equal(t, entered, kept)
-	batches, err := f.service.Mail.Batches(t.Context(), service.Caller{User: "local"}, service.Page{})
+	batches, err := f.service.Mail.FindBatches(t.Context(), service.Caller{User: "local"}, mail.BatchFilter{}, service.Page{})
 	require.NoError(t, err)
 	require.Empty(t, batches.Batches)
 

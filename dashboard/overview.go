@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -97,7 +98,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	batches, err := d.service.Mail.Batches(ctx, who, service.Page{Limit: watchedBatches})
+	batches, err := d.service.Mail.FindBatches(ctx, who, mail.BatchFilter{}, service.Page{Limit: watchedBatches})
 	if err != nil {
 		return nil, err
 	}

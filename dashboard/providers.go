@@ -37,7 +37,7 @@ type providersView struct {
 // providerView is one provider, and the visitor's mail through it.
 type providerView struct {
 	providerNow
-	Mine    stats.ProviderCounts // the visitor's counts of the last 30 days
+	Mine    client.ProviderCounts // the visitor's counts of the last 30 days
 	Switch  control.ProviderMode
 	Actions []actionLink // commands that the visitor may give now
 	Checks  bool         // the visitor may inspect it

@@ -280,7 +280,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
-	if err := s.Mail.PutDues(ctx, b); err != nil {
+	if err := mail.PutDues(ctx, s.store, b); err != nil {
 		return err
 	}
 	err := in.Pieces(func(sha256 string, number int, piece []byte) error {

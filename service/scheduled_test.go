@@ -240,7 +240,7 @@ func TestScheduledAtOwnTimes(t *testing.T) {
 		own := models.Schedule{DeliverAt: at, ExpiresAt: f.base.Add(9 * time.Hour)}
 		b.Own = append(b.Own, models.OwnTimes{Schedule: own, From: i + 1})
 	}
-	require.NoError(t, f.Mail.PutDues(t.Context(), &b))
+	require.NoError(t, mail.PutDues(t.Context(), f.store, &b))
 	for n := 1; n < b.Chunks; n++ {
 		rs := []models.Recipient{{Email: "x@y.example"}}
 		require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(n), Recipients: rs}))
@@ -268,7 +268,7 @@ func TestScheduledAtManyTimes(t *testing.T) {
 		own := models.Schedule{DeliverAt: f.base.Add(time.Duration(i) * time.Second), ExpiresAt: b.ExpiresAt}
 		b.Own, b.Sizes = append(b.Own, models.OwnTimes{Schedule: own, From: i}), append(b.Sizes, 1)
 	}
-	require.NoError(t, f.Mail.PutDues(t.Context(), &b))
+	require.NoError(t, mail.PutDues(t.Context(), f.store, &b))
 	require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(1), Recipients: rs}))
 	require.NoError(t, f.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
 	later := f.put(f.ada, 1)

@@ -365,10 +365,12 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 	return r
 }
 
-// Caller is caller.Caller, and Page is operation.Page. The entrances use these names.
+// The entrances use these names.
 type (
+	// Caller is caller.Caller.
 	Caller = caller.Caller
-	Page   = operation.Page
+	// Page is operation.Page.
+	Page = operation.Page
 )
 
 // Repeat identifies a request that its client may send again. The zero value identifies

@@ -347,7 +347,7 @@ func TestWaits(t *testing.T) {
 				require.Equal(t, want, got, where)
 			}
 			require.Equal(t, log.Waits.Text, log.ReasonText)
-			list, err := f.Mail.Batches(t.Context(), f.who, Page{})
+			list, err := f.Mail.FindBatches(t.Context(), f.who, mail.BatchFilter{}, Page{})
 			require.NoError(t, err)
 			require.Equal(t, c.list, list.Batches[0].Waits != nil)
 		})

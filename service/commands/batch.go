@@ -420,7 +420,7 @@ func (s *Commands) scheduleCommand(ctx context.Context, b *models.Batch, c *mode
 	}
 	err := s.Store.Schedule(ctx, s.requeueEntries(b, c)...)
 	if err == nil && c.Schedule != nil {
-		err = s.Mail.PutDues(ctx, b.Rescheduled(c.Schedule))
+		err = mail.PutDues(ctx, s.Store, b.Rescheduled(c.Schedule))
 	}
 	return err
 }

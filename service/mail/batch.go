@@ -181,11 +181,6 @@ func (s *Reader) rendered(ctx context.Context, b *models.Batch) (string, error) 
 	return rs[0].Fill(b.Content.Subject, nil), err
 }
 
-// Batches returns a page of the caller's batches, newest first.
-func (s *Reader) Batches(ctx context.Context, who caller.Caller, p operation.Page) (BatchPage, error) {
-	return s.FindBatches(ctx, who, BatchFilter{}, p)
-}
-
 // readable returns a batch that the caller may read: an own one, or any if the caller is
 // an operator. All others are not found.
 func (s *Reader) readable(ctx context.Context, who caller.Caller, id models.ID) (*models.Batch, error) {

@@ -404,7 +404,7 @@ func TestListsOfOthers(t *testing.T) {
 	} {
 		_, err := f.FindLogs(t.Context(), who, LogFilter{}, operation.Page{})
 		require.ErrorContains(t, err, "operate")
-		_, err = f.Reader.Batches(t.Context(), who, operation.Page{})
+		_, err = f.FindBatches(t.Context(), who, BatchFilter{}, operation.Page{})
 		require.ErrorContains(t, err, "operate")
 		_, err = counts.Of(t.Context(), who, stats.Query{})
 		require.ErrorContains(t, err, "operate")

@@ -294,12 +294,12 @@ func (s *Reader) countOf(ctx context.Context, span walk.Span, count walk.Counter
 
 // PutDues stores when mail of a batch is due, for lists in the order of time. It is called before the batch has these
 // times: an entry without a batch that has its time says nothing.
-func (s *Reader) PutDues(ctx context.Context, b *models.Batch) error {
+func PutDues(ctx context.Context, store models.Store, b *models.Batch) error {
 	dues := b.Dues(time.Now())
 	if len(dues) == 0 {
 		return nil
 	}
-	return s.Store.PutDue(ctx, b.User, dues...)
+	return store.PutDue(ctx, b.User, dues...)
 }
 
 // inOrderOfTime makes a list one of batches with mail whose time is to come, next first.

@@ -106,10 +106,7 @@ func (s *Installation) checkBlock(ctx context.Context, b *models.Block, why stri
 // RemoveBlock removes a block rule. It reports whether that changed anything: a rule that
 // was removed before stays removed.
 func (s *Installation) RemoveBlock(ctx context.Context, who caller.Caller, id, why string) (changed bool, err error) {
-	if err := who.NeedOperator(); err != nil {
-		return false, err
-	}
-	if err := audit.CheckWhy(why); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(why)); err != nil {
 		return false, err
 	}
 	found := false
@@ -147,10 +144,7 @@ func (s *Installation) Holds(ctx context.Context, who caller.Caller) ([]client.R
 func (s *Installation) LiftHolds(
 	ctx context.Context, who caller.Caller, why string, r idempotency.Repeat,
 ) (client.LiftResult, bool, error) {
-	if err := who.NeedOperator(); err != nil {
-		return client.LiftResult{}, false, err
-	}
-	if err := audit.CheckWhy(why); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(why)); err != nil {
 		return client.LiftResult{}, false, err
 	}
 	return idempotency.Once(ctx, s.Guard, who.User, r,

@@ -145,10 +145,7 @@ func (s *Installation) commandProvider(
 	r idempotency.Repeat,
 	do func(ctx context.Context) (client.ControlResult, error),
 ) (client.ControlResult, bool, error) {
-	if err := who.NeedOperator(); err != nil {
-		return client.ControlResult{}, false, err
-	}
-	if err := audit.CheckWhy(c.Why); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(c.Why)); err != nil {
 		return client.ControlResult{}, false, err
 	}
 	return idempotency.Once(ctx, s.Guard, who.User, r,

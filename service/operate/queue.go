@@ -144,10 +144,7 @@ func (s *Installation) unpark(
 	r idempotency.Repeat,
 	do func(ctx context.Context, id string) error,
 ) (changed, replayed bool, err error) {
-	if err := who.NeedOperator(); err != nil {
-		return false, false, err
-	}
-	if err := audit.CheckWhy(c.Why); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(c.Why)); err != nil {
 		return false, false, err
 	}
 	type done struct{ Changed bool }

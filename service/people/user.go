@@ -239,10 +239,7 @@ func (s *People) isSelf(ctx context.Context, who caller.Caller, name string) err
 func (s *People) Switch(
 	ctx context.Context, who caller.Caller, do models.CommandKind, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
-	if err := who.NeedOperator(); err != nil {
-		return client.ControlResult{}, false, err
-	}
-	if err := audit.CheckWhy(why); err != nil {
+	if err := errors.Join(who.NeedOperator(), audit.CheckWhy(why)); err != nil {
 		return client.ControlResult{}, false, err
 	}
 	return idempotency.Once(ctx, s.Guard, who.User, r,

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/cached"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -57,19 +58,19 @@ func (s *Reader) lastHour(
 
 // Counts holds the sums of logs as they are shown.
 type Counts struct {
-	Accepted    int64                     `json:"accepted"`
-	Queued      int64                     `json:"queued"`
-	Sent        int64                     `json:"sent"`
-	Success     int64                     `json:"delivered"`
-	Failed      int64                     `json:"failed"`
-	Cancelled   int64                     `json:"cancelled"`
-	Unconfirmed int64                     `json:"unconfirmed"`
-	Rerouted    int64                     `json:"rerouted"`
-	MayDouble   int64                     `json:"possible_duplicates"`
-	Doubled     int64                     `json:"doubled"`
-	Reasons     map[models.Reason]int64   `json:"failed_reasons"`
-	Events      EventCounts               `json:"events"`
-	Providers   map[string]ProviderCounts `json:"providers"`
+	Accepted    int64                            `json:"accepted"`
+	Queued      int64                            `json:"queued"`
+	Sent        int64                            `json:"sent"`
+	Success     int64                            `json:"delivered"`
+	Failed      int64                            `json:"failed"`
+	Cancelled   int64                            `json:"cancelled"`
+	Unconfirmed int64                            `json:"unconfirmed"`
+	Rerouted    int64                            `json:"rerouted"`
+	MayDouble   int64                            `json:"possible_duplicates"`
+	Doubled     int64                            `json:"doubled"`
+	Reasons     map[models.Reason]int64          `json:"failed_reasons"`
+	Events      client.EventCounts               `json:"events"`
+	Providers   map[string]client.ProviderCounts `json:"providers"`
 }
 
 // Ended returns the number of logs that are delivered or failed.
@@ -87,27 +88,6 @@ func (c Counts) Of(s models.State) int64 {
 // Bounced returns the number of logs that failed because the mailbox does not exist.
 func (c Counts) Bounced() int64 { return c.Reasons[models.MailboxInvalid] }
 
-// EventCounts counts the logs about which a provider reported an event of a kind.
-type EventCounts struct {
-	Deferred     int64 `json:"deferred"`
-	Bounced      int64 `json:"bounced"`
-	Complained   int64 `json:"complained"`
-	Unsubscribed int64 `json:"unsubscribed"`
-	Opened       int64 `json:"opened"`
-	Clicked      int64 `json:"clicked"`
-}
-
-// ProviderCounts counts the results of logs at one provider.
-type ProviderCounts struct {
-	Tried     int64 `json:"tried"`
-	Delivered int64 `json:"delivered"`
-	Refused   int64 `json:"refused"`
-	Failed    int64 `json:"failed"`
-	Waiting   int64 `json:"waiting"`
-	Pending   int64 `json:"pending"`
-	Unknown   int64 `json:"unknown"`
-}
-
 // CountsOf returns the counts of a summary.
 func CountsOf(s *models.Summary) Counts {
 	out := Counts{
@@ -122,10 +102,10 @@ func CountsOf(s *models.Summary) Counts {
 		MayDouble:   s.MayDouble,
 		Doubled:     s.Doubled,
 		Reasons:     map[models.Reason]int64{},
-		Providers:   map[string]ProviderCounts{},
+		Providers:   map[string]client.ProviderCounts{},
 	}
 	maps.Copy(out.Reasons, s.Reasons)
-	out.Events = EventCounts{
+	out.Events = client.EventCounts{
 		Deferred:     s.Events[models.Deferred],
 		Bounced:      s.Events[models.Bounced],
 		Complained:   s.Events[models.Complained],
@@ -134,7 +114,7 @@ func CountsOf(s *models.Summary) Counts {
 		Clicked:      s.Events[models.Clicked],
 	}
 	for k, v := range s.Providers {
-		out.Providers[k] = ProviderCounts(v)
+		out.Providers[k] = client.ProviderCounts(v)
 	}
 	return out
 }
@@ -168,23 +148,13 @@ type Stats struct {
 type GroupCounts struct {
 	Name string `json:"name"`
 	Counts
-	Rates Rates `json:"rates"`
-}
-
-// Rates are shares of mail. A share of nothing is 0.
-type Rates struct {
-	Delivered    float64 `json:"delivered"`  // of what ended as delivered or failed
-	Bounced      float64 `json:"bounced"`    // of the same: the address does not exist
-	Complained   float64 `json:"complained"` // of what was delivered, like all below
-	Unsubscribed float64 `json:"unsubscribed"`
-	Opened       float64 `json:"opened"`
-	Clicked      float64 `json:"clicked"`
+	Rates client.Rates `json:"rates"`
 }
 
 // ratesOf returns the rates of some counts.
-func ratesOf(c *Counts) Rates {
+func ratesOf(c *Counts) client.Rates {
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
-	return Rates{
+	return client.Rates{
 		Delivered:    share(c.Success, c.Ended()),
 		Bounced:      share(c.Bounced(), c.Ended()),
 		Complained:   share(c.Events.Complained, c.Success),
