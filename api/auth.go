@@ -28,7 +28,7 @@ func (s *Server) authenticate(c *gin.Context) {
 	if peer, err := netip.ParseAddrPort(c.Request.RemoteAddr); err == nil {
 		from = peer.Addr()
 	}
-	who, err := s.svc.Authenticate(c.Request.Context(), secret, from)
+	who, err := s.svc.People.Authenticate(c.Request.Context(), secret, from)
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -89,7 +89,7 @@ func (s *Server) logged(c *gin.Context) {
 				line.Batch = id.Batch()
 			}
 		}
-		s.svc.LogRequest(who.(service.Caller), line) //nolint:forcetypeassert // authenticate has set it
+		s.svc.People.LogRequest(who.(service.Caller), line) //nolint:forcetypeassert // authenticate has set it
 	}()
 	c.Next()
 }

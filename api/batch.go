@@ -27,7 +27,7 @@ func (s *Server) listRejected(c *gin.Context) {
 		s.exportRejected(c)
 		return
 	}
-	v, err := s.svc.Rejected(c.Request.Context(), caller(c), c.Param("id"), page(c))
+	v, err := s.svc.Mail.Rejected(c.Request.Context(), caller(c), c.Param("id"), page(c))
 	answer(s, c, v, err)
 }
 
@@ -38,6 +38,6 @@ const csvType = "text/csv"
 func (s *Server) exportRejected(c *gin.Context) {
 	id := c.Param("id")
 	s.streamCSV(c, "rejected.csv", func(row func([]string) error) error {
-		return s.svc.ExportRejected(c.Request.Context(), caller(c), id, row)
+		return s.svc.Mail.ExportRejected(c.Request.Context(), caller(c), id, row)
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // contract checks requests and answers against the description of the API.
@@ -67,7 +68,7 @@ func (c *contract) checkDamaged(b *models.Batch) {
 	defer c.store.setDamaged(false)
 	c.check("GET", "/v1/batches", "", "", 200)
 	list := read[batchList](c.fixture, "/v1/batches").Batches
-	i := slices.IndexFunc(list, func(v service.BatchView) bool { return v.ID == b.ID })
+	i := slices.IndexFunc(list, func(v mail.BatchView) bool { return v.ID == b.ID })
 	require.GreaterOrEqual(c, i, 0)
 	require.Equal(c, models.BatchDamaged, list[i].State)
 	require.EqualValues(c, b.Recipients, list[i].Counts.Accepted, "the counts are known")
@@ -166,7 +167,7 @@ func (c *contract) checkControl(b *models.Batch) {
 	c.check("DELETE", "/v1/blocks/nothing", "", "", 404)
 	require.NoError(
 		c,
-		c.serve(Config{}).HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
+		c.serve(Config{}).Operate.HoldOld(c.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored from a backup"),
 	)
 	c.check("GET", "/v1/holds", "", "", 200)
 	for range 2 {

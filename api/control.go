@@ -4,6 +4,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
@@ -35,12 +36,12 @@ func giveCommand[T any](
 func (s *Server) rescheduleBatch(c *gin.Context) {
 	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
 	defer d.Close()
-	in := service.Reschedule{Batch: c.Param("id"), Times: d.Builder}
+	in := commands.Reschedule{Batch: c.Param("id"), Times: d.Builder}
 	fields := d.timeFields(intake.DeliverAt, intake.TimeZone, intake.ExpiresAt)
 	fields["why"] = &in.Why
-	giveCommand(s, c, fields, func(r service.Repeat) (service.BatchControlResult, bool, error) {
-		return s.svc.RescheduleBatch(c.Request.Context(), caller(c), in, r)
-	}, func() (service.BatchControlResult, error) {
-		return s.svc.DryRunReschedule(c.Request.Context(), caller(c), in)
+	giveCommand(s, c, fields, func(r service.Repeat) (commands.Result, bool, error) {
+		return s.svc.Commands.Reschedule(c.Request.Context(), caller(c), in, r)
+	}, func() (commands.Result, error) {
+		return s.svc.Commands.DryRunReschedule(c.Request.Context(), caller(c), in)
 	})
 }

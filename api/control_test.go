@@ -15,7 +15,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // postCommand gives a command and returns its answer.
@@ -29,9 +30,9 @@ func postCommand[T any](f *fixture, path, body string) T {
 }
 
 // control gives a command about a batch or a log and returns its answer.
-func control(f *fixture, path, body string) service.BatchControlResult {
+func control(f *fixture, path, body string) commands.Result {
 	f.Helper()
-	return postCommand[service.BatchControlResult](f, path, body)
+	return postCommand[commands.Result](f, path, body)
 }
 
 // batchPath returns the path of a batch.
@@ -57,7 +58,7 @@ func TestControlBatch(t *testing.T) {
 	b := f.four()
 	path := batchPath(b.ID)
 	s := control(f, path+"/stop", `{"why": "wrong subject"}`)
-	want := service.BatchControlResult{
+	want := commands.Result{
 		BatchID:    b.ID,
 		Command:    models.StopBatch,
 		Changed:    true,
@@ -66,8 +67,8 @@ func TestControlBatch(t *testing.T) {
 		InFlight:   new(0),
 	}
 	require.Equal(t, want, s)
-	require.True(t, read[service.BatchView](f, path).Stopped)
-	require.Equal(t, models.WaitBatchStopped, read[service.BatchView](f, path).Waits.Code)
+	require.True(t, read[mail.BatchView](f, path).Stopped)
+	require.Equal(t, models.WaitBatchStopped, read[mail.BatchView](f, path).Waits.Code)
 	s = control(f, path+"/stop", ``)
 	require.False(t, s.Changed, "already stopped")
 	require.True(t, s.Stopped)
@@ -79,7 +80,7 @@ func TestControlBatch(t *testing.T) {
 	require.True(t, s.Cancelled)
 	require.Equal(t, new(4), s.Recipients)
 	require.False(t, control(f, path+"/cancel", `{}`).Changed)
-	require.True(t, read[service.BatchView](f, path).Cancelled)
+	require.True(t, read[mail.BatchView](f, path).Cancelled)
 	for _, verb := range []string{"resume", "retry", "release"} {
 		r := f.do(http.MethodPost, path+"/"+verb, "", nil)
 		require.Equal(t, http.StatusConflict, r.Status)
@@ -185,7 +186,7 @@ func TestDryRun(t *testing.T) {
 	require.NoError(t, f.store.PutSummaries(t.Context(), models.ChunkSummary{User: b.User, Chunk: b.ID, Summary: sum}))
 	day := fmt.Sprintf(`{"from": %q, "to": %q}`, time.Now().Add(-time.Hour).Format(time.RFC3339),
 		time.Now().Add(time.Hour).Format(time.RFC3339))
-	released := postCommand[service.ReleaseResult](f, "/v1/release?dry_run=true", day)
+	released := postCommand[client.ReleaseResult](f, "/v1/release?dry_run=true", day)
 	require.Equal(t, []any{true, 1, 2}, []any{released.DryRun, released.Batches, released.Recipients})
 	require.Empty(t, f.commands())
 	require.Len(t, f.store.tried, scheduled)
@@ -374,19 +375,19 @@ func TestOnlyOperatorEndsOperatorStop(t *testing.T) {
 	b := g.four()
 	path := batchPath(b.ID)
 	require.True(t, control(&g, path+"/stop", ``).Changed)
-	require.Equal(t, f.other, read[service.BatchView](&g, path).StoppedBy)
+	require.Equal(t, f.other, read[mail.BatchView](&g, path).StoppedBy)
 	require.True(t, control(&g, path+"/resume", ``).Changed, "the owner's own stop")
 	require.True(t, control(&g, path+"/stop", ``).Changed)
 	require.True(t, control(op, path+"/stop", `{"why": "spam"}`).Changed, "an operator confirms it")
 	require.False(t, control(op, path+"/stop", ``).Changed)
 	require.False(t, control(&g, path+"/stop", ``).Changed, "a repeat does not make it the owner's stop again")
-	require.Equal(t, f.user, read[service.BatchView](&g, path).StoppedBy)
+	require.Equal(t, f.user, read[mail.BatchView](&g, path).StoppedBy)
 	for range 2 {
 		r := g.do(http.MethodPost, path+"/resume", "", nil)
 		require.Equal(t, http.StatusForbidden, r.Status)
 		require.Equal(t, "stopped_by_operator", r.problem(t).Code)
 	}
-	require.True(t, read[service.BatchView](&g, path).Stopped)
+	require.True(t, read[mail.BatchView](&g, path).Stopped)
 	require.True(t, control(op, path+"/resume", ``).Changed)
 
 	own := f.four() // the operator's

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // setDefaults sets the defaults of a user.
@@ -23,19 +25,19 @@ func (f *fixture) setDefaults(user, body string, header ...string) *reply {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	accept := func(fields string) service.BatchView {
+	accept := func(fields string) mail.BatchView {
 		t.Helper()
 		_, b, _ := f.accepted(f.post(batchOf(f, fields)))
-		return read[service.BatchView](f, batchPath(b.ID))
+		return read[mail.BatchView](f, batchPath(b.ID))
 	}
-	require.Equal(t, service.DefaultsView{User: f.user}, read[service.DefaultsView](f, "/v1/users/ann/defaults"))
+	require.Equal(t, people.Defaults{User: f.user}, read[people.Defaults](f, "/v1/users/ann/defaults"))
 	r := f.setDefaults("ann",
 		`{"time_zone": "Europe/Vienna", "send_window": {"from": "09:00", "to": "17:00"}, "why": "office"}`)
 	require.Equal(t, http.StatusOK, r.Status, string(r.Body))
-	var set service.DefaultsView
+	var set people.Defaults
 	require.NoError(t, json.Unmarshal(r.Body, &set))
 	require.Equal(t, "09:00 to 17:00 (Europe/Vienna)", set.Window.String())
-	require.Equal(t, set, read[service.DefaultsView](f, "/v1/users/"+f.user+"/defaults"))
+	require.Equal(t, set, read[people.Defaults](f, "/v1/users/"+f.user+"/defaults"))
 	require.Equal(t, []string{"user.defaults office"}, f.commands())
 
 	before := accept(`{}`)
@@ -51,7 +53,7 @@ func TestDefaults(t *testing.T) {
 		strings.NewReader("from=a@one.example&subject=s&text=t&to=x@two.example&send_window=none"))
 	require.Equal(t, http.StatusAccepted, r.Status, string(r.Body))
 	log := f.changed(record("new", "m", "s", "x@two.example"))[0].Log
-	require.Equal(t, set.Window, read[service.BatchView](f, batchPath(log.Batch())).Window)
+	require.Equal(t, set.Window, read[mail.BatchView](f, batchPath(log.Batch())).Window)
 
 	other := *f
 	other.secret = f.foreign
@@ -70,12 +72,12 @@ func TestDefaults(t *testing.T) {
 
 	g := f.operator()
 	require.Equal(t, http.StatusOK, g.setDefaults("bob", `{"time_zone": "UTC"}`).Status)
-	require.Equal(t, "UTC", read[service.AuditPage](g, "/v1/audit").Commands[0].Defaults.Zone)
+	require.Equal(t, "UTC", read[audit.Page](g, "/v1/audit").Commands[0].Defaults.Zone)
 	for range 2 { // a repeat changes nothing
 		require.Equal(t, http.StatusOK, f.setDefaults("ann", `{"send_window": null}`).Status)
 	}
 	require.Len(t, f.commands(), 3)
 	require.Nil(t, accept(`{}`).Window)
-	require.Equal(t, before.Window, read[service.BatchView](f, batchPath(before.ID)).Window,
+	require.Equal(t, before.Window, read[mail.BatchView](f, batchPath(before.ID)).Window,
 		"an accepted batch keeps its window")
 }

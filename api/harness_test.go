@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -301,8 +302,8 @@ func read[T any](f *fixture, path string) T {
 
 // batchList and logList are pages of lists.
 type (
-	batchList = service.BatchPage
-	logList   = service.LogPage
+	batchList = mail.BatchPage
+	logList   = mail.LogPage
 )
 
 // handleOne receives one message of a queue and returns d for it.

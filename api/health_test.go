@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 // TestProviders: the providers have the health that workers report.
 func TestProviders(t *testing.T) {
 	t.Parallel()
-	type list struct{ Providers []service.Provider }
+	type list struct{ Providers []operate.Provider }
 	f := newFixture(t)
 	l := read[list](f, "/v1/providers")
 	require.Len(t, l.Providers, 2)

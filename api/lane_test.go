@@ -13,7 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // urgentLimit returns a fixture whose users may have so many urgent recipients in an hour.
@@ -94,7 +94,7 @@ func TestUrgentMailIsLimited(t *testing.T) {
 	other := f.inLane(models.Urgent, bob.post(batchTo(10)))
 	require.LessOrEqual(t, f.urgentBefore(other.ID), 10)
 
-	require.Equal(t, models.UrgentRecipientsPerHour, read[service.BatchView](f, batchPath(first.ID)).LaneLimit)
+	require.Equal(t, models.UrgentRecipientsPerHour, read[mail.BatchView](f, batchPath(first.ID)).LaneLimit)
 	_, used := limitsOf(t, f.get("/v1/usage"))
 	require.EqualValues(t, 10, used[models.UrgentRecipientsPerHour].Used)
 	require.Empty(t, f.get("/v1/usage").Header.Get("RateLimit"), "nothing is refused")

@@ -18,7 +18,7 @@ import (
 // limit admits the request within the limits of its caller. The answer tells how much of
 // them is left.
 func (s *Server) limit(c *gin.Context) {
-	end, known, err := s.svc.Admit(c.Request.Context(), caller(c))
+	end, known, err := s.svc.Limits.Admit(c.Request.Context(), caller(c))
 	setRateLimit(c, known)
 	if err != nil {
 		var e *service.Error
@@ -49,7 +49,7 @@ func (s *Server) idle(c *gin.Context) (resume func(ctx context.Context) error) {
 	counted.end()
 	counted.end = func() {}
 	return func(ctx context.Context) error {
-		end, err := s.svc.Resume(ctx, caller(c))
+		end, err := s.svc.Limits.Resume(ctx, caller(c))
 		if err == nil {
 			counted.end = end
 		}

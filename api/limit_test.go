@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/drafts"
 )
 
@@ -278,7 +278,7 @@ func TestDiskReserve(t *testing.T) {
 	template := `{"name":"a","subject":"s","text":"t"}`
 	require.Equal(t, "disk_reserve", f.do(http.MethodPost, "/v1/templates", "application/json",
 		strings.NewReader(template)).problem(t).Code)
-	_, err := f.serve(Config{}).Drafts().Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
+	_, err := f.serve(Config{}).Drafts.Save(t.Context(), f.user, drafts.Draft{ID: drafts.NewID()})
 	require.ErrorContains(t, err, "too little free disk space")
 	require.Equal(t, http.StatusOK, f.get("/v1/stats").Status)
 	free.Store(100)
@@ -363,7 +363,7 @@ func TestSetLimits(t *testing.T) {
 	limitsOf(t, put(path, `{}`))
 	f.accepted(send(1))
 
-	var audit service.AuditPage
+	var audit audit.Page
 	require.NoError(t, json.Unmarshal(f.get("/v1/audit").Body, &audit))
 	require.Equal(t, models.SetLimits, audit.Commands[2].Command)
 	require.Equal(t, "trial", audit.Commands[2].Why)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // story stores attempts, answers, events and an ending for the four recipients of a batch, and
@@ -108,7 +108,7 @@ func (f *fixture) sum(b *models.Batch) {
 
 // oneLog is the answer to GET /v1/logs/{id}.
 type oneLog struct {
-	service.LogView
+	mail.LogView
 	BatchID  models.ID       `json:"batch_id"`
 	Subject  string          `json:"subject"`
 	Timeline []models.Moment `json:"timeline"`

@@ -11,6 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestPauseOwnUser: users may pause and resume only themselves, and cannot end a pause that an
@@ -91,7 +93,7 @@ func TestOperatorCommands(t *testing.T) {
 	require.Equal(t, want, f.commands())
 	var got []string
 	for cursor := ""; ; {
-		page := read[service.AuditPage](f, "/v1/audit?limit=3"+after(cursor))
+		page := read[audit.Page](f, "/v1/audit?limit=3"+after(cursor))
 		for _, e := range page.Commands {
 			got = append([]string{strings.TrimSpace(string(e.Command) + " " + e.Why)}, got...)
 		}
@@ -158,12 +160,12 @@ func TestHolds(t *testing.T) {
 	type holds struct{ Holds []client.RestoreHold }
 	require.Contains(t, string(f.get("/v1/holds").Body), `"holds":[]`)
 	b := f.four()
-	require.NoError(t, f.serve(Config{}).HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
+	require.NoError(t, f.serve(Config{}).Operate.HoldOld(t.Context(), service.Caller{By: "cli:zoe", Operator: true}, "restored"))
 	list := read[holds](f, "/v1/holds").Holds
 	require.Len(t, list, 1)
 	require.Equal(t, []any{"cli:zoe", "restored"}, []any{list[0].By, list[0].Why})
 	require.True(t, list[0].Before.After(b.Created()))
-	require.Equal(t, models.WaitRestore, read[service.BatchView](f, batchPath(b.ID)).Waits.Code)
+	require.Equal(t, models.WaitRestore, read[mail.BatchView](f, batchPath(b.ID)).Waits.Code)
 	require.Equal(
 		t,
 		client.LiftResult{Command: string(models.LiftHolds), Changed: true},

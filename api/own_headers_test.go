@@ -33,7 +33,7 @@ func TestOwnHeaders(t *testing.T) {
 	require.Equal(t, [][]models.Header{order, nil}, [][]models.Header{rs[0].Headers, rs[1].Headers})
 	require.Equal(t, models.SameNames, b.OwnHeaders)
 	for log, want := range map[models.ID]string{a.ID.Log(1): "№ 1", a.ID.Log(2): "none"} {
-		mail, err := svc.Mail(t.Context(), service.Caller{User: f.user}, log.String())
+		mail, err := svc.Mail.Mail(t.Context(), service.Caller{User: f.user}, log.String())
 		require.NoError(t, err)
 		require.Equal(t, []models.Header{{Name: "x-order", Value: want}}, mail.Headers)
 	}

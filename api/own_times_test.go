@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // inThreeWeeks is the same day during all tests.
@@ -74,8 +76,8 @@ func TestOwnTimes(t *testing.T) {
 		{Schedule: models.Schedule{DeliverAt: at, ExpiresAt: at.Add(week), Window: window}, From: 3},
 	}, b.Own)
 
-	own := &service.OwnTimes{Recipients: 4, First: early, Last: abroad}
-	v := read[service.BatchView](f, batchPath(a.ID))
+	own := &client.OwnTimes{Recipients: 4, First: early, Last: abroad}
+	v := read[mail.BatchView](f, batchPath(a.ID))
 	require.Equal(t, own, v.OwnTimes)
 	require.Equal(t, at, v.DeliverAt)
 	require.Equal(t, models.BatchScheduled, v.State)
@@ -85,7 +87,7 @@ func TestOwnTimes(t *testing.T) {
 	for n, want := range []struct{ leaves, expires time.Time }{
 		{at, at.Add(week)}, {abroad, abroad.Add(week)}, {early, early.Add(24 * time.Hour)}, {at, at.Add(week)},
 	} {
-		l := read[service.LogStory](f, "/v1/logs/"+a.ID.Chunk(n).Log(1).String())
+		l := read[mail.LogStory](f, "/v1/logs/"+a.ID.Chunk(n).Log(1).String())
 		require.Equal(t, want.leaves, l.DeliverAt)
 		require.Equal(t, want.expires, l.ExpiresAt)
 		if n == 3 {
@@ -118,12 +120,12 @@ func TestOwnTimesStay(t *testing.T) {
 	require.Equal(t, 2, *done.Recipients)
 	require.Equal(t, at, done.DeliverAt)
 	for n, want := range []time.Time{at, b.Own[0].DeliverAt, b.Own[1].DeliverAt, b.Own[2].DeliverAt} {
-		l := read[service.LogStory](f, "/v1/logs/"+a.ID.Chunk(n).Log(1).String())
+		l := read[mail.LogStory](f, "/v1/logs/"+a.ID.Chunk(n).Log(1).String())
 		require.Equal(t, want, l.DeliverAt)
 	}
-	v := read[service.BatchView](f, batchPath(a.ID))
+	v := read[mail.BatchView](f, batchPath(a.ID))
 	require.Equal(t, at, v.DeliverAt)
-	require.Equal(t, &service.OwnTimes{Recipients: 4, First: b.Own[1].DeliverAt, Last: at}, v.OwnTimes)
+	require.Equal(t, &client.OwnTimes{Recipients: 4, First: b.Own[1].DeliverAt, Last: at}, v.OwnTimes)
 
 	all, _, _ := f.accepted(f.post(batchOf(t, `{"to": [{"email": "a@b.de", "deliver_at": "`+at.Format(time.RFC3339)+`"}]}`)))
 	for _, query := range []string{"", "?dry_run=true"} {
@@ -131,7 +133,7 @@ func TestOwnTimesStay(t *testing.T) {
 		require.Equal(t, http.StatusConflict, r.Status, string(r.Body))
 		require.Equal(t, "own_times", r.problem(t).Code)
 	}
-	begun := read[service.BatchView](f, batchPath(f.begunForOne(at)))
+	begun := read[mail.BatchView](f, batchPath(f.begunForOne(at)))
 	require.Equal(t, models.BatchQueued, begun.State)
 	require.True(t, f.rescheduled(begun.ID, "", body).Changed, "the mail with own times has begun, the other has not")
 }

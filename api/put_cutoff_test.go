@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // writeStore is a store whose writes can be cut off or held up.
@@ -118,7 +118,7 @@ func (f *fixture) consistent(subjects ...string) {
 	mails := f.sendable()
 	require.Len(f, mails, 5, "%v", mails)
 	for _, id := range []string{"n1", "n2", "n3", "u1", "u2"} {
-		v := read[service.MessageView](f, "/v1/messages/"+id)
+		v := read[mail.MessageView](f, "/v1/messages/"+id)
 		require.Equal(f, 1, mails[v.Log.Subject+" "+v.Log.Email], "%s of %v", id, mails)
 		require.Contains(f, subjects, strings.TrimSuffix(v.Log.Subject, "'"))
 		for _, old := range v.History[:len(v.History)-1] {

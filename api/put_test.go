@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // put sends records and returns the answer.
@@ -52,9 +53,9 @@ func record(action, id, subject, to string, more ...string) string {
 }
 
 // present returns the state of the message with an id.
-func (f *fixture) present(id string) (service.MessageView, string) {
+func (f *fixture) present(id string) (mail.MessageView, string) {
 	f.Helper()
-	v := read[service.MessageView](f, "/v1/messages/"+id)
+	v := read[mail.MessageView](f, "/v1/messages/"+id)
 	return v, fmt.Sprint(v.Log.Subject, " ", v.Log.State)
 }
 
@@ -317,7 +318,7 @@ func TestPutWithSmallLimits(t *testing.T) {
 func limitUser(f *fixture, limits models.Limits) error {
 	svc := f.serve(Config{})
 	op := service.Caller{User: f.user, By: "cli:op", Operator: true}
-	_, err := svc.SetLimits(f.Context(), op, f.user, "", limits, "")
+	_, err := svc.Limits.SetLimits(f.Context(), op, f.user, "", limits, "")
 	return err
 }
 
@@ -341,7 +342,7 @@ func TestPutManyShareChunks(t *testing.T) {
 		chunks[r.Log.ChunkID()]++
 	}
 	require.Len(t, chunks, n/1000)
-	v := read[service.LogStory](f, "/v1/logs/"+rs[n-766].Log.String())
+	v := read[mail.LogStory](f, "/v1/logs/"+rs[n-766].Log.String())
 	require.Equal(t, fmt.Sprintf("m-%[1]d u%[1]d@example.com Hi U %[1]d", n-766), v.MessageID+" "+v.Email+" "+v.Subject)
 	batches := f.store.count("PutBatch")
 	require.Equal(t, 1+n/10_001, batches)

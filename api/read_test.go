@@ -11,8 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // TestListBatches: while new batches arrive, the pages list each batch that existed at the start
@@ -120,7 +122,7 @@ func TestBatchCounts(t *testing.T) {
 	f := newFixture(t)
 	b := f.four()
 	path := batchPath(b.ID)
-	v := read[service.BatchView](f, path)
+	v := read[mail.BatchView](f, path)
 	require.Equal(t, models.BatchQueued, v.State)
 	require.Equal(
 		t,
@@ -128,7 +130,7 @@ func TestBatchCounts(t *testing.T) {
 		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	f.story(b)
-	v = read[service.BatchView](f, path)
+	v = read[mail.BatchView](f, path)
 	require.Equal(t, models.BatchSent, v.State)
 	require.Equal(
 		t,
@@ -139,7 +141,7 @@ func TestBatchCounts(t *testing.T) {
 	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.Reasons)
 	require.Equal(
 		t,
-		map[string]service.ProviderCounts{
+		map[string]client.ProviderCounts{
 			"sg": {Tried: 4, Refused: 2, Failed: 1, Waiting: 1},
 			"mg": {Tried: 1, Delivered: 1},
 		},
@@ -179,8 +181,8 @@ func TestCausesOfFailures(t *testing.T) {
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: events}))
 	f.sum(b)
 	want := map[models.Reason]int64{models.PolicyReputation: 2, models.DNSOrConnect: 1, models.ProviderAccount: 1}
-	require.Equal(t, want, read[service.BatchView](f, batchPath(b.ID)).Counts.Reasons)
-	require.Equal(t, want, read[struct{ Totals service.Counts }](f, "/v1/stats").Totals.Reasons)
+	require.Equal(t, want, read[mail.BatchView](f, batchPath(b.ID)).Counts.Reasons)
+	require.Equal(t, want, read[struct{ Totals stats.Counts }](f, "/v1/stats").Totals.Reasons)
 	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(2).String())
 	require.Equal(t, []models.Reason{models.DNSOrConnect, models.NoProviderLeft}, []models.Reason{l.Reason, l.EndedBy})
 }
@@ -193,43 +195,43 @@ func TestStats(t *testing.T) {
 	at := f.story(b)
 	type day struct {
 		Date string
-		service.Counts
+		stats.Counts
 	}
-	type stats struct {
+	type answer struct {
 		From, To string
 		Days     []day
-		Totals   service.Counts
+		Totals   stats.Counts
 	}
 	today := at.Format(time.DateOnly)
 	yesterday := at.AddDate(0, 0, -1).Format(time.DateOnly)
 	tomorrow := at.AddDate(0, 0, 1).Format(time.DateOnly)
-	s := read[stats](f, "/v1/stats?from="+yesterday+"&to="+tomorrow)
+	s := read[answer](f, "/v1/stats?from="+yesterday+"&to="+tomorrow)
 	require.Equal(t, []string{yesterday, today, tomorrow}, []string{s.Days[0].Date, s.Days[1].Date, s.Days[2].Date})
 	for _, empty := range []int{0, 2} {
 		require.Equal(
 			t,
-			service.CountsOf(&models.Summary{}),
+			stats.CountsOf(&models.Summary{}),
 			s.Days[empty].Counts,
 		)
 	}
 	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Sent, s.Totals.Success, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
 	var byProvider []string
-	for _, g := range read[struct{ Groups []service.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {
+	for _, g := range read[struct{ Groups []stats.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {
 		byProvider = append(byProvider, fmt.Sprintf("%s accepted %d delivered %d rerouted %d tried %d", g.Name, g.Accepted,
 			g.Success, g.Rerouted, g.Providers[g.Name].Tried))
 	}
 	require.Equal(t, []string{"sg accepted 3 delivered 0 rerouted 1 tried 4", "mg accepted 1 delivered 1 rerouted 0 tried 1"},
 		byProvider)
 
-	s = read[stats](f, "/v1/stats?to="+today)
+	s = read[answer](f, "/v1/stats?to="+today)
 	require.Len(t, s.Days, 30)
 	require.Equal(t, int64(4), s.Totals.Accepted)
-	require.Len(t, read[stats](f, "/v1/stats?from=2025-01-01&to=2026-02-04").Days, 400)
-	require.Len(t, read[stats](f, "/v1/stats?from="+today+"&to="+today).Days, 1)
+	require.Len(t, read[answer](f, "/v1/stats?from=2025-01-01&to=2026-02-04").Days, 400)
+	require.Len(t, read[answer](f, "/v1/stats?from="+today+"&to="+today).Days, 1)
 	for _, far := range []string{"0001-01-01", "9999-12-31"} {
-		require.Zero(t, read[stats](f, "/v1/stats?from="+far+"&to="+far).Totals.Accepted)
+		require.Zero(t, read[answer](f, "/v1/stats?from="+far+"&to="+far).Totals.Accepted)
 	}
 	f.secret = f.foreign
-	require.Zero(t, read[stats](f, "/v1/stats?to="+tomorrow).Totals.Accepted, "the counts of another user")
+	require.Zero(t, read[answer](f, "/v1/stats?to="+tomorrow).Totals.Accepted, "the counts of another user")
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // permissive posts a batch whose bad recipients are left out.
@@ -24,10 +24,10 @@ func (f *fixture) permissive(body string, header ...string) *reply {
 }
 
 // rejectedOf decodes the rejected recipients in the answer to a batch.
-func rejectedOf(t *testing.T, r *reply) service.Rejected {
+func rejectedOf(t *testing.T, r *reply) mail.Rejected {
 	t.Helper()
 	var v struct {
-		Rejected *service.Rejected `json:"rejected"`
+		Rejected *mail.Rejected `json:"rejected"`
 	}
 	require.NoError(t, json.Unmarshal(r.Body, &v))
 	require.NotNil(t, v.Rejected, string(r.Body))
@@ -94,16 +94,16 @@ func TestPermissive(t *testing.T) {
 		return r.problem(t).Code
 	}())
 
-	v := read[service.BatchView](f, batchPath(a.ID))
-	require.Equal(t, &service.Rejected{Count: 6}, v.Rejected)
-	page := read[service.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4")
+	v := read[mail.BatchView](f, batchPath(a.ID))
+	require.Equal(t, &mail.Rejected{Count: 6}, v.Rejected)
+	page := read[mail.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4")
 	require.Equal(t, want[:4], places(page.Rejected))
 	require.EqualValues(t, 6, *page.Total)
-	last := read[service.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4&cursor="+page.Next)
+	last := read[mail.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4&cursor="+page.Next)
 	require.Equal(t, want[4:], places(last.Rejected))
 	require.Empty(t, last.Next)
 	require.Equal(t, 5, last.First)
-	back := read[service.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4&cursor="+last.Prev)
+	back := read[mail.RejectedPage](f, batchPath(a.ID)+"/rejected?limit=4&cursor="+last.Prev)
 	require.Equal(t, want[:4], places(back.Rejected))
 	require.Equal(t, http.StatusNotFound, f.get(batchPath(a.ID)+"/rejected", "Authorization", "Bearer "+f.foreign).Status)
 	require.Equal(t, http.StatusBadRequest, f.get(batchPath(a.ID)+"/rejected?cursor=x").Status)
@@ -117,7 +117,7 @@ func TestPermissive(t *testing.T) {
 		r := f.get(batchPath(a.ID) + "/rejected")
 		return r.problem(t).Code
 	}())
-	require.Equal(t, service.Rejected{Count: 6}, rejectedOf(t, f.permissive(body, "Idempotency-Key", "k")))
+	require.Equal(t, mail.Rejected{Count: 6}, rejectedOf(t, f.permissive(body, "Idempotency-Key", "k")))
 }
 
 // TestPermissiveRefuses: only recipients may be bad, and not all of them.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // TestReleaseLog: only a failed log can be released, and only once.
@@ -71,7 +71,7 @@ func TestReleaseRange(t *testing.T) {
 			provider, now.Add(from).Format(time.RFC3339), now.Add(to).Format(time.RFC3339))
 	}
 	release := func(f *fixture, body string) int {
-		v := postCommand[service.ReleaseResult](f, "/v1/release", body)
+		v := postCommand[client.ReleaseResult](f, "/v1/release", body)
 		require.Equal(t, v.Batches, v.Recipients)
 		return v.Batches
 	}

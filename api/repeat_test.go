@@ -281,7 +281,7 @@ func TestStaleRepeat(t *testing.T) {
 	forbid := func(f *fixture) {
 		svc := f.serve(Config{})
 		op := service.Caller{By: "boss", Operator: true}
-		_, _, err := svc.SetSenders(f.Context(), op, f.user, []string{"other@example.com"}, "", service.Repeat{})
+		_, _, err := svc.People.SetSenders(f.Context(), op, f.user, []string{"other@example.com"}, "", service.Repeat{})
 		require.NoError(f, err)
 		require.Equal(f, "sender_not_allowed", f.repeat("another", batchOf(t, `{}`)).problem(t).Errors[0].Code)
 	}

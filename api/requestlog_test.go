@@ -6,8 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // TestRequestLog: the log of a key has its requests with their answers, also those that failed,
@@ -22,7 +21,7 @@ func TestRequestLog(t *testing.T) {
 	require.Equal(t, http.StatusUnprocessableEntity, f.post("{}").Status)
 	require.Equal(t, http.StatusForbidden, f.get("/v1/queues").Status)
 	require.Equal(t, http.StatusUnauthorized, f.get("/v1/batches", "Authorization", "Bearer x").Status)
-	page := read[service.RequestPage](f, "/v1/requests")
+	page := read[client.RequestPage](f, "/v1/requests")
 	var got []string
 	for i := range page.Requests {
 		r := &page.Requests[i]
@@ -40,18 +39,18 @@ func TestRequestLog(t *testing.T) {
 	}, got)
 	require.Equal(t, "mine", page.Requests[3].RequestID)
 	for _, n := range []int{3, 4, 5} {
-		require.Equal(t, b.ID, page.Requests[n].BatchID, n)
+		require.Equal(t, b.ID.String(), page.Requests[n].BatchID, n)
 	}
-	require.Equal(t, models.ID{}, page.Requests[0].BatchID)
+	require.Empty(t, page.Requests[0].BatchID)
 
-	first := read[service.RequestPage](f, "/v1/requests?limit=2")
+	first := read[client.RequestPage](f, "/v1/requests?limit=2")
 	require.Equal(t, "/v1/requests", first.Requests[0].Path)
 	require.Equal(t, page.Requests[0], first.Requests[1])
-	next := read[service.RequestPage](f, "/v1/requests?limit=2&cursor="+first.Next)
+	next := read[client.RequestPage](f, "/v1/requests?limit=2&cursor="+first.Next)
 	require.Equal(t, page.Requests[1:3], next.Requests)
 
 	other := *f
 	other.secret = f.foreign
 	require.Equal(t, http.StatusNotFound, other.get("/v1/requests?key="+page.Key).Status, "of another user")
-	require.Len(t, read[service.RequestPage](f.operator(), "/v1/requests?limit=500&key="+page.Key).Requests, 9)
+	require.Len(t, read[client.RequestPage](f.operator(), "/v1/requests?limit=500&key="+page.Key).Requests, 9)
 }

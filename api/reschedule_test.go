@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // scheduled accepts a batch for a time.
@@ -28,7 +30,7 @@ func (f *fixture) reschedule(id models.ID, query, body string) *reply {
 }
 
 // rescheduled returns the answer to a change that is carried out.
-func (f *fixture) rescheduled(id models.ID, query, body string) (out service.BatchControlResult) {
+func (f *fixture) rescheduled(id models.ID, query, body string) (out commands.Result) {
 	f.Helper()
 	r := f.reschedule(id, query, body)
 	require.Equal(f, http.StatusOK, r.Status, string(r.Body))
@@ -43,13 +45,13 @@ func TestReschedule(t *testing.T) {
 	f := newFixture(t)
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	id := f.scheduled(at)
-	first := read[service.BatchView](f, batchPath(id))
+	first := read[mail.BatchView](f, batchPath(id))
 	require.Equal(t, at, first.DeliverAt)
 
 	later := at.AddDate(0, 1, 0)
 	body := fmt.Sprintf(`{"deliver_at": %q, "time_zone": "Europe/Vienna", "why": "too early"}`,
 		later.In(vienna(t)).Format("2006-01-02T15:04:05"))
-	want := service.BatchControlResult{
+	want := commands.Result{
 		BatchID:    id,
 		Command:    models.RescheduleBatch,
 		Changed:    true,
@@ -60,11 +62,11 @@ func TestReschedule(t *testing.T) {
 	dry := want
 	dry.DryRun = true
 	require.Equal(t, dry, f.rescheduled(id, "?dry_run=true", body))
-	require.Equal(t, first, read[service.BatchView](f, batchPath(id)), "a dry run changes nothing")
+	require.Equal(t, first, read[mail.BatchView](f, batchPath(id)), "a dry run changes nothing")
 	require.Equal(t, want, f.rescheduled(id, "", body))
 	want.Changed, want.Recipients = false, new(0)
 	require.Equal(t, want, f.rescheduled(id, "", body), "a repeat changes nothing")
-	v := read[service.BatchView](f, batchPath(id))
+	v := read[mail.BatchView](f, batchPath(id))
 	require.Equal(t, later, v.DeliverAt)
 	require.Equal(t, models.BatchScheduled, v.State)
 	require.Equal(t, later, v.Waits.Until)
@@ -74,18 +76,18 @@ func TestReschedule(t *testing.T) {
 	window := `"send_window": {"from": "09:00", "to": "17:00", "time_zone": "UTC"}`
 	require.Equal(t, "09:00 to 17:00 (UTC)", f.rescheduled(id, "", "{"+window+"}").Window.String())
 	require.Equal(t, later, f.rescheduled(id, "", `{"send_window": null}`).DeliverAt)
-	require.Nil(t, read[service.BatchView](f, batchPath(id)).Window)
+	require.Nil(t, read[mail.BatchView](f, batchPath(id)).Window)
 	end := later.Add(time.Hour)
 	require.Equal(t, end, f.rescheduled(id, "", fmt.Sprintf(`{"expires_at": %q}`, end.Format(time.RFC3339))).ExpiresAt)
 	require.Equal(t, []string{"batch.reschedule too early"}, f.commands()[:1])
 	g := f.operator()
-	entry := read[service.AuditPage](g, "/v1/audit").Commands[0]
+	entry := read[audit.Page](g, "/v1/audit").Commands[0]
 	require.Equal(t, end, entry.ExpiresAt)
 	require.Equal(t, f.user, entry.By)
 
 	now := f.rescheduled(id, "", fmt.Sprintf(`{"deliver_at": %q}`, time.Now().Format(time.RFC3339)))
 	require.True(t, now.Changed)
-	require.Equal(t, models.BatchQueued, read[service.BatchView](f, batchPath(id)).State)
+	require.Equal(t, models.BatchQueued, read[mail.BatchView](f, batchPath(id)).State)
 	r := f.reschedule(id, "", body)
 	require.Equal(t, http.StatusConflict, r.Status)
 	require.Equal(t, "batch_begun", r.problem(t).Code)
@@ -105,7 +107,7 @@ func TestRescheduleRefused(t *testing.T) {
 	f := newFixture(t)
 	day := 24 * time.Hour
 	id := f.scheduled(time.Now().Add(3 * day))
-	before := read[service.BatchView](f, batchPath(id))
+	before := read[mail.BatchView](f, batchPath(id))
 	in := func(d time.Duration) string { return `"` + time.Now().Add(d).Format(time.RFC3339) + `"` }
 	for body, at := range map[string]string{
 		`{}`:                                  "",
@@ -163,7 +165,7 @@ func TestRescheduleTwiceAtOnce(t *testing.T) {
 		r := <-done
 		require.Equal(t, http.StatusOK, r.Status, string(r.Body))
 	}
-	v := read[service.BatchView](f, batchPath(id))
+	v := read[mail.BatchView](f, batchPath(id))
 	require.Equal(t, moved, v.DeliverAt)
 	require.NotNil(t, v.Window)
 }

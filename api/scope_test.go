@@ -174,7 +174,7 @@ func TestOperateKeyNeedsOperator(t *testing.T) {
 	t.Cleanup(svc.Close)
 	who := service.Caller{User: "ann", Operator: true}
 	for scope, expires := range map[models.Scope]bool{models.ScopeOperate: true, models.ScopeSend: false} {
-		k, _, err := svc.CreateKey(t.Context(), who, "k", models.KeyOptions{Scopes: []models.Scope{scope}})
+		k, _, err := svc.People.CreateKey(t.Context(), who, "k", models.KeyOptions{Scopes: []models.Scope{scope}})
 		require.NoError(t, err)
 		require.Equal(t, expires, !k.Expires.IsZero(), scope)
 	}

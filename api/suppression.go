@@ -19,7 +19,7 @@ func (s *Server) importSuppressions(c *gin.Context) {
 		return
 	}
 	body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
-	v, err := s.svc.ImportSuppressions(c.Request.Context(), caller(c), body, models.FromImport)
+	v, err := s.svc.Suppressions.Import(c.Request.Context(), caller(c), body, models.FromImport)
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
 		err = bodyTooLarge(tooLarge.Limit)
@@ -30,7 +30,7 @@ func (s *Server) importSuppressions(c *gin.Context) {
 // exportSuppressions is GET /v1/suppressions/export.
 func (s *Server) exportSuppressions(c *gin.Context) {
 	s.streamCSV(c, "suppressions.csv", func(row func([]string) error) error {
-		return s.svc.ExportSuppressions(c.Request.Context(), caller(c), row)
+		return s.svc.Suppressions.Export(c.Request.Context(), caller(c), row)
 	})
 }
 

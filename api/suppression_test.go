@@ -10,8 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // checkSuppressions checks the calls about suppressions. own is a key without the scope operate.
@@ -43,7 +45,7 @@ func (c *contract) checkSuppressions(js, own string) {
 // suppressions returns the addresses of a page of a list.
 func (f *fixture) suppressions(query string) (out []string, next string) {
 	f.Helper()
-	v := read[service.SuppressionPage](f, "/v1/suppressions"+query)
+	v := read[client.SuppressionPage](f, "/v1/suppressions"+query)
 	for _, e := range v.Suppressions {
 		out = append(out, e.Email)
 	}
@@ -90,13 +92,13 @@ func TestSuppressions(t *testing.T) {
 	require.Equal(t, []string{"ann@example.com"}, found)
 	require.Equal(t, 400, f.get("/v1/suppressions?cursor=x").Status)
 
-	of := func() []service.SuppressionView {
+	of := func() []client.Suppression {
 		t.Helper()
-		return read[struct{ Suppressions []service.SuppressionView }](f, "/v1/suppressions/ann@example.com").Suppressions
+		return read[struct{ Suppressions []client.Suppression }](f, "/v1/suppressions/ann@example.com").Suppressions
 	}
 	require.Len(t, of(), 2)
 	require.Equal(t, "asked", of()[0].Why)
-	require.Equal(t, models.FromAPI, of()[0].Origin)
+	require.Equal(t, "api", of()[0].Origin)
 	r := f.do("DELETE", "/v1/suppressions/ann@example.com", "", nil)
 	require.Equal(t, "invalid_query", r.problem(t).Code)
 	require.Len(t, of(), 2)
@@ -121,7 +123,7 @@ func TestSuppressionsAsCSV(t *testing.T) {
 		fmt.Fprintf(&rows, "complaint,a%d@example.com,x,news,2100-01-01T00:00:00Z\n", n)
 	}
 	rows.WriteString("complaint,bob\nwhat,b@example.com\n,c@example.com,x,,tomorrow\n,d@example.com\n")
-	load := func(query, body string) (v service.SuppressionImport) {
+	load := func(query, body string) (v client.SuppressionImport) {
 		t.Helper()
 		r := f.do("POST", "/v1/suppressions/import"+query, "text/csv", strings.NewReader(body))
 		require.Equal(t, 200, r.Status, "%s", r.Body)
@@ -144,11 +146,11 @@ func TestSuppressionsAsCSV(t *testing.T) {
 	v = load("?everyone=true", file)
 	require.Equal(t, 2501, v.Added)
 	require.Zero(t, v.Rejected)
-	for _, e := range read[struct{ Suppressions []service.SuppressionView }](f,
+	for _, e := range read[struct{ Suppressions []client.Suppression }](f,
 		"/v1/suppressions/a7@example.com?everyone=true").Suppressions {
-		require.Equal(t, models.FromImport, e.Origin)
+		require.Equal(t, "import", e.Origin)
 		require.Equal(t, "news", e.Category)
-		require.Equal(t, 2100, e.ExpiresAt.Year())
+		require.Equal(t, 2100, e.Expires.Year())
 	}
 	for _, file := range []string{
 		"email\n\"" + strings.Repeat("x", 70<<10), "email\r", "email\n,\n\u00a0\n", "email,Email\na@example.com,b@example.com\n",
@@ -174,7 +176,7 @@ func TestImportedRows(t *testing.T) {
 		f := newFixture(t)
 		r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader(c.file))
 		require.Equal(t, 200, r.Status, "%s: %s", c.file, r.Body)
-		var v service.SuppressionImport
+		var v client.SuppressionImport
 		require.NoError(t, json.Unmarshal(r.Body, &v))
 		require.Equal(t, []int{c.rows, c.added, c.rejected}, []int{v.Rows, v.Added, v.Rejected}, c.file)
 		require.Len(t, v.Errors, c.rejected, c.file)
@@ -203,7 +205,7 @@ func TestExportedSuppressionsAreNoFormulas(t *testing.T) {
 	r := f.do("POST", "/v1/suppressions/import?everyone=true", "text/csv", strings.NewReader(file))
 	require.Equal(t, 200, r.Status, "%s", r.Body)
 	got := map[string]string{}
-	for _, e := range read[service.SuppressionPage](f, "/v1/suppressions?everyone=true").Suppressions {
+	for _, e := range read[client.SuppressionPage](f, "/v1/suppressions?everyone=true").Suppressions {
 		got[e.Email] = e.Why
 	}
 	require.Equal(t, want, got)
@@ -233,7 +235,7 @@ func TestSuppressedAtAcceptance(t *testing.T) {
 		require.Equal(t, 3, a.Recipients)
 		require.Equal(t, want, a.Suppressed)
 		for r := 1; r <= 3; r++ {
-			l := read[service.LogView](f, "/v1/logs/"+a.ID.Log(r).String())
+			l := read[mail.LogView](f, "/v1/logs/"+a.ID.Log(r).String())
 			if r > want {
 				require.Equal(t, models.Queued, l.State)
 				continue
@@ -290,7 +292,7 @@ func TestErasedStaysSuppressed(t *testing.T) {
 	}
 	f.erase("Ann@example.com")
 	for _, everyone := range []string{"", "?everyone=true"} {
-		v := read[struct{ Suppressions []service.SuppressionView }](f, "/v1/suppressions/ann@example.com"+everyone)
+		v := read[struct{ Suppressions []client.Suppression }](f, "/v1/suppressions/ann@example.com"+everyone)
 		require.Len(t, v.Suppressions, 1)
 		require.Empty(t, v.Suppressions[0].Email)
 		require.Empty(t, v.Suppressions[0].Why)

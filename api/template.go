@@ -31,7 +31,7 @@ func (s *Server) preview(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	v, _, err := s.svc.Templates().Preview(c.Request.Context(), caller(c).User, out)
+	v, _, err := s.svc.Templates.Preview(c.Request.Context(), caller(c).User, out)
 	answer(s, c, v, err)
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 const letter = `{"name": "welcome", "subject": "Hi {{name}}",
@@ -78,7 +78,7 @@ func TestBatchFromTemplate(t *testing.T) {
 		require.Equal(t, http.StatusAccepted, r.Status, "%s", r.Body)
 		id, err := models.ParseID(r.object(t)["id"].(string))
 		require.NoError(t, err)
-		v := read[service.BatchView](f, batchPath(id))
+		v := read[mail.BatchView](f, batchPath(id))
 		require.Equal(t, &models.TemplateUse{Name: "welcome", Version: 1, Language: "de"}, v.Template)
 		require.Equal(t, "receipt", v.Category)
 		require.Equal(t, models.Address{Email: "shop@example.com", Name: "Shop"}, v.From)

@@ -49,7 +49,7 @@ func (s *Server) readFeed(c *gin.Context, owner string, shape func(p *updates.Pa
 		s.streamUpdates(c, owner, q)
 		return
 	}
-	p, err := s.svc.Updates().Read(c.Request.Context(), owner, q)
+	p, err := s.svc.Updates.Read(c.Request.Context(), owner, q)
 	answer(s, c, shape(&p), err)
 }
 
@@ -61,7 +61,7 @@ func (s *Server) countUpdates(c *gin.Context) {
 		return
 	}
 	c.Header("Cache-Control", "no-store")
-	v, err := s.svc.Updates().Count(c.Request.Context(), caller(c).User, q)
+	v, err := s.svc.Updates.Count(c.Request.Context(), caller(c).User, q)
 	answer(s, c, v, err)
 }
 
@@ -116,7 +116,7 @@ func (s *Server) streamUpdates(c *gin.Context, owner string, q updates.Query) {
 		if left > 0 {
 			q.Limit = min(left, updates.MaxLimit)
 		}
-		p, err := s.svc.Updates().Read(c.Request.Context(), owner, q)
+		p, err := s.svc.Updates.Read(c.Request.Context(), owner, q)
 		switch {
 		case err != nil && !begun:
 			s.fail(c, err)

@@ -329,7 +329,7 @@ func TestUpdatesWait(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		left := make(chan error, 1)
 		go func() { // a client that leaves
-			_, err := f.server.svc.Updates().Read(ctx, f.user, updates.Query{Cursor: end, Wait: updates.MaxWait})
+			_, err := f.server.svc.Updates.Read(ctx, f.user, updates.Query{Cursor: end, Wait: updates.MaxWait})
 			left <- err
 		}()
 		leave()
@@ -362,7 +362,7 @@ func TestUpdatesWait(t *testing.T) {
 		end = f.read("").Next
 		go func() { done <- f.read("wait=50s&cursor=%s", end) }()
 		synctest.Wait()
-		f.server.svc.Updates().Close() // the server stops
+		f.server.svc.Updates.Close() // the server stops
 		require.Empty(t, (<-done).Updates)
 	})
 }
@@ -374,7 +374,7 @@ func TestWaitingOfUsers(t *testing.T) {
 	end := f.read("").Next
 	ctx, leave := context.WithCancel(t.Context())
 	var waiting, left sync.WaitGroup
-	reader := f.server.svc.Updates()
+	reader := f.server.svc.Updates
 	for i := range 500 {
 		waiting.Add(1)
 		left.Go(func() {
@@ -408,13 +408,13 @@ func TestUpdatesAfterWait(t *testing.T) {
 	f := newFed(t, 1, func(s *setup) { s.service.Quotas = models.Limits{models.RequestsAtOnce: 1} })
 	end := f.read("").Next
 	svc, who := f.server.svc, service.Caller{User: f.user}
-	release, _, err := svc.Admit(t.Context(), who)
+	release, _, err := svc.Limits.Admit(t.Context(), who)
 	require.NoError(t, err)
-	again, err := svc.Updates().Read(t.Context(), f.user, updates.Query{Cursor: end, Wait: time.Millisecond,
+	again, err := svc.Updates.Read(t.Context(), f.user, updates.Query{Cursor: end, Wait: time.Millisecond,
 		Waits: func() func(context.Context) error {
 			release()
 			return func(ctx context.Context) error {
-				release, err = svc.Resume(ctx, who)
+				release, err = svc.Limits.Resume(ctx, who)
 				return err
 			}
 		}})
@@ -423,7 +423,7 @@ func TestUpdatesAfterWait(t *testing.T) {
 	require.Equal(t, http.StatusTooManyRequests, f.get("/v1/usage").Status)
 	resumed := make(chan error)
 	go func() {
-		end, err := svc.Resume(t.Context(), who) // waits for a place
+		end, err := svc.Limits.Resume(t.Context(), who) // waits for a place
 		if err == nil {
 			end()
 		}

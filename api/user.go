@@ -5,6 +5,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // setDefaults is PUT /v1/users/{id}/defaults.
@@ -14,8 +15,8 @@ func (s *Server) setDefaults(c *gin.Context) {
 	var why string
 	fields := d.timeFields(intake.TimeZone)
 	fields["why"] = &why
-	giveCommand(s, c, fields, func(service.Repeat) (service.DefaultsView, bool, error) {
-		v, err := s.svc.SetDefaults(c.Request.Context(), caller(c), c.Param("id"), d.Builder, why)
+	giveCommand(s, c, fields, func(service.Repeat) (people.Defaults, bool, error) {
+		v, err := s.svc.People.SetDefaults(c.Request.Context(), caller(c), c.Param("id"), d.Builder, why)
 		return v, false, err
 	}, nil)
 }

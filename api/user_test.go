@@ -9,7 +9,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // TestDisableUser: a key of a disabled user is refused with a code that says so, until the
@@ -31,7 +32,7 @@ func TestDisableUser(t *testing.T) {
 		require.Equal(t, "user_disabled", answer.problem(t).Code)
 	}
 	require.Equal(t, http.StatusForbidden, theirs.do(http.MethodPost, "/v1/batches", "application/json", nil).Status)
-	require.Equal(t, models.WaitTurn, read[service.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
+	require.Equal(t, models.WaitTurn, read[mail.BatchView](op, batchPath(b.ID)).Waits.Code, "accepted mail goes on")
 	users := read[client.UserPage](op, "/v1/users").Users
 	require.Len(t, users, 2)
 	bob := slices.IndexFunc(users, func(u client.User) bool { return u.Name == "bob" })
@@ -69,7 +70,7 @@ func TestKeysOfOthers(t *testing.T) {
 	g := *f
 	g.secret = f.foreign
 	require.Equal(t, "revoked_key", g.get("/v1/batches").problem(t).Code)
-	log := read[service.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
+	log := read[client.AccessPage](op, "/v1/audit/access?kind=key.failed").Entries
 	require.Len(t, log, 1)
 	require.Equal(t, []string{"revoked_key", f.other, theirs[0].ID, "127.0.0.1"},
 		[]string{log[0].Reason, log[0].User, log[0].Key, log[0].Address})
@@ -81,7 +82,7 @@ func TestEndOwnSessions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	require.False(t, postCommand[client.ControlResult](f, "/v1/users/ann/end-sessions", ``).Changed, "there is none")
-	require.NoError(t, f.store.PutTransient(t.Context(), service.SessionUseKind(f.other), "s", []byte("x"), 1e12))
+	require.NoError(t, f.store.PutTransient(t.Context(), people.SessionUseKind(f.other), "s", []byte("x"), 1e12))
 	require.Equal(t, "scope_missing", f.do(http.MethodPost, "/v1/users/bob/end-sessions", "", nil).problem(t).Code)
 	r := postCommand[client.ControlResult](f.operator(), "/v1/users/bob/end-sessions", `{"why": "lost"}`)
 	require.Equal(t, client.ControlResult{Name: "bob", Command: string(models.EndSessions), Changed: true}, r)

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 func TestCommands(t *testing.T) {
@@ -250,7 +251,7 @@ func TestLimitsOfKey(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
-	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop", models.KeyOptions{})
+	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	path := "/operations/users/ann/keys/" + key.ID + "/limits"
 	for _, page := range []string{"/operations/users/ann", "/operations/keys"} {
@@ -267,9 +268,9 @@ func TestLimitsOfKey(t *testing.T) {
 	require.NotContains(t, b.get("/operations/users/ann/limits").text, `value="1234"`, "the user's limits are others")
 
 	who := service.Caller{User: "ann", Key: key.ID}
-	end, _, err := f.service.Admit(t.Context(), who)
+	end, _, err := f.service.Limits.Admit(t.Context(), who)
 	require.NoError(t, err)
-	_, _, err = f.service.Admit(t.Context(), who)
+	_, _, err = f.service.Limits.Admit(t.Context(), who)
 	require.ErrorContains(t, err, "requests_at_once of 1 is reached")
 	require.Regexp(t, `Requests at once</th><td class="n">1</td><td class="n">1</td>`, b.get(path).text)
 	end()
@@ -277,12 +278,12 @@ func TestLimitsOfKey(t *testing.T) {
 
 	require.NotContains(t, b.post(path, url.Values{"why": {"trial is over"}}).text, `value="1234"`)
 	for range 2 {
-		_, _, err = f.service.Admit(t.Context(), who)
+		_, _, err = f.service.Limits.Admit(t.Context(), who)
 		require.NoError(t, err)
 	}
 	require.Equal(t, http.StatusNotFound, b.get("/operations/users/ann/keys/x/limits").StatusCode)
 	require.Equal(t, http.StatusNotFound, b.post("/operations/users/local/keys/"+key.ID+"/limits", nil).StatusCode)
-	_, err = f.service.LimitsOf(t.Context(), service.Caller{User: "ann"}, "ann", key.ID)
+	_, err = f.service.Limits.LimitsOf(t.Context(), service.Caller{User: "ann"}, "ann", key.ID)
 	require.Error(t, err, "users do not see it")
 }
 
@@ -292,11 +293,11 @@ func TestOthersBatches(t *testing.T) {
 	f := newRig(t, nil)
 	id := f.batchOf("0123456789abcdef", nil, service.Recipient{Email: "a@example.com"})
 	local := service.Caller{User: "local"}
-	_, err := f.service.Batch(t.Context(), local, id.String())
+	_, err := f.service.Mail.Batch(t.Context(), local, id.String())
 	require.Error(t, err, "a user read the batch of another user")
-	_, err = f.service.FindBatches(t.Context(), local, service.BatchFilter{User: "0123456789abcdef"}, service.Page{})
+	_, err = f.service.Mail.FindBatches(t.Context(), local, mail.BatchFilter{User: "0123456789abcdef"}, service.Page{})
 	require.Error(t, err)
-	_, err = f.service.Batch(
+	_, err = f.service.Mail.Batch(
 		t.Context(),
 		service.Caller{User: "local", Operator: true, Scopes: []models.Scope{models.ScopeRead}},
 		id.String(),

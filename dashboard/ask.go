@@ -9,6 +9,9 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // askView is the confirmation before an action: what the action does, to how many
@@ -74,7 +77,7 @@ var batchActions = map[string]models.CommandKind{
 
 // retryable counts failed messages: free can be sent again without the risk of a
 // double, held have an unknown outcome.
-func retryable(c *service.Counts) (free, held int64) {
+func retryable(c *stats.Counts) (free, held int64) {
 	for r, n := range c.Reasons {
 		switch {
 		case r == models.OutcomeUnknown, r == models.NoFinalEvent:
@@ -90,7 +93,7 @@ func retryable(c *service.Counts) (free, held int64) {
 type actionLink struct{ Do, Text string }
 
 // movable reports whether the times of a batch may be changed.
-func movable(b *service.BatchView) bool {
+func movable(b *mail.BatchView) bool {
 	return b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients)
 }
 
@@ -101,13 +104,13 @@ func triable(w *models.Wait) bool {
 
 // actionsOf returns the commands that have an effect on the batch now and that the
 // caller may give.
-func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
+func actionsOf(b *mail.BatchView, who service.Caller) []actionLink {
 	var out []actionLink
 	free, held := retryable(&b.Counts)
 	switch {
 	case b.Cancelled:
 		return nil
-	case b.Stopped && service.MayResume(who, b):
+	case b.Stopped && mail.MayResume(who, b):
 		out = append(out, actionLink{"resume", "Resume"})
 	case b.Stopped: // by an operator
 	case b.Counts.Open() > 0:
@@ -133,7 +136,7 @@ func actionsOf(b *service.BatchView, who service.Caller) []actionLink {
 
 // askBatch is GET /batches/{id}/{do}.
 func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	b, err := d.service.Batch(r.Context(), v.caller(), r.PathValue("id"))
+	b, err := d.service.Mail.Batch(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -142,8 +145,8 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	switch {
 	case q == nil:
 		return errNoPage
-	case do == "resume" && !service.MayResume(v.caller(), &b):
-		return service.StoppedByOperator()
+	case do == "resume" && !mail.MayResume(v.caller(), &b):
+		return commands.StoppedByOperator()
 	case do == "try" || do == "retry" || do == "release":
 		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
 	}
@@ -171,7 +174,7 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visi
 	}
 	repeat.Hash = hashOf(why + strings.Join(r.PostForm["id"], " "))
 	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := d.service.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
+	if _, _, err := d.service.Commands.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
 	seeOther(w, r, localPath(r.PostFormValue("back")))
@@ -206,7 +209,7 @@ func (d *Dashboard) askSelected(
 	do models.CommandKind,
 	ids []models.ID,
 ) error {
-	reached, err := d.service.DryRunSelected(r.Context(), v.caller(), do, ids)
+	reached, err := d.service.Commands.DryRunSelected(r.Context(), v.caller(), do, ids)
 	if err != nil {
 		return err
 	}
@@ -239,7 +242,7 @@ func messages(n int64) string { return num(n) + " " + plural(n, "message", "mess
 
 // questionOf returns the confirmation of a command for a batch, or nil if there is
 // no such command.
-func questionOf(do string, b *service.BatchView) *askView {
+func questionOf(do string, b *mail.BatchView) *askView {
 	free, held := retryable(&b.Counts)
 	switch do {
 	case "stop":
@@ -291,7 +294,7 @@ func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visi
 		return errNoPage
 	}
 	why, repeat := answered(w, r)
-	done, _, err := d.service.ControlBatch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
+	done, _, err := d.service.Commands.Batch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -317,7 +320,7 @@ func counted(n *int) string {
 
 // askLog is GET /logs/{id}/release.
 func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	l, err := d.service.Log(r.Context(), v.caller(), r.PathValue("id"))
+	l, err := d.service.Mail.Log(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -327,7 +330,7 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 		q.Grave = true
 		q.Text = append(q.Text, "It is unknown whether it was sent before, so it may arrive twice.")
 	}
-	b, err := d.service.Batch(r.Context(), v.caller(), l.BatchID.String())
+	b, err := d.service.Mail.Batch(r.Context(), v.caller(), l.BatchID.String())
 	if err != nil {
 		return err
 	}
@@ -338,7 +341,7 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) e
 // releaseLog is POST /logs/{id}/release.
 func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, repeat := answered(w, r)
-	done, _, err := d.service.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
+	done, _, err := d.service.Commands.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -402,9 +405,9 @@ func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *vi
 	why, repeat := answered(w, r)
 	var err error
 	if ok {
-		_, _, err = d.service.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
+		_, _, err = d.service.Operate.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
 	} else {
-		_, _, err = d.service.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
+		_, _, err = d.service.Operate.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
 	}
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // attention is something that needs attention, with a link to its page.
@@ -29,7 +31,7 @@ type attentions struct {
 	d         *Dashboard
 	who       service.Caller
 	providers []providerNow
-	totals    *service.Counts // the visitor's, of the last days
+	totals    *stats.Counts // the visitor's, of the last days
 	list      []attention
 }
 
@@ -40,10 +42,10 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 // attend lists what needs attention, the gravest first: what is wrong with the installation, providers that do not accept
 // mail or do not report on it, and batches with unknown outcomes or many failures.
 func (d *Dashboard) attend(
-	ctx context.Context, who service.Caller, providers []providerNow, batches []service.BatchView, totals *service.Counts,
+	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *stats.Counts,
 ) ([]attention, error) {
 	a := attentions{d: d, who: who, providers: providers, totals: totals}
-	conditions, err := service.Conditions(ctx, d.service)
+	conditions, err := d.service.Operate.Conditions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +81,11 @@ func (d *Dashboard) attend(
 
 // troubles lists what is wrong with the installation, for operators.
 func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attention, error) {
-	conditions, err := service.Conditions(ctx, d.service)
+	conditions, err := d.service.Operate.Conditions(ctx)
 	if err != nil {
 		return nil, err
 	}
-	a := attentions{d: d, who: who, totals: &service.Counts{}}
+	a := attentions{d: d, who: who, totals: &stats.Counts{}}
 	for i := range conditions {
 		if err := a.condition(ctx, &conditions[i]); err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 	case condition.NoProvider:
 		text := "Since " + since + "."
 		if a.who.Operator {
-			b, err := service.Backlog(ctx, a.d.service, a.who)
+			b, err := a.d.service.Mail.Backlog(ctx, a.who)
 			if err != nil {
 				return err
 			}
@@ -151,7 +153,7 @@ func impact(b *backlog.Backlog) string {
 
 // operator adds what needs an operator's attention.
 func (a *attentions) operator(ctx context.Context) error {
-	check, err := a.d.service.LastCheck(ctx, a.who)
+	check, err := a.d.service.Operate.LastCheck(ctx, a.who)
 	var e *service.Error
 	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
 		return err
@@ -160,14 +162,14 @@ func (a *attentions) operator(ctx context.Context) error {
 		a.add(true, fmt.Sprintf("%s %s wrong", num(n), plural(n, "sum is", "sums are")),
 			"The newest consistency check found that. Run safedelivr check --repair.", "/operations", "View check")
 	}
-	holds, err := a.d.service.Holds(ctx, a.who)
+	holds, err := a.d.service.Operate.Holds(ctx, a.who)
 	if err != nil {
 		return err
 	}
 	if len(holds) > 0 {
 		a.add(false, "Mail is on hold", "It was accepted before a backup that was restored.", "/operations/parked", "Review")
 	}
-	reached, err := service.NoticesReachOperators(ctx, a.d.service)
+	reached, err := a.d.service.Operate.NoticesReachOperators(ctx)
 	if err == nil && !reached {
 		a.add(false, "Outages are not reported to operators", "Add Slack, mail or an address of yours for notices.",
 			"/installation/endpoints", "Add an endpoint")
@@ -220,7 +222,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	if !who.Operator {
 		return nil, nil
 	}
-	list, err := service.LatestNotices(ctx, d.service, who, overviewNotices)
+	list, err := d.service.Operate.LatestNotices(ctx, who, overviewNotices)
 	out := make([]noticeRow, 0, len(list))
 	for i := range list {
 		n := list[i].Notice
@@ -229,7 +231,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	return out, err
 }
 
-func attendBatch(b *service.BatchView) []attention {
+func attendBatch(b *mail.BatchView) []attention {
 	var out []attention
 	to := "/batches/" + b.ID.String() + "?state=failed"
 	if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {

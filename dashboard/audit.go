@@ -9,14 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 // auditRow is one command in words.
 type auditRow struct {
-	service.AuditEntry
+	audit.Entry
 	Who   string
 	Words string
 	On    string // path of the page of its object
@@ -47,7 +49,7 @@ var accessKinds = []accessKind{
 
 // accessRow is an entry of the access log in words.
 type accessRow struct {
-	service.AccessEntry
+	client.AccessEntry
 	Who   string
 	Words string
 }
@@ -76,14 +78,14 @@ var accessWords = map[string]string{
 func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView, error) {
 	q := r.URL.Query()
 	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := d.service.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	log, err := d.service.People.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
 	if err != nil {
 		return v, err
 	}
 	v.Older = log.Next
 	for i := range log.Entries {
 		e := &log.Entries[i]
-		row := accessRow{AccessEntry: *e, Who: e.Login, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
+		row := accessRow{AccessEntry: *e, Who: e.GitHubLogin, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
 		if e.User != "" {
 			row.Who = d.nameOf(r.Context(), e.User)
 		}
@@ -136,12 +138,12 @@ var commandWords = map[models.CommandKind]string{
 	models.ReplayedEndpoint: "had updates posted to an endpoint again",
 }
 
-func auditRowOf(e *service.AuditEntry, who string) auditRow {
+func auditRowOf(e *audit.Entry, who string) auditRow {
 	row := auditRow{
-		AuditEntry: *e,
-		Who:        who,
-		Words:      commandWords[e.Command],
-		About:      strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
+		Entry: *e,
+		Who:   who,
+		Words: commandWords[e.Command],
+		About: strings.TrimSpace(e.Provider + " " + e.User + " " + e.Subject),
 	}
 	if row.Words == "" {
 		row.Words = string(e.Command)
@@ -204,13 +206,13 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 		f.Kinds = append(f.Kinds, auditKind{kind, commandWords[kind]})
 	}
 	v.Filter = f
-	filter := service.AuditFilter{Command: models.CommandKind(f.What), Day: f.Day}
+	filter := audit.Filter{Command: models.CommandKind(f.What), Day: f.Day}
 	if f.Who != "" {
 		filter.By = func(by string) bool {
 			return by == f.Who || strings.EqualFold(strings.TrimPrefix(d.nameOf(ctx, by), "cli:"), f.Who)
 		}
 	}
-	audit, err := d.service.FindAudit(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
+	audit, err := d.service.Audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
 	if err != nil {
 		return err
 	}

@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // batchView is the page of one batch.
@@ -51,7 +54,7 @@ func (v *batchView) Files() []fileLink { return fileLinks(v.ID, v.Attached) }
 
 // providerShare has the counts of a batch at one provider.
 type providerShare struct {
-	service.ProviderCounts
+	client.ProviderCounts
 	Name, Title string
 	Hue         int
 }
@@ -63,7 +66,7 @@ type reasonCount struct {
 
 // logRow is a log in a list.
 type logRow struct {
-	service.LogView
+	mail.LogView
 	Via []via
 }
 
@@ -96,7 +99,7 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 		return d.showLog(w, r, v, view.ID.Log(1).String(), view)
 	}
 	if strings.Contains(view.Subject, "{{") {
-		first, err := d.service.Mail(r.Context(), v.caller(), view.ID.Log(1).String())
+		first, err := d.service.Mail.Mail(r.Context(), v.caller(), view.ID.Log(1).String())
 		if err != nil {
 			return err
 		}
@@ -169,7 +172,7 @@ func (d *Dashboard) readBatch(
 	q url.Values,
 	cursor string,
 ) (*batchView, error) {
-	b, err := d.service.Batch(ctx, who, id)
+	b, err := d.service.Mail.Batch(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +187,7 @@ func (d *Dashboard) readBatch(
 func (d *Dashboard) batchOf(
 	ctx context.Context,
 	who service.Caller,
-	b *service.BatchView,
+	b *mail.BatchView,
 	q url.Values,
 ) *batchView {
 	row := d.rowOf(b)
@@ -209,7 +212,7 @@ type given struct {
 }
 
 // givenOf returns the command that withholds or has cancelled a batch, or nil.
-func (d *Dashboard) givenOf(ctx context.Context, b *service.BatchView) *given {
+func (d *Dashboard) givenOf(ctx context.Context, b *mail.BatchView) *given {
 	switch {
 	case b.Cancelled:
 		return &given{d.nameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
@@ -238,7 +241,7 @@ func (v *batchView) Note() string {
 }
 
 // waitingFor returns the commands that keep a batch from being sent, or "".
-func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *service.BatchView) string {
+func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *mail.BatchView) string {
 	switch {
 	case b.StoppedBy != "":
 	case b.Waits != nil && b.Waits.ByCommand():
@@ -247,7 +250,7 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *servi
 		return ""
 	}
 	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
-	if !service.MayResume(who, b) {
+	if !mail.MayResume(who, b) {
 		kept += "; only an operator can resume it"
 	}
 	if b.Waits != nil && b.Waits.Code != models.WaitBatchStopped { // another command, too
@@ -264,7 +267,7 @@ const liveLogs = 2 * time.Second
 // have changed, and the flow while it changes by itself.
 func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, q, who := r.PathValue("id"), listQuery(r.URL.Query()), v.caller()
-	if _, err := d.service.ListedBatch(r.Context(), who, id); err != nil {
+	if _, err := d.service.Mail.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
 	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() source {
@@ -273,11 +276,11 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 		stale := true // the logs are older than the counts
 		return source{
 			read: func(ctx context.Context) (any, error) {
-				b, err := d.service.ListedBatch(ctx, who, id)
+				b, err := d.service.Mail.ListedBatch(ctx, who, id)
 				switch {
 				case err != nil || b.Waits != nil || b.Counts.Open() == 0:
 				case last == nil || time.Since(asked) >= liveLogs || last.Stopped:
-					b, err = d.service.Batch(ctx, who, id)
+					b, err = d.service.Mail.Batch(ctx, who, id)
 					asked = time.Now()
 				default:
 					b.Waits = last.Waits
@@ -310,7 +313,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 	})
 }
 
-func (d *Dashboard) sharesOf(c *service.Counts) []providerShare {
+func (d *Dashboard) sharesOf(c *stats.Counts) []providerShare {
 	var out []providerShare
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		out = append(
@@ -321,7 +324,7 @@ func (d *Dashboard) sharesOf(c *service.Counts) []providerShare {
 	return out
 }
 
-func reasonsOf(c *service.Counts) []reasonCount {
+func reasonsOf(c *stats.Counts) []reasonCount {
 	var out []reasonCount
 	for r, n := range c.Reasons {
 		out = append(out, reasonCount{r, n})
@@ -345,7 +348,7 @@ var stateTabs = []struct {
 	{models.Cancelled, "Cancelled"},
 }
 
-func logTabs(b *service.BatchView, q url.Values) []tab {
+func logTabs(b *mail.BatchView, q url.Values) []tab {
 	path := "/batches/" + b.ID.String() + "#logs"
 	var out []tab
 	for _, t := range stateTabs {
@@ -376,7 +379,7 @@ func (d *Dashboard) addLogs(
 	cursor string,
 ) error {
 	id := v.ID.String()
-	logs, err := d.service.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	logs, err := d.service.Mail.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -389,7 +392,7 @@ func (d *Dashboard) addLogs(
 }
 
 // viaOf lists the providers that were tried, in that order. Of several tries at one, the last one has delivered it.
-func viaOf(l *service.LogView) []via {
+func viaOf(l *mail.LogView) []via {
 	var out []via
 	for i, name := range l.Route {
 		out = append(out, via{name, l.Providers[name] && !slices.Contains(l.Route[i+1:], name)})

@@ -16,13 +16,16 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // batchRow is a batch in a list.
 type batchRow struct {
-	service.BatchView
+	mail.BatchView
 	Done  int64 // recipients with a final state
 	Bar   bar
 	Split []splitPart
@@ -61,7 +64,7 @@ func (b *batchRow) Title() string {
 // Movable reports whether the times of the batch may be changed.
 func (b *batchRow) Movable() bool { return movable(&b.BatchView) }
 
-func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
+func (d *Dashboard) rowOf(b *mail.BatchView) *batchRow {
 	return &batchRow{
 		BatchView: *b,
 		Done:      b.Counts.Accepted - b.Counts.Open(),
@@ -71,7 +74,7 @@ func (d *Dashboard) rowOf(b *service.BatchView) *batchRow {
 }
 
 // splitOf counts the messages that each provider was tried for.
-func (d *Dashboard) splitOf(c *service.Counts) []splitPart {
+func (d *Dashboard) splitOf(c *stats.Counts) []splitPart {
 	var out []splitPart
 	for name, n := range c.Providers {
 		out = append(out, splitPart{Provider: name, Hue: d.hue(name), Count: n.Tried})
@@ -133,7 +136,7 @@ func (d *Dashboard) readBatches(
 	cursor string,
 ) (*batchesView, error) {
 	v := &batchesView{filterView: d.filterOf(q), Tabs: batchTabs(q)}
-	f := service.BatchFilter{
+	f := mail.BatchFilter{
 		State:   q.Get("state"),
 		Subject: q.Get("subject"),
 		Sender:  q.Get("sender"),
@@ -141,7 +144,7 @@ func (d *Dashboard) readBatches(
 		Logs:    v.LogFilter,
 	}
 	f.Logs.State, f.Logs.Email, f.Logs.Part = models.State(q.Get("recipient_state")), "", ""
-	list, err := d.service.FindBatches(ctx, who, f, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	list, err := d.service.Mail.FindBatches(ctx, who, f, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return nil, err
 	}
@@ -169,8 +172,8 @@ func batchTabs(q url.Values) []tab {
 		{string(models.BatchQueued), "Queued"},
 		{string(models.BatchSent), "Sent"},
 		{string(models.BatchDone), "Done"},
-		{service.BatchStopped, "Stopped"},
-		{service.BatchCancelled, "Cancelled"},
+		{mail.BatchStopped, "Stopped"},
+		{mail.BatchCancelled, "Cancelled"},
 	} {
 		out = append(out, tab{To: with("/batches", q, "state", t[0]), Text: t[1], Here: t[0] == q.Get("state")})
 	}
@@ -180,11 +183,11 @@ func batchTabs(q url.Values) []tab {
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.
 func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id, who, f := r.PathValue("id"), v.caller(), d.filterOf(listQuery(r.URL.Query())).LogFilter
-	b, err := d.service.ListedBatch(r.Context(), who, id)
+	b, err := d.service.Mail.ListedBatch(r.Context(), who, id)
 	if err != nil {
 		return err
 	}
-	logs, err := d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
+	logs, err := d.service.Mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
 	if err != nil {
 		return err
 	}
@@ -212,7 +215,7 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *visit
 		if logs.Next == "" {
 			return nil
 		}
-		logs, err = d.service.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
+		logs, err = d.service.Mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
 		if err != nil {
 			d.log.Warn("export aborted", "batch_id", id, "err", err)
 			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
@@ -233,7 +236,7 @@ const maxColumns = 100
 
 // metadataColumns returns the keys of metadata that have a column: those of the batch, and
 // those of the first recipients.
-func metadataColumns(b *service.BatchView, logs []service.LogView) []string {
+func metadataColumns(b *mail.BatchView, logs []mail.LogView) []string {
 	keys := maps.Clone(b.Metadata)
 	if keys == nil {
 		keys = map[string]string{}
@@ -247,7 +250,7 @@ func metadataColumns(b *service.BatchView, logs []service.LogView) []string {
 
 // exportRow returns the row of a recipient. Its metadata replaces that of the batch. What has
 // no column is JSON in the last one.
-func exportRow(b *service.BatchView, l *service.LogView, columns []string) []string {
+func exportRow(b *mail.BatchView, l *mail.LogView, columns []string) []string {
 	delivered := ""
 	for _, a := range viaOf(l) {
 		if a.Delivered {
@@ -309,12 +312,12 @@ func (d *Dashboard) askTimes(w http.ResponseWriter, r *http.Request, v *visitor)
 
 // showTimes shows the form in which the times of a batch are changed; typed is nil at first.
 func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *visitor, typed *timesForm) error {
-	b, err := d.service.Batch(r.Context(), v.caller(), r.PathValue("id"))
+	b, err := d.service.Mail.Batch(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if typed == nil {
-		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		defaults, err := d.service.People.Defaults(r.Context(), v.caller(), v.User)
 		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
 		if err != nil || unknown != nil {
 			return cmp.Or(err, unknown)
@@ -356,8 +359,8 @@ func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *visito
 	if repeat.Key != "" {
 		repeat.Key = r.PostFormValue("once") + repeat.Hash
 	}
-	change := service.Reschedule{Batch: id, Times: in, Why: why}
-	done, _, err := d.service.RescheduleBatch(r.Context(), v.caller(), change, repeat)
+	change := commands.Reschedule{Batch: id, Times: in, Why: why}
+	done, _, err := d.service.Commands.Reschedule(r.Context(), v.caller(), change, repeat)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = wrongFields(refused)
@@ -379,7 +382,7 @@ type defaultsForm struct {
 
 // defaultsNow returns the form with the defaults that are in effect.
 func (d *Dashboard) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
-	v, err := d.service.Defaults(ctx, who, who.User)
+	v, err := d.service.People.Defaults(ctx, who, who.User)
 	f.TimeZone = v.Zone
 	if w := intake.WindowOf(v.Window); w != nil {
 		f.From, f.To, f.Weekdays, f.Strict = w.From, w.To, strings.Join(w.Weekdays, ", "), w.Strict
@@ -405,7 +408,7 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *visit
 		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
 		in.SetWindow(&intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict})
 	}
-	_, err := d.service.SetDefaults(r.Context(), v.caller(), v.User, in, why)
+	_, err := d.service.People.SetDefaults(r.Context(), v.caller(), v.User, in, why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)

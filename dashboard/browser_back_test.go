@@ -30,7 +30,7 @@ func TestBrowserBackOnAllPages(t *testing.T) {
 	f := newRig(t, nil)
 	id := f.mixed("local", 26)
 	f.summed(id)
-	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "local"}, "shop", models.KeyOptions{})
+	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "local"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	b := f.logIn(f.url)
 	b.open("/logs?size=25")

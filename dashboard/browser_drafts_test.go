@@ -90,7 +90,7 @@ func TestBrowserComposeFiles(t *testing.T) {
 	b.at("/batches/")
 	there := f.composed()
 	require.Len(t, there, 1)
-	v, err := f.service.Batch(t.Context(), service.Caller{User: "local"}, there[0].ID.String())
+	v, err := f.service.Mail.Batch(t.Context(), service.Caller{User: "local"}, there[0].ID.String())
 	require.NoError(t, err)
 	require.Len(t, v.Attached, 1)
 	require.EqualValues(t, models.PieceSize+5, v.Attached[0].Size)

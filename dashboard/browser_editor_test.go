@@ -221,7 +221,7 @@ func TestBrowserRichTextIsSent(t *testing.T) {
 	b.press("Send to all")
 	b.at("/batches/")
 	id := eval[string](b, `location.pathname.split("/")[2]`)
-	c, err := f.service.Content(t.Context(), service.Caller{User: "local"}, id)
+	c, err := f.service.Mail.Content(t.Context(), service.Caller{User: "local"}, id)
 	require.NoError(t, err)
 	require.Equal(t, "<p>Dear {{first}}</p>\n<p>the <b>order</b></p>", c.HTML)
 	require.Equal(t, "Dear {{first}}\n\nthe order", c.Text)

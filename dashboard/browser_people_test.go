@@ -19,12 +19,12 @@ func TestBrowserPeople(t *testing.T) {
 	f.browser().byGitHub("Ann")
 	f.browser().byGitHub("eve")
 	for _, name := range []string{"shop, production", "a laptop"} {
-		_, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, name, models.KeyOptions{})
+		_, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "gh7"}, name, models.KeyOptions{})
 		require.NoError(t, err)
 	}
 	for range 3 {
 		_, secret := models.NewKey("", "", time.Now())
-		_, err := f.service.Authenticate(t.Context(), secret, netip.MustParseAddr("2001:db8:1234:5678::9"))
+		_, err := f.service.People.Authenticate(t.Context(), secret, netip.MustParseAddr("2001:db8:1234:5678::9"))
 		require.Error(t, err)
 	}
 	b := openTab(t, f.url)

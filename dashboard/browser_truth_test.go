@@ -406,10 +406,10 @@ func TestBrowserOperations(t *testing.T) {
 	boss := service.Caller{User: "local", Operator: true}
 	b := f.logIn(f.url)
 	for _, do := range []models.CommandKind{models.ProviderOffline, models.ProviderOnline} {
-		_, _, err := f.service.ControlProvider(t.Context(), boss, do, "sg", "maintenance", service.Repeat{})
+		_, _, err := f.service.Operate.ControlProvider(t.Context(), boss, do, "sg", "maintenance", service.Repeat{})
 		require.NoError(t, err)
 	}
-	_, _, err := f.service.ControlUser(t.Context(), boss, models.PauseUser, "local", "by mistake", service.Repeat{})
+	_, _, err := f.service.People.Control(t.Context(), boss, models.PauseUser, "local", "by mistake", service.Repeat{})
 	require.NoError(t, err)
 	b.open("/operations")
 	for _, c := range []struct{ link, path, sees string }{

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestComposeColumns: the page shows the columns of a table with its first rows. A heading that is not known is an
@@ -39,7 +40,7 @@ func TestComposeColumns(t *testing.T) {
 	a := b.post("/compose", sentBy(t, form, b.get("/compose")))
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 	id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-	logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
+	logs, err := f.service.Mail.Logs(t.Context(), service.Caller{User: "local"}, id, mail.LogFilter{}, service.Page{})
 	require.NoError(t, err)
 	require.Len(t, logs.Logs, 2)
 	require.Equal(t, "Bob", logs.Logs[1].Name)
@@ -153,7 +154,7 @@ func TestComposeTimeZone(t *testing.T) {
 	require.Contains(t, b.get("/compose").text, "data-browser-zone")
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	in.SetText(intake.TimeZone, "Europe/Berlin")
-	_, err := f.service.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", in, "")
+	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", in, "")
 	in.Close()
 	require.NoError(t, err)
 	page := b.get("/compose").text

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // composeView is the form as it was entered, and its errors.
@@ -42,14 +43,14 @@ type composeView struct {
 	Batch                                    string // batch that the problem is about, or ""
 	Curl                                     string
 	Base                                     string
-	May                                      service.AllowedSenders // senders that the visitor may use
-	Templates                                []string               // names that can be chosen
-	Drafts                                   int                    // number of drafts of the visitor
-	Note                                     string                 // about the file
-	Tested                                   service.Accepted       // the test message that was just accepted
-	Ask                                      *planView              // what would happen; nil if nothing is asked
-	Sent                                     string                 // hash that the form was confirmed with
-	Sure                                     string                 // hash of the form that Ask is about
+	May                                      people.AllowedSenders // senders that the visitor may use
+	Templates                                []string              // names that can be chosen
+	Drafts                                   int                   // number of drafts of the visitor
+	Note                                     string                // about the file
+	Tested                                   service.Accepted      // the test message that was just accepted
+	Ask                                      *planView             // what would happen; nil if nothing is asked
+	Sent                                     string                // hash that the form was confirmed with
+	Sure                                     string                // hash of the form that Ask is about
 
 	List        *columnsView
 	Card        []summaryRow
@@ -67,7 +68,7 @@ const askFrom = 11
 func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	c := &composeView{Row: 1, Part: "html", Once: newSecret()}
 	if id := r.URL.Query().Get("draft"); id != "" {
-		draft, err := d.service.Drafts().Get(r.Context(), v.User, id)
+		draft, err := d.service.Drafts.Get(r.Context(), v.User, id)
 		if err != nil {
 			return err
 		}
@@ -75,7 +76,7 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
 	if c.TimeZone == "" {
-		defaults, err := d.service.Defaults(r.Context(), v.caller(), v.User)
+		defaults, err := d.service.People.Defaults(r.Context(), v.caller(), v.User)
 		if err != nil {
 			return err
 		}
@@ -92,10 +93,10 @@ func (d *Dashboard) showCompose(
 	status int,
 	c *composeView,
 ) (err error) {
-	if c.May, err = d.service.AllowedSenders(r.Context(), v.caller()); err != nil {
+	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.caller()); err != nil {
 		return err
 	}
-	list, _, err := d.service.Templates().List(r.Context(), v.User, maxTemplates, "")
+	list, _, err := d.service.Templates.List(r.Context(), v.User, maxTemplates, "")
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (d *Dashboard) showCompose(
 	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
 		c.Templates = append(c.Templates, c.Template)
 	}
-	saved, err := d.service.Drafts().List(r.Context(), v.User)
+	saved, err := d.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -178,7 +179,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		c.Tested, c.Once = accepted, newSecret()
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	}
-	if err := d.service.Drafts().Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+	if err := d.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
 		d.log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
 	seeOther(w, r, "/batches/"+accepted.ID.String())
@@ -239,7 +240,7 @@ func (d *Dashboard) fill(
 	} else {
 		texts[intake.Template], texts[intake.Language] = c.Template, c.Language
 		// An error of the template is found below.
-		if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category = cmp.Or(category, t.Category)
 		}

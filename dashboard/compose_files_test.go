@@ -105,7 +105,7 @@ func TestComposeFiles(t *testing.T) {
 	a := b.submit("/compose", fields, files...)
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 	id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-	v, err := f.service.Batch(t.Context(), service.Caller{User: "local"}, id)
+	v, err := f.service.Mail.Batch(t.Context(), service.Caller{User: "local"}, id)
 	require.NoError(t, err)
 	require.Equal(t, 2, v.Recipients)
 	require.Len(t, v.Attached, 2)
@@ -115,7 +115,7 @@ func TestComposeFiles(t *testing.T) {
 	require.Equal(t, "logo.png", v.Attached[1].ContentID)
 	require.Equal(t, "png", b.get("/batches/"+id+"/attachments/1").text)
 	for i, want := range []string{"Hi Ann", "Hi you"} {
-		m, err := f.service.Mail(t.Context(), service.Caller{User: "local"}, v.ID.Log(i+1).String())
+		m, err := f.service.Mail.Mail(t.Context(), service.Caller{User: "local"}, v.ID.Log(i+1).String())
 		require.NoError(t, err)
 		require.Equal(t, want, m.Subject)
 	}
@@ -186,7 +186,7 @@ func TestComposeTemplate(t *testing.T) {
 		Sender:    "Shop <shop@example.com>",
 		Languages: map[string]client.TemplateContent{"de": {Subject: "Hallo {{name}}"}},
 	}
-	_, err := f.service.Templates().Create(t.Context(), "local", &client.NewTemplate{
+	_, err := f.service.Templates.Create(t.Context(), "local", &client.NewTemplate{
 		Name: "news", NewTemplateVersion: client.NewTemplateVersion{TemplateSource: src, Publish: true},
 	})
 	require.NoError(t, err)
@@ -202,11 +202,11 @@ func TestComposeTemplate(t *testing.T) {
 	a = b.submit("/compose", fields, formFile{"attachments", "logo.png", "image/png", "png"})
 	require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 	id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-	v, err := f.service.Batch(t.Context(), service.Caller{User: "local"}, id)
+	v, err := f.service.Mail.Batch(t.Context(), service.Caller{User: "local"}, id)
 	require.NoError(t, err)
 	require.Equal(t, models.TemplateUse{Name: "news", Version: 1, Language: "de"}, *v.Template)
 	require.Equal(t, "logo.png", v.Attached[0].ContentID)
-	m, err := f.service.Mail(t.Context(), service.Caller{User: "local"}, v.ID.Log(2).String())
+	m, err := f.service.Mail.Mail(t.Context(), service.Caller{User: "local"}, v.ID.Log(2).String())
 	require.NoError(t, err)
 	require.Equal(t, "Hallo Bob", m.Subject)
 	require.Contains(t, m.HTML, "<p>a May</p><p>b May</p>")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
@@ -37,7 +38,7 @@ func TestCompose(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.StatusCode)
 		require.True(t, strings.HasPrefix(a.Request.URL.Path, "/batches/"), a.text)
 		id := strings.TrimPrefix(a.Request.URL.Path, "/batches/")
-		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
+		logs, err := f.service.Mail.Logs(t.Context(), service.Caller{User: "local"}, id, mail.LogFilter{}, service.Page{})
 		require.NoError(t, err)
 		require.Len(t, logs.Logs, 2)
 		require.Equal(t, "Ann Lee", logs.Logs[0].Name)
@@ -52,7 +53,7 @@ func TestCompose(t *testing.T) {
 		require.Contains(t, a.text, "Dear {{first}}", "what was written is lost")
 		id := regexp.MustCompile(`A test message to me@example.com was accepted. <a href="/batches/([^"]+)"`).
 			FindStringSubmatch(a.text)[1]
-		logs, err := f.service.Logs(t.Context(), service.Caller{User: "local"}, id, service.LogFilter{}, service.Page{})
+		logs, err := f.service.Mail.Logs(t.Context(), service.Caller{User: "local"}, id, mail.LogFilter{}, service.Page{})
 		require.NoError(t, err, a.text)
 		require.Len(t, logs.Logs, 1)
 		require.Equal(t, "me@example.com", logs.Logs[0].Email)

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
@@ -116,7 +117,7 @@ func New(d Deps) (*Dashboard, error) {
 		pages:      pages,
 		live:       newHub(d.Logger),
 		chunks:     chunks{service: d.Service, readers: map[string]*chunkReader{}},
-		histories:  histories{kept: map[service.HistoryRange]*keptHistory{}},
+		histories:  histories{kept: map[client.HistoryRange]*keptHistory{}},
 		tracker:    &tracker{service: d.Service, history: map[string][]sample{}},
 	}
 	if d.GitHub != nil {
@@ -370,7 +371,7 @@ func isFeed(r *http.Request) bool { return strings.HasPrefix(r.Pattern, "GET /li
 
 // limited calls h within the visitor's limits. A live feed counts only until it begins.
 func (d *Dashboard) limited(w http.ResponseWriter, r *http.Request, v *visitor, h handler) error {
-	end, err := d.service.AdmitPage(r.Context(), v.caller())
+	end, err := d.service.Limits.AdmitPage(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}

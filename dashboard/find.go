@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
@@ -61,12 +62,12 @@ func address(path string, q url.Values) string {
 
 // filterView is the filter of a list, as its form shows it.
 type filterView struct {
-	service.LogFilter
+	mail.LogFilter
 	Query     map[string]string // the parameters of the list
 	Filtered  bool              // something is selected besides the state
 	Providers []string          // names that can be chosen
 	Reasons   []models.Reason
-	Results   []service.ProviderResult
+	Results   []mail.ProviderResult
 	Clear     string // URL of the list without the filter
 }
 
@@ -74,11 +75,11 @@ type filterView struct {
 // and are refused by the service: from is then after to.
 func (d *Dashboard) filterOf(q url.Values) filterView {
 	v := filterView{
-		LogFilter: service.LogFilter{
+		LogFilter: mail.LogFilter{
 			State:     models.State(q.Get("state")),
 			Reason:    models.Reason(q.Get("reason")),
 			Provider:  q.Get("provider"),
-			Result:    service.ProviderResult(q.Get("result")),
+			Result:    mail.ProviderResult(q.Get("result")),
 			Rerouted:  q.Get("rerouted") != "",
 			MayDouble: q.Get("possible_duplicate") != "",
 			Doubled:   q.Get("doubled") != "",
@@ -90,9 +91,9 @@ func (d *Dashboard) filterOf(q url.Values) filterView {
 		},
 		Query:   map[string]string{},
 		Reasons: models.Reasons(),
-		Results: []service.ProviderResult{
-			service.ResultDelivered, service.ResultRefused, service.ResultFailed, service.ResultPending, service.ResultWaiting,
-			service.ResultUnknown,
+		Results: []mail.ProviderResult{
+			mail.ResultDelivered, mail.ResultRefused, mail.ResultFailed, mail.ResultPending, mail.ResultWaiting,
+			mail.ResultUnknown,
 		},
 	}
 	for name := range q {
@@ -158,7 +159,7 @@ func (p *pager) Entries() string {
 	return ""
 }
 
-func pagerOf(path string, q url.Values, cursor string, info *service.PageInfo, entries int) pager {
+func pagerOf(path string, q url.Values, cursor string, info *mail.PageInfo, entries int) pager {
 	p := pager{
 		Cursor: cursor,
 		First:  info.First,
@@ -199,7 +200,7 @@ type foundView struct {
 }
 
 type foundRow struct {
-	service.FoundLog
+	mail.FoundLog
 	Via []via
 	Of  string // name of the owner, if that is not the visitor
 }
@@ -225,7 +226,7 @@ func (d *Dashboard) readFound(
 	cursor string,
 ) (*foundView, error) {
 	v := &foundView{filterView: d.filterOf(q), None: "No recipient matches."}
-	found, err := d.service.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	found, err := d.service.Mail.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +266,11 @@ func (d *Dashboard) showFound(w http.ResponseWriter, r *http.Request, v *visitor
 func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
 	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")
-	if b, err := d.service.ListedBatch(r.Context(), v.caller(), id); err == nil {
+	if b, err := d.service.Mail.ListedBatch(r.Context(), v.caller(), id); err == nil {
 		seeOther(w, r, "/batches/"+b.ID.String())
 		return nil
 	}
-	if l, err := d.service.Log(r.Context(), v.caller(), id); err == nil {
+	if l, err := d.service.Mail.Log(r.Context(), v.caller(), id); err == nil {
 		seeOther(w, r, "/logs/"+l.ID.String())
 		return nil
 	}

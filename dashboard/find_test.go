@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/requestlog"
 	"github.com/safedelivr/safedelivr/service/walk"
 )
@@ -165,7 +166,7 @@ func TestPagesOfLists(t *testing.T) {
 	require.Contains(t, b.get("/logs?size=500&state=failed").text, "1–66 of 66")
 	// Sums do not tell of a combination: it is counted.
 	require.Contains(t, b.get("/logs?size=25&state=failed&provider=sg").text, "1–25 of 66")
-	info := &service.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}
+	info := &mail.PageInfo{First: 51, Next: "more", AtLeast: walk.MaxCounted + 1}
 	long := pagerOf("/logs", url.Values{}, "", info, 50)
 	require.Equal(t, "more than 1\u202f000", long.Entries())
 	long.AtLeast = 320
@@ -192,7 +193,7 @@ func TestEveryoneSwitch(t *testing.T) {
 	f.mixed("local", 6)
 	other := models.User{ID: "0123456789abcdef", Name: "ann", Created: time.Now().UTC()}
 	require.NoError(t, f.store.CreateUser(t.Context(), other))
-	_, _, err := f.service.SetSenders(t.Context(), service.Caller{By: "test", Operator: true}, other.ID,
+	_, _, err := f.service.People.SetSenders(t.Context(), service.Caller{By: "test", Operator: true}, other.ID,
 		[]string{"shop@example.com"}, "", service.Repeat{})
 	require.NoError(t, err)
 	theirs := f.mixed(other.ID, 6)
@@ -367,13 +368,13 @@ func TestRequestsPage(t *testing.T) {
 	user, other := f.browser(), f.browser()
 	require.Equal(t, http.StatusOK, user.byGitHub("Ann").StatusCode)
 	require.Equal(t, http.StatusOK, other.byGitHub("eve").StatusCode)
-	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
+	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "gh7"}, "shop", models.KeyOptions{})
 	require.NoError(t, err)
 	path := "/keys/" + key.ID + "/requests"
 	require.Contains(t, user.get("/settings/keys").text, path)
 	require.Contains(t, user.get(path).text, "No request was made with this key")
 	batch := models.NewBatchID(time.Now())
-	f.service.LogRequest(
+	f.service.People.LogRequest(
 		service.Caller{User: "gh7", Key: key.ID},
 		requestlog.Line{
 			Method:  "POST",

@@ -337,7 +337,7 @@ type draftsView struct {
 
 // drafts is GET /drafts.
 func (d *Dashboard) drafts(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	list, err := d.service.Drafts().List(r.Context(), v.User)
+	list, err := d.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -360,7 +360,7 @@ func (d *Dashboard) saveDraft(w http.ResponseWriter, r *http.Request, v *visitor
 	if err != nil {
 		return err
 	}
-	saved, err := d.service.Drafts().Save(r.Context(), v.User, c.Draft)
+	saved, err := d.service.Drafts.Save(r.Context(), v.User, c.Draft)
 	var refused *service.Error
 	if err != nil && (!errors.As(err, &refused) || refused.Kind == service.Internal) {
 		return err
@@ -385,14 +385,14 @@ func (d *Dashboard) saveDraft(w http.ResponseWriter, r *http.Request, v *visitor
 // deleteDraft is POST /drafts/{id}/delete.
 func (d *Dashboard) deleteDraft(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
-	list, err := d.service.Drafts().List(r.Context(), v.User)
+	list, err := d.service.Drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(list, func(i drafts.Info) bool { return i.ID == id }) {
 		return errNoPage
 	}
-	if err := d.service.Drafts().Delete(r.Context(), v.User, id); err != nil {
+	if err := d.service.Drafts.Delete(r.Context(), v.User, id); err != nil {
 		return err
 	}
 	seeOther(w, r, "/drafts")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestTypedAddressOfForm: the address of a form's answer, typed or from a bookmark, leads to the
@@ -96,7 +97,7 @@ func TestKeyFormTwice(t *testing.T) {
 	again := b.post("/settings/keys", form).text
 	require.NotContains(t, again, `id="new-key"`)
 	require.Contains(t, again, "This key exists already.")
-	keys, err := f.service.Keys(t.Context(), service.Caller{User: "local"})
+	keys, err := f.service.People.Keys(t.Context(), service.Caller{User: "local"})
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 }
@@ -122,7 +123,7 @@ func TestFormIsKeptWithoutSession(t *testing.T) {
 		kept.Add(m[1], html.UnescapeString(m[2]))
 	}
 	require.Equal(t, entered, kept)
-	batches, err := f.service.Batches(t.Context(), service.Caller{User: "local"}, service.Page{})
+	batches, err := f.service.Mail.FindBatches(t.Context(), service.Caller{User: "local"}, mail.BatchFilter{}, service.Page{})
 	require.NoError(t, err)
 	require.Empty(t, batches.Batches)
 

@@ -11,16 +11,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/operate"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // historyView is the history of all providers. It does not depend on the visitor,
 // and is read and rendered once for all open pages.
 type historyView struct {
-	Range     service.HistoryRange
+	Range     client.HistoryRange
 	Words     string // the range in words
 	Span      string // the same, without its steps
 	Empty     bool   // there were no calls and no events
@@ -39,7 +42,7 @@ type historyView struct {
 type historyProvider struct {
 	Name, Title string
 	Hue         int
-	Totals      service.HistoryCounts
+	Totals      client.HistoryCounts
 	Calls       chart // outcomes of calls
 	Reports     chart // events
 }
@@ -49,24 +52,24 @@ type historyRow struct {
 	At          time.Time
 	Name, Title string
 	Hue         int
-	service.HistoryCounts
+	client.HistoryCounts
 }
 
 // historyWords describes the ranges, and how many steps a row of the table sums.
-var historyWords = map[service.HistoryRange]struct {
+var historyWords = map[client.HistoryRange]struct {
 	tab, words string
 	row        int
 }{
-	service.LastHour:  {"Hour", "the last hour, by minute", 5},
-	service.LastDay:   {"Day", "the last 24 hours, by 15 minutes", 8},
-	service.LastWeek:  {"Week", "the last 7 days, by 2 hours", 12},
-	service.LastMonth: {"Month", "the last 30 days, by 6 hours", 4},
+	client.Hour:  {"Hour", "the last hour, by minute", 5},
+	client.Day:   {"Day", "the last 24 hours, by 15 minutes", 8},
+	client.Week:  {"Week", "the last 7 days, by 2 hours", 12},
+	client.Month: {"Month", "the last 30 days, by 6 hours", 4},
 }
 
 // historyTabs returns the links that switch the range.
-func historyTabs(now service.HistoryRange) []tab {
+func historyTabs(now client.HistoryRange) []tab {
 	var out []tab
-	for _, r := range service.HistoryRanges {
+	for _, r := range operate.HistoryRanges {
 		out = append(out, tab{Text: historyWords[r].tab, To: "/providers?range=" + string(r) + "#history", Here: r == now})
 	}
 	return out
@@ -75,13 +78,13 @@ func historyTabs(now service.HistoryRange) []tab {
 // histories caches the last history of each range.
 type histories struct {
 	mu   sync.Mutex
-	kept map[service.HistoryRange]*keptHistory
+	kept map[client.HistoryRange]*keptHistory
 }
 
 type keptHistory struct {
 	mu   sync.Mutex
 	read time.Time
-	from service.History
+	from operate.History
 	view *historyView
 }
 
@@ -90,9 +93,9 @@ const historyEvery = 2 * time.Second
 
 // history returns the history of a range. The pointer stays the same while the
 // history does not change.
-func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*historyView, error) {
+func (d *Dashboard) history(ctx context.Context, back client.HistoryRange) (*historyView, error) {
 	if _, ok := historyWords[back]; !ok {
-		back = service.LastHour
+		back = client.Hour
 	}
 	d.histories.mu.Lock()
 	k := d.histories.kept[back]
@@ -106,7 +109,7 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 	if k.view != nil && time.Since(k.read) < historyEvery {
 		return k.view, nil
 	}
-	h, err := d.service.History(ctx, back)
+	h, err := d.service.Operate.History(ctx, back)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,7 @@ func (d *Dashboard) history(ctx context.Context, back service.HistoryRange) (*hi
 
 // viewOfHistory builds the charts and rows of a history. All providers share one
 // scale.
-func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
+func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 	v := &historyView{
 		Range: h.Range,
 		Words: historyWords[h.Range].words,
@@ -132,7 +135,7 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		Step:  time.Duration(h.Step) * time.Second,
 	}
 	v.Span, _, _ = strings.Cut(v.Words, ",")
-	most := func(pick func(*service.HistoryCounts) int64) (n int64) {
+	most := func(pick func(*client.HistoryCounts) int64) (n int64) {
 		for i := range h.Providers {
 			for k := range h.Providers[i].Steps {
 				n = max(n, pick(&h.Providers[i].Steps[k].HistoryCounts))
@@ -140,8 +143,8 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 		}
 		return n
 	}
-	calls := most(func(c *service.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
-	reported := most(func(c *service.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
+	calls := most(func(c *client.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
+	reported := most(func(c *client.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
 	v.Empty = calls == 0 && reported == 0
 	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
@@ -173,8 +176,8 @@ func (d *Dashboard) viewOfHistory(h *service.History) *historyView {
 			p := &a.Steps[k]
 			out.Calls.add(p.At, p.Accepted, p.Unknown, p.Refused)
 			out.Reports.add(p.At, p.Delivered, p.Deferred, p.Failed)
-			answers.Values = append(answers.Values, p.Answer)
-			delivery.Values = append(delivery.Values, p.Deliver)
+			answers.Values = append(answers.Values, p.AnswerMS)
+			delivery.Values = append(delivery.Values, p.DeliveryMS)
 			delivered.Values = append(delivered.Values, percent(p.Delivered, p.Delivered+p.Failed))
 			deferred.Values = append(deferred.Values, percent(p.Deferred, p.Delivered+p.Failed))
 		}
@@ -198,7 +201,7 @@ func percent(part, whole int64) float64 {
 }
 
 // finalOf returns the number of messages with a result.
-func finalOf(c service.HistoryCounts) int64 { return c.Delivered + c.Failed }
+func finalOf(c client.HistoryCounts) int64 { return c.Delivered + c.Failed }
 
 // add appends a step: one value for each series.
 func (c *chart) add(at time.Time, values ...int64) {
@@ -209,7 +212,7 @@ func (c *chart) add(at time.Time, values ...int64) {
 }
 
 // historyRows sums steps into rows, newest first. Empty rows are left out.
-func historyRows(h *service.History, providers []historyProvider) []historyRow {
+func historyRows(h *operate.History, providers []historyProvider) []historyRow {
 	var out []historyRow
 	size := historyWords[h.Range].row
 	for end := historySteps(h); end > 0; end -= size {
@@ -219,8 +222,8 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 			for k := first; k < end; k++ {
 				sum.Add(&h.Providers[i].Steps[k].Tally)
 			}
-			c := service.HistoryCountsOf(&sum)
-			if c == (service.HistoryCounts{}) {
+			c := operate.HistoryCountsOf(&sum)
+			if c == (client.HistoryCounts{}) {
 				continue
 			}
 			a := &providers[i]
@@ -233,7 +236,7 @@ func historyRows(h *service.History, providers []historyProvider) []historyRow {
 	return out
 }
 
-func historySteps(h *service.History) int {
+func historySteps(h *operate.History) int {
 	if len(h.Providers) == 0 {
 		return 0
 	}
@@ -305,7 +308,7 @@ func (b *bar) link(batch string) {
 var barStates = []models.State{models.Success, models.Sent, models.Failed, models.Cancelled}
 
 // barOf stacks the counts of barStates.
-func barOf(c *service.Counts) bar {
+func barOf(c *stats.Counts) bar {
 	var b bar
 	for _, s := range barStates {
 		b.Label += num(c.Of(s)) + " " + string(s) + ", "
@@ -354,7 +357,7 @@ const outagesShown = 5
 
 // addFlow adds the send rate and the outages.
 func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchView) error {
-	f, err := d.service.Flow(ctx, who, v.ID.String())
+	f, err := d.service.Mail.Flow(ctx, who, v.ID.String())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -51,7 +52,7 @@ func TestHistoryWithoutScript(t *testing.T) {
 			require.Contains(t, text, num(1010), back)
 			require.Equal(t, others, strings.Contains(text, num(3333)), back)
 			shown := back
-			if historyWords[service.HistoryRange(back)].tab == "" {
+			if historyWords[client.HistoryRange(back)].tab == "" {
 				shown = "hour"
 			}
 			require.Contains(t, text, `href="/providers?range=`+shown+`#history" aria-current="true"`)
@@ -67,13 +68,13 @@ func TestHistoryIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBubbleRig(t, nil)
 		view := func() *historyView {
-			v, err := f.board.history(t.Context(), service.LastDay)
+			v, err := f.board.history(t.Context(), client.Day)
 			require.NoError(t, err)
 			return v
 		}
 		first := view()
 		require.Same(t, first, view())
-		f.board.histories.kept[service.LastDay].read = time.Time{}
+		f.board.histories.kept[client.Day].read = time.Time{}
 		require.Same(t, first, view(), "an unchanged history was rendered again")
 		f.happened("one", time.Minute, "sg", func(t *telemetry.ProviderTally) { t.Calls++ })
 		require.Same(t, first, view(), "the history was read again too soon")
@@ -92,7 +93,7 @@ func TestRatesOverTime(t *testing.T) {
 		t.Calls, t.Accepted, t.Delivered, t.Failed, t.Deferred = 1, 8, 6, 2, 12
 	})
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 5 })
-	v, err := f.board.history(t.Context(), service.LastHour)
+	v, err := f.board.history(t.Context(), client.Hour)
 	require.NoError(t, err)
 	values := func(c *chart, provider string) []float64 {
 		i := slices.IndexFunc(c.Series, func(s series) bool { return strings.HasSuffix(s.Label, " "+provider) })

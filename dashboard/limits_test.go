@@ -23,11 +23,11 @@ func TestPagesAreLimited(t *testing.T) {
 	require.NoError(t, f.store.CreateUser(t.Context(), ann))
 	b := f.byLink(ann)
 	who := service.Caller{User: ann.ID}
-	end, _, err := f.service.Admit(t.Context(), who)
+	end, _, err := f.service.Limits.Admit(t.Context(), who)
 	require.NoError(t, err)
 	defer end()
 	require.Equal(t, http.StatusOK, b.get("/settings").StatusCode, "a request to the API does not count")
-	end, err = f.service.AdmitPage(t.Context(), who)
+	end, err = f.service.Limits.AdmitPage(t.Context(), who)
 	require.NoError(t, err)
 	a := b.get("/settings")
 	require.Equal(t, http.StatusTooManyRequests, a.StatusCode)
@@ -49,7 +49,7 @@ func TestOnlyFeedsAreFree(t *testing.T) {
 		r.Header.Set("Accept", "text/event-stream")
 		v := &visitor{session: session{User: ann.ID}}
 		err := f.board.limited(httptest.NewRecorder(), r, v, func(http.ResponseWriter, *http.Request, *visitor) error {
-			end, err := f.service.AdmitPage(t.Context(), v.caller())
+			end, err := f.service.Limits.AdmitPage(t.Context(), v.caller())
 			if err == nil {
 				end()
 			}

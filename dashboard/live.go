@@ -249,7 +249,7 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 		out, now, more := f.since(version)
 		version = now
 		if len(out) > 0 {
-			if ended, err := d.service.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
+			if ended, err := d.service.People.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
 				return nil
 			}
 		}

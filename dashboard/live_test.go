@@ -59,7 +59,7 @@ func TestLive(t *testing.T) {
 		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		live := b.live("/live/batches/" + id.String())
 		live.until("is-queued")
-		_, _, err := f.service.ControlBatch(
+		_, _, err := f.service.Commands.Batch(
 			t.Context(),
 			service.Caller{User: "local"},
 			models.StopBatch,

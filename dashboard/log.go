@@ -15,18 +15,19 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // logView is the page of one recipient.
 type logView struct {
-	service.LogStory
+	mail.LogStory
 	Story []moment
 	Took  string // from acceptance to the last event
 	Did   string // confirmation of the command that was just given
 
 	CanRelease bool   // it can be sent again
 	Of         string // name of the owner, if that is not the visitor
-	Mail       service.Mail
+	Mail       mail.Mail
 	Batch      *batchView // if it is the only recipient: its batch without its logs
 }
 
@@ -59,7 +60,7 @@ type moment struct {
 // logPage is GET /logs/{id}.
 func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
-	b, err := d.service.ListedBatch(r.Context(), v.caller(), batchOfLog(id))
+	b, err := d.service.Mail.ListedBatch(r.Context(), v.caller(), batchOfLog(id))
 	if err == nil && b.Recipients == 1 {
 		to := url.URL{Path: "/batches/" + b.ID.String(), RawQuery: r.URL.RawQuery}
 		seeOther(w, r, to.String()) // which shows its only recipient
@@ -88,7 +89,7 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, 
 	if view.Batch = b; view.User != "" {
 		view.Of = d.nameOf(r.Context(), view.User)
 	}
-	if view.Mail, err = d.service.Mail(r.Context(), v.caller(), id); err != nil {
+	if view.Mail, err = d.service.Mail.Mail(r.Context(), v.caller(), id); err != nil {
 		return err
 	}
 	title := view.Email
@@ -102,7 +103,7 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, 
 
 // mailOfLog is GET /logs/{id}/mail: the message as its recipient gets it, for a sandboxed frame.
 func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m, err := d.service.Mail(r.Context(), v.caller(), r.PathValue("id"))
+	m, err := d.service.Mail.Mail(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *visitor
 // requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as
 // text.
 func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m, err := d.service.Mail(r.Context(), v.caller(), r.PathValue("id"))
+	m, err := d.service.Mail.Mail(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 	if err != nil {
 		return errNoPage
 	}
-	if _, err := d.service.Log(r.Context(), who, id); err != nil {
+	if _, err := d.service.Mail.Log(r.Context(), who, id); err != nil {
 		return err
 	}
 	key := eventsKey("log ", who.User, " ", who.Operator, " ", id)
@@ -144,7 +145,7 @@ func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor
 // logSource reads one log: every second, or every quietLogs once its state is final.
 func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 	var last *logView
-	var from *service.Stories
+	var from *mail.Stories
 	var read time.Time
 	return source{
 		read: func(ctx context.Context) (any, error) {
@@ -174,7 +175,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 }
 
 func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) (*logView, error) {
-	l, err := d.service.Log(ctx, who, id)
+	l, err := d.service.Mail.Log(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) 
 }
 
 // storyOf describes a log in words, with the names of those who gave commands.
-func (d *Dashboard) storyOf(ctx context.Context, l *service.LogStory) *logView {
+func (d *Dashboard) storyOf(ctx context.Context, l *mail.LogStory) *logView {
 	d.nameCommand(ctx, &l.LogView)
 	for i := range l.Timeline {
 		if m := &l.Timeline[i]; m.By != "" {
@@ -193,7 +194,7 @@ func (d *Dashboard) storyOf(ctx context.Context, l *service.LogStory) *logView {
 }
 
 // nameCommand says of a log that a command withholds by name who gave the command, and why.
-func (d *Dashboard) nameCommand(ctx context.Context, l *service.LogView) {
+func (d *Dashboard) nameCommand(ctx context.Context, l *mail.LogView) {
 	w := l.Waits
 	if w == nil || w.By == "" || l.Reason != "" {
 		return
@@ -205,7 +206,7 @@ func (d *Dashboard) nameCommand(ctx context.Context, l *service.LogView) {
 }
 
 // viewOf describes the timeline of a log in words.
-func (d *Dashboard) viewOf(l *service.LogStory) *logView {
+func (d *Dashboard) viewOf(l *mail.LogStory) *logView {
 	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
 	v.Took = "–"
 	last := time.Duration(0)
@@ -415,8 +416,8 @@ type chunkReader struct {
 	mu      sync.Mutex
 	asked   time.Time // when the counts were last read
 	read    time.Time // when the chunk was last read
-	listed  service.BatchView
-	stories *service.Stories
+	listed  mail.BatchView
+	stories *mail.Stories
 }
 
 func (r *chunkReader) idle(now time.Time) bool {
@@ -428,7 +429,7 @@ func (r *chunkReader) idle(now time.Time) bool {
 }
 
 // batch returns the batch as it was when the timelines were read.
-func (r *chunkReader) batch() service.BatchView {
+func (r *chunkReader) batch() mail.BatchView {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.listed
@@ -436,19 +437,19 @@ func (r *chunkReader) batch() service.BatchView {
 
 // now returns the timelines of the chunk, at most liveEvery old. The pointer stays
 // the same while nothing changes.
-func (r *chunkReader) now(ctx context.Context) (*service.Stories, error) {
+func (r *chunkReader) now(ctx context.Context) (*mail.Stories, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	if r.stories != nil && now.Sub(r.asked) < liveEvery {
 		return r.stories, nil
 	}
-	b, err := r.service.ListedBatch(ctx, r.who, r.log.Batch().String())
+	b, err := r.service.Mail.ListedBatch(ctx, r.who, r.log.Batch().String())
 	if err != nil {
 		return nil, err
 	}
 	if r.stories == nil || now.Sub(r.read) >= quietLogs || !reflect.DeepEqual(b, r.listed) {
-		if r.stories, err = r.service.Stories(ctx, r.who, r.log); err != nil {
+		if r.stories, err = r.service.Mail.Stories(ctx, r.who, r.log); err != nil {
 			return nil, err
 		}
 		r.read, r.listed = now, b

@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestTimesInWholeSeconds: a time that a provider gives in whole seconds is shown as such. What
@@ -25,7 +26,7 @@ func TestTimesInWholeSeconds(t *testing.T) {
 	f := newRig(t, nil)
 	second := time.Date(2026, 1, 31, 12, 0, 10, 0, time.UTC)
 	at := func(ms int) time.Time { return second.Add(time.Duration(ms) * time.Millisecond) }
-	v := f.board.viewOf(&service.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
+	v := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
 		{What: "accepted", At: at(300)},
 		{What: "attempt", Attempt: 1, At: at(310)},
 		{What: "answer", Attempt: 1, At: at(547)},
@@ -44,7 +45,7 @@ func TestTimesInWholeSeconds(t *testing.T) {
 		"about 16 s"}, after)
 	require.Equal(t, "about 16 s", v.Took)
 
-	accepted := f.board.viewOf(&service.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
+	accepted := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
 	require.Equal(t, "–", accepted.Took, "nothing has happened to it")
 }
 
@@ -83,7 +84,7 @@ func TestRetryNamesWhoGaveIt(t *testing.T) {
 	b := f.byLink(LocalUser())
 	id := f.mixed("local", 4).Log(4) // its outcome is unknown
 	who := service.Caller{User: "local"}
-	_, _, err := f.service.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
+	_, _, err := f.service.Commands.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
 	require.NoError(t, err)
 	commands, err := f.store.Commands(t.Context(), 0, 100)
 	require.NoError(t, err)

@@ -210,7 +210,7 @@ type refusal struct {
 
 // refuse adds a refused login to the access log and shows the login page.
 func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) {
-	_ = d.service.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
+	_ = d.service.People.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
 		Kind:    accesslog.FailedLogin,
 		Reason:  why.reason,
 		User:    why.user,

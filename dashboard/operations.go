@@ -13,6 +13,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // operationsView has what one of the pages of Operations shows.
@@ -23,7 +25,7 @@ type operationsView struct {
 	Waiting backlog.Backlog    // the mail that waits here
 	Wrong   []attention        // with the installation
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
-	Unknown service.Unknown
+	Unknown stats.Unknown
 	// UnknownList is the address of the list of the messages that Unknown counts.
 	UnknownList string
 	// Unmatched counts the events, since the workers started, whose log was not found.
@@ -111,11 +113,11 @@ func (d *Dashboard) showOperations(
 	at := r.URL.Query()
 	if name == "events" {
 		p := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = d.service.Unmatched(r.Context(), v.caller(), p); err != nil {
+		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.caller(), p); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
-			e, err := d.service.UnmatchedEvent(r.Context(), v.caller(), id)
+			e, err := d.service.Operate.UnmatchedEvent(r.Context(), v.caller(), id)
 			if err != nil {
 				return err
 			}
@@ -167,10 +169,10 @@ func (d *Dashboard) readOperations(
 			err = d.addSums(ctx, who, v)
 		}
 		if err == nil {
-			v.Workers, err = d.service.Workers(ctx, who)
+			v.Workers, err = d.service.Operate.Workers(ctx, who)
 		}
 		if err == nil {
-			v.Waiting, err = service.Backlog(ctx, d.service, who)
+			v.Waiting, err = d.service.Mail.Backlog(ctx, who)
 		}
 		if err == nil {
 			v.Wrong, err = d.troubles(ctx, who)
@@ -180,16 +182,16 @@ func (d *Dashboard) readOperations(
 			err = d.readHolds(ctx, who, v)
 		}
 	case "events":
-		v.Events, err = d.service.Unmatched(ctx, who, service.Page{})
+		v.Events, err = d.service.Operate.Unmatched(ctx, who, service.Page{})
 	case "blocks":
 		for i := range d.configured {
 			v.Names = append(v.Names, d.configured[i].Name)
 		}
-		v.Blocks, err = d.service.Blocks(ctx, who)
+		v.Blocks, err = d.service.Operate.Blocks(ctx, who)
 	case "users":
 		var users []client.User
 		var all int
-		users, all, err = d.service.Users(ctx, who)
+		users, all, err = d.service.People.Users(ctx, who)
 		v.Users = users[:min(len(users), usersListed)]
 		v.Others = all - len(v.Users)
 	case "audit":
@@ -201,8 +203,8 @@ func (d *Dashboard) readOperations(
 // readBroker reads the queues and the parked messages. The page tells if the broker cannot be
 // read.
 func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	if v.Queues, err = d.service.Queues(ctx, who); err == nil {
-		v.Parked, err = d.service.Parked(ctx, who, service.Page{Limit: parkedListed})
+	if v.Queues, err = d.service.Operate.Queues(ctx, who); err == nil {
+		v.Parked, err = d.service.Operate.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
@@ -212,7 +214,7 @@ func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *opera
 }
 
 func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	v.Holds, err = d.service.Holds(ctx, who)
+	v.Holds, err = d.service.Operate.Holds(ctx, who)
 	for i := range v.Holds {
 		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
 	}
@@ -221,7 +223,7 @@ func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operat
 
 // addSums reads the consistency check, the unknown outcomes, the unmatched events and the holds.
 func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
-	check, err := d.service.LastCheck(ctx, who)
+	check, err := d.service.Operate.LastCheck(ctx, who)
 	var e *service.Error
 	switch {
 	case err == nil:
@@ -229,12 +231,12 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	case !errors.As(err, &e) || e.Kind != service.NotFound:
 		return err
 	}
-	if v.Unknown, err = d.service.UnknownOutcomes(ctx, who); err != nil {
+	if v.Unknown, err = d.service.Stats.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
 	today := models.DayOf(time.Now())
 	v.UnknownList = address("/logs", url.Values{
-		"everyone": {"yes"}, "result": {string(service.ResultUnknown)},
+		"everyone": {"yes"}, "result": {string(mail.ResultUnknown)},
 		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
 	})
 	providers, err := d.providersNow()
@@ -285,7 +287,7 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 		Why:      f("why"),
 		Fail:     f("fail") != "",
 	}
-	_, _, err := d.service.AddBlock(
+	_, _, err := d.service.Operate.AddBlock(
 		r.Context(),
 		v.caller(),
 		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
@@ -315,20 +317,20 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visit
 	switch f("do") {
 	case "open":
 		page = true
-		_, err = d.service.User(r.Context(), who, form.Name)
+		_, err = d.service.People.User(r.Context(), who, form.Name)
 	case "senders":
 		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
-		_, _, err = d.service.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
+		_, _, err = d.service.People.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
 	case "pause":
-		_, _, err = d.service.ControlUser(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
-		_, _, err = d.service.ControlUser(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
 	case "disable":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
 	case "enable":
-		_, _, err = d.service.SwitchUser(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
 	case "end-sessions":
-		_, _, err = d.service.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
+		_, _, err = d.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:
 		return errNoPage
 	}
@@ -361,11 +363,11 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
-		_, err = d.service.RemoveBlock(r.Context(), who, id, "")
+		_, err = d.service.Operate.RemoveBlock(r.Context(), who, id, "")
 	case "parked requeue":
-		_, _, err = d.service.Requeue(r.Context(), who, id, "", service.Repeat{})
+		_, _, err = d.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
 	case "parked discard":
-		_, err = d.service.Discard(r.Context(), who, id, "")
+		_, err = d.service.Operate.Discard(r.Context(), who, id, "")
 	default:
 		return errNoPage
 	}
@@ -378,7 +380,7 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 
 // askHolds is GET /operations/holds/lift, for operators.
 func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	holds, err := d.service.Holds(r.Context(), v.caller())
+	holds, err := d.service.Operate.Holds(r.Context(), v.caller())
 	if err != nil {
 		return err
 	}
@@ -402,7 +404,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 // liftHolds is POST /operations/holds/lift, for operators.
 func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, repeat := answered(w, r)
-	if _, _, err := d.service.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+	if _, _, err := d.service.Operate.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
 		return err
 	}
 	seeOther(w, r, "/operations/parked")

@@ -11,8 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // overviewView is the first page.
@@ -22,9 +25,9 @@ type overviewView struct {
 	Others    string // mail of other users, if an operator has none; "": there is none
 	Whose     string // whose mail the page shows, if it is that of all users
 	From, Day string // the first of the days, and today, in UTC
-	Today     service.Counts
-	Totals    service.Counts
-	Days      []service.DayCounts
+	Today     stats.Counts
+	Totals    stats.Counts
+	Days      []stats.DayCounts
 	Chart     chart
 	Hour      *hourView
 	Providers []providerNow
@@ -53,7 +56,7 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 	if view.Empty && v.Operator && !v.Everyone {
 		who := v.caller()
 		who.Everyone = true
-		all, err := d.service.Stats(r.Context(), who, service.StatsQuery{})
+		all, err := d.service.Stats.Of(r.Context(), who, stats.Query{})
 		if err != nil {
 			return err
 		}
@@ -70,7 +73,7 @@ func (v *overviewView) Grave() bool {
 }
 
 // mailOfUsers says how much mail of how many users there is; "" if there is none.
-func mailOfUsers(s *service.Stats) string {
+func mailOfUsers(s *stats.Stats) string {
 	if s.Users == 0 {
 		return ""
 	}
@@ -91,11 +94,11 @@ func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *vi
 }
 
 func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*overviewView, error) {
-	stats, err := d.service.Stats(ctx, who, service.StatsQuery{Minutes: !who.Everyone})
+	stats, err := d.service.Stats.Of(ctx, who, stats.Query{Minutes: !who.Everyone})
 	if err != nil {
 		return nil, err
 	}
-	batches, err := d.service.Batches(ctx, who, service.Page{Limit: watchedBatches})
+	batches, err := d.service.Mail.FindBatches(ctx, who, mail.BatchFilter{}, service.Page{Limit: watchedBatches})
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +128,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Notices:   notices,
 		Operator:  who.Operator,
 	}
-	hour, err := d.history(ctx, service.LastHour)
+	hour, err := d.history(ctx, client.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +147,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 }
 
 // daysChart shows the counts of each day. list is the address of the list behind them, or "".
-func daysChart(days []service.DayCounts, list string) chart {
+func daysChart(days []stats.DayCounts, list string) chart {
 	c := chart{Kind: "bars", List: list, Series: stateSeries()}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
@@ -168,7 +171,7 @@ func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
 
 // statisticsView is the page of sums by provider, tag, category, template or sender.
 type statisticsView struct {
-	service.Stats
+	stats.Stats
 	By        models.GroupKind
 	Name      string // of the group that days and totals are of, or ""
 	All       string // address of the page about all groups
@@ -225,16 +228,16 @@ func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visito
 	view := statisticsView{
 		By: models.GroupKind(cmp.Or(query.Get("by"), string(models.ByTag))), Name: query.Get("name"),
 	}
-	wanted := service.StatsQuery{
+	wanted := stats.Query{
 		From: query.Get("from"), To: query.Get("to"), By: string(view.By), Name: view.Name,
 	}
 	status := http.StatusOK
 	var err error
-	view.Stats, err = d.service.Stats(r.Context(), v.caller(), wanted)
+	view.Stats, err = d.service.Stats.Of(r.Context(), v.caller(), wanted)
 	if wrong, ok := errors.AsType[*service.Error](err); ok && len(wrong.Fields) > 0 {
 		status, view.Error, view.By = http.StatusBadRequest, sentence(wrong.Fields[0].Detail), models.ByTag
 		view.Name = ""
-		view.Stats, err = d.service.Stats(r.Context(), v.caller(), service.StatsQuery{By: string(view.By)})
+		view.Stats, err = d.service.Stats.Of(r.Context(), v.caller(), stats.Query{By: string(view.By)})
 	}
 	if err != nil {
 		return err

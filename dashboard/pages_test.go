@@ -20,13 +20,14 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // batchOf accepts a batch of a user.
 func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recipient) models.ID {
 	f.Helper()
-	if strings.HasPrefix(user, service.GitHubUser) {
-		_, _, err := f.service.SetSenders(
+	if strings.HasPrefix(user, people.GitHubUser) {
+		_, _, err := f.service.People.SetSenders(
 			f.Context(),
 			service.Caller{By: "test", Operator: true},
 			user,
@@ -148,7 +149,7 @@ func TestEveryRoute(t *testing.T) {
 			}
 		})
 	}
-	b, err := f.service.Batch(t.Context(), service.Caller{User: "gh7"}, batch.String())
+	b, err := f.service.Mail.Batch(t.Context(), service.Caller{User: "gh7"}, batch.String())
 	require.NoError(t, err)
 	require.False(t, b.Stopped, "a request changed the batch")
 }
@@ -224,9 +225,9 @@ func (f *rig) evilBatch() models.ID {
 	require.NoError(f, f.store.Append(f.Context(), batch, attempt))
 
 	local := service.Caller{User: "local"}
-	_, _, err := f.service.CreateKey(f.Context(), local, evil, models.KeyOptions{})
+	_, _, err := f.service.People.CreateKey(f.Context(), local, evil, models.KeyOptions{})
 	require.NoError(f, err)
-	_, _, err = f.service.ControlBatch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
+	_, _, err = f.service.Commands.Batch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
 	require.NoError(f, err)
 	s := session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
 	_, err = f.board.sessions.begin(f.Context(), s)

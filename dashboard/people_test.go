@@ -22,12 +22,12 @@ func (b *browser) in() bool { return b.get("/settings/keys").Request.URL.Path ==
 
 // recorded returns the access log as "kind reason user login".
 func (f *rig) recorded() (out []string) {
-	page, err := f.service.AccessLog(f.Context(), console, "", service.Page{})
+	page, err := f.service.People.AccessLog(f.Context(), console, "", service.Page{})
 	require.NoError(f, err)
 	for i := range page.Entries {
 		e := &page.Entries[i]
 		require.NotEmpty(f, e.Address)
-		out = append(out, strings.Join([]string{string(e.Kind), e.Reason, e.User, e.Login}, " "))
+		out = append(out, strings.Join([]string{string(e.Kind), e.Reason, e.User, e.GitHubLogin}, " "))
 	}
 	return out
 }
@@ -158,7 +158,7 @@ func TestAllSessionsEnd(t *testing.T) {
 	second.byGitHub("eve")
 	require.Equal(t, "/login", first.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.False(t, second.in())
-	page, err := f.service.Audit(t.Context(), console, service.Page{})
+	page, err := f.service.Audit.List(t.Context(), console, service.Page{})
 	require.NoError(t, err)
 	require.Len(t, page.Commands, 2)
 	require.Equal(t, []string{"gh9", "gh8"}, []string{page.Commands[0].By, page.Commands[1].By})
@@ -177,7 +177,7 @@ func TestEndedSessionDoesNotComeBack(t *testing.T) {
 		require.NoError(t, err)
 		kept[kind] = all
 	}
-	_, _, err := f.service.EndSessions(t.Context(), console, "local", "", service.Repeat{})
+	_, _, err := f.service.People.EndSessions(t.Context(), console, "local", "", service.Repeat{})
 	require.NoError(t, err)
 	for kind, all := range kept {
 		for hash, raw := range all {
@@ -193,7 +193,7 @@ func TestUserPageRevokesKeys(t *testing.T) {
 	f := newRig(t, nil)
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: time.Now()}))
 	b := f.byLink(LocalUser())
-	key, _, err := f.service.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop key", models.KeyOptions{})
+	key, _, err := f.service.People.CreateKey(t.Context(), service.Caller{User: "ann"}, "shop key", models.KeyOptions{})
 	require.NoError(t, err)
 	require.Contains(t, b.get("/operations/users").text, `href="/operations/users/ann"`)
 	require.Contains(t, b.get("/operations/users/ann").text, "shop key")
@@ -218,7 +218,7 @@ func TestKeysPageListsAll(t *testing.T) {
 	for _, name := range []string{"ann", "bea"} {
 		require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: name, Name: name, Created: time.Now()}))
 		var err error
-		last, _, err = f.service.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name, models.KeyOptions{})
+		last, _, err = f.service.People.CreateKey(t.Context(), service.Caller{User: name}, "shop of "+name, models.KeyOptions{})
 		require.NoError(t, err)
 	}
 	require.Contains(t, b.get("/operations/users").text, `href="/operations/keys"`)
@@ -277,9 +277,9 @@ func TestLivePageOfEndedSession(t *testing.T) {
 	first := make([]byte, 1)
 	_, err = io.ReadFull(resp.Body, first)
 	require.NoError(t, err)
-	_, _, err = f.service.EndSessions(t.Context(), console, "local", "", service.Repeat{})
+	_, _, err = f.service.People.EndSessions(t.Context(), console, "local", "", service.Repeat{})
 	require.NoError(t, err)
-	_, _, err = f.service.ControlBatch(t.Context(), console, models.StopBatch, id.String(), "", service.Repeat{})
+	_, _, err = f.service.Commands.Batch(t.Context(), console, models.StopBatch, id.String(), "", service.Repeat{})
 	require.NoError(t, err)
 	rest, err := io.ReadAll(resp.Body) // the server ends it
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -64,7 +65,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category
-	if t, err := d.service.Templates().Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
+	if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
 	to.Vars = withExample(to.Vars, category, d.public.String())
@@ -209,9 +210,9 @@ func (d *Dashboard) previewFilled(
 type planView struct {
 	Recipients int64
 	Text       []planLine
-	OwnTimes   *service.OwnTimes // nil: all messages are sent at the same time
-	LeftOut    int64             // rows with mistakes
-	Mistakes   []string          // the first of them
+	OwnTimes   *client.OwnTimes // nil: all messages are sent at the same time
+	LeftOut    int64            // rows with mistakes
+	Mistakes   []string         // the first of them
 	Card       []summaryRow
 }
 
@@ -269,7 +270,7 @@ func costWords(c *service.Cost) string {
 
 // previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
 func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c, err := d.service.Content(r.Context(), v.caller(), r.PathValue("id"))
+	c, err := d.service.Mail.Content(r.Context(), v.caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -317,7 +318,7 @@ func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *visito
 	if err != nil {
 		number = -1
 	}
-	a, in, err := d.service.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
+	a, in, err := d.service.Mail.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
 	if err != nil {
 		return err
 	}

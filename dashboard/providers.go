@@ -12,11 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // providersView is the page of all providers.
@@ -34,7 +37,7 @@ type providersView struct {
 // providerView is one provider, and the visitor's mail through it.
 type providerView struct {
 	providerNow
-	Mine    service.ProviderCounts // the visitor's counts of the last 30 days
+	Mine    client.ProviderCounts // the visitor's counts of the last 30 days
 	Switch  control.ProviderMode
 	Actions []actionLink // commands that the visitor may give now
 	Checks  bool         // the visitor may inspect it
@@ -50,7 +53,7 @@ type Finding struct {
 
 // providers is GET /providers.
 func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	back := service.HistoryRange(r.URL.Query().Get("range"))
+	back := client.HistoryRange(r.URL.Query().Get("range"))
 	view, err := d.readProviders(r.Context(), v.caller(), back)
 	if err == nil {
 		d.showProviders(w, r, v, view)
@@ -71,7 +74,7 @@ func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *v
 	}
 	defer d.inspecting.Delete(name)
 	found := d.inspect(r.Context(), name)
-	view, err := d.readProviders(r.Context(), v.caller(), service.LastHour)
+	view, err := d.readProviders(r.Context(), v.caller(), client.Hour)
 	if err != nil {
 		return err
 	}
@@ -93,9 +96,9 @@ func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *vis
 // providersEvents is GET /live/providers.
 func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	who := v.caller()
-	back := service.HistoryRange(r.URL.Query().Get("range"))
+	back := client.HistoryRange(r.URL.Query().Get("range"))
 	if _, ok := historyWords[back]; !ok {
-		back = service.LastHour
+		back = client.Hour
 	}
 	return d.stream(w, r, v, eventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() source {
 		return source{
@@ -114,21 +117,21 @@ func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *v
 func (d *Dashboard) readProviders(
 	ctx context.Context,
 	who service.Caller,
-	back service.HistoryRange,
+	back client.HistoryRange,
 ) (*providersView, error) {
 	providers, err := d.providersNow()
 	if err != nil {
 		return nil, err
 	}
 	today := time.Now().UTC()
-	stats, err := d.service.Stats(ctx, who, service.StatsQuery{
+	stats, err := d.service.Stats.Of(ctx, who, stats.Query{
 		From: today.AddDate(0, 0, 1-overviewDays).Format(time.DateOnly),
 		To:   today.Format(time.DateOnly),
 	})
 	if err != nil {
 		return nil, err
 	}
-	switches, err := d.service.ProviderModes(ctx)
+	switches, err := d.service.Operate.ProviderModes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +139,7 @@ func (d *Dashboard) readProviders(
 	if err != nil {
 		return nil, err
 	}
-	hour, err := d.history(ctx, service.LastHour)
+	hour, err := d.history(ctx, client.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +199,7 @@ type tracker struct {
 
 	mu        sync.Mutex
 	shown     int64 // the number of the read that providers is from
-	providers []service.Provider
+	providers []operate.Provider
 	err       error
 	history   map[string][]sample
 
@@ -213,8 +216,8 @@ func (t *tracker) run(ctx context.Context) {
 
 func (t *tracker) sample(ctx context.Context, now time.Time) {
 	n := t.begun.Add(1)
-	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
-	if conditions, err := service.Conditions(ctx, t.service); err == nil { // otherwise the next sample has them
+	providers, err := t.service.Operate.Providers(ctx, service.Caller{Operator: true})
+	if conditions, err := t.service.Operate.Conditions(ctx); err == nil { // otherwise the next sample has them
 		t.mu.Lock()
 		t.conditions = conditions
 		t.mu.Unlock()
@@ -223,7 +226,7 @@ func (t *tracker) sample(ctx context.Context, now time.Time) {
 }
 
 // take shows what a read has found, unless it began before one that is shown.
-func (t *tracker) take(n int64, now time.Time, providers []service.Provider, err error) {
+func (t *tracker) take(n int64, now time.Time, providers []operate.Provider, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if n < t.shown {
@@ -252,7 +255,7 @@ func (t *tracker) take(n int64, now time.Time, providers []service.Provider, err
 // refresh reads the providers again, after a command about one of them.
 func (t *tracker) refresh(ctx context.Context) {
 	n := t.begun.Add(1)
-	providers, err := t.service.Providers(ctx, service.Caller{Operator: true})
+	providers, err := t.service.Operate.Providers(ctx, service.Caller{Operator: true})
 	if err == nil { // otherwise the next sample tells
 		t.take(n, time.Now(), providers, nil)
 	}
@@ -260,7 +263,7 @@ func (t *tracker) refresh(ctx context.Context) {
 
 // providerNow is a provider and its current rate.
 type providerNow struct {
-	service.Provider
+	operate.Provider
 	Info ProviderInfo
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // number of its colour, from 1
@@ -282,7 +285,7 @@ func (a *providerNow) Reachable() bool { return strings.HasPrefix(a.Hook, "https
 const webhookDue = time.Minute
 
 // lacksWebhook reports whether a provider should have sent a webhook by now and did not.
-func lacksWebhook(a *service.Provider, info *ProviderInfo, h []sample) bool {
+func lacksWebhook(a *operate.Provider, info *ProviderInfo, h []sample) bool {
 	if !info.Webhooks || !a.LastWebhook.IsZero() {
 		return false
 	}

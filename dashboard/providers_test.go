@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 // TestLacksWebhook checks that a provider is reported as lacksWebhook only if it accepted mail a
@@ -42,7 +43,7 @@ func TestLacksWebhook(t *testing.T) {
 		"sent a webhook":         {info: hook, history: after(0, time.Second, 2*time.Minute), last: now},
 		"has no webhooks":        {history: after(0, time.Second, 2*time.Minute)},
 	} {
-		require.Equal(t, c.want, lacksWebhook(&service.Provider{LastWebhook: c.last}, &c.info, c.history), name)
+		require.Equal(t, c.want, lacksWebhook(&operate.Provider{LastWebhook: c.last}, &c.info, c.history), name)
 	}
 }
 
@@ -251,7 +252,7 @@ func TestLateSampleIsNotShown(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	n := f.board.tracker.begun.Add(1)
-	before, err := f.service.Providers(t.Context(), service.Caller{Operator: true})
+	before, err := f.service.Operate.Providers(t.Context(), service.Caller{Operator: true})
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, b.post("/providers/sg/offline", nil).StatusCode)
 	f.board.tracker.take(n, time.Now(), before, nil)

@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 const (
@@ -55,8 +56,8 @@ func (v *visitor) caller() service.Caller {
 // sessions stores sessions under the hash of a secret that only the browser has.
 type sessions struct{ store Store }
 
-func sessionKind(user string) string { return service.SessionKind(user) }
-func seenKind(user string) string    { return service.SessionUseKind(user) }
+func sessionKind(user string) string { return people.SessionKind(user) }
+func seenKind(user string) string    { return people.SessionUseKind(user) }
 
 // begin stores a session and returns the value of its cookie. It seals the session's
 // token, so that only the browser's cookie opens it.
@@ -214,7 +215,7 @@ func (d *Dashboard) peek(r *http.Request) (*visitor, time.Time, error) {
 	}
 	v := &visitor{session: s, ID: models.HashSecret(secret), Operator: d.operator(&s)}
 	v.Everyone = v.Operator && wantsEveryone(r)
-	ended, err := d.service.SessionEnded(r.Context(), v.User, v.UpTo)
+	ended, err := d.service.People.SessionEnded(r.Context(), v.User, v.UpTo)
 	if err != nil {
 		return nil, seen, err
 	}
@@ -349,7 +350,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User,
 			return err
 		}
 	}
-	upTo, err := d.service.AdmitSession(r.Context(), u.ID)
+	upTo, err := d.service.People.AdmitSession(r.Context(), u.ID)
 	if err != nil {
 		return err
 	}
@@ -366,7 +367,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User,
 		s.Login, s.Token = account.Login, account.token
 		done.Reason, done.Login = "github", account.Login
 	}
-	if err := d.service.RecordAccess(r.Context(), done); err != nil {
+	if err := d.service.People.RecordAccess(r.Context(), done); err != nil {
 		return err
 	}
 	value, err := d.sessions.begin(r.Context(), s)

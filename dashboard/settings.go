@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 // settingsView has what one of the pages of Settings shows.
@@ -32,7 +33,7 @@ type settingsView struct {
 	Limits    []limitRow
 	Theme     string
 	Times     defaultsForm
-	May       service.AllowedSenders // senders that the visitor may use
+	May       people.AllowedSenders // senders that the visitor may use
 }
 
 // settingsPages are the pages of Settings by the last part of their paths.
@@ -126,14 +127,14 @@ func (s *settingsView) read(d *Dashboard, r *http.Request, v *visitor) (err erro
 	switch ctx, who := r.Context(), v.caller(); s.Page {
 	case "keys":
 		var keys []client.Key
-		keys, err = d.service.Keys(ctx, who)
+		keys, err = d.service.People.Keys(ctx, who)
 		s.Keys, s.Revoked = keyRows(keys, time.Now())
 		s.Once = newSecret()
 	case "senders":
-		s.May, err = d.service.AllowedSenders(ctx, who)
+		s.May, err = d.service.People.AllowedSenders(ctx, who)
 	case "limits":
 		var used client.Limits
-		used, err = d.service.Usage(ctx, who)
+		used, err = d.service.Limits.Usage(ctx, who)
 		s.Limits = limitRows(&used)
 	case "times":
 		if s.Times.Wrong == nil {
@@ -203,7 +204,7 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *visitor
 	} else if again {
 		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
 	}
-	_, secret, err := d.service.CreateKey(r.Context(), v.caller(), f.Name, o)
+	_, secret, err := d.service.People.CreateKey(r.Context(), v.caller(), f.Name, o)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)
@@ -247,7 +248,7 @@ func wrongFields(e *service.Error) map[string]string {
 
 // revokeKey is POST /settings/keys/{id}/revoke.
 func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if err := d.service.RevokeKey(r.Context(), v.caller(), r.PathValue("id"), ""); err != nil {
+	if err := d.service.People.RevokeKey(r.Context(), v.caller(), r.PathValue("id"), ""); err != nil {
 		return err
 	}
 	seeOther(w, r, settingsPath("keys"))
@@ -258,7 +259,7 @@ func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *visitor
 func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	id := r.PathValue("id")
 	if id == "all" {
-		if _, _, err := d.service.EndSessions(r.Context(), v.caller(), v.User, "", service.Repeat{}); err != nil {
+		if _, _, err := d.service.People.EndSessions(r.Context(), v.caller(), v.User, "", service.Repeat{}); err != nil {
 			return err
 		}
 		seeOther(w, r, "/login")
@@ -308,12 +309,12 @@ func (d *Dashboard) showUser(
 	name string,
 	form userForm,
 ) error {
-	u, err := d.service.UserView(r.Context(), v.caller(), name)
+	u, err := d.service.People.UserView(r.Context(), v.caller(), name)
 	if err != nil {
 		return err
 	}
 	view := &userView{User: u, DisabledBy: d.nameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
-	keys, err := d.service.KeysOf(r.Context(), v.caller(), u.ID)
+	keys, err := d.service.People.KeysOf(r.Context(), v.caller(), u.ID)
 	if err != nil {
 		return err
 	}
@@ -323,7 +324,7 @@ func (d *Dashboard) showUser(
 		return storeTrouble(err)
 	}
 	for i := range open {
-		ended, err := d.service.SessionEnded(r.Context(), u.ID, open[i].UpTo)
+		ended, err := d.service.People.SessionEnded(r.Context(), u.ID, open[i].UpTo)
 		if err != nil {
 			return err
 		}
@@ -339,7 +340,7 @@ func (d *Dashboard) showUser(
 func (d *Dashboard) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	id, why := r.PathValue("id"), strings.TrimSpace(r.PostFormValue("reason"))
-	if err := d.service.RevokeKeyOf(r.Context(), v.caller(), id, r.PathValue("key"), why); err != nil {
+	if err := d.service.People.RevokeKeyOf(r.Context(), v.caller(), id, r.PathValue("key"), why); err != nil {
 		return err
 	}
 	to := "/operations/users/" + url.PathEscape(id) + "#keys"
@@ -360,7 +361,7 @@ type keysView struct {
 // keysPage is GET /operations/keys, for operators.
 func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	cursor := r.URL.Query().Get("cursor")
-	all, err := d.service.AllKeys(r.Context(), v.caller(), service.Page{Limit: keysListed, Cursor: cursor})
+	all, err := d.service.People.AllKeys(r.Context(), v.caller(), service.Page{Limit: keysListed, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -419,16 +420,16 @@ func (d *Dashboard) showLimits(
 	view *limitsView,
 	texts map[models.Limit]string,
 ) error {
-	now, err := d.service.LimitsOf(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"))
+	now, err := d.service.Limits.LimitsOf(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
 		return err
 	}
-	if view.User, err = d.service.User(r.Context(), v.caller(), now.User); err != nil {
+	if view.User, err = d.service.People.User(r.Context(), v.caller(), now.User); err != nil {
 		return err
 	}
 	of := view.User.Name
 	if now.Key != "" {
-		keys, err := d.service.KeysOf(r.Context(), v.caller(), now.User)
+		keys, err := d.service.People.KeysOf(r.Context(), v.caller(), now.User)
 		if err != nil {
 			return err
 		}
@@ -471,7 +472,7 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor
 	if len(view.Wrong) > 0 {
 		return d.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
-	_, err := d.service.SetLimits(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
+	_, err := d.service.Limits.SetLimits(r.Context(), v.caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		view.Wrong = wrongFields(refused)
@@ -486,7 +487,7 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *visitor
 
 // requestsView is the request log of an API key.
 type requestsView struct {
-	service.RequestPage
+	client.RequestPage
 	Older string // URL of the next page
 	First bool
 }
@@ -494,7 +495,7 @@ type requestsView struct {
 // requests is GET /keys/{id}/requests.
 func (d *Dashboard) requests(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	path, cursor := "/keys/"+r.PathValue("id")+"/requests", r.URL.Query().Get("cursor")
-	found, err := d.service.Requests(r.Context(), v.caller(), r.PathValue("id"), service.Page{Limit: 100, Cursor: cursor})
+	found, err := d.service.People.Requests(r.Context(), v.caller(), r.PathValue("id"), service.Page{Limit: 100, Cursor: cursor})
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ func TestSettingsPages(t *testing.T) {
 	}
 	require.Contains(t, boss.get("/settings/account").text, `<a href="/operations/users">People</a>`)
 
-	_, _, err := f.service.SetSenders(t.Context(), service.Caller{User: "gh8", Operator: true}, "gh7",
+	_, _, err := f.service.People.SetSenders(t.Context(), service.Caller{User: "gh8", Operator: true}, "gh7",
 		[]string{"@shop.example", "ann@example.com"}, "", service.Repeat{})
 	require.NoError(t, err)
 	text := textOf(user.get("/settings/senders").text)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
@@ -30,15 +30,15 @@ func sparkline(values []float64) template.HTML {
 }
 
 // dayCounts are the counts that eachDay knows.
-var dayCounts = map[string]func(*service.Counts) int64{
-	"accepted":  func(c *service.Counts) int64 { return c.Accepted },
-	"delivered": func(c *service.Counts) int64 { return c.Success },
-	"failed":    func(c *service.Counts) int64 { return c.Failed },
-	"rerouted":  func(c *service.Counts) int64 { return c.Rerouted },
+var dayCounts = map[string]func(*stats.Counts) int64{
+	"accepted":  func(c *stats.Counts) int64 { return c.Accepted },
+	"delivered": func(c *stats.Counts) int64 { return c.Success },
+	"failed":    func(c *stats.Counts) int64 { return c.Failed },
+	"rerouted":  func(c *stats.Counts) int64 { return c.Rerouted },
 }
 
 // eachDay returns a count of each day. It panics if it does not know the count.
-func eachDay(days []service.DayCounts, count string) (out []float64) {
+func eachDay(days []stats.DayCounts, count string) (out []float64) {
 	of := dayCounts[count]
 	for i := range days {
 		out = append(out, float64(of(&days[i].Counts)))
@@ -86,7 +86,7 @@ func hourOf(h *historyView) *hourView {
 }
 
 // hourOfUser shows the states of the mail of one user that was accepted in each minute of the last hour.
-func hourOfUser(s *service.Stats) *hourView {
+func hourOfUser(s *stats.Stats) *hourView {
 	v := &hourView{OfUser: true, Chart: chart{Kind: "steps", Step: 60, Series: stateSeries()}}
 	for _, s := range v.Chart.Series {
 		v.Counts = append(v.Counts, hourCount{Label: s.Label})
@@ -108,7 +108,7 @@ func stateSeries() []series {
 }
 
 // eachState returns the counts in the order of stateSeries.
-func eachState(c *service.Counts) []int64 {
+func eachState(c *stats.Counts) []int64 {
 	return []int64{c.Success, c.Failed, c.Sent, c.Queued, c.Cancelled}
 }
 

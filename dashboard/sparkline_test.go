@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 func TestSparkline(t *testing.T) {
@@ -33,7 +35,7 @@ func TestOverviewHour(t *testing.T) {
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
 	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
 
-	h, err := f.board.history(t.Context(), service.LastHour)
+	h, err := f.board.history(t.Context(), client.Hour)
 	require.NoError(t, err)
 	hour := hourOf(h)
 	require.Len(t, hour.Chart.X, 60)
@@ -60,7 +62,7 @@ func TestOverviewHourOfUser(t *testing.T) {
 	require.Contains(t, textOf(page), "Last hour by the minute in which mail was accepted "+
 		"delivered 3 failed 6 sent 0 queued 2 cancelled 2 ")
 	require.NotContains(t, page, "by provider")
-	stats, err := f.service.Stats(t.Context(), service.Caller{User: "local"}, service.StatsQuery{Minutes: true})
+	stats, err := f.service.Stats.Of(t.Context(), service.Caller{User: "local"}, stats.Query{Minutes: true})
 	require.NoError(t, err)
 	hour := hourOfUser(&stats)
 	require.Len(t, hour.Chart.X, 60)
@@ -83,7 +85,7 @@ func TestOverviewHourOfUser(t *testing.T) {
 // TestOverviewTiles: a tile has a line of its count in the last 30 days.
 func TestOverviewTiles(t *testing.T) {
 	t.Parallel()
-	days := []service.DayCounts{{Counts: service.Counts{Accepted: 3, Success: 2, Failed: 1}}, {Counts: service.Counts{}}}
+	days := []stats.DayCounts{{Counts: stats.Counts{Accepted: 3, Success: 2, Failed: 1}}, {Counts: stats.Counts{}}}
 	require.Equal(t, []float64{3, 0}, eachDay(days, "accepted"))
 	require.Equal(t, []float64{2, 0}, eachDay(days, "delivered"))
 	require.Equal(t, []float64{1, 0}, eachDay(days, "failed"))

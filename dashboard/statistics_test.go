@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // TestStatisticsPage shows mail by tag and by the sender's domain, with its rates, and says what is wrong with a range.
@@ -113,10 +114,10 @@ func TestStatisticsByProvider(t *testing.T) {
 		"of all that was tried",
 	)
 	require.Regexp(t, `<a href="/logs\?from=[^"]+&amp;provider=sg&amp;to=[^"]+">3</a>`, page)
-	stats, err := f.service.Stats(
+	stats, err := f.service.Stats.Of(
 		t.Context(),
 		service.Caller{User: "local"},
-		service.StatsQuery{By: "provider", Name: "mg"},
+		stats.Query{By: "provider", Name: "mg"},
 	)
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Success, stats.Totals.Events.Opened})

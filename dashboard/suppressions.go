@@ -14,21 +14,22 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
 // suppressionsView is a page of a suppression list, and the form that adds an address.
 type suppressionsView struct {
 	Everyone bool // the list for the mail of all users
-	List     []service.SuppressionView
-	Filter   service.SuppressionFilter
+	List     []client.Suppression
+	Filter   suppressions.Filter
 	Next     string // URL of the next page, or ""
-	Reasons  []models.SuppressionReason
+	Reasons  []string
 	Tabs     []tab  // by reason, with counts; none: the list is too long to be counted
 	Total    int    // entries of the list, if there are Tabs
 	Export   string // URL of the list as a file
 
-	New           service.NewSuppression // as it was entered
+	New           client.NewSuppression // as it was entered
 	Wrong         map[string]string
 	Problem, Done string
 	Left          []string // rows of a file that were left out, with their mistakes
@@ -57,7 +58,7 @@ func suppressionsAt(list url.Values, did string) string {
 
 // suppressions is GET /suppressions.
 func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	view := &suppressionsView{New: service.NewSuppression{Reason: models.Manual}}
+	view := &suppressionsView{New: client.NewSuppression{Reason: string(models.Manual)}}
 	switch r.URL.Query().Get("did") {
 	case "added":
 		view.Done = "The address was added. No call to a provider contains it any more."
@@ -72,10 +73,13 @@ func (d *Dashboard) showSuppressions(
 ) error {
 	query := r.URL.Query()
 	who, of := suppressionListOf(r, v)
-	view.Everyone, view.Reasons = who.Everyone, models.SuppressionReasons
-	view.Filter = service.SuppressionFilter{
+	view.Everyone = who.Everyone
+	for _, r := range models.SuppressionReasons {
+		view.Reasons = append(view.Reasons, string(r))
+	}
+	view.Filter = suppressions.Filter{
 		Text:   strings.TrimSpace(query.Get("q")),
-		Reason: models.SuppressionReason(query.Get("reason")),
+		Reason: query.Get("reason"),
 	}
 	view.Export = address("/suppressions/export.csv", of)
 	sorted, err := view.readSorted(r, d.service, who, of)
@@ -84,7 +88,7 @@ func (d *Dashboard) showSuppressions(
 	}
 	if !sorted {
 		p := service.Page{Cursor: query.Get("cursor")}
-		list, err := d.service.Suppressions(r.Context(), who, view.Filter, p)
+		list, err := d.service.Suppressions.List(r.Context(), who, view.Filter, p)
 		if err != nil {
 			return err
 		}
@@ -106,9 +110,9 @@ var errTooLong = errors.New("the list is too long")
 func (s *suppressionsView) readSorted(
 	r *http.Request, svc *service.Service, who service.Caller, of url.Values,
 ) (bool, error) {
-	text, counts := strings.ToLower(s.Filter.Text), map[models.SuppressionReason]int64{}
-	var found []service.SuppressionView
-	err := svc.EachSuppression(r.Context(), who, func(e service.SuppressionView) error {
+	text, counts := strings.ToLower(s.Filter.Text), map[string]int64{}
+	var found []client.Suppression
+	err := svc.Suppressions.Each(r.Context(), who, func(e client.Suppression) error {
 		if s.Total++; s.Total > sortedSuppressions {
 			return errTooLong
 		}
@@ -124,10 +128,10 @@ func (s *suppressionsView) readSorted(
 		s.Total = 0
 		return false, nil
 	}
-	if err != nil || s.Filter.Reason != "" && !s.Filter.Reason.Valid() {
+	if err != nil || s.Filter.Reason != "" && !models.SuppressionReason(s.Filter.Reason).Valid() {
 		return false, err
 	}
-	slices.SortStableFunc(found, func(a, b service.SuppressionView) int {
+	slices.SortStableFunc(found, func(a, b client.Suppression) int {
 		return cmp.Or(b.At.Compare(a.At), strings.Compare(a.Email, b.Email))
 	})
 	s.setTabs(of, counts)
@@ -143,12 +147,12 @@ func (s *suppressionsView) readSorted(
 const shownSuppressions = 50
 
 // setTabs sets the links to the entries of each reason.
-func (s *suppressionsView) setTabs(of url.Values, counts map[models.SuppressionReason]int64) {
+func (s *suppressionsView) setTabs(of url.Values, counts map[string]int64) {
 	all := int64(0)
 	for _, n := range counts {
 		all += n
 	}
-	for _, reason := range append([]models.SuppressionReason{""}, s.Reasons...) {
+	for _, reason := range append([]string{""}, s.Reasons...) {
 		q, n := maps.Clone(of), counts[reason]
 		if q.Set("reason", string(reason)); reason == "" {
 			n = all
@@ -169,14 +173,14 @@ func (s *suppressionsView) next(of url.Values, name, value string) {
 	}
 	q := maps.Clone(of)
 	q.Set("q", s.Filter.Text)
-	q.Set("reason", string(s.Filter.Reason))
+	q.Set("reason", s.Filter.Reason)
 	q.Set(name, value)
 	s.Next = address("/suppressions", q)
 }
 
 // suppressionWords is a reason as a badge shows it.
-func suppressionWords(r models.SuppressionReason) string {
-	switch r {
+func suppressionWords(r string) string {
+	switch models.SuppressionReason(r) {
 	case "":
 		return "All"
 	case models.Complaint:
@@ -190,7 +194,7 @@ func suppressionWords(r models.SuppressionReason) string {
 	case models.Unsubscribe:
 		return "Unsubscribed"
 	}
-	return string(r)
+	return r
 }
 
 // exportSuppressions returns GET /suppressions/export.csv: a list as a file that can be imported.
@@ -198,7 +202,7 @@ func exportSuppressions(d *Dashboard) handler {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		who, _ := suppressionListOf(r, v)
 		out, begun := csv.NewWriter(w), false
-		err := d.service.ExportSuppressions(r.Context(), who, func(row []string) error {
+		err := d.service.Suppressions.Export(r.Context(), who, func(row []string) error {
 			if !begun {
 				begun = true
 				w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -222,7 +226,7 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *vi
 	who, of := suppressionListOf(r, v)
 	if file, _, err := r.FormFile("file"); err == nil {
 		defer func() { _ = file.Close() }()
-		done, err := d.service.ImportSuppressions(r.Context(), who, file, models.FromImport)
+		done, err := d.service.Suppressions.Import(r.Context(), who, file, models.FromImport)
 		if err != nil {
 			return d.refusedSuppression(w, r, v, view, err)
 		}
@@ -233,13 +237,13 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *vi
 		}
 		return d.showSuppressions(w, r, v, http.StatusOK, view)
 	}
-	view.New = service.NewSuppression{
+	view.New = client.NewSuppression{
 		Email:    strings.TrimSpace(r.PostFormValue("email")),
-		Reason:   models.SuppressionReason(r.PostFormValue("reason")),
+		Reason:   r.PostFormValue("reason"),
 		Category: strings.TrimSpace(r.PostFormValue("category")),
 		Why:      strings.TrimSpace(r.PostFormValue("why")),
 	}
-	if _, _, err := d.service.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
+	if _, _, err := d.service.Suppressions.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
 		return d.refusedSuppression(w, r, v, view, err)
 	}
 	seeOther(w, r, suppressionsAt(of, "added"))
@@ -276,7 +280,7 @@ func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *vi
 func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, _ := answered(w, r) // a repeat changes nothing
 	who, of := suppressionListOf(r, v)
-	_, err := d.service.Unsuppress(r.Context(), who, r.PathValue("email"), service.SuppressionFilter{}, why)
+	_, err := d.service.Suppressions.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
 	if err != nil {
 		return err
 	}
@@ -293,7 +297,7 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 		return err
 	}
 	if repeat.Key != "" { // a repeat changes nothing
-		if err := d.service.SuppressSelected(r.Context(), v.caller(), ids, models.FromPage, why); err != nil {
+		if err := d.service.Suppressions.SuppressSelected(r.Context(), v.caller(), ids, models.FromPage, why); err != nil {
 			return err
 		}
 		seeOther(w, r, localPath(r.PostFormValue("back")))
@@ -346,7 +350,7 @@ func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *
 		}
 	}
 	p := service.Page{Cursor: r.URL.Query().Get("cursor")}
-	list, err := d.service.ProviderSuppressions(r.Context(), v.caller(), name, p)
+	list, err := d.service.Suppressions.ProviderSuppressions(r.Context(), v.caller(), name, p)
 	if err != nil {
 		return err
 	}
@@ -383,7 +387,7 @@ func (d *Dashboard) askClear(w http.ResponseWriter, r *http.Request, v *visitor)
 func (d *Dashboard) clearAtProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	why, _ := answered(w, r) // a repeat changes nothing
 	name := r.PathValue("name")
-	err := d.service.ClearProviderSuppression(
+	err := d.service.Suppressions.ClearProviderSuppression(
 		r.Context(), v.caller(), name, r.PathValue("email"), r.PathValue("list"), why)
 	if err != nil {
 		return err

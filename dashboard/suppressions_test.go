@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // TestSuppressionsPage adds addresses by the form and by a file, finds them and removes one.
@@ -63,7 +64,7 @@ func TestSuppressionsPage(t *testing.T) {
 	require.Equal(t, http.StatusBadRequest, refused.StatusCode, "a complaint was removed without a reason")
 	require.Contains(t, b.post("/suppressions/ann@example.com/remove", url.Values{"why": {"a mistake"}}).text,
 		"The address was removed.")
-	list, err := f.service.Suppressions(t.Context(), service.Caller{User: "local"}, service.SuppressionFilter{},
+	list, err := f.service.Suppressions.List(t.Context(), service.Caller{User: "local"}, suppressions.Filter{},
 		service.Page{})
 	require.NoError(t, err)
 	require.Len(t, list.Suppressions, 1)

@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -30,7 +31,7 @@ func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor
 		seeOther(w, r, "/templates/"+url.PathEscape(name))
 		return nil
 	}
-	list, next, err := d.service.Templates().List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
+	list, next, err := d.service.Templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ type templateView struct {
 	Against                                     int
 	Wrong                                       map[string]string
 	Problem, Done                               string
-	Uses                                        service.TemplateUses
+	Uses                                        mail.TemplateUses
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
@@ -68,7 +69,7 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor)
 	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
 	view.Values = []sampleValue{{"name", "Ann"}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
-	t, err := d.service.Templates().Get(r.Context(), v.User, name, number)
+	t, err := d.service.Templates.Get(r.Context(), v.User, name, number)
 	var e *service.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == service.NotFound && number == 0:
@@ -81,7 +82,7 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor)
 		view.Shown = code
 	}
 	if view.Against, _ = strconv.Atoi(r.URL.Query().Get("against")); view.Against > 0 {
-		old, err := d.service.Templates().Get(r.Context(), v.User, name, view.Against)
+		old, err := d.service.Templates.Get(r.Context(), v.User, name, view.Against)
 		if err != nil {
 			return err
 		}
@@ -135,14 +136,14 @@ func (d *Dashboard) showTemplate(
 	status int,
 	t *templateView,
 ) error {
-	if list, _, err := d.service.Templates().Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
+	if list, _, err := d.service.Templates.Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
 		t.Versions = list
-		info, err := d.service.Templates().Get(r.Context(), v.User, t.Name, 0)
+		info, err := d.service.Templates.Get(r.Context(), v.User, t.Name, 0)
 		if err != nil {
 			return err
 		}
 		t.Info = &info.TemplateInfo
-		if t.Uses, err = d.service.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
+		if t.Uses, err = d.service.Mail.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
 			return err
 		}
 	}
@@ -196,7 +197,7 @@ func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
 	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
 	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.public.String())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
-	_, missing, err := d.service.Templates().Preview(r.Context(), v.User, sample)
+	_, missing, err := d.service.Templates.Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
 		return
 	}
@@ -276,10 +277,10 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 		return d.showTemplate(w, r, v, status, t)
 	}
 	in := client.NewTemplateVersion{TemplateSource: src, Publish: do == "publish"}
-	saved, err := d.service.Templates().AddVersion(r.Context(), v.User, t.Name, &in)
+	saved, err := d.service.Templates.AddVersion(r.Context(), v.User, t.Name, &in)
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.NotFound {
-		saved, err = d.service.Templates().Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
+		saved, err = d.service.Templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
 	}
 	if err == nil && do == "test" {
 		return d.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
@@ -382,7 +383,7 @@ func (f *filledView) write(w http.ResponseWriter) error {
 func (d *Dashboard) fillSample(
 	r *http.Request, v *visitor, s templates.Sample,
 ) (p client.Preview, wrong, hints []string, err error) {
-	p, missing, err := d.service.Templates().Preview(r.Context(), v.User, s)
+	p, missing, err := d.service.Templates.Preview(r.Context(), v.User, s)
 	var e *service.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == service.Invalid:
@@ -432,7 +433,7 @@ func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *v
 // publishTemplate is POST /templates/{name}/publish.
 func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
-	if _, err := d.service.Templates().Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
+	if _, err := d.service.Templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
 		return err
 	}
 	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
@@ -441,7 +442,7 @@ func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *v
 
 // archiveTemplate is POST /templates/{name}/archive.
 func (d *Dashboard) archiveTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	if _, err := d.service.Templates().Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
+	if _, err := d.service.Templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
 		return err
 	}
 	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")

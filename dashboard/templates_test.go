@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // TestTemplatePages writes a template, previews it, publishes and compares versions, sends a
@@ -62,11 +63,11 @@ func TestTemplatePages(t *testing.T) {
 		f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	}
 	require.Contains(t, b.get("/templates/welcome").text, "None of your newest 100 batches was made from it.")
-	logs, err := f.service.Logs(
+	logs, err := f.service.Mail.Logs(
 		t.Context(),
 		service.Caller{User: "local"},
 		id.String(),
-		service.LogFilter{},
+		mail.LogFilter{},
 		service.Page{},
 	)
 	require.NoError(t, err)

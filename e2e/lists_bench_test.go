@@ -18,6 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	mailroom "github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -217,48 +218,48 @@ func BenchmarkLists(b *testing.B) {
 		Config:    service.Config{SpoolDir: b.TempDir(), Sole: true}})
 	b.Cleanup(s.Close)
 	boss := service.Caller{User: f.users[0], Operator: true, Everyone: true}
-	logs := func(filter service.LogFilter) func(service.Page) (service.PageInfo, error) {
-		return func(p service.Page) (service.PageInfo, error) {
-			page, err := s.FindLogs(b.Context(), boss, filter, p)
+	logs := func(filter mailroom.LogFilter) func(service.Page) (mailroom.PageInfo, error) {
+		return func(p service.Page) (mailroom.PageInfo, error) {
+			page, err := s.Mail.FindLogs(b.Context(), boss, filter, p)
 			return page.PageInfo, err
 		}
 	}
-	batches := func(filter service.BatchFilter) func(service.Page) (service.PageInfo, error) {
-		return func(p service.Page) (service.PageInfo, error) {
-			page, err := s.FindBatches(b.Context(), boss, filter, p)
+	batches := func(filter mailroom.BatchFilter) func(service.Page) (mailroom.PageInfo, error) {
+		return func(p service.Page) (mailroom.PageInfo, error) {
+			page, err := s.Mail.FindBatches(b.Context(), boss, filter, p)
 			return page.PageInfo, err
 		}
 	}
-	of := func(filter service.LogFilter) func(service.Page) (service.PageInfo, error) {
-		return func(p service.Page) (service.PageInfo, error) {
-			page, err := s.Logs(b.Context(), boss, f.large.String(), filter, p)
+	of := func(filter mailroom.LogFilter) func(service.Page) (mailroom.PageInfo, error) {
+		return func(p service.Page) (mailroom.PageInfo, error) {
+			page, err := s.Mail.Logs(b.Context(), boss, f.large.String(), filter, p)
 			return page.PageInfo, err
 		}
 	}
 	for _, c := range []struct {
 		name string
-		read func(service.Page) (service.PageInfo, error)
+		read func(service.Page) (mailroom.PageInfo, error)
 	}{
-		{"batches", batches(service.BatchFilter{})},
-		{"batches with a rare reason", batches(service.BatchFilter{Logs: service.LogFilter{Reason: models.Virus}})},
-		{"batches by subject", batches(service.BatchFilter{Subject: f.begin.Format("News of 2006-01-02")})},
-		{"recipients of a batch", of(service.LogFilter{})},
-		{"failed of a batch", of(service.LogFilter{State: models.Failed})},
-		{"failed and rerouted of a batch", of(service.LogFilter{State: models.Failed, Rerouted: true})},
-		{"all logs", logs(service.LogFilter{})},
-		{"failed", logs(service.LogFilter{State: models.Failed})},
-		{"tried at mg", logs(service.LogFilter{Provider: "mg"})},
-		{"a rare reason", logs(service.LogFilter{Reason: models.Virus})},
-		{"an address", logs(service.LogFilter{Email: "needle@haystack.example"})},
-		{"a domain", logs(service.LogFilter{Email: "@haystack.example"})},
-		{"a part of an address", logs(service.LogFilter{Part: "needle"})},
+		{"batches", batches(mailroom.BatchFilter{})},
+		{"batches with a rare reason", batches(mailroom.BatchFilter{Logs: mailroom.LogFilter{Reason: models.Virus}})},
+		{"batches by subject", batches(mailroom.BatchFilter{Subject: f.begin.Format("News of 2006-01-02")})},
+		{"recipients of a batch", of(mailroom.LogFilter{})},
+		{"failed of a batch", of(mailroom.LogFilter{State: models.Failed})},
+		{"failed and rerouted of a batch", of(mailroom.LogFilter{State: models.Failed, Rerouted: true})},
+		{"all logs", logs(mailroom.LogFilter{})},
+		{"failed", logs(mailroom.LogFilter{State: models.Failed})},
+		{"tried at mg", logs(mailroom.LogFilter{Provider: "mg"})},
+		{"a rare reason", logs(mailroom.LogFilter{Reason: models.Virus})},
+		{"an address", logs(mailroom.LogFilter{Email: "needle@haystack.example"})},
+		{"a domain", logs(mailroom.LogFilter{Email: "@haystack.example"})},
+		{"a part of an address", logs(mailroom.LogFilter{Part: "needle"})},
 	} {
 		b.Run(c.name, func(b *testing.B) { measurePages(b, c.read) })
 	}
 }
 
 // measurePages reads the pages of a list one after the other, again and again.
-func measurePages(b *testing.B, read func(service.Page) (service.PageInfo, error)) {
+func measurePages(b *testing.B, read func(service.Page) (mailroom.PageInfo, error)) {
 	b.Helper()
 	var took []time.Duration
 	p, pages, whole := service.Page{Limit: 50}, 0, 0

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	mailroom "github.com/safedelivr/safedelivr/service/mail"
 )
 
 // twoStores writes to both stores what lists read.
@@ -144,7 +145,7 @@ type listedPage struct {
 }
 
 // turned reads a list from its first page to its last, and back.
-func turned(t *testing.T, read func(service.Page) ([]models.ID, service.PageInfo, error), n int) (out []listedPage) {
+func turned(t *testing.T, read func(service.Page) ([]models.ID, mailroom.PageInfo, error), n int) (out []listedPage) {
 	t.Helper()
 	p, back := service.Page{Limit: n}, false
 	for {
@@ -192,12 +193,12 @@ func TestListsOnCassandra(t *testing.T) {
 		user = u.ID
 	}
 	from, to := now.Add(-20*time.Hour), now.Add(-time.Hour)
-	for name, f := range map[string]service.LogFilter{
+	for name, f := range map[string]mailroom.LogFilter{
 		"all":         {},
 		"state":       {State: models.Failed},
 		"reason":      {Reason: models.MailboxInvalid},
 		"provider":    {Provider: "mg"},
-		"result":      {Provider: "sg", Result: service.ResultRefused},
+		"result":      {Provider: "sg", Result: mailroom.ResultRefused},
 		"rerouted":    {Rerouted: true},
 		"tag":         {Tag: "tag3"},
 		"tag, state":  {Tag: "news", State: models.Queued},
@@ -211,17 +212,17 @@ func TestListsOnCassandra(t *testing.T) {
 		for n, who := range map[int]service.Caller{9: {User: user, Operator: true, Everyone: true}, 500: {User: user}} {
 			var logs, batches, scheduled [2][]listedPage
 			for i, one := range services {
-				logs[i] = turned(t, func(p service.Page) ([]models.ID, service.PageInfo, error) {
-					page, err := one.FindLogs(t.Context(), who, f, p)
-					return idsOf(page.Logs, func(l service.FoundLog) models.ID { return l.ID }), page.PageInfo, err
+				logs[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
+					page, err := one.Mail.FindLogs(t.Context(), who, f, p)
+					return idsOf(page.Logs, func(l mailroom.FoundLog) models.ID { return l.ID }), page.PageInfo, err
 				}, n)
-				batches[i] = turned(t, func(p service.Page) ([]models.ID, service.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, service.BatchFilter{Subject: "offer", Logs: f}, p)
-					return idsOf(page.Batches, func(b service.BatchView) models.ID { return b.ID }), page.PageInfo, err
+				batches[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
+					page, err := one.Mail.FindBatches(t.Context(), who, mailroom.BatchFilter{Subject: "offer", Logs: f}, p)
+					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n)
-				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, service.PageInfo, error) {
-					page, err := one.FindBatches(t.Context(), who, service.BatchFilter{State: "scheduled"}, p)
-					return idsOf(page.Batches, func(b service.BatchView) models.ID { return b.ID }), page.PageInfo, err
+				scheduled[i] = turned(t, func(p service.Page) ([]models.ID, mailroom.PageInfo, error) {
+					page, err := one.Mail.FindBatches(t.Context(), who, mailroom.BatchFilter{State: "scheduled"}, p)
+					return idsOf(page.Batches, func(b mailroom.BatchView) models.ID { return b.ID }), page.PageInfo, err
 				}, n/3)
 			}
 			require.Equal(t, logs[0], logs[1], name)

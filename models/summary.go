@@ -57,6 +57,23 @@ type ProviderCounts struct {
 // Touched counts the logs that have an attempt or are finished.
 func (s *Summary) Touched() int64 { return s.Accepted - s.Untried }
 
+// Of returns the number of logs in a state.
+func (s *Summary) Of(state State) int64 {
+	switch state {
+	case Queued:
+		return s.Queued
+	case Sent:
+		return s.Sent
+	case Success:
+		return s.Success
+	case Failed:
+		return s.Failed
+	case Cancelled:
+		return s.Cancelled
+	}
+	return 0
+}
+
 // Open counts the logs that are queued or sent.
 func (s *Summary) Open() int64 { return s.Queued + s.Sent }
 

@@ -11,10 +11,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -31,19 +33,13 @@ type Accepted struct {
 	Recipients int               `json:"recipients"`
 	Duplicates int               `json:"duplicates"`
 	Suppressed int               `json:"suppressed"` // recipients whose logs have failed already
-	Rejected   *Rejected         `json:"rejected,omitempty"`
+	Rejected   *mail.Rejected    `json:"rejected,omitempty"`
 	Lane       models.Lane       `json:"lane"`
 	LaneLimit  models.Limit      `json:"lane_limit,omitempty"` // that made it bulk
 	CreatedAt  time.Time         `json:"created_at"`
 	DeliverAt  time.Time         `json:"deliver_at,omitzero"` // zero: at once
 	ExpiresAt  time.Time         `json:"expires_at"`
-	OwnTimes   *OwnTimes         `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-}
-
-// Rejected tells which recipients of a request were left out of the batch.
-type Rejected struct {
-	Count int                `json:"count"`
-	First []models.Rejection `json:"first,omitempty"` // up to 100
+	OwnTimes   *client.OwnTimes  `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
 // Accept checks a batch, stores it and announces it. If it returns nil, the whole batch
@@ -56,7 +52,7 @@ func (s *Service) Accept(
 	in *intake.Builder,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
-	if err := s.checkDisk(ctx, who.User); err != nil {
+	if err := s.Limits.CheckDisk(ctx, who.User); err != nil {
 		return Accepted{}, false, err
 	}
 	if err := s.useTemplate(ctx, who, in); err != nil {
@@ -107,7 +103,7 @@ func (s *Service) acceptOnce(
 			return Accepted{}, wrong
 		}
 		b.PassUnsubscribes = who.PassesUnsubscribes(&b)
-		giveBack, err := takeBatch(ctx, s, who, &b, in)
+		giveBack, err := takeBatch(ctx, s.Limits, who, &b, in)
 		if err != nil {
 			return Accepted{}, err
 		}
@@ -129,7 +125,7 @@ func (s *Service) acceptOnce(
 func (s *Service) allowed(
 	ctx context.Context, who Caller, in *intake.Builder, b *models.Batch, requested time.Time,
 ) error {
-	if err := s.checkSender(ctx, who.User, b.Content.From); err != nil {
+	if err := s.People.CheckSender(ctx, who.User, b.Content.From); err != nil {
 		return err
 	}
 	if err := s.checkCarried(in, b); err != nil {
@@ -142,8 +138,8 @@ func (s *Service) allowed(
 // of the request, so that an erasure reaches all addresses in it.
 func (s *Service) firstRejected(
 	ctx context.Context, in *intake.Builder, a Accepted, stored bool,
-) (out *Rejected, err error) {
-	out = new(Rejected)
+) (out *mail.Rejected, err error) {
+	out = new(mail.Rejected)
 	if a.Rejected != nil {
 		out.Count = a.Rejected.Count
 	}
@@ -200,7 +196,7 @@ func (s *Service) useTemplate(ctx context.Context, who Caller, in *intake.Builde
 	if ref == "" {
 		return nil
 	}
-	f, err := s.templates.Use(ctx, who.User, ref, in.Text(intake.Language))
+	f, err := s.Templates.Use(ctx, who.User, ref, in.Text(intake.Language))
 	var e *Error
 	if errors.As(err, &e) && e.Kind == Invalid {
 		in.NoTemplate(e.Fields)
@@ -244,9 +240,9 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 	s.tallies[b.Lane].recipients.Add(int64(b.Recipients))
 	s.log.Info("batch accepted",
 		"batch_id", b.ID.String(), "user_id", b.User, "recipients", b.Recipients, "lane", string(b.Lane))
-	var rejected *Rejected
+	var rejected *mail.Rejected
 	if b.Rejected > 0 {
-		rejected = &Rejected{Count: b.Rejected}
+		rejected = &mail.Rejected{Count: b.Rejected}
 	}
 	return Accepted{
 		ID:         b.ID,
@@ -260,7 +256,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 		CreatedAt:  b.Created(),
 		DeliverAt:  b.DeliverAt,
 		ExpiresAt:  b.ExpiresAt,
-		OwnTimes:   ownTimesOf(b),
+		OwnTimes:   mail.OwnTimesOf(b),
 	}
 }
 
@@ -284,7 +280,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Bu
 	if err := s.store.Schedule(ctx, entry); err != nil {
 		return err
 	}
-	if err := s.putDues(ctx, b); err != nil {
+	if err := mail.PutDues(ctx, s.store, b); err != nil {
 		return err
 	}
 	err := in.Pieces(func(sha256 string, number int, piece []byte) error {
@@ -422,7 +418,7 @@ type chunkEndings struct {
 // suppressedIn returns which recipients of a batch are suppressed.
 func (s *Service) suppressedIn(ctx context.Context, b *models.Batch, rs []models.Recipient) (suppression.Found, error) {
 	mail := suppression.MailOf(b)
-	return s.suppressions.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
+	return s.marks.Suppressed(ctx, mail, len(rs), func(i int) string { return rs[i].Email }, control.MaxRuleAge)
 }
 
 // endSuppressed appends endings to the ledgers of a batch that was just stored. If that fails,

@@ -45,15 +45,15 @@ func TestBacklog(t *testing.T) {
 	f.waits(models.Urgent, 2*time.Minute, nil)
 	bulk := f.waits(models.Bulk, 4*time.Minute, nil)
 	f.waits(models.Bulk, 90*time.Minute, func() {
-		_, _, err := f.ControlBatch(f.Context(), f.who, models.StopBatch, f.batch.ID.String(), "typo", Repeat{})
+		_, _, err := f.Commands.Batch(f.Context(), f.who, models.StopBatch, f.batch.ID.String(), "typo", Repeat{})
 		require.NoError(t, err)
 	})
 	f.batch.DeliverAt = f.now.Add(time.Hour)
 	f.waits(models.Bulk, time.Hour, nil)
 
-	_, err := Backlog(t.Context(), f.Service, f.who)
+	_, err := f.Mail.Backlog(t.Context(), f.who)
 	require.Error(t, err, "others' mail is for operators only")
-	b, err := Backlog(t.Context(), f.Service, operator)
+	b, err := f.Mail.Backlog(t.Context(), operator)
 	require.NoError(t, err)
 	require.Equal(t, []int64{5, 1}, []int64{b.Queued, b.Sent})
 	require.False(t, b.Partial)

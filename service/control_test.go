@@ -12,7 +12,19 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+)
+
+// The texts of warnings, and how long after a command the agenda requeues its batch.
+const (
+	mayDoubleWarning = "It is unknown whether the providers accepted this mail, so it may arrive twice."
+	inFlightWarning  = "Calls in flight cannot be stopped, but no new call starts."
+	uncountedWarning = "The recipients could not be counted."
+	lateWarning      = "The command is in effect, but the mail may not go out by itself: " +
+		"repeat the command if nothing moves within a minute."
+	noneToTry    = "No mail of this batch waits for another attempt."
+	requeueAfter = 2 * time.Second
 )
 
 // TestCommandReachesWorkers: once a command that withholds mail is answered, a worker in
@@ -41,14 +53,14 @@ func TestCommandReachesWorkers(t *testing.T) {
 		known()
 		for range 2 { // a repeat changes nothing and has the same answer
 			require.NoError(t, worker.Sync(ctx))
-			out, _, err := s.ControlBatch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
+			out, _, err := s.Commands.Batch(ctx, who, models.StopBatch, id.String(), "", Repeat{})
 			require.NoError(t, err)
 			require.Equal(t, new(0), out.InFlight)
 			stopped, _ := known().Stopped(id)
 			require.True(t, stopped)
 		}
 		require.NoError(t, worker.Sync(ctx))
-		_, _, err := s.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
+		_, _, err := s.Operate.ControlProvider(ctx, who, models.ProviderOffline, "sg", "", Repeat{})
 		require.NoError(t, err)
 		require.Equal(t, models.ProviderOffline, known().Provider("sg").Mode)
 	})
@@ -77,25 +89,25 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			case models.ReleaseBatch:
 				f.end(id, models.OutcomeUnknown)
 			case models.ResumeBatch:
-				_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+				_, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 				require.NoError(t, err)
 				f.store.written()
 				require.NoError(t, f.worker.Sync(t.Context()))
 			}
 			f.store.schedule = func(n int) error {
-				if n == 2 && f.known() < f.commandLog.Rules().UpTo() {
+				if n == 2 && f.known() < f.Audit.Follower.Rules().UpTo() {
 					f.early <- id
 				}
 				return nil
 			}
-			out, _, err := f.ControlBatch(t.Context(), f.who, do, id.String(), "", Repeat{})
+			out, _, err := f.Commands.Batch(t.Context(), f.who, do, id.String(), "", Repeat{})
 			require.NoError(t, err)
 			require.True(t, out.Changed)
 			require.Equal(t, id, <-f.announced)
 			require.Empty(t, f.early)
 			calls, scheduled := f.store.written()
 			require.Equal(t, []string{"schedule", "command", "schedule"}, calls)
-			commands, err := f.store.Commands(t.Context(), f.commandLog.Rules().UpTo()-1, 1)
+			commands, err := f.store.Commands(t.Context(), f.Audit.Follower.Rules().UpTo()-1, 1)
 			require.NoError(t, err)
 			require.Len(t, scheduled[0], 2, "soon, and when the command is in effect or never will be")
 			require.Equal(t, f.cfg.RetryTime, scheduled[0][1].Due.Sub(scheduled[0][0].Due).Round(time.Second))
@@ -115,10 +127,10 @@ func TestReleaseRangeWaitsOnce(t *testing.T) {
 		f.putHeld(id)
 	}
 	now := time.Now()
-	rel := Release{From: now.Add(-time.Hour), To: now.Add(time.Hour)}
-	out, _, err := f.ReleaseRange(t.Context(), f.who, rel, Repeat{})
+	rel := client.Release{From: now.Add(-time.Hour), To: now.Add(time.Hour)}
+	out, _, err := f.Commands.ReleaseRange(t.Context(), f.who, rel, Repeat{})
 	require.NoError(t, err)
-	require.Equal(t, ReleaseResult{Batches: 2, Recipients: 2, Warning: mayDoubleWarning}, out)
+	require.Equal(t, client.ReleaseResult{Batches: 2, Recipients: 2, Warning: mayDoubleWarning}, out)
 	require.ElementsMatch(t, want, []models.ID{<-f.announced, <-f.announced})
 	require.Empty(t, f.early)
 	calls, scheduled := f.store.written()
@@ -135,7 +147,7 @@ func TestResumedUserIsAnnounced(t *testing.T) {
 		id := f.batch()
 		for _, do := range []models.CommandKind{models.PauseUser, models.ResumeUser} {
 			require.NoError(t, f.worker.Sync(t.Context()))
-			_, _, err := f.ControlUser(t.Context(), operator, do, "ada", "", Repeat{})
+			_, _, err := f.People.Control(t.Context(), operator, do, "ada", "", Repeat{})
 			require.NoError(t, err)
 		}
 		require.Equal(t, id, <-f.announced)
@@ -152,7 +164,7 @@ func TestFailureAfterCommand(t *testing.T) {
 		id := f.batch()
 		f.putHeld(id)
 		f.store.ledgerErr = models.ErrUnavailable
-		out, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+		out, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 		require.NoError(t, err)
 		require.True(t, out.Changed)
 		require.True(t, out.Stopped)
@@ -171,7 +183,7 @@ func TestFailureAfterCommand(t *testing.T) {
 			return nil
 		}
 		f.store.written()
-		out, _, err = f.ControlBatch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+		out, _, err = f.Commands.Batch(t.Context(), f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 		require.NoError(t, err)
 		require.Equal(t, new(0), out.InFlight)
 		waiting := " Nothing goes out yet. It will when the batch is resumed."
@@ -189,7 +201,7 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.NoError(t, err)
 	reached := func() int {
 		t.Helper()
-		v, err := f.DryRunBatch(t.Context(), f.who, models.RetryBatch, id.String(), "")
+		v, err := f.Commands.DryRunBatch(t.Context(), f.who, models.RetryBatch, id.String(), "")
 		require.NoError(t, err)
 		require.NotNil(t, v.Recipients)
 		return *v.Recipients
@@ -197,7 +209,7 @@ func TestRetryDoesNotReachErasedMail(t *testing.T) {
 	require.Equal(t, 1, reached())
 	boss := Caller{By: "cli:zoe", Operator: true}
 	for out := (client.Erasure{}); !out.Done; { // a busy machine needs several parts
-		out, _, err = f.Erase(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
+		out, _, err = f.Erasures.Address(t.Context(), boss, rs[0].Email, out.Next, "", Repeat{})
 		require.NoError(t, err)
 	}
 	require.NoError(t, f.worker.Sync(t.Context()))
@@ -219,7 +231,7 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 			require.NoError(t, f.worker.Sync(t.Context()))
 			in := f.NewIntake(t.Context(), f.who)
 			in.SetText("deliver_at", to.Format(time.RFC3339))
-			out, _, err := f.RescheduleBatch(t.Context(), f.who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
 			in.Close()
 			require.NoError(t, err)
 			require.True(t, out.Changed)
@@ -246,26 +258,26 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	t.Parallel()
 	f := newWaitRig(t)
 	f.put()
-	try := func() (BatchControlResult, BatchControlResult) {
+	try := func() (commands.Result, commands.Result) {
 		t.Helper()
-		dry, err := f.DryRunBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "")
+		dry, err := f.Commands.DryRunBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "")
 		require.NoError(t, err)
-		done, _, err := f.ControlBatch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "", Repeat{})
+		done, _, err := f.Commands.Batch(t.Context(), f.who, models.TryBatch, f.batch.ID.String(), "", Repeat{})
 		require.NoError(t, err)
 		return dry, done
 	}
 	until := f.now.Add(time.Hour)
 	f.report(suspended(until), suspended(until.Add(time.Minute)))
-	for _, out := range []func() BatchControlResult{
-		func() BatchControlResult { dry, _ := try(); return dry },
-		func() BatchControlResult { _, done := try(); return done },
+	for _, out := range []func() commands.Result{
+		func() commands.Result { dry, _ := try(); return dry },
+		func() commands.Result { _, done := try(); return done },
 	} {
 		got := out()
 		require.False(t, got.Changed)
 		require.Equal(t, new(0), got.Recipients)
 		require.Equal(t, noneToTry, got.Warning)
 	}
-	require.Zero(t, f.commandLog.Rules().UpTo(), "nothing was commanded")
+	require.Zero(t, f.Audit.Follower.Rules().UpTo(), "nothing was commanded")
 
 	f.attempt(f.now, models.Unavailable)
 	dry, done := try()
@@ -274,7 +286,7 @@ func TestTryReachesWhatWaits(t *testing.T) {
 	require.Equal(t, new(1), done.Recipients)
 	require.Contains(t, done.Warning, "mg until "+until.Add(time.Minute).Format(time.RFC3339)+", sg until "+
 		until.Format(time.RFC3339))
-	require.Equal(t, models.TryBatch, f.commandLog.Rules().Batch(&f.batch).Try.Kind)
-	_, err := f.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
+	require.Equal(t, models.TryBatch, f.Audit.Follower.Rules().Batch(&f.batch).Try.Kind)
+	_, err := f.Commands.DryRunBatch(t.Context(), Caller{User: "bbbb", By: "bbbb"}, models.TryBatch, f.batch.ID.String(), "")
 	require.Error(t, err, "another user")
 }

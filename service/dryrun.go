@@ -9,24 +9,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // DryRun is what would happen to a batch if it were sent now.
 type DryRun struct {
-	DryRun     bool         `json:"dry_run"` // true
-	Recipients int          `json:"recipients"`
-	Duplicates int          `json:"duplicates"`
-	Suppressed int          `json:"suppressed"`
-	Rejected   *Rejected    `json:"rejected,omitempty"`
-	Size       int64        `json:"size"` // bytes of subject, text, HTML and attachments
-	Lane       models.Lane  `json:"lane"`
-	LaneLimit  models.Limit `json:"lane_limit,omitempty"` // that would make it bulk
-	ExpiresAt  time.Time    `json:"expires_at"`
-	OwnTimes   *OwnTimes    `json:"own_times,omitempty"` // nil: all recipients have those of the batch
-	Routes     []Route      `json:"routes"`
+	DryRun     bool             `json:"dry_run"` // true
+	Recipients int              `json:"recipients"`
+	Duplicates int              `json:"duplicates"`
+	Suppressed int              `json:"suppressed"`
+	Rejected   *mail.Rejected   `json:"rejected,omitempty"`
+	Size       int64            `json:"size"` // bytes of subject, text, HTML and attachments
+	Lane       models.Lane      `json:"lane"`
+	LaneLimit  models.Limit     `json:"lane_limit,omitempty"` // that would make it bulk
+	ExpiresAt  time.Time        `json:"expires_at"`
+	OwnTimes   *client.OwnTimes `json:"own_times,omitempty"` // nil: all recipients have those of the batch
+	Routes     []Route          `json:"routes"`
 	// Seconds is the least time that the rates of the providers allow; nil if a provider that
 	// gets mail has no rate, or if nothing is sent now.
 	Seconds *float64 `json:"seconds,omitempty"`
@@ -75,12 +77,12 @@ func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Build
 		err = s.allowed(ctx, who, in, &b, now)
 	}
 	if err == nil {
-		_, err = takeBatch(ctx, s.newTrial(), who, &b, in)
+		_, err = takeBatch(ctx, s.Limits.NewTrial(), who, &b, in)
 	}
 	if err != nil {
 		return DryRun{}, err
 	}
-	w, err := s.waiting(ctx)
+	w, err := s.Mail.Waiting(ctx)
 	if err != nil {
 		return DryRun{}, err
 	}
@@ -89,7 +91,7 @@ func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Build
 
 // plan says what would happen to a batch that was checked.
 func (s *Service) plan(
-	ctx context.Context, who Caller, w *waits, in *intake.Builder, b models.Batch, now time.Time,
+	ctx context.Context, who Caller, w *mail.Waits, in *intake.Builder, b models.Batch, now time.Time,
 ) (_ DryRun, err error) {
 	b.ID, b.User = models.NewBatchID(now), who.User
 	b.PassUnsubscribes = who.PassesUnsubscribes(&b)
@@ -101,10 +103,10 @@ func (s *Service) plan(
 		Lane:       b.Lane,
 		LaneLimit:  b.LaneLimit,
 		ExpiresAt:  b.ExpiresAt,
-		OwnTimes:   ownTimesOf(&b),
+		OwnTimes:   mail.OwnTimesOf(&b),
 	}
 	if in.Permissive() {
-		out.Rejected = &Rejected{Count: b.Rejected}
+		out.Rejected = &mail.Rejected{Count: b.Rejected}
 		if out.Rejected.First, err = in.FirstRejected(); err != nil {
 			return DryRun{}, err
 		}
@@ -123,7 +125,7 @@ func (s *Service) plan(
 				Text: "not sent: " + e.Detail, alike: e.Detail})
 		}
 		names := namesOf(recipients)
-		for _, st := range w.plan(b.OfChunk(n), models.Resolve(len(recipients), ended, nil), recipients) {
+		for _, st := range w.Plan(b.OfChunk(n), models.Resolve(len(recipients), ended, nil), recipients) {
 			out.add(s.route(w, &b, &st, names))
 		}
 		return nil
@@ -169,15 +171,15 @@ func (r *Route) merge(o *Route) {
 }
 
 // route returns the route of the recipients of a step, in a chunk whose recipients have names.
-func (s *Service) route(w *waits, b *models.Batch, st *policy.Step, names []string) Route {
+func (s *Service) route(w *mail.Waits, b *models.Batch, st *policy.Step, names []string) Route {
 	r := Route{Recipients: st.Recipients.Len(), Providers: []RouteProvider{}}
 	switch {
 	case st.Do == policy.End:
 		r.Reason, r.Text = st.Reason, "not sent: "+st.Reason.Words()
 	case st.Do == policy.Wait:
 		r.Waits, r.Text = st.Waits, waitingFor(st.Waits)
-	case len(w.providers) == 0:
-		r.Waits = w.step(st, false)
+	case w.NoWorker():
+		r.Waits = w.Step(st, false)
 		r.Text = waitingFor(r.Waits)
 	}
 	var ready []int
@@ -199,7 +201,7 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step, names []stri
 			e.Waits = &models.Wait{Code: models.WaitProviderOffline, Provider: name,
 				Text: name + " is offline, drained or blocked by a rule"}
 		default:
-			if wait := w.option(st.Options[at], st, turn); wait == turn {
+			if wait := w.Option(st.Options[at], st, turn); wait == turn {
 				ready = append(ready, len(r.Providers))
 				total += p.Weight
 			} else {
@@ -218,7 +220,7 @@ func (s *Service) route(w *waits, b *models.Batch, st *policy.Step, names []stri
 		}
 	}
 	if r.Text == "" && len(ready) == 0 {
-		r.Waits = w.call(st)
+		r.Waits = w.Call(st)
 		r.Text = waitingFor(r.Waits)
 	}
 	if r.Text == "" {

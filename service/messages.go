@@ -17,12 +17,12 @@ import (
 func (s *Service) PutMessages(
 	ctx context.Context, who Caller, rs *intake.Records, r RecordReader,
 ) ([]changes.Result, error) {
-	if err := s.checkDisk(ctx, who.User); err != nil && !r.DryRun {
+	if err := s.Limits.CheckDisk(ctx, who.User); err != nil && !r.DryRun {
 		return nil, err
 	}
-	sender := &messageSender{s, who, time.Now(), s}
+	sender := &messageSender{s, who, time.Now(), s.Limits}
 	if r.DryRun {
-		sender.quotas = s.newTrial()
+		sender.quotas = s.Limits.NewTrial()
 	}
 	c := changes.Changes{
 		Store:  s.store,

@@ -109,7 +109,7 @@ func newCommandRig(t testing.TB) *commandRig {
 		Providers: []models.Provider{{Name: "sg"}},
 		Config:    Config{SpoolDir: t.TempDir()},
 		Broker: recordingBroker{broker, func(id models.ID) {
-			if f.known() < f.commandLog.Rules().UpTo() {
+			if f.known() < f.Audit.Follower.Rules().UpTo() {
 				f.early <- id
 			}
 			f.announced <- id

@@ -11,6 +11,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -80,18 +82,43 @@ func (f *scheduledRig) move(who Caller, id models.ID, hours int) error {
 	in := f.NewIntake(f.Context(), who)
 	defer in.Close()
 	in.SetText("deliver_at", f.at(hours))
-	_, _, err := f.RescheduleBatch(f.Context(), who, Reschedule{Batch: id.String(), Times: in}, Repeat{})
+	_, _, err := f.Commands.Reschedule(f.Context(), who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
 	return err
 }
 
 // list reads the list in pages of two, forwards and backwards.
-func (f *scheduledRig) list(who Caller, filter BatchFilter) []models.ID {
+func (f *scheduledRig) list(who Caller, filter mail.BatchFilter) []models.ID {
 	f.Helper()
 	filter.State = "scheduled"
-	return ids(pages(f.TB, func(p Page) ([]BatchView, PageInfo, error) {
-		page, err := f.FindBatches(f.Context(), who, filter, p)
-		return page.Batches, page.PageInfo, err
-	}, 2), func(b BatchView) models.ID { return b.ID })
+	read := func(cursor string) mail.BatchPage {
+		page, err := f.Mail.FindBatches(f.Context(), who, filter, Page{Limit: 2, Cursor: cursor})
+		require.NoError(f, err)
+		return page
+	}
+	page := read("")
+	all := batchIDs(page.Batches)
+	for page.Next != "" {
+		page = read(page.Next)
+		all = append(all, batchIDs(page.Batches)...)
+	}
+	back := batchIDs(page.Batches)
+	for page.Prev != "" {
+		page = read(page.Prev)
+		if page.Prev == "" { // the first page is a whole one
+			page.Batches = page.Batches[:len(all)-len(back)]
+		}
+		back = append(batchIDs(page.Batches), back...)
+	}
+	require.Equal(f, all, back, "backwards")
+	return all
+}
+
+// batchIDs returns the IDs of batches.
+func batchIDs(list []mail.BatchView) (out []models.ID) {
+	for i := range list {
+		out = append(out, list[i].ID)
+	}
+	return out
 }
 
 // stored returns the batches of the entries of a user.
@@ -99,7 +126,11 @@ func (f *scheduledRig) stored(user string) []models.ID {
 	f.Helper()
 	dues, err := f.store.Dues(f.Context(), user, models.ID{}, false, 1000)
 	require.NoError(f, err)
-	return ids(dues, func(d models.Due) models.ID { return d.Batch })
+	var out []models.ID
+	for _, d := range dues {
+		out = append(out, d.Batch)
+	}
+	return out
 }
 
 // TestScheduledInOrderOfTime: the list of scheduled batches begins with the next one, whenever they were accepted, for a
@@ -122,39 +153,39 @@ func TestScheduledInOrderOfTime(t *testing.T) {
 		return out
 	}
 	everyone := Caller{User: "aaaa", Operator: true, Everyone: true}
-	require.Equal(t, order(1, 3, 5, 7, 9), f.list(f.ada, BatchFilter{}))
-	require.Equal(t, order(2, 8), f.list(f.bob, BatchFilter{}))
-	require.Equal(t, order(1, 2, 3, 5, 7, 8, 9), f.list(everyone, BatchFilter{}))
-	require.Equal(t, order(2, 8), f.list(everyone, BatchFilter{User: "bbbb"}))
-	require.Equal(t, order(7), f.list(f.ada, BatchFilter{Subject: "AT 7"}))
+	require.Equal(t, order(1, 3, 5, 7, 9), f.list(f.ada, mail.BatchFilter{}))
+	require.Equal(t, order(2, 8), f.list(f.bob, mail.BatchFilter{}))
+	require.Equal(t, order(1, 2, 3, 5, 7, 8, 9), f.list(everyone, mail.BatchFilter{}))
+	require.Equal(t, order(2, 8), f.list(everyone, mail.BatchFilter{User: "bbbb"}))
+	require.Equal(t, order(7), f.list(f.ada, mail.BatchFilter{Subject: "AT 7"}))
 	created := by[3].Time()
-	then := LogFilter{From: created, To: created.Add(time.Millisecond)}
-	require.Contains(t, f.list(f.ada, BatchFilter{Logs: then}), by[3])
-	require.Empty(t, f.list(f.ada, BatchFilter{Logs: LogFilter{To: by[5].Time()}}), "it was accepted first")
-	require.Empty(t, f.list(f.ada, BatchFilter{Logs: LogFilter{Tag: "none"}}))
-	require.Empty(t, f.list(f.ada, BatchFilter{Logs: LogFilter{State: models.Failed}}))
-	page, err := f.FindBatches(t.Context(), f.ada, BatchFilter{State: "scheduled"}, Page{})
+	then := mail.LogFilter{From: created, To: created.Add(time.Millisecond)}
+	require.Contains(t, f.list(f.ada, mail.BatchFilter{Logs: then}), by[3])
+	require.Empty(t, f.list(f.ada, mail.BatchFilter{Logs: mail.LogFilter{To: by[5].Time()}}), "it was accepted first")
+	require.Empty(t, f.list(f.ada, mail.BatchFilter{Logs: mail.LogFilter{Tag: "none"}}))
+	require.Empty(t, f.list(f.ada, mail.BatchFilter{Logs: mail.LogFilter{State: models.Failed}}))
+	page, err := f.Mail.FindBatches(t.Context(), f.ada, mail.BatchFilter{State: "scheduled"}, Page{})
 	require.NoError(t, err)
 	require.Equal(t, f.base.Add(time.Hour), page.Batches[0].DueAt)
 	require.EqualValues(t, 5, *page.Total, "the page is the list")
 
 	require.NoError(t, f.move(f.ada, by[9], 0))
 	require.NoError(t, f.move(f.ada, by[1], 6))
-	require.Equal(t, order(9, 3, 5, 1, 7), f.list(f.ada, BatchFilter{}))
+	require.Equal(t, order(9, 3, 5, 1, 7), f.list(f.ada, mail.BatchFilter{}))
 	require.NoError(t, f.move(f.ada, by[9], 9))
-	require.Equal(t, order(3, 5, 1, 7, 9), f.list(f.ada, BatchFilter{}), "it is back")
+	require.Equal(t, order(3, 5, 1, 7, 9), f.list(f.ada, mail.BatchFilter{}), "it is back")
 
 	for _, do := range []models.CommandKind{models.StopBatch, models.ResumeBatch, models.CancelBatch} {
-		_, _, err := f.ControlBatch(t.Context(), f.ada, do, by[5].String(), "", Repeat{})
+		_, _, err := f.Commands.Batch(t.Context(), f.ada, do, by[5].String(), "", Repeat{})
 		require.NoError(t, err)
 		want := order(3, 1, 7, 9)
 		if do == models.ResumeBatch {
 			want = order(3, 5, 1, 7, 9)
 		}
-		require.Equal(t, want, f.list(f.ada, BatchFilter{}), do)
+		require.Equal(t, want, f.list(f.ada, mail.BatchFilter{}), do)
 	}
 	require.NotContains(t, f.stored("aaaa"), by[5], "the entry of a cancelled batch is removed")
-	require.Equal(t, order(2, 3, 1, 7, 8, 9), f.list(everyone, BatchFilter{}))
+	require.Equal(t, order(2, 3, 1, 7, 8, 9), f.list(everyone, mail.BatchFilter{}))
 }
 
 // TestScheduledAfterCutOff: a process that ends between an entry of the order of time and the batch or the change that
@@ -174,18 +205,18 @@ func TestScheduledAfterCutOff(t *testing.T) {
 	_, _, err := f.Accept(t.Context(), f.ada, in, Repeat{})
 	require.ErrorContains(t, err, "store_unavailable")
 	require.Len(t, f.stored("aaaa"), 3)
-	require.Equal(t, []models.ID{first, second}, f.list(f.ada, BatchFilter{}))
+	require.Equal(t, []models.ID{first, second}, f.list(f.ada, mail.BatchFilter{}))
 	require.Len(t, f.stored("aaaa"), 3, "the batch may be about to be stored")
 	lost := models.NewBatchID(time.Now().Add(-25 * time.Hour))
 	require.NoError(t, f.store.PutDue(t.Context(), "aaaa", models.Due{At: f.base, Batch: lost}))
-	require.Equal(t, []models.ID{first, second}, f.list(f.ada, BatchFilter{}))
+	require.Equal(t, []models.ID{first, second}, f.list(f.ada, mail.BatchFilter{}))
 	require.NotContains(t, f.stored("aaaa"), lost)
 
 	f.store.commands = 1
 	require.Error(t, f.move(f.ada, second, 0))
-	require.Equal(t, []models.ID{first, second}, f.list(f.ada, BatchFilter{}), "it is due as before")
+	require.Equal(t, []models.ID{first, second}, f.list(f.ada, mail.BatchFilter{}), "it is due as before")
 	require.NoError(t, f.move(f.ada, second, 0))
-	require.Equal(t, []models.ID{second, first}, f.list(f.ada, BatchFilter{}))
+	require.Equal(t, []models.ID{second, first}, f.list(f.ada, mail.BatchFilter{}))
 }
 
 // TestScheduledAtOwnTimes: a batch whose recipients have times of their own is in the list once, at the next of them.
@@ -209,7 +240,7 @@ func TestScheduledAtOwnTimes(t *testing.T) {
 		own := models.Schedule{DeliverAt: at, ExpiresAt: f.base.Add(9 * time.Hour)}
 		b.Own = append(b.Own, models.OwnTimes{Schedule: own, From: i + 1})
 	}
-	require.NoError(t, f.putDues(t.Context(), &b))
+	require.NoError(t, mail.PutDues(t.Context(), f.store, &b))
 	for n := 1; n < b.Chunks; n++ {
 		rs := []models.Recipient{{Email: "x@y.example"}}
 		require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(n), Recipients: rs}))
@@ -217,8 +248,8 @@ func TestScheduledAtOwnTimes(t *testing.T) {
 	rs := []models.Recipient{{Email: "x@y.example"}}
 	require.NoError(t, f.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
 	one, three := f.put(f.ada, 1), f.put(f.ada, 3)
-	require.Equal(t, []models.ID{one, b.ID, three}, f.list(f.ada, BatchFilter{}), "its first time has come")
-	page, err := f.FindBatches(t.Context(), f.ada, BatchFilter{State: "scheduled"}, Page{})
+	require.Equal(t, []models.ID{one, b.ID, three}, f.list(f.ada, mail.BatchFilter{}), "its first time has come")
+	page, err := f.Mail.FindBatches(t.Context(), f.ada, mail.BatchFilter{State: "scheduled"}, Page{})
 	require.NoError(t, err)
 	require.Equal(t, f.base.Add(2*time.Hour), page.Batches[1].DueAt)
 	require.Equal(t, models.BatchQueued, page.Batches[1].State)
@@ -237,13 +268,13 @@ func TestScheduledAtManyTimes(t *testing.T) {
 		own := models.Schedule{DeliverAt: f.base.Add(time.Duration(i) * time.Second), ExpiresAt: b.ExpiresAt}
 		b.Own, b.Sizes = append(b.Own, models.OwnTimes{Schedule: own, From: i}), append(b.Sizes, 1)
 	}
-	require.NoError(t, f.putDues(t.Context(), &b))
+	require.NoError(t, mail.PutDues(t.Context(), f.store, &b))
 	require.NoError(t, f.store.PutChunk(t.Context(), models.Chunk{ID: b.ID.Chunk(1), Recipients: rs}))
 	require.NoError(t, f.store.PutBatch(t.Context(), b, models.Chunk{ID: b.ID, Recipients: rs}))
 	later := f.put(f.ada, 1)
-	page, err := f.FindBatches(t.Context(), f.ada, BatchFilter{State: "scheduled"}, Page{})
+	page, err := f.Mail.FindBatches(t.Context(), f.ada, mail.BatchFilter{State: "scheduled"}, Page{})
 	require.NoError(t, err)
-	require.Equal(t, []models.ID{b.ID, later}, ids(page.Batches, func(b BatchView) models.ID { return b.ID }))
+	require.Equal(t, []models.ID{b.ID, later}, batchIDs(page.Batches))
 	require.Zero(t, page.Until, "the page is complete")
 }
 
@@ -282,10 +313,10 @@ func TestScheduledPagesReadABoundedAmount(t *testing.T) {
 	}
 	require.NoError(t, f.store.PutDue(t.Context(), "aaaa", lost...))
 	id := f.put(f.ada, 1)
-	page, err := f.FindBatches(t.Context(), f.ada, BatchFilter{State: "scheduled"}, Page{})
+	page, err := f.Mail.FindBatches(t.Context(), f.ada, mail.BatchFilter{State: "scheduled"}, Page{})
 	require.NoError(t, err)
 	require.Empty(t, page.Batches)
 	require.NotEmpty(t, page.Next)
 	require.WithinRange(t, page.Until, lost[100].At, lost[300].At)
-	require.Equal(t, []models.ID{id}, f.list(f.ada, BatchFilter{}))
+	require.Equal(t, []models.ID{id}, f.list(f.ada, mail.BatchFilter{}))
 }

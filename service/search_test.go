@@ -21,13 +21,13 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 	)
 	t.Cleanup(s.Close)
 	boss := Caller{By: "cli:zoe", Operator: true}
-	out, _, err := s.Erase(t.Context(), boss, "Ann <Ann@X.test>", "", "asked", Repeat{})
+	out, _, err := s.Erasures.Address(t.Context(), boss, "Ann <Ann@X.test>", "", "asked", Repeat{})
 	require.NoError(t, err)
 	for !out.Done { // a part takes a few seconds at most, however busy the machine is
-		out, _, err = s.Erase(t.Context(), boss, "ann@x.test", out.Next, "asked", Repeat{})
+		out, _, err = s.Erasures.Address(t.Context(), boss, "ann@x.test", out.Next, "asked", Repeat{})
 		require.NoError(t, err)
 	}
-	audit, err := s.Audit(t.Context(), boss, Page{})
+	audit, err := s.Audit.List(t.Context(), boss, Page{})
 	require.NoError(t, err)
 	var kinds []models.CommandKind
 	for _, e := range audit.Commands {
@@ -37,7 +37,7 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 		require.Equal(t, "cli:zoe", e.By)
 	}
 	require.Equal(t, []models.CommandKind{models.AddressErased, models.EraseAddress}, kinds)
-	_, _, err = s.Erase(t.Context(), Caller{User: "u"}, "ann@x.test", "", "", Repeat{})
+	_, _, err = s.Erasures.Address(t.Context(), Caller{User: "u"}, "ann@x.test", "", "", Repeat{})
 	require.ErrorContains(t, err, "operate")
 }
 
@@ -54,8 +54,8 @@ func TestErasureOfSoftBounces(t *testing.T) {
 	require.NoError(t, softbounce.Note(t.Context(), store, user.ID, 5, map[models.AddressHash][]softbounce.Bounce{
 		ann: {bounce}, bob: {bounce}}))
 	boss := Caller{By: "cli:zoe", Operator: true}
-	out, _, err := s.Erase(t.Context(), boss, "Ann@X.test", "", "", Repeat{})
-	for ; err == nil && !out.Done; out, _, err = s.Erase(t.Context(), boss, "Ann@X.test", out.Next, "", Repeat{}) {
+	out, _, err := s.Erasures.Address(t.Context(), boss, "Ann@X.test", "", "", Repeat{})
+	for ; err == nil && !out.Done; out, _, err = s.Erasures.Address(t.Context(), boss, "Ann@X.test", out.Next, "", Repeat{}) {
 	}
 	require.NoError(t, err)
 	left, err := softbounce.Records(t.Context(), store, user.ID, []models.AddressHash{ann, bob})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -43,14 +44,14 @@ func TestSenders(t *testing.T) {
 	require.Empty(t, post("aaaa", "any@one.example"))
 	require.Equal(t, "/from sender_not_allowed", post("gh7", "any@one.example"), "everyone can log in through GitHub")
 
-	_, _, err := s.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
+	_, _, err := s.People.SetSenders(ctx, Caller{User: "aaaa"}, "octo", []string{"@one.example"}, "", Repeat{})
 	require.Error(t, err, "operators only")
-	_, _, err = s.SetSenders(ctx, operator, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
+	_, _, err = s.People.SetSenders(ctx, operator, "octo", []string{"one.example", "a b@c"}, "", Repeat{})
 	var e *Error
 	require.ErrorAs(t, err, &e)
 	require.Len(t, e.Fields, 2)
 
-	v, _, err := s.SetSenders(
+	v, _, err := s.People.SetSenders(
 		ctx,
 		operator,
 		"octo",
@@ -61,7 +62,7 @@ func TestSenders(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(
 		t,
-		AllowedSenders{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true},
+		people.AllowedSenders{User: "gh7", Set: true, Senders: []string{"@one.example", "me@two.example"}, Changed: true},
 		v,
 	)
 	require.Empty(t, post("gh7", "Any@ONE.example"))
@@ -69,7 +70,7 @@ func TestSenders(t *testing.T) {
 	require.NotEmpty(t, post("gh7", "you@two.example"))
 	require.NotEmpty(t, post("gh7", "me@evilone.example"))
 
-	v, _, err = s.SetSenders(
+	v, _, err = s.People.SetSenders(
 		ctx,
 		operator,
 		"octo",
@@ -82,14 +83,14 @@ func TestSenders(t *testing.T) {
 	require.Empty(t, post("gh7", "shop@bücher.example"), "compared in punycode")
 	require.Empty(t, post("gh7", "Ann <ann@two.example>"))
 	for _, bad := range []string{"@", "", "@x <ann@two.example>", "Ann <ann@two.example>", "one.example"} {
-		_, _, err = s.SetSenders(ctx, operator, "octo", []string{bad}, "", Repeat{})
+		_, _, err = s.People.SetSenders(ctx, operator, "octo", []string{bad}, "", Repeat{})
 		require.Error(t, err, bad)
 	}
 
-	_, _, err = s.SetSenders(ctx, operator, "ada", nil, "", Repeat{})
+	_, _, err = s.People.SetSenders(ctx, operator, "ada", nil, "", Repeat{})
 	require.NoError(t, err)
 	require.NotEmpty(t, post("aaaa", "any@one.example"), "no sender is allowed")
-	got, err := s.AllowedSendersOf(ctx, operator, "ada")
+	got, err := s.People.AllowedSendersOf(ctx, operator, "ada")
 	require.NoError(t, err)
 	require.True(t, got.Set)
 	require.False(t, got.Anyone)

@@ -1,6 +1,5 @@
-// Package service holds the use cases that the API, the dashboard and the command line
-// share: accepting batches, reading them, commands, API keys. It knows nothing of HTTP.
-// Each error that it returns is an *Error.
+// Package service holds the use cases that the API, the dashboard and the command line share: accepting batches,
+// reading them, commands, API keys. It knows nothing of HTTP. Each error that it returns is an *Error.
 package service
 
 import (
@@ -15,28 +14,32 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/announce"
+	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/cached"
+	"github.com/safedelivr/safedelivr/service/caller"
+	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/endpoints"
-	"github.com/safedelivr/safedelivr/service/flow"
+	"github.com/safedelivr/safedelivr/service/erase"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operate"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/service/quota"
-	"github.com/safedelivr/safedelivr/service/requestlog"
+	"github.com/safedelivr/safedelivr/service/stats"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 	"github.com/safedelivr/safedelivr/service/templates"
 	"github.com/safedelivr/safedelivr/service/updates"
-	"github.com/safedelivr/safedelivr/service/walk"
 )
 
 // Config holds limits and times. Zero fields take the defaults.
@@ -155,7 +158,7 @@ func (d Deps) withDefaults() Deps {
 		d.Suppressions = suppression.New(d.Store, suppression.DefaultMemory)
 	}
 	if d.Policy == nil {
-		d.Policy = defaultPolicy(d.Providers, d.Config.Recheck)
+		d.Policy = mail.DefaultPolicy(d.Providers, d.Config.Recheck)
 	}
 	if d.Accepted == nil {
 		d.Accepted = func(*models.Batch, models.Chunk) {}
@@ -166,51 +169,38 @@ func (d Deps) withDefaults() Deps {
 	return d
 }
 
-// Service implements the use cases. Its methods may be called by many goroutines at
-// once.
+// Service holds the rooms of the use cases, and accepts mail. It may be used by many goroutines at once.
 type Service struct {
-	cfg          Config
-	log          *slog.Logger
-	store        models.Store
-	broker       models.Broker
-	providers    []models.Provider
-	known        map[string]bool // names of the providers
-	commandLog   *control.Follower
-	suppressions *suppression.Lists
-	policy       *policy.Policy
-	composers    map[string]models.Composer
-	adapters     map[string]models.Adapter
-	lists        map[string]models.ProviderLists
-	intake       intake.Config
-	templates    *templates.Library
-	drafts       *drafts.Library
-	updates      *updates.Reader
-	endpoints    *endpoints.Endpoints
-	guard        *idempotency.Guard
-	onAccept     func(*models.Batch, models.Chunk)
-	acceptTime   func(models.Lane, time.Duration)
-	announce     map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
-	tallies      map[models.Lane]*tally
+	Audit  *audit.Trail
+	People *people.People
+	Limits *people.Limits
+	Stats  *stats.Reader
+	Mail   *mail.Reader
 
-	keys    keyCache
-	uses    keyUses
-	access  *accesslog.Log
-	lines   *requestlog.Log
-	users   cached[[]models.User]
-	unknown cached[Unknown]
+	Suppressions *suppressions.Lists
+	Operate      *operate.Installation
+	Commands     *commands.Commands
+	Erasures     *erase.Eraser
+	Templates    *templates.Library
+	Drafts       *drafts.Library
+	Updates      *updates.Reader // the feeds of updates
 
-	backlogs backlogs
+	cfg        Config
+	log        *slog.Logger
+	store      models.Store
+	broker     models.Broker
+	providers  []models.Provider
+	known      map[string]bool // names of the providers
+	intake     intake.Config
+	endpoints  *endpoints.Endpoints
+	guard      *idempotency.Guard
+	marks      *suppression.Lists
+	onAccept   func(*models.Batch, models.Chunk)
+	acceptTime func(models.Lane, time.Duration)
+	announce   map[models.Lane]*announce.Announcer // one per lane, so that bulk never delays urgent
+	tallies    map[models.Lane]*tally
 
-	conditions cached[[]condition.Condition]
-	reported   cached[map[string]providerNow]
-	failed     cached[map[string][]flow.Health]
-	ready      cached[Readiness]
-	hours      historyHours
-	counts     *walk.Counts
-
-	commands  quota.Commands
-	processes quota.Processes
-	quotas    *quota.Guard
+	ready cached.Value[Readiness]
 
 	closing sync.Once
 }
@@ -220,25 +210,17 @@ func New(d Deps) *Service {
 	d = d.withDefaults()
 	cfg := d.Config
 	s := &Service{
-		cfg:          cfg,
-		log:          cfg.Logger,
-		store:        d.Store,
-		broker:       d.Broker,
-		providers:    d.Providers,
-		known:        map[string]bool{},
-		commandLog:   d.CommandLog,
-		suppressions: d.Suppressions,
-		policy:       d.Policy,
-		composers:    d.Composers,
-		adapters:     d.Adapters,
-		lists:        d.Lists,
-		onAccept:     d.Accepted,
-		acceptTime:   d.AcceptTime,
-		announce:     map[models.Lane]*announce.Announcer{},
-		updates:      updates.New(d.Store),
-		tallies:      map[models.Lane]*tally{},
-		access:       accesslog.New(d.Store, cfg.Logger),
-		lines:        requestlog.New(d.Store, cfg.Logger),
+		cfg:        cfg,
+		log:        cfg.Logger,
+		store:      d.Store,
+		broker:     d.Broker,
+		providers:  d.Providers,
+		known:      map[string]bool{},
+		marks:      d.Suppressions,
+		onAccept:   d.Accepted,
+		acceptTime: d.AcceptTime,
+		announce:   map[models.Lane]*announce.Announcer{},
+		tallies:    map[models.Lane]*tally{},
 		guard: &idempotency.Guard{
 			Store:     d.Store,
 			TTL:       cfg.IdempotencyTime,
@@ -246,10 +228,6 @@ func New(d Deps) *Service {
 			Log:       cfg.Logger,
 		},
 	}
-	s.templates, s.drafts = templates.New(d.Store, s.checkDisk), drafts.New(d.Store, s.checkDisk)
-	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
-	s.quotas = quota.New(d.Store, &s.processes)
-	s.counts = walk.NewCounts(s.cfg.CountTime)
 	for i := range d.Providers {
 		s.known[d.Providers[i].Name] = true
 	}
@@ -268,7 +246,49 @@ func New(d Deps) *Service {
 		s.announce[lane] = announce.New(d.Broker, cfg.Logger)
 		s.tallies[lane] = &tally{}
 	}
+	s.addRooms(&d)
 	return s
+}
+
+// addRooms makes the rooms, each after those that it uses.
+func (s *Service) addRooms(d *Deps) {
+	cfg := &d.Config
+	s.Audit = audit.New(audit.Deps{
+		Store: d.Store, Follower: d.CommandLog, Sole: cfg.Sole, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+	})
+	s.Limits = people.NewLimits(people.LimitDeps{
+		Store: d.Store, Audit: s.Audit, Quotas: cfg.Quotas, Sole: cfg.Sole,
+		DiskReserve: cfg.DiskReserve, DiskFree: cfg.DiskFree, Log: cfg.Logger,
+	})
+	s.People = people.New(people.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Operator: cfg.Operator,
+		Resumed: s.announceNewest, Log: cfg.Logger,
+	})
+	s.Stats = stats.New(stats.Deps{Store: d.Store, People: s.People})
+	s.Mail = mail.New(mail.Deps{
+		Store: d.Store, Audit: s.Audit, People: s.People, Providers: d.Providers, Policy: d.Policy,
+		Composers: d.Composers, CountTime: cfg.CountTime, Logger: cfg.Logger,
+	})
+	s.Suppressions = suppressions.New(suppressions.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Marks: d.Suppressions,
+		Known: s.known, ByProvider: d.Lists,
+	})
+	s.Operate = operate.New(operate.Deps{
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, People: s.People, Configured: d.Providers,
+		Known: s.known, Adapters: d.Adapters, ByProvider: d.Lists, Log: cfg.Logger,
+	})
+	s.Commands = commands.New(commands.Deps{
+		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
+		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
+	})
+	s.Templates, s.Drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
+	s.Updates = updates.New(d.Store)
+	s.Erasures = erase.New(erase.Deps{
+		Store: d.Store, Broker: d.Broker, Audit: s.Audit, Guard: s.guard, Suppressions: s.Suppressions,
+		Drafts: s.Drafts, InboxKeep: cfg.InboxKeep, Log: cfg.Logger,
+	})
+	s.endpoints = endpoints.New(d.Store, cfg.EndpointClient, s.MailNotice)
 }
 
 // Close publishes the queued announcements and writes the access log, for a few seconds at
@@ -280,10 +300,8 @@ func (s *Service) Close() {
 			g.Go(func() error { a.Close(); return nil })
 		}
 		_ = g.Wait() // never an error
-		s.updates.Close()
-		s.uses.wg.Wait()
-		s.access.Close()
-		s.lines.Close()
+		s.Updates.Close()
+		s.People.Close()
 	})
 }
 
@@ -309,14 +327,13 @@ type Readiness struct {
 	Checks  map[string]string // by name: ok, or what is wrong
 }
 
-// readyTTL is how long a check is shared: anyone may ask, and each check costs the store
-// and the broker a round trip.
+// readyTTL is how long a check is shared: anyone may ask, and each check costs the store and the broker a round trip.
 const readyTTL = time.Second
 
 // Ready checks the store, the broker and the providers, at most once a second. Without the
 // broker the service is still ready: batches are stored and announced later.
 func (s *Service) Ready(ctx context.Context) Readiness {
-	r, _ := s.ready.get(readyTTL, func() (Readiness, error) { return s.checkReady(ctx), nil }) // never an error
+	r, _ := s.ready.Get(readyTTL, func() (Readiness, error) { return s.checkReady(ctx), nil }) // never an error
 	return r
 }
 
@@ -337,7 +354,7 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 		miss("providers", "no provider is configured")
 	}
 	r.Ready = len(r.Missing) == 0
-	if cs, err := Conditions(ctx, s); err == nil && store == nil {
+	if cs, err := s.Operate.Conditions(ctx); err == nil && store == nil {
 		for i := range cs {
 			r.Checks[string(cs[i].Kind)] = cs[i].Word() // the service is ready all the same
 		}
@@ -347,6 +364,14 @@ func (s *Service) checkReady(ctx context.Context) Readiness {
 	}
 	return r
 }
+
+// The entrances use these names.
+type (
+	// Caller is caller.Caller.
+	Caller = caller.Caller
+	// Page is operation.Page.
+	Page = operation.Page
+)
 
 // Repeat identifies a request that its client may send again. The zero value identifies
 // none: each such request is a new one.
@@ -363,18 +388,9 @@ func once[T any](
 	return idempotency.Once(ctx, s.guard, who.User, r, do)
 }
 
-// Templates returns the templates of all users.
-func (s *Service) Templates() *templates.Library { return s.templates }
-
-// Drafts returns the drafts of all users.
-func (s *Service) Drafts() *drafts.Library { return s.drafts }
-
-// Updates returns the feeds of updates of all users.
-func (s *Service) Updates() *updates.Reader { return s.updates }
-
 // Endpoints returns the endpoints of all users. What the caller changes is in the audit trail.
 func (s *Service) Endpoints(who Caller) *endpoints.Endpoints {
-	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.record(ctx, who, c) })
+	return s.endpoints.RecordedBy(func(ctx context.Context, c *models.Command) { s.Audit.Record(ctx, who, c) })
 }
 
 // Operations returns the calls of the API that are declared in the rooms of this package.
@@ -382,17 +398,13 @@ func Operations(s *Service) []operation.Operation {
 	return slices.Concat(
 		endpoints.Operations(s.Endpoints, s.guard),
 		templates.Operations(s.Templates, s.guard),
-		mailOperations(s),
-		batchOperations(s),
-		blockOperations(s),
-		providerOperations(s),
-		suppressionOperations(s),
-		providerListOperations(s),
-		queueOperations(s),
-		workerOperations(s),
-		peopleOperations(s),
-		limitOperations(s),
-		recordOperations(s),
+		mail.Operations(s.Mail),
+		commands.Operations(s.Commands),
+		operate.Operations(s.Operate),
+		suppressions.Operations(s.Suppressions),
+		people.Operations(s.People, s.Limits),
+		audit.Operations(s.Audit),
+		erase.Operations(s.Erasures),
 	)
 }
 
@@ -405,7 +417,7 @@ func (s *Service) MailNotice(
 	if err := json.Unmarshal(body, &l); err != nil {
 		return "", err
 	}
-	u, err := s.user(ctx, e.Sender.User)
+	u, err := s.People.Find(ctx, e.Sender.User)
 	if err != nil {
 		return "", err
 	}
@@ -429,13 +441,6 @@ func (s *Service) MailNotice(
 	}
 	a, _, err := s.Accept(ctx, Caller{User: u.ID}, in, Repeat{Key: post, Route: "notice", Hash: post})
 	return "accepted as " + a.ID.String(), err
-}
-
-// Once calls do for a change by the caller, and gives repeats of the request its result.
-func Once[T any](
-	ctx context.Context, s *Service, who Caller, r Repeat, do func(ctx context.Context) (T, error),
-) (v T, replayed bool, err error) {
-	return once(ctx, s, who, r, func(ctx context.Context, _ models.Claim, _ bool) (T, error) { return do(ctx) })
 }
 
 // The errors of the use cases are those of package problem. The entrances use these names.
@@ -481,10 +486,3 @@ func Quote(s string) string { return problem.Quote(s) }
 
 // storeError returns the Error for an error of the store. doing says what failed.
 func storeError(doing string, err error) error { return problem.FromStore(doing, err) }
-
-// notFound returns the error for a thing of a user. It does not reveal whether the thing
-// exists.
-func notFound(what string) *Error { return problem.NotYours(what) }
-
-// noSuch returns the error for a thing that does not exist and would have no owner.
-func noSuch(what string) *Error { return problem.NoSuch(what) }

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var here = netip.MustParseAddr("192.0.2.1")
@@ -39,43 +40,43 @@ func TestDisabledUserIsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCommandRig(t)
 		other := f.otherProcess()
-		_, secret, err := f.CreateKey(t.Context(), f.who, "shop", models.KeyOptions{})
+		_, secret, err := f.People.CreateKey(t.Context(), f.who, "shop", models.KeyOptions{})
 		require.NoError(t, err)
 		batch := f.batch()
-		_, err = other.Authenticate(t.Context(), secret, here) // it is cached
+		_, err = other.People.Authenticate(t.Context(), secret, here) // it is cached
 		require.NoError(t, err)
-		session, err := other.AdmitSession(t.Context(), "aaaa")
+		session, err := other.People.AdmitSession(t.Context(), "aaaa")
 		require.NoError(t, err)
 
 		for _, changed := range []bool{true, false} {
-			r, _, err := f.SwitchUser(t.Context(), operator, models.DisableUser, "ada", "left", Repeat{})
+			r, _, err := f.People.Switch(t.Context(), operator, models.DisableUser, "ada", "left", Repeat{})
 			require.NoError(t, err)
 			require.Equal(t, client.ControlResult{Name: "ada", Command: string(models.DisableUser), Changed: changed}, r)
 		}
-		_, err = other.Authenticate(t.Context(), secret, here)
+		_, err = other.People.Authenticate(t.Context(), secret, here)
 		require.Equal(t, "user_disabled", code(t, err))
-		ended, err := other.SessionEnded(t.Context(), "aaaa", session)
+		ended, err := other.People.SessionEnded(t.Context(), "aaaa", session)
 		require.NoError(t, err)
 		require.True(t, ended)
-		_, err = other.AdmitSession(t.Context(), "aaaa")
+		_, err = other.People.AdmitSession(t.Context(), "aaaa")
 		require.Equal(t, "user_disabled", code(t, err))
 		require.NoError(t, f.worker.Sync(t.Context()))
 		require.Empty(t, f.worker.Rules().Batch(&models.Batch{ID: batch, User: "aaaa"}).Waits, "accepted mail goes on")
-		v, err := f.UserView(t.Context(), operator, "aaaa")
+		v, err := f.People.UserView(t.Context(), operator, "aaaa")
 		require.NoError(t, err)
 		require.Equal(t, []any{true, "boss", "left", false}, []any{v.Disabled, v.DisabledBy, v.DisabledWhy, v.Paused})
 
-		_, _, err = f.SwitchUser(t.Context(), operator, models.EnableUser, "ada", "", Repeat{})
+		_, _, err = f.People.Switch(t.Context(), operator, models.EnableUser, "ada", "", Repeat{})
 		require.NoError(t, err)
-		require.NoError(t, other.commandLog.Sync(t.Context()))
-		_, err = other.Authenticate(t.Context(), secret, here)
+		require.NoError(t, other.Audit.Follower.Sync(t.Context()))
+		_, err = other.People.Authenticate(t.Context(), secret, here)
 		require.NoError(t, err)
-		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+		ended, err = other.People.SessionEnded(t.Context(), "aaaa", session)
 		require.NoError(t, err)
 		require.True(t, ended, "a session does not come back")
-		session, err = other.AdmitSession(t.Context(), "aaaa")
+		session, err = other.People.AdmitSession(t.Context(), "aaaa")
 		require.NoError(t, err)
-		ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+		ended, err = other.People.SessionEnded(t.Context(), "aaaa", session)
 		require.NoError(t, err)
 		require.False(t, ended)
 	})
@@ -85,13 +86,13 @@ func TestDisabledUserIsOut(t *testing.T) {
 func TestSwitchUserNeedsOperator(t *testing.T) {
 	t.Parallel()
 	f := newCommandRig(t)
-	_, _, err := f.SwitchUser(t.Context(), f.who, models.DisableUser, "ada", "", Repeat{})
+	_, _, err := f.People.Switch(t.Context(), f.who, models.DisableUser, "ada", "", Repeat{})
 	require.Equal(t, "scope_missing", code(t, err))
-	_, _, err = f.SwitchUser(t.Context(), Caller{User: "aaaa", Operator: true}, models.DisableUser, "ada", "", Repeat{})
+	_, _, err = f.People.Switch(t.Context(), Caller{User: "aaaa", Operator: true}, models.DisableUser, "ada", "", Repeat{})
 	require.Equal(t, "own_user", code(t, err))
-	_, _, err = f.SwitchUser(t.Context(), operator, models.DisableUser, "eve", "", Repeat{})
+	_, _, err = f.People.Switch(t.Context(), operator, models.DisableUser, "eve", "", Repeat{})
 	require.Equal(t, "not_found", code(t, err))
-	require.Zero(t, f.commandLog.Rules().UpTo())
+	require.Zero(t, f.Audit.Follower.Rules().UpTo())
 }
 
 // TestEndSessions: all sessions of a user end in every process. Without a session nothing is
@@ -101,37 +102,37 @@ func TestEndSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newCommandRig(t)
 		other := f.otherProcess()
-		r, _, err := f.EndSessions(t.Context(), operator, "ada", "", Repeat{})
+		r, _, err := f.People.EndSessions(t.Context(), operator, "ada", "", Repeat{})
 		require.NoError(t, err)
 		require.False(t, r.Changed)
-		require.Zero(t, f.commandLog.Rules().UpTo(), "it would change nothing")
+		require.Zero(t, f.Audit.Follower.Rules().UpTo(), "it would change nothing")
 
 		for _, who := range []Caller{f.who, operator} {
-			session, err := other.AdmitSession(t.Context(), "aaaa")
+			session, err := other.People.AdmitSession(t.Context(), "aaaa")
 			require.NoError(t, err)
-			for _, kind := range []string{SessionKind("aaaa"), SessionUseKind("aaaa")} {
+			for _, kind := range []string{people.SessionKind("aaaa"), people.SessionUseKind("aaaa")} {
 				require.NoError(t, f.store.PutTransient(t.Context(), kind, "hash", []byte("x"), time.Hour))
 			}
-			ended, err := other.SessionEnded(t.Context(), "aaaa", session)
+			ended, err := other.People.SessionEnded(t.Context(), "aaaa", session)
 			require.NoError(t, err)
 			require.False(t, ended)
-			r, _, err = f.EndSessions(t.Context(), who, "ada", "lost laptop", Repeat{})
+			r, _, err = f.People.EndSessions(t.Context(), who, "ada", "lost laptop", Repeat{})
 			require.NoError(t, err)
 			require.True(t, r.Changed)
-			ended, err = other.SessionEnded(t.Context(), "aaaa", session)
+			ended, err = other.People.SessionEnded(t.Context(), "aaaa", session)
 			require.NoError(t, err)
 			require.True(t, ended)
-			open, err := f.store.Transients(t.Context(), SessionKind("aaaa"))
+			open, err := f.store.Transients(t.Context(), people.SessionKind("aaaa"))
 			require.NoError(t, err)
 			require.Empty(t, open)
 		}
-		page, err := f.Audit(t.Context(), operator, Page{})
+		page, err := f.Audit.List(t.Context(), operator, Page{})
 		require.NoError(t, err)
 		require.Len(t, page.Commands, 2)
 		require.Equal(t, []any{models.EndSessions, "boss", "lost laptop"},
 			[]any{page.Commands[0].Command, page.Commands[0].By, page.Commands[0].Why})
 
-		_, _, err = f.EndSessions(t.Context(), Caller{User: "bbbb"}, "ada", "", Repeat{})
+		_, _, err = f.People.EndSessions(t.Context(), Caller{User: "bbbb"}, "ada", "", Repeat{})
 		require.Equal(t, "scope_missing", code(t, err))
 	})
 }
@@ -146,7 +147,7 @@ func TestKeysOfAll(t *testing.T) {
 		u := models.User{ID: strconv.Itoa(i), Name: "u" + strconv.Itoa(i), Created: created}
 		require.NoError(t, f.store.CreateUser(t.Context(), u))
 		for range i {
-			k, _, err := f.CreateKey(t.Context(), Caller{User: u.ID}, "k", models.KeyOptions{})
+			k, _, err := f.People.CreateKey(t.Context(), Caller{User: u.ID}, "k", models.KeyOptions{})
 			require.NoError(t, err)
 			want = append(want, u.Name+" "+k.ID)
 		}
@@ -154,7 +155,7 @@ func TestKeysOfAll(t *testing.T) {
 	for limit := 1; limit <= 7; limit++ {
 		got, p := []string{}, Page{Limit: limit}
 		for {
-			page, err := f.AllKeys(t.Context(), operator, p)
+			page, err := f.People.AllKeys(t.Context(), operator, p)
 			require.NoError(t, err)
 			for i := range page.Keys {
 				got = append(got, page.Keys[i].UserName+" "+page.Keys[i].ID)
@@ -166,7 +167,7 @@ func TestKeysOfAll(t *testing.T) {
 		require.ElementsMatch(t, want, got)
 		names, p := []string{}, Page{Limit: limit}
 		for {
-			page, err := f.ListUsers(t.Context(), operator, p)
+			page, err := f.People.ListUsers(t.Context(), operator, p)
 			require.NoError(t, err)
 			for i := range page.Users {
 				names = append(names, page.Users[i].Name)
@@ -177,31 +178,31 @@ func TestKeysOfAll(t *testing.T) {
 		}
 		require.Equal(t, []string{"ada", "u0", "u1", "u2", "u3"}, names)
 	}
-	keys, err := f.KeysOf(t.Context(), operator, "u3")
+	keys, err := f.People.KeysOf(t.Context(), operator, "u3")
 	require.NoError(t, err)
 	require.Len(t, keys, 3)
-	require.NoError(t, f.RevokeKeyOf(t.Context(), operator, "u3", keys[1].ID, "leaked"))
-	keys, err = f.KeysOf(t.Context(), operator, "3")
+	require.NoError(t, f.People.RevokeKeyOf(t.Context(), operator, "u3", keys[1].ID, "leaked"))
+	keys, err = f.People.KeysOf(t.Context(), operator, "3")
 	require.NoError(t, err)
 	require.False(t, keys[1].Revoked.IsZero())
-	page, err := f.Audit(t.Context(), operator, Page{Limit: 1})
+	page, err := f.Audit.List(t.Context(), operator, Page{Limit: 1})
 	require.NoError(t, err)
 	c := page.Commands[0]
 	require.Equal(t, []any{models.RevokedKey, "boss", "3", keys[1].ID, "leaked"},
 		[]any{c.Command, c.By, c.User, c.Subject, c.Why})
 
-	_, err = f.AllKeys(t.Context(), f.who, Page{})
+	_, err = f.People.AllKeys(t.Context(), f.who, Page{})
 	require.Equal(t, "scope_missing", code(t, err))
-	_, err = f.KeysOf(t.Context(), f.who, "u3")
+	_, err = f.People.KeysOf(t.Context(), f.who, "u3")
 	require.Equal(t, "scope_missing", code(t, err))
-	require.Equal(t, "scope_missing", code(t, f.RevokeKeyOf(t.Context(), f.who, "u3", keys[0].ID, "")))
+	require.Equal(t, "scope_missing", code(t, f.People.RevokeKeyOf(t.Context(), f.who, "u3", keys[0].ID, "")))
 }
 
 // TestRefusedKeysAreRecorded: each reason is in the access log, without any secret.
 func TestRefusedKeysAreRecorded(t *testing.T) {
 	t.Parallel()
 	f := newCommandRig(t)
-	f.cfg.Operator = func(models.User) bool { return false }
+	f.People.Operator = func(models.User) bool { return false }
 	key := func(o models.KeyOptions) (models.Key, string) {
 		k, secret := models.NewKey("aaaa", "k", time.Now())
 		k.KeyOptions = o
@@ -209,22 +210,22 @@ func TestRefusedKeysAreRecorded(t *testing.T) {
 		return k, secret
 	}
 	revoked, revokedSecret := key(models.KeyOptions{})
-	require.NoError(t, f.RevokeKey(t.Context(), f.who, revoked.ID, ""))
+	require.NoError(t, f.People.RevokeKey(t.Context(), f.who, revoked.ID, ""))
 	expired, expiredSecret := key(models.KeyOptions{Expires: time.Now().Add(-time.Hour)})
 	elsewhere, elsewhereSecret := key(models.KeyOptions{Networks: []string{"10.0.0.0/8"}})
 	former, formerSecret := key(models.KeyOptions{Scopes: []models.Scope{models.ScopeOperate}})
 	good, goodSecret := key(models.KeyOptions{})
 	_, unknownSecret := models.NewKey("aaaa", "k", time.Now())
-	use := func(secret string) { _, _ = f.Authenticate(context.Background(), secret, here) }
+	use := func(secret string) { _, _ = f.People.Authenticate(context.Background(), secret, here) }
 	secrets := []string{revokedSecret, expiredSecret, elsewhereSecret, formerSecret, unknownSecret, "nonsense", goodSecret}
 	for _, secret := range secrets {
 		use(secret)
 	}
-	_, _, err := f.SwitchUser(t.Context(), operator, models.DisableUser, "ada", "", Repeat{})
+	_, _, err := f.People.Switch(t.Context(), operator, models.DisableUser, "ada", "", Repeat{})
 	require.NoError(t, err)
 	use(goodSecret)
 
-	page, err := f.AccessLog(t.Context(), operator, accesslog.FailedKey, Page{})
+	page, err := f.People.AccessLog(t.Context(), operator, accesslog.FailedKey, Page{})
 	require.NoError(t, err)
 	got := map[string]string{}
 	for i := range page.Entries {
@@ -247,8 +248,8 @@ func TestRefusedKeysAreRecorded(t *testing.T) {
 			require.NotContains(t, string(entry), secret)
 		}
 	}
-	_, err = f.AccessLog(t.Context(), f.who, "", Page{})
+	_, err = f.People.AccessLog(t.Context(), f.who, "", Page{})
 	require.Equal(t, "scope_missing", code(t, err))
-	_, err = f.AccessLog(t.Context(), operator, "x", Page{})
+	_, err = f.People.AccessLog(t.Context(), operator, "x", Page{})
 	require.Equal(t, "invalid_query", code(t, err))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
+	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -125,17 +126,17 @@ func TestWaits(t *testing.T) {
 	}}
 	control := func(f *waitRig, do models.CommandKind) {
 		f.put()
-		_, _, err := f.ControlBatch(f.Context(), f.who, do, f.batch.ID.String(), "typo", Repeat{})
+		_, _, err := f.Commands.Batch(f.Context(), f.who, do, f.batch.ID.String(), "typo", Repeat{})
 		require.NoError(f, err)
 	}
 	offline := func(f *waitRig, names ...string) {
 		for _, name := range names {
-			_, _, err := f.ControlProvider(f.Context(), operator, models.ProviderOffline, name, "moving", Repeat{})
+			_, _, err := f.Operate.ControlProvider(f.Context(), operator, models.ProviderOffline, name, "moving", Repeat{})
 			require.NoError(f, err)
 		}
 	}
 	block := func(f *waitRig, b models.Block) string {
-		v, _, err := f.AddBlock(f.Context(), operator, b, "spam", Repeat{})
+		v, _, err := f.Operate.AddBlock(f.Context(), operator, b, "spam", Repeat{})
 		require.NoError(f, err)
 		return v.ID
 	}
@@ -152,13 +153,13 @@ func TestWaits(t *testing.T) {
 		}},
 		"user paused": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
-			_, _, err := f.ControlUser(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
+			_, _, err := f.People.Control(f.Context(), operator, models.PauseUser, "ada", "unpaid", Repeat{})
 			require.NoError(f, err)
 			return models.Wait{Code: models.WaitUserPaused, Text: "paused", By: operator.Name(), Why: "unpaid"}
 		}},
 		"held after a restore": {list: true, prepare: func(f *waitRig) models.Wait {
 			f.put()
-			require.NoError(f, f.HoldOld(f.Context(), operator, "restored"))
+			require.NoError(f, f.Operate.HoldOld(f.Context(), operator, "restored"))
 			return models.Wait{Code: models.WaitRestore, Text: "after a restore", By: operator.Name(), Why: "restored"}
 		}},
 		"cancelled": {prepare: func(f *waitRig) models.Wait {
@@ -217,7 +218,7 @@ func TestWaits(t *testing.T) {
 		}},
 		"a provider drains and the other is suspended": {prepare: func(f *waitRig) models.Wait {
 			f.put()
-			_, _, err := f.ControlProvider(f.Context(), operator, models.ProviderDrain, "sg", "", Repeat{})
+			_, _, err := f.Operate.ControlProvider(f.Context(), operator, models.ProviderDrain, "sg", "", Repeat{})
 			require.NoError(f, err)
 			f.report(healthy, suspended(f.now.Add(time.Minute)))
 			return models.Wait{Code: models.WaitProviderSuspend, Until: f.now.Add(time.Minute), Provider: "mg",
@@ -326,12 +327,12 @@ func TestWaits(t *testing.T) {
 			t.Parallel()
 			f := newWaitRig(t)
 			want := c.prepare(f)
-			require.NoError(t, f.commandLog.Sync(t.Context()))
-			log, err := f.Service.Log(t.Context(), f.who, f.batch.ID.Log(1).String())
+			require.NoError(t, f.Audit.Follower.Sync(t.Context()))
+			log, err := f.Mail.Log(t.Context(), f.who, f.batch.ID.Log(1).String())
 			require.NoError(t, err)
-			batch, err := f.Batch(t.Context(), f.who, f.batch.ID.String())
+			batch, err := f.Mail.Batch(t.Context(), f.who, f.batch.ID.String())
 			require.NoError(t, err)
-			logs, err := f.Logs(t.Context(), f.who, f.batch.ID.String(), LogFilter{State: log.State}, Page{})
+			logs, err := f.Mail.Logs(t.Context(), f.who, f.batch.ID.String(), mail.LogFilter{State: log.State}, Page{})
 			require.NoError(t, err)
 			for where, wait := range map[string]*models.Wait{
 				"log":          log.Waits,
@@ -346,7 +347,7 @@ func TestWaits(t *testing.T) {
 				require.Equal(t, want, got, where)
 			}
 			require.Equal(t, log.Waits.Text, log.ReasonText)
-			list, err := f.Batches(t.Context(), f.who, Page{})
+			list, err := f.Mail.FindBatches(t.Context(), f.who, mail.BatchFilter{}, Page{})
 			require.NoError(t, err)
 			require.Equal(t, c.list, list.Batches[0].Waits != nil)
 		})
@@ -369,7 +370,7 @@ func TestBatchWaitsForWhatIsNotSent(t *testing.T) {
 	}
 	waits := func() *models.Wait {
 		t.Helper()
-		b, err := f.Batch(t.Context(), f.who, f.batch.ID.String())
+		b, err := f.Mail.Batch(t.Context(), f.who, f.batch.ID.String())
 		require.NoError(t, err)
 		return b.Waits
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -18,22 +19,22 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 		want     string
 	}{
 		"stopped": {func(t *testing.T, f *commandRig, id models.ID) error {
-			_, _, err := f.ControlBatch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
+			_, _, err := f.Commands.Batch(t.Context(), f.who, models.StopBatch, id.String(), "", Repeat{})
 			return err
 		}, "when the batch is resumed."},
 		"paused": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.ControlUser(t.Context(), operator, models.PauseUser, "ada", "", Repeat{})
+			_, _, err := f.People.Control(t.Context(), operator, models.PauseUser, "ada", "", Repeat{})
 			return err
 		}, "when the user is resumed."},
 		"held": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			return f.HoldOld(t.Context(), operator, "restored")
+			return f.Operate.HoldOld(t.Context(), operator, "restored")
 		}, "when an operator lifts the hold that followed a restore."},
 		"offline": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.ControlProvider(t.Context(), operator, models.ProviderOffline, "sg", "", Repeat{})
+			_, _, err := f.Operate.ControlProvider(t.Context(), operator, models.ProviderOffline, "sg", "", Repeat{})
 			return err
 		}, "when a provider that it may use is online."},
 		"blocked": {func(t *testing.T, f *commandRig, _ models.ID) error {
-			_, _, err := f.AddBlock(t.Context(), operator, models.Block{User: "ada"}, "", Repeat{})
+			_, _, err := f.Operate.AddBlock(t.Context(), operator, models.Block{User: "ada"}, "", Repeat{})
 			return err
 		}, "when the block rule for it is removed."},
 	} {
@@ -41,7 +42,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				f := newCommandRig(t)
-				f.cfg.Sole = true
+				f.Audit.Sole = true
 				free, withheld := f.batch(), f.batch()
 				f.putHeld(free)
 				warning, err := releaseCommands(f, free)[what]()
@@ -63,7 +64,7 @@ func TestReleaseWarnsOfWaiting(t *testing.T) {
 					Kind:       models.Release,
 					At:         time.Now(),
 					Recipients: models.SetOf(1),
-					Command:    f.commandLog.Rules().UpTo(),
+					Command:    f.Audit.Follower.Rules().UpTo(),
 				}))
 				warning, err = releaseCommands(f, withheld)["log"]()
 				require.NoError(t, err)
@@ -79,20 +80,20 @@ func releaseCommands(f *commandRig, id models.ID) map[string]func() (string, err
 	ctx := f.Context()
 	return map[string]func() (string, error){
 		"retry": func() (string, error) {
-			v, _, err := f.ControlBatch(ctx, f.who, models.RetryBatch, id.String(), "", Repeat{})
+			v, _, err := f.Commands.Batch(ctx, f.who, models.RetryBatch, id.String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"release": func() (string, error) {
-			v, _, err := f.ControlBatch(ctx, f.who, models.ReleaseBatch, id.String(), "", Repeat{})
+			v, _, err := f.Commands.Batch(ctx, f.who, models.ReleaseBatch, id.String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"log": func() (string, error) {
-			v, _, err := f.ReleaseLog(ctx, f.who, id.Log(1).String(), "", Repeat{})
+			v, _, err := f.Commands.ReleaseLog(ctx, f.who, id.Log(1).String(), "", Repeat{})
 			return v.Warning, err
 		},
 		"range": func() (string, error) {
-			rel := Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
-			v, _, err := f.ReleaseRange(ctx, f.who, rel, Repeat{})
+			rel := client.Release{From: time.Now().Add(-time.Hour), To: time.Now().Add(time.Hour)}
+			v, _, err := f.Commands.ReleaseRange(ctx, f.who, rel, Repeat{})
 			return v.Warning, err
 		},
 	}

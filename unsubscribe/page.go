@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/perclient"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // Path is the path of the page. The token is appended to it.
@@ -70,7 +71,7 @@ func New(svc *service.Service, log *slog.Logger) *Handler {
 
 // view is the data of the page.
 type view struct {
-	service.Unsubscribing
+	suppressions.Unsubscribing
 
 	Style   template.CSS
 	Problem string // instead of a form
@@ -131,16 +132,16 @@ func (h *Handler) allow(r *http.Request) bool {
 func (h *Handler) do(w http.ResponseWriter, r *http.Request) (v view, err error) {
 	token := strings.TrimPrefix(r.URL.Path, Path)
 	if r.Method != http.MethodPost {
-		v.Unsubscribing, err = h.service.Unsubscribing(r.Context(), token)
+		v.Unsubscribing, err = h.service.Suppressions.Unsubscribing(r.Context(), token)
 		return v, err
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if r.PostFormValue("again") != "" {
 		v.Back = true
-		v.Unsubscribing, err = h.service.Resubscribe(r.Context(), token)
+		v.Unsubscribing, err = h.service.Suppressions.Resubscribe(r.Context(), token)
 		return v, err
 	}
-	v.Unsubscribing, err = h.service.Unsubscribe(r.Context(), token)
+	v.Unsubscribing, err = h.service.Suppressions.Unsubscribe(r.Context(), token)
 	return v, err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 func (c *cli) auditCommand() *cobra.Command {
@@ -17,7 +18,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		short: "Who gave which command, when and why; newest first",
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.Audit(ctx, c.operator(), p)
+		page, err := svc.Audit.List(ctx, c.operator(), p)
 		name := c.names(ctx, svc)
 		for i := range page.Commands {
 			e := &page.Commands[i]
@@ -36,11 +37,11 @@ func (c *cli) accessCommand() *cobra.Command {
 		short: "Who logged in, and which logins and API keys were refused; newest first, of the last 90 days",
 		head:  "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
+		page, err := svc.People.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
 		name := c.names(ctx, svc)
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.Login), e.Key,
+			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.GitHubLogin), e.Key,
 				cmp.Or(e.Address, "many"))
 		}
 		return page.Next, err
@@ -50,7 +51,7 @@ func (c *cli) accessCommand() *cobra.Command {
 }
 
 // subjects names what a command was about.
-func subjects(e *service.AuditEntry, name func(string) string) string {
+func subjects(e *audit.Entry, name func(string) string) string {
 	var out []string
 	if !e.LogID.IsZero() {
 		out = append(out, e.LogID.String())

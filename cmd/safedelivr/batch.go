@@ -17,6 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
+	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 func (c *cli) batchCommand() *cobra.Command {
@@ -77,11 +79,11 @@ It may arrive twice.`,
 		var dryRun bool
 		a := about{use: b.verb + " ID", short: b.short, long: b.long, what: "batch"}
 		sub := c.commandAbout(a, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-			var v service.BatchControlResult
+			var v commands.Result
 			if dryRun {
-				v, err = svc.DryRunBatch(ctx, c.operator(), b.kind, id, why)
+				v, err = svc.Commands.DryRunBatch(ctx, c.operator(), b.kind, id, why)
 			} else {
-				v, _, err = svc.ControlBatch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
+				v, _, err = svc.Commands.Batch(ctx, c.operator(), b.kind, id, why, service.Repeat{})
 			}
 			if err == nil {
 				c.sayBatch(&v)
@@ -96,7 +98,7 @@ It may arrive twice.`,
 }
 
 func (c *cli) batchListCommand() *cobra.Command {
-	var f service.BatchFilter
+	var f mail.BatchFilter
 	var limit int
 	cmd := c.listCommand(listing{
 		use:   "list",
@@ -122,7 +124,7 @@ func (c *cli) batchListCommand() *cobra.Command {
 }
 
 // stateOf returns the state of a batch, and whether a command stopped or cancelled it.
-func stateOf(b *service.BatchView) string {
+func stateOf(b *mail.BatchView) string {
 	switch {
 	case b.Cancelled:
 		return string(b.State) + ",cancelled"
@@ -134,25 +136,25 @@ func stateOf(b *service.BatchView) string {
 
 // ownedBatch is a batch with the name of its owner.
 type ownedBatch struct {
-	service.BatchView
+	mail.BatchView
 	user string
 }
 
 // firstBatches returns the first batches of a user, given by name, or of all users: the newest or, of the scheduled
 // ones, those that are due next.
 func (c *cli) firstBatches(
-	ctx context.Context, svc *service.Service, f service.BatchFilter, limit int,
+	ctx context.Context, svc *service.Service, f mail.BatchFilter, limit int,
 ) ([]ownedBatch, error) {
 	var users []models.User
 	if f.User != "" {
-		u, err := svc.User(ctx, c.operator(), f.User)
+		u, err := svc.People.User(ctx, c.operator(), f.User)
 		if err != nil {
 			return nil, orMissing(err, "user", f.User)
 		}
 		users = append(users, u)
 	}
 	for p := (service.Page{Limit: pageRows}); f.User == ""; {
-		page, err := svc.ListUsers(ctx, c.operator(), p)
+		page, err := svc.People.ListUsers(ctx, c.operator(), p)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +169,7 @@ func (c *cli) firstBatches(
 	for _, u := range users {
 		f.User = u.ID
 		for p := (service.Page{Limit: limit}); ; { // a page may be short
-			page, err := svc.FindBatches(ctx, c.operator(), f, p)
+			page, err := svc.Mail.FindBatches(ctx, c.operator(), f, p)
 			if err != nil {
 				return nil, err
 			}
@@ -195,7 +197,7 @@ func (c *cli) batchShowCommand() *cobra.Command {
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				b, err := svc.Batch(ctx, c.operator(), args[0])
+				b, err := svc.Mail.Batch(ctx, c.operator(), args[0])
 				if err != nil {
 					return orMissing(err, "batch", args[0])
 				}
@@ -213,7 +215,7 @@ func (c *cli) batchRejectedCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				out := csv.NewWriter(c.out)
-				err := svc.ExportRejected(ctx, c.operator(), args[0], out.Write)
+				err := svc.Mail.ExportRejected(ctx, c.operator(), args[0], out.Write)
 				if out.Flush(); err == nil {
 					err = out.Error()
 				}
@@ -239,12 +241,12 @@ nothing is sent before the new time.`,
 		if err := o.set(in); err != nil {
 			return err
 		}
-		var v service.BatchControlResult
+		var v commands.Result
 		var err error
-		if change := (service.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
-			v, err = svc.DryRunReschedule(ctx, c.operator(), change)
+		if change := (commands.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
+			v, err = svc.Commands.DryRunReschedule(ctx, c.operator(), change)
 		} else {
-			v, _, err = svc.RescheduleBatch(ctx, c.operator(), change, service.Repeat{})
+			v, _, err = svc.Commands.Reschedule(ctx, c.operator(), change, service.Repeat{})
 		}
 		if err != nil {
 			return err
@@ -265,7 +267,7 @@ nothing is sent before the new time.`,
 // shownRecipients is how many recipients batch show prints.
 const shownRecipients = 10
 
-func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.BatchView) error {
+func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *mail.BatchView) error {
 	n, name := &b.Counts, c.names(ctx, svc)
 	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; sent: %d; delivered: %d; failed: %d; cancelled: %d\n",
 		b.ID, stateOf(b), n.Accepted, n.Queued, n.Sent, n.Success, n.Failed, n.Cancelled)
@@ -311,7 +313,7 @@ func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *service.B
 		}
 		fmt.Fprintf(c.out, "waits: %s (%s)%s%s\n", text, b.Waits.Code, until, given)
 	}
-	logs, err := svc.Logs(ctx, c.operator(), b.ID.String(), service.LogFilter{}, service.Page{Limit: shownRecipients})
+	logs, err := svc.Mail.Logs(ctx, c.operator(), b.ID.String(), mail.LogFilter{}, service.Page{Limit: shownRecipients})
 	if err != nil {
 		return err
 	}
@@ -334,7 +336,7 @@ func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
 }
 
 // sayBatch prints the result of a command about a batch or a log.
-func (c *cli) sayBatch(v *service.BatchControlResult) {
+func (c *cli) sayBatch(v *commands.Result) {
 	done, id := "done", v.BatchID
 	switch {
 	case v.DryRun && v.Changed:
@@ -446,7 +448,7 @@ func (c *cli) showMessage(user *string) *cobra.Command {
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.asUser(cmd, *user, func(ctx context.Context, svc *service.Service, who service.Caller) error {
-				m, err := svc.Message(ctx, who, args[0])
+				m, err := svc.Mail.Message(ctx, who, args[0])
 				if err != nil {
 					return orMissing(err, "message", args[0])
 				}

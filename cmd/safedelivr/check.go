@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 func (c *cli) checkCommand() *cobra.Command {
@@ -87,10 +87,10 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o rollup.Ch
 // memory does not grow with their number.
 func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
 	type sum struct {
-		service.Counts
+		stats.Counts
 		MadeFrom int64 `json:"made_from"` // entries and facts
 	}
-	sumOf := func(s *models.Summary) *sum { return &sum{service.CountsOf(s), s.Version} }
+	sumOf := func(s *models.Summary) *sum { return &sum{stats.CountsOf(s), s.Version} }
 	type difference struct {
 		What    string `json:"what"`
 		User    string `json:"user"`

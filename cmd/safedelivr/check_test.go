@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 func TestParseSince(t *testing.T) {
@@ -108,7 +108,7 @@ func TestCheckAsJSON(t *testing.T) {
 	check := func(ctx context.Context) (out struct {
 		Found []struct {
 			What, User, ID string
-			Shown, Counted *service.Counts
+			Shown, Counted *stats.Counts
 		}
 		Users, Differences int
 		Error              string

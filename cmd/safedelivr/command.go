@@ -157,7 +157,7 @@ func (c *cli) names(ctx context.Context, svc *service.Service) func(id string) s
 		name, ok := known[id]
 		if !ok {
 			name = id
-			if u, err := svc.User(ctx, c.operator(), id); err == nil && !strings.Contains(id, ":") {
+			if u, err := svc.People.User(ctx, c.operator(), id); err == nil && !strings.Contains(id, ":") {
 				name = u.Name
 			}
 			known[id] = name
@@ -186,7 +186,7 @@ func (c *cli) blockCommand() *cobra.Command {
 Prints the id of the rule, which is that of an existing rule if the same was added before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.AddBlock(ctx, c.operator(), b, why, service.Repeat{})
+				v, _, err := svc.Operate.AddBlock(ctx, c.operator(), b, why, service.Repeat{})
 				if err == nil {
 					fmt.Fprintln(c.out, v.ID)
 				}
@@ -208,7 +208,7 @@ Prints the id of the rule, which is that of an existing rule if the same was add
 			long:  "Remove a rule, by the id that block list shows. Mail that waited for it is sent.",
 			what:  "block rule",
 		}, func(ctx context.Context, svc *service.Service, id, why string) error {
-			changed, err := svc.RemoveBlock(ctx, c.operator(), id, why)
+			changed, err := svc.Operate.RemoveBlock(ctx, c.operator(), id, why)
 			if err == nil {
 				c.sayDone(models.RemoveBlock, id, changed)
 			}
@@ -220,7 +220,7 @@ Prints the id of the rule, which is that of an existing rule if the same was add
 			head:  "ID\tPROVIDER\tUSER\tSENDER\tDOMAIN\tMAIL\tBY\tWHY",
 			none:  "there is no rule",
 		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-			blocks, err := svc.Blocks(ctx, c.operator())
+			blocks, err := svc.Operate.Blocks(ctx, c.operator())
 			name := c.names(ctx, svc)
 			for _, b := range blocks {
 				mail := "waits"

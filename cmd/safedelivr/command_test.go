@@ -216,7 +216,7 @@ func TestHoldCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := service.Caller{By: "cli:ann", Operator: true}
-	require.NoError(t, d.server.service.HoldOld(t.Context(), ann, "restored from a backup"))
+	require.NoError(t, d.server.service.Operate.HoldOld(t.Context(), ann, "restored from a backup"))
 	out, _ := d.run("hold list")
 	require.Regexp(t, `^mail accepted before .* is held since .*, by cli:ann: restored from a backup\n$`, out)
 	out, _ = d.run("hold lift --why checked")

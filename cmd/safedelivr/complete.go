@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // maxNames is how many names a shell offers.
@@ -34,30 +35,30 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 	say := func(name, what string) { fmt.Fprintf(c.out, "%s\t%s\n", name, what) }
 	switch kind {
 	case "user":
-		list, err := svc.ListUsers(ctx, who, page)
+		list, err := svc.People.ListUsers(ctx, who, page)
 		for i := range list.Users {
 			say(list.Users[i].Name, strings.Join(userStates(&list.Users[i]), ","))
 		}
 		return err
 	case "provider":
-		list, err := svc.Providers(ctx, who)
+		list, err := svc.Operate.Providers(ctx, who)
 		for i := range list {
 			say(list[i].Name, list[i].Kind)
 		}
 		return err
 	case "batch":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames)
+		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames)
 		for i := range list {
 			say(list[i].ID.String(), list[i].Subject)
 		}
 		return err
 	case "log":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames/10)
+		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames/10)
 		if err != nil {
 			return err
 		}
 		for i := range list {
-			logs, err := svc.Logs(ctx, who, list[i].ID.String(), service.LogFilter{}, service.Page{Limit: maxNames / 10})
+			logs, err := svc.Mail.Logs(ctx, who, list[i].ID.String(), mail.LogFilter{}, service.Page{Limit: maxNames / 10})
 			if err != nil {
 				return err
 			}
@@ -67,19 +68,19 @@ func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string)
 		}
 		return nil
 	case "key":
-		list, err := svc.AllKeys(ctx, who, page)
+		list, err := svc.People.AllKeys(ctx, who, page)
 		for i := range list.Keys {
 			say(list.Keys[i].ID, list.Keys[i].UserName+" "+list.Keys[i].Name)
 		}
 		return err
 	case "block":
-		list, err := svc.Blocks(ctx, who)
+		list, err := svc.Operate.Blocks(ctx, who)
 		for _, b := range list {
 			say(b.ID, b.Why)
 		}
 		return err
 	case "parked":
-		list, err := svc.Parked(ctx, who, page)
+		list, err := svc.Operate.Parked(ctx, who, page)
 		for _, m := range list.Parked {
 			say(m.ID, m.Key)
 		}

@@ -111,7 +111,7 @@ It may be stopped and run again. Addresses that users send from, and block rules
 					return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
 				})
 				for !all.Done {
-					part, _, err := svc.Erase(ctx, c.operator(), args[0], cursor, why, service.Repeat{})
+					part, _, err := svc.Erasures.Address(ctx, c.operator(), args[0], cursor, why, service.Repeat{})
 					if err != nil {
 						return err
 					}

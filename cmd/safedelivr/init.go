@@ -113,7 +113,7 @@ func (c *cli) firstKey(ctx context.Context, s models.Store, svc *service.Service
 	}
 	who := c.operator()
 	who.User = u.ID
-	_, secret, err := svc.CreateKey(ctx, who, "init", models.KeyOptions{})
+	_, secret, err := svc.People.CreateKey(ctx, who, "init", models.KeyOptions{})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func (c *cli) keyCommand() *cobra.Command {
 			return c.withKeys(cmd.Context(), args[0], func(
 				ctx context.Context, svc *service.Service, who service.Caller, u models.User,
 			) error {
-				key, secret, err := svc.CreateKey(ctx, who, name, o)
+				key, secret, err := svc.People.CreateKey(ctx, who, name, o)
 				if err != nil {
 					return err
 				}
@@ -68,7 +68,7 @@ func (c *cli) listKeysCommand() *cobra.Command {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
 				t := c.newTable("KEY\tUSER\tNAME\tCREATED\tLAST USED\tREVOKED\tSCOPES\tEXPIRES\tFROM")
 				if len(args) > 0 {
-					keys, err := svc.KeysOf(ctx, c.operator(), args[0])
+					keys, err := svc.People.KeysOf(ctx, c.operator(), args[0])
 					if err != nil {
 						return orMissing(err, "user", args[0])
 					}
@@ -76,7 +76,7 @@ func (c *cli) listKeysCommand() *cobra.Command {
 					return t.flush()
 				}
 				for p := (service.Page{Limit: pageRows}); ; {
-					page, err := svc.AllKeys(ctx, c.operator(), p)
+					page, err := svc.People.AllKeys(ctx, c.operator(), p)
 					if err != nil {
 						return err
 					}
@@ -112,7 +112,7 @@ func (c *cli) revokeKeyCommand() *cobra.Command {
 			return c.withKeys(cmd.Context(), args[0], func(
 				ctx context.Context, svc *service.Service, who service.Caller, u models.User,
 			) error {
-				if err := svc.RevokeKey(ctx, who, args[1], why); err != nil {
+				if err := svc.People.RevokeKey(ctx, who, args[1], why); err != nil {
 					return orMissing(err, "key of "+u.Name+" with the id", args[1])
 				}
 				fmt.Fprintf(c.out, "key %s revoked\n", args[1])
@@ -131,7 +131,7 @@ type keyUse func(ctx context.Context, svc *service.Service, who service.Caller, 
 func (c *cli) withKeys(ctx context.Context, name string, f keyUse) error {
 	return c.withService(ctx, func(ctx context.Context, svc *service.Service) error {
 		who := c.operator()
-		u, err := svc.User(ctx, who, name)
+		u, err := svc.People.User(ctx, who, name)
 		if err != nil {
 			return orMissing(err, "user", name)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // table is a list that is being printed. It is printed as lines with cells below each other, where an empty cell is a
@@ -231,9 +232,9 @@ func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
 }
 
 // printStories prints the whole story of each log.
-func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []service.LogView) error {
+func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []mail.LogView) error {
 	for i := range logs {
-		story, err := svc.Log(ctx, c.operator(), logs[i].ID.String())
+		story, err := svc.Mail.Log(ctx, c.operator(), logs[i].ID.String())
 		if err != nil {
 			return err
 		}
@@ -244,7 +245,7 @@ func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []ser
 }
 
 // printStory prints the story of a recipient: what became of the mail, and each step with its time in UTC.
-func printStory(w io.Writer, l *service.LogStory) {
+func printStory(w io.Writer, l *mail.LogStory) {
 	state := string(l.State)
 	if l.ReasonText != "" {
 		state += ": " + l.ReasonText

@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 func (c *cli) providerCommand() *cobra.Command {
@@ -35,7 +36,7 @@ func (c *cli) providerCommand() *cobra.Command {
 mail shows whether it works.`,
 		what: "provider",
 	}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-		return svc.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
+		return svc.Operate.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
 	}))
 	for _, p := range []struct {
 		verb, short string
@@ -48,7 +49,7 @@ mail shows whether it works.`,
 		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
 		cmd.AddCommand(c.controlCommand(a,
 			func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-				return svc.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
+				return svc.Operate.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
 			}))
 	}
 	return cmd
@@ -61,15 +62,15 @@ func (c *cli) providerListCommand() *cobra.Command {
 		head:  "NAME\tKIND\tSTATE\tUNTIL\tCALLS AT ONCE\tACCEPTED/S\tLAST WEBHOOK\tWHY",
 		none:  "no provider is configured: see safedelivr init",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		list, err := svc.Providers(ctx, c.operator())
+		list, err := svc.Operate.Providers(ctx, c.operator())
 		if err != nil {
 			return err
 		}
-		conditions, err := service.Conditions(ctx, svc)
+		conditions, err := svc.Operate.Conditions(ctx)
 		if err != nil {
 			return err
 		}
-		modes, err := svc.ProviderModes(ctx)
+		modes, err := svc.Operate.ProviderModes(ctx)
 		for i := range list {
 			p := &list[i]
 			state, until, why := "no worker", time.Time{}, ""
@@ -90,7 +91,7 @@ func (c *cli) providerListCommand() *cobra.Command {
 }
 
 // lastWebhook says when the last webhook of a provider was verified, or that its webhooks are refused.
-func lastWebhook(p *service.Provider, cs []condition.Condition) shown {
+func lastWebhook(p *operate.Provider, cs []condition.Condition) shown {
 	var v struct {
 		At           time.Time `json:"at,omitzero"`            // the last one that was verified
 		RefusedSince time.Time `json:"refused_since,omitzero"` // zero: they are not refused
@@ -220,7 +221,7 @@ func (c *cli) providerSuppressions() *cobra.Command {
 		head:  "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
 		none:  "the provider suppresses no address that is not suppressed here",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.ProviderSuppressions(ctx, c.operator(), name, p)
+		page, err := svc.Suppressions.ProviderSuppressions(ctx, c.operator(), name, p)
 		for i := range page.Suppressions {
 			e := &page.Suppressions[i]
 			row(e.Email, e.List, e.Reason, e.At, e.RemovedBy, e.Text)
@@ -242,7 +243,7 @@ func (c *cli) clearProviderSuppression() *cobra.Command {
 		Args:  takes(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				err := svc.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
+				err := svc.Suppressions.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
 				if err == nil {
 					c.sayDone(models.ProviderUnlist, args[1], true)
 				}

@@ -18,7 +18,7 @@ func (c *cli) queuesCommand() *cobra.Command {
 		short: "Show queue depths, and an upper bound of the age of the oldest message in each",
 		head:  "QUEUE\tREADY\tWORKING\tOLDEST",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		queues, err := svc.Queues(ctx, c.operator())
+		queues, err := svc.Operate.Queues(ctx, c.operator())
 		for _, q := range queues {
 			row(q.Name, q.Ready, q.Working, oldest(&q))
 		}
@@ -46,7 +46,7 @@ func waitingCommand(c *cli) *cobra.Command {
 		head:  "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
 		none:  "no mail waits here",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		b, err := service.Backlog(ctx, svc, c.operator())
+		b, err := svc.Mail.Backlog(ctx, c.operator())
 		for _, l := range b.Lines {
 			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, l.Since, l.Until, l.Oldest, l.Text)
 		}
@@ -60,7 +60,7 @@ func (c *cli) workersCommand() *cobra.Command {
 		short: "Workers that reported lately, and their share of every limit",
 		head:  "WORKER\tSTARTED\tSHARE",
 	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		workers, err := svc.Workers(ctx, c.operator())
+		workers, err := svc.Operate.Workers(ctx, c.operator())
 		for _, w := range workers {
 			row(w.Name, w.Started, shown{fmt.Sprintf("%.0f %%", 100*w.Share), 100 * w.Share})
 		}
@@ -82,7 +82,7 @@ store, and the agenda finds it even if the message is discarded.`,
 			head:  "ID\tKEY\tAT\tWHY",
 			none:  "no message is parked",
 		}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-			parked, err := svc.Parked(ctx, c.operator(), p)
+			parked, err := svc.Operate.Parked(ctx, c.operator(), p)
 			for _, m := range parked.Parked {
 				row(m.ID, m.Key, m.At, m.Why)
 			}
@@ -93,7 +93,7 @@ store, and the agenda finds it even if the message is discarded.`,
 			short: "Publish a parked message again",
 			what:  "parked message",
 		}, func(ctx context.Context, svc *service.Service, id, why string) error {
-			changed, _, err := svc.Requeue(ctx, c.operator(), id, why, service.Repeat{})
+			changed, _, err := svc.Operate.Requeue(ctx, c.operator(), id, why, service.Repeat{})
 			if err == nil {
 				c.sayDone(models.Requeued, id, changed)
 			}
@@ -104,7 +104,7 @@ store, and the agenda finds it even if the message is discarded.`,
 			short: "Drop one",
 			what:  "parked message",
 		}, func(ctx context.Context, svc *service.Service, id, why string) error {
-			changed, err := svc.Discard(ctx, c.operator(), id, why)
+			changed, err := svc.Operate.Discard(ctx, c.operator(), id, why)
 			if err == nil {
 				c.sayDone(models.Discarded, id, changed)
 			}

@@ -7,11 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/commands"
 )
 
 func (c *cli) releaseCommand() *cobra.Command {
-	var rel service.Release
+	var rel client.Release
 	var from, to string
 	var dryRun bool
 	cmd := &cobra.Command{
@@ -36,12 +38,12 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 				}
 			}
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v service.ReleaseResult
+				var v client.ReleaseResult
 				var err error
 				if dryRun {
-					v, err = svc.DryRunRange(ctx, c.operator(), rel)
+					v, err = svc.Commands.DryRunRange(ctx, c.operator(), rel)
 				} else {
-					v, _, err = svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
+					v, _, err = svc.Commands.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
 				}
 				if err != nil {
 					return err
@@ -74,7 +76,7 @@ func (c *cli) holdCommand() *cobra.Command {
 cancel such batches first.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
+				v, _, err := svc.Operate.LiftHolds(ctx, c.operator(), why, service.Repeat{})
 				switch {
 				case err != nil:
 					return err
@@ -106,7 +108,7 @@ func (c *cli) holdListCommand() *cobra.Command {
 		Args:  takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				holds, err := svc.Holds(ctx, c.operator())
+				holds, err := svc.Operate.Holds(ctx, c.operator())
 				if err != nil {
 					return err
 				}
@@ -142,7 +144,7 @@ func (c *cli) logCommand() *cobra.Command {
 		Args:  takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				story, err := svc.Log(ctx, c.operator(), args[0])
+				story, err := svc.Mail.Log(ctx, c.operator(), args[0])
 				if err != nil {
 					return orMissing(err, "log", args[0])
 				}
@@ -161,11 +163,11 @@ func (c *cli) logCommand() *cobra.Command {
 refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
 		what: "log",
 	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-		var v service.BatchControlResult
+		var v commands.Result
 		if dryRun {
-			v, err = svc.DryRunLog(ctx, c.operator(), id, why)
+			v, err = svc.Commands.DryRunLog(ctx, c.operator(), id, why)
 		} else {
-			v, _, err = svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
+			v, _, err = svc.Commands.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
 		}
 		if err == nil {
 			c.sayBatch(&v)

@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // sendFlags are the flags of send.
@@ -340,17 +341,17 @@ func attach(in *intake.Builder, number int, path string, inline bool) error {
 // sendingUser returns the user of a name; without a name the one that init has added, or the only one.
 func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string) (models.User, error) {
 	if name != "" {
-		u, err := svc.User(ctx, c.operator(), name)
+		u, err := svc.People.User(ctx, c.operator(), name)
 		return u, orMissing(err, "user", name)
 	}
-	page, err := svc.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
+	page, err := svc.People.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
 	if err != nil {
 		return models.User{}, err
 	}
 	var names []string
 	for _, u := range page.Users {
 		if u.ID == dashboard.LocalUser().ID {
-			return svc.User(ctx, c.operator(), u.ID)
+			return svc.People.User(ctx, c.operator(), u.ID)
 		}
 		names = append(names, u.Name)
 	}
@@ -358,7 +359,7 @@ func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string
 	case 0:
 		return models.User{}, exitWith(exitMissing, errors.New("there is no user: see safedelivr user add"))
 	case 1:
-		return svc.User(ctx, c.operator(), names[0])
+		return svc.People.User(ctx, c.operator(), names[0])
 	}
 	return models.User{}, wrongUsage("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
 }
@@ -370,7 +371,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 	end := time.Now().Add(o.wait)
 	printed := map[string]bool{}
 	for range models.Every(ctx, 200*time.Millisecond) {
-		logs, err := svc.Logs(ctx, c.operator(), batch.String(), service.LogFilter{}, service.Page{Limit: maxSendTo})
+		logs, err := svc.Mail.Logs(ctx, c.operator(), batch.String(), mail.LogFilter{}, service.Page{Limit: maxSendTo})
 		if err != nil {
 			return err
 		}
@@ -402,8 +403,8 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 }
 
 // printNew prints the steps of a recipient's story that were not printed before.
-func (c *cli) printNew(ctx context.Context, svc *service.Service, l *service.LogView, printed map[string]bool) error {
-	story, err := svc.Log(ctx, c.operator(), l.ID.String())
+func (c *cli) printNew(ctx context.Context, svc *service.Service, l *mail.LogView, printed map[string]bool) error {
+	story, err := svc.Mail.Log(ctx, c.operator(), l.ID.String())
 	if err != nil {
 		return err
 	}

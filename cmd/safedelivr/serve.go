@@ -72,7 +72,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 		return err
 	}
 	if restored {
-		if err := explain(a.Service().HoldOld(ctx, c.operator(), "restored from a backup")); err != nil {
+		if err := explain(a.Service().Operate.HoldOld(ctx, c.operator(), "restored from a backup")); err != nil {
 			a.Close()
 			return fmt.Errorf("nothing was started: cannot hold the mail that was accepted before: %w", err)
 		}

@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
 // suppressionList is the list that a command is about.
@@ -23,7 +25,7 @@ func (l *suppressionList) caller(ctx context.Context, c *cli, svc *service.Servi
 		who.Everyone = true
 		return who, nil
 	}
-	u, err := svc.User(ctx, who, l.user)
+	u, err := svc.People.User(ctx, who, l.user)
 	who.User = u.ID
 	return who, orMissing(err, "user", l.user)
 }
@@ -48,17 +50,17 @@ func (c *cli) listSuppressions(l *suppressionList) *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		page, err := svc.Suppressions(ctx, who, service.SuppressionFilter{}, p)
+		page, err := svc.Suppressions.List(ctx, who, suppressions.Filter{}, p)
 		for i := range page.Suppressions {
 			e := &page.Suppressions[i]
-			row(e.Email, string(e.Reason), e.Category, e.At, e.ExpiresAt, string(e.Origin), e.Why)
+			row(e.Email, e.Reason, e.Category, e.At, e.Expires, e.Origin, e.Why)
 		}
 		return page.Next, err
 	})
 }
 
 func (c *cli) addSuppression(l *suppressionList) *cobra.Command {
-	var n service.NewSuppression
+	var n client.NewSuppression
 	var reason string
 	var ttl time.Duration
 	add := &cobra.Command{
@@ -73,11 +75,11 @@ Without --user it is suppressed for the mail of all users.`,
 				if err != nil {
 					return err
 				}
-				n.Email, n.Reason = args[0], models.SuppressionReason(reason)
+				n.Email, n.Reason = args[0], reason
 				if ttl != 0 {
-					n.ExpiresAt = time.Now().Add(ttl)
+					n.Expires = time.Now().Add(ttl)
 				}
-				v, _, err := svc.Suppress(ctx, who, n, models.FromAPI, service.Repeat{})
+				v, _, err := svc.Suppressions.Suppress(ctx, who, n, models.FromAPI, service.Repeat{})
 				if err == nil {
 					fmt.Fprintf(c.out, "%s is suppressed\n", v.Email)
 				}
@@ -104,7 +106,7 @@ func (c *cli) removeSuppression(l *suppressionList) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		changed, err := svc.Unsuppress(ctx, who, email, service.SuppressionFilter{}, why)
+		changed, err := svc.Suppressions.Unsuppress(ctx, who, email, suppressions.Filter{}, why)
 		if err == nil {
 			c.sayDone(models.RemovedSuppression, email, changed)
 		}
@@ -130,7 +132,7 @@ expires_at and why. Rows with mistakes are left out. It may be repeated.`,
 				if err != nil {
 					return err
 				}
-				v, err := svc.ImportSuppressions(ctx, who, file, models.FromImport)
+				v, err := svc.Suppressions.Import(ctx, who, file, models.FromImport)
 				if err != nil {
 					return err
 				}
@@ -156,7 +158,7 @@ func (c *cli) exportSuppressions(l *suppressionList) *cobra.Command {
 					return err
 				}
 				out := csv.NewWriter(c.out)
-				err = svc.ExportSuppressions(ctx, who, out.Write)
+				err = svc.Suppressions.Export(ctx, who, out.Write)
 				if out.Flush(); err == nil {
 					err = out.Error()
 				}

@@ -44,7 +44,7 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 					if err != nil {
 						return err
 					}
-					return do(ctx, svc.Templates(), u.ID, args)
+					return do(ctx, svc.Templates, u.ID, args)
 				})
 			},
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
@@ -77,7 +78,7 @@ func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags
 	}
 	enc := json.NewEncoder(c.out)
 	for {
-		page, err := svc.Updates().Read(ctx, whose, q)
+		page, err := svc.Updates.Read(ctx, whose, q)
 		if err != nil {
 			return explain(err)
 		}
@@ -138,7 +139,7 @@ func words(texts ...string) (out string) {
 
 // statsCommand counts mail by day or by group.
 func (c *cli) statsCommand() *cobra.Command {
-	var q service.StatsQuery
+	var q stats.Query
 	var user string
 	cmd := c.listCommand(listing{
 		use:   "stats",
@@ -149,34 +150,34 @@ func (c *cli) statsCommand() *cobra.Command {
 		who := c.operator()
 		who.Everyone = user == ""
 		if user != "" {
-			u, err := svc.User(ctx, c.operator(), user)
+			u, err := svc.People.User(ctx, c.operator(), user)
 			if err != nil {
 				return orMissing(err, "user", user)
 			}
 			who.User = u.ID
 		}
-		stats, err := svc.Stats(ctx, who, q)
+		found, err := svc.Stats.Of(ctx, who, q)
 		if err != nil {
 			return explain(err)
 		}
-		line := func(name string, n *service.Counts) {
+		line := func(name string, n *stats.Counts) {
 			row(name, n.Accepted, n.Success, n.Failed, share(n.Bounced(), n.Ended()), n.Events.Deferred,
 				share(n.Events.Complained, n.Success), share(n.Events.Unsubscribed, n.Success),
 				share(n.Events.Opened, n.Success), share(n.Events.Clicked, n.Success))
 		}
 		if q.By != "" && q.Name == "" {
-			for i := range stats.Groups {
-				line(stats.Groups[i].Name, &stats.Groups[i].Counts)
+			for i := range found.Groups {
+				line(found.Groups[i].Name, &found.Groups[i].Counts)
 			}
 		} else {
-			for i := range stats.Days {
-				if stats.Days[i].Accepted > 0 {
-					line(stats.Days[i].Date, &stats.Days[i].Counts)
+			for i := range found.Days {
+				if found.Days[i].Accepted > 0 {
+					line(found.Days[i].Date, &found.Days[i].Counts)
 				}
 			}
-			line("all", &stats.Totals)
+			line("all", &found.Totals)
 		}
-		if stats.MoreGroups {
+		if found.MoreGroups {
 			c.warn("There are more groups, which are not counted apart.")
 		}
 		return nil

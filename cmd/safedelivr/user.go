@@ -16,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var userNames = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
@@ -31,15 +32,15 @@ func (c *cli) sendersCommand() *cobra.Command {
 that were added here may use any sender, and users that logged in through GitHub none.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v service.AllowedSenders
+				var v people.AllowedSenders
 				var err error
 				if none && len(args) > 1 {
 					return wrongUsage("--none takes no addresses")
 				}
 				if len(args) > 1 || none {
-					v, _, err = svc.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
+					v, _, err = svc.People.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
 				} else {
-					v, err = svc.AllowedSendersOf(ctx, c.operator(), args[0])
+					v, err = svc.People.AllowedSendersOf(ctx, c.operator(), args[0])
 				}
 				if err != nil {
 					return orMissing(err, "user", args[0])
@@ -74,7 +75,7 @@ func (c *cli) limitsCommand() *cobra.Command {
 Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) for a user, and none for a key.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, err := svc.LimitsOf(ctx, c.operator(), args[0], key)
+				v, err := svc.Limits.LimitsOf(ctx, c.operator(), args[0], key)
 				if err != nil && key == "" {
 					return orMissing(err, "user", args[0])
 				}
@@ -86,7 +87,7 @@ Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) 
 					if err != nil {
 						return err
 					}
-					if v, err = svc.SetLimits(ctx, c.operator(), args[0], key, limits, why); err != nil {
+					if v, err = svc.Limits.SetLimits(ctx, c.operator(), args[0], key, limits, why); err != nil {
 						return err
 					}
 				}
@@ -120,14 +121,14 @@ func (c *cli) defaultsCommand() *cobra.Command {
 Batches that were accepted keep theirs.`,
 		what: "user",
 	}, func(ctx context.Context, svc *service.Service, name, why string) error {
-		v, err := svc.Defaults(ctx, c.operator(), name)
+		v, err := svc.People.Defaults(ctx, c.operator(), name)
 		if err == nil && o != (scheduleFlags{}) {
 			in := svc.NewIntake(ctx, c.operator())
 			defer in.Close()
 			in.SetWindow(intake.WindowOf(v.Window))
 			in.SetText(intake.TimeZone, v.Zone)
 			if err = o.set(in); err == nil {
-				v, err = svc.SetDefaults(ctx, c.operator(), name, in, why)
+				v, err = svc.People.SetDefaults(ctx, c.operator(), name, in, why)
 			}
 		}
 		if err != nil {
@@ -225,7 +226,7 @@ and wait. Only an operator can resume the user.`,
 When the command ends, every process knows it. Mail that was accepted still goes out: see user pause.`,
 			what: "user",
 		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.SwitchUser(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
+			return svc.People.Switch(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
 		}),
 		c.controlCommand(about{
 			use:   "enable USER",
@@ -233,7 +234,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 			long:  "Accept the API keys of a disabled user, named by name or id, again. Ended sessions do not come back.",
 			what:  "user",
 		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.SwitchUser(ctx, c.operator(), models.EnableUser, name, why, service.Repeat{})
+			return svc.People.Switch(ctx, c.operator(), models.EnableUser, name, why, service.Repeat{})
 		}),
 		c.controlCommand(about{
 			use:   "end-sessions USER",
@@ -241,7 +242,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 			long:  "End all sessions of a user, named by name or id. The user can log in again: see user disable.",
 			what:  "user",
 		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.EndSessions(ctx, c.operator(), name, why, service.Repeat{})
+			return svc.People.EndSessions(ctx, c.operator(), name, why, service.Repeat{})
 		}),
 		c.listCommand(listing{
 			use:   "list",
@@ -249,7 +250,7 @@ When the command ends, every process knows it. Mail that was accepted still goes
 			head:  "NAME\tID\tCREATED\tSTATE\tWHY",
 		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
 			for p := (service.Page{Limit: pageRows}); ; {
-				page, err := svc.ListUsers(ctx, c.operator(), p)
+				page, err := svc.People.ListUsers(ctx, c.operator(), p)
 				if err != nil {
 					return err
 				}
@@ -279,7 +280,7 @@ func userStates(u *client.User) (words []string) {
 func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
 	return c.controlCommand(a,
 		func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.ControlUser(ctx, c.operator(), kind, name, why, service.Repeat{})
+			return svc.People.Control(ctx, c.operator(), kind, name, why, service.Repeat{})
 		})
 }
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // Chunk is what a handler has read of one chunk.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // rulesMaxAge is the maximum age of the rules of commands right before a call. Other

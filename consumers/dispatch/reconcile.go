@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // SkipCorrupt returns err unless it says that a batch or chunk is missing, damaged, invalid

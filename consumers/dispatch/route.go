@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/suppression"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // TestRequeueJitter: steps that wait for the same time are not all requeued for one moment.

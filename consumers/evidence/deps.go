@@ -14,9 +14,9 @@ import (
 	"github.com/safedelivr/safedelivr/models/settings"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // Config configures Lookups.

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // giveUp is how long after its evidence window an attempt waits for the answer of a

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
-	"github.com/safedelivr/safedelivr/consumers/policy"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/policy"
 )
 
 // TestExpiredWindowIsNotRechecked: once the evidence window of the newest call has expired,

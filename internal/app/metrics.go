@@ -127,7 +127,7 @@ func (i *intake) collectTrouble(ch chan<- prometheus.Metric) {
 	put := func(desc *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
 	}
-	if b, err := service.Backlog(ctx, i.service, service.Caller{Operator: true}); err == nil {
+	if b, err := i.service.Mail.Backlog(ctx, service.Caller{Operator: true}); err == nil {
 		for key, line := range b.ByReason() {
 			put(waitingDesc, float64(line.Recipients), string(key.Lane), string(key.Code))
 			age := 0.0
@@ -137,7 +137,7 @@ func (i *intake) collectTrouble(ch chan<- prometheus.Metric) {
 			put(oldestDesc, age, string(key.Lane), string(key.Code))
 		}
 	}
-	cs, err := service.Conditions(ctx, i.service)
+	cs, err := i.service.Operate.Conditions(ctx)
 	if err != nil {
 		return
 	}

@@ -174,7 +174,7 @@ func TestLoginBehindProxy(t *testing.T) {
 		require.Equal(t, http.StatusSeeOther, resp.StatusCode)
 		require.Equal(t, secure, resp.Cookies()[0].Secure)
 	}
-	logins, err := a.service.AccessLog(t.Context(), service.Caller{Operator: true}, accesslog.Login, service.Page{})
+	logins, err := a.service.People.AccessLog(t.Context(), service.Caller{Operator: true}, accesslog.Login, service.Page{})
 	require.NoError(t, err)
 	require.NotEmpty(t, logins.Entries)
 	for _, e := range logins.Entries {

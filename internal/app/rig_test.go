@@ -40,7 +40,7 @@ func newKey(t *testing.T, a *App, o models.KeyOptions) string {
 	t.Helper()
 	u := models.User{ID: models.NewUserID(), Name: "ann", Created: time.Now()}
 	require.NoError(t, a.store.CreateUser(t.Context(), u))
-	_, secret, err := a.service.CreateKey(t.Context(), service.Caller{User: u.ID}, "", o)
+	_, secret, err := a.service.People.CreateKey(t.Context(), service.Caller{User: u.ID}, "", o)
 	require.NoError(t, err)
 	return secret
 }

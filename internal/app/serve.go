@@ -78,7 +78,7 @@ func (a *App) watchWebhooks(ctx context.Context) {
 // countProcesses counts the processes that accept batches, which share the limits of users.
 func (a *App) countProcesses(ctx context.Context) {
 	if a.cfg.Has("api") {
-		a.service.Process(ctx, a.cfg.Worker)
+		a.service.Limits.Process(ctx, a.cfg.Worker)
 	}
 }
 
@@ -87,7 +87,7 @@ func (a *App) stopRequests(ctx context.Context) {
 	if a.dashboard != nil {
 		a.dashboard.Close() // live pages never end by themselves
 	}
-	a.service.Updates().Close() // nor do requests that wait for updates, for long
+	a.service.Updates.Close() // nor do requests that wait for updates, for long
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
 	if err := a.http.Shutdown(ctx); err != nil {

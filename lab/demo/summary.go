@@ -153,7 +153,7 @@ func (d *demo) compareStats(ctx context.Context, s *Summary, batch *client.Count
 // another provider for one of its messages, as the page of the batch shows it; 0: no message was rerouted.
 func (d *demo) failover(ctx context.Context) (time.Duration, error) {
 	who := service.Caller{User: dashboard.LocalUser().ID}
-	f, err := d.app.Service().Flow(ctx, who, d.batch.String())
+	f, err := d.app.Service().Mail.Flow(ctx, who, d.batch.String())
 	for i := range f.Outages {
 		if o := &f.Outages[i]; o.Provider == "sg" && o.Rerouted > 0 {
 			return o.Failover, nil

@@ -7,7 +7,6 @@ package condition
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -181,19 +180,19 @@ type Store interface {
 
 // Read returns the conditions of an installation with some providers, the gravest first.
 func Read(ctx context.Context, store Store, providers []string, now time.Time) ([]Condition, error) {
-	workers, err := reports[telemetry.WorkerState](ctx, store, telemetry.WorkerReport)
+	workers, err := telemetry.Reports[telemetry.WorkerState](ctx, store, telemetry.WorkerReport)
 	if err != nil {
 		return nil, err
 	}
-	refused, err := reports[telemetry.Refused](ctx, store, telemetry.RefusedReport)
+	refused, err := telemetry.Reports[telemetry.Refused](ctx, store, telemetry.RefusedReport)
 	if err != nil {
 		return nil, err
 	}
-	received, err := reports[time.Time](ctx, store, telemetry.LastReceived)
+	received, err := telemetry.Reports[time.Time](ctx, store, telemetry.LastReceived)
 	if err != nil {
 		return nil, err
 	}
-	disks, err := reports[telemetry.Disk](ctx, store, telemetry.DiskReport)
+	disks, err := telemetry.Reports[telemetry.Disk](ctx, store, telemetry.DiskReport)
 	if err != nil {
 		return nil, err
 	}
@@ -280,20 +279,4 @@ func ofReceivers(
 		}
 	}
 	return out
-}
-
-// reports decodes the reports of a kind, by name. It leaves out what it cannot decode: a newer process wrote it.
-func reports[T any](ctx context.Context, store Store, kind string) (map[string]T, error) {
-	all, err := store.Transients(ctx, kind)
-	if err != nil {
-		return nil, err
-	}
-	out := make(map[string]T, len(all))
-	for name, raw := range all {
-		var v T
-		if json.Unmarshal(raw, &v) == nil {
-			out[name] = v
-		}
-	}
-	return out, nil
 }

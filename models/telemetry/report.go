@@ -3,6 +3,7 @@
 package telemetry
 
 import (
+	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -81,6 +82,9 @@ const (
 
 // HealthStates lists the states in that order.
 var HealthStates = []string{Healthy, Failing, Draining, Probation, Probing, Suspended, Offline}
+
+// Severity orders health from the best, 0, to the worst.
+func (h *Health) Severity() int { return slices.Index(HealthStates, h.State) }
 
 // The sources of a state that is not healthy.
 const (

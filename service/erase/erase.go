@@ -57,9 +57,8 @@ type Part struct {
 	Unreadable int    // batches that are damaged: the address may be in them
 }
 
-// position is where an erasure goes on. First it reads the batches of each user, in the
-// order of their IDs, from the newest to the oldest. Then it reads the posts from the newest
-// to the oldest.
+// position is where an erasure goes on. First it reads the batches of each user, in the order of their IDs, from the
+// newest to the oldest. Then it reads the posts from the newest to the oldest.
 type position struct {
 	posts bool
 	user  string
@@ -121,9 +120,8 @@ func (r *run) spent(ctx context.Context) bool {
 	return r.steps > 0 && (time.Now().After(r.ends) || ctx.Err() != nil)
 }
 
-// Part does the part of the erasure that begins at a position: that of Part.Next, or an
-// empty text for the beginning. A part may be done again. Errors: models.ErrInvalid (it is
-// no position).
+// Part does the part of the erasure that begins at a position: that of Part.Next, or an empty text for the beginning. A
+// part may be done again. Errors: models.ErrInvalid (it is no position).
 func (e *Erasure) Part(ctx context.Context, from string) (Part, error) {
 	at, err := parse(from)
 	if err != nil {

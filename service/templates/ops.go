@@ -54,18 +54,18 @@ func location(out any) string {
 	return "/v1/templates/" + url.PathEscape(v.Name) + "?version=" + strconv.Itoa(v.Version)
 }
 
-// Operations returns the calls about templates. library returns the templates.
-func Operations(library func() *Library, guard *idempotency.Guard) []operation.Operation {
+// Operations returns the calls about templates.
+func Operations(library *Library, guard *idempotency.Guard) []operation.Operation {
 	return append(reads(library), changes(library, guard)...)
 }
 
-func reads(library func() *Library) []operation.Operation {
+func reads(library *Library) []operation.Operation {
 	return []operation.Operation{
 		operation.Reading(operation.Operation{
 			Name: "listTemplates", Route: "GET /v1/templates", Tag: tag, Scope: models.ScopeRead,
 			Title: "List your templates", Text: "By name.", Returns: "A page of templates.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.OnePage) (out client.TemplatePage, err error) {
-			out.Templates, out.Next, err = library().List(ctx, who.User, in.Limit, in.Cursor)
+			out.Templates, out.Next, err = library.List(ctx, who.User, in.Limit, in.Cursor)
 			return out, err
 		}),
 		operation.Reading(operation.Operation{
@@ -73,13 +73,13 @@ func reads(library func() *Library) []operation.Operation {
 			Title: "Get a version of a template", Returns: "The version.",
 			Text: "The published version by default, or the newest one if none is published.",
 		}, func(ctx context.Context, who caller.Caller, in *oneVersion) (client.Template, error) {
-			return library().Get(ctx, who.User, in.Name, in.Version)
+			return library.Get(ctx, who.User, in.Name, in.Version)
 		}),
 		operation.Reading(operation.Operation{
 			Name: "templateVersions", Route: "GET /v1/templates/{name}/versions", Tag: tag, Scope: models.ScopeRead,
 			Title: "List the versions of a template", Text: "Newest first.", Returns: "A page of versions.",
 		}, func(ctx context.Context, who caller.Caller, in *versions) (out client.TemplateVersionPage, err error) {
-			out.Versions, out.Next, err = library().Versions(ctx, who.User, in.Name, in.Limit, in.Cursor)
+			out.Versions, out.Next, err = library.Versions(ctx, who.User, in.Name, in.Limit, in.Cursor)
 			return out, err
 		}),
 		// The API decodes the recipient as that of a batch.
@@ -94,7 +94,7 @@ func reads(library func() *Library) []operation.Operation {
 	}
 }
 
-func changes(library func() *Library, guard *idempotency.Guard) []operation.Operation {
+func changes(library *Library, guard *idempotency.Guard) []operation.Operation {
 	return []operation.Operation{
 		operation.Once(guard, operation.Operation{
 			Name: "createTemplate", Route: "POST /v1/templates", Tag: tag, Scope: models.ScopeSend, MaxBody: MaxBody,
@@ -109,7 +109,7 @@ func changes(library func() *Library, guard *idempotency.Guard) []operation.Oper
 				`"defaults": {"city": "Vienna"}, "schema": {"properties": {"years": {"type": "integer"}}}, ` +
 				`"languages": {"de": {"subject": "Willkommen, {{name}}"}}, "publish": true}`,
 		}, func(ctx context.Context, who caller.Caller, in *creation) (client.Template, error) {
-			return library().Create(ctx, who.User, &in.Body)
+			return library.Create(ctx, who.User, &in.Body)
 		}),
 		operation.Once(guard, operation.Operation{
 			Name: "addTemplateVersion", Route: "POST /v1/templates/{name}/versions", Tag: tag, Scope: models.ScopeSend,
@@ -118,7 +118,7 @@ func changes(library func() *Library, guard *idempotency.Guard) []operation.Oper
 			Text: "The new version is a draft unless `publish` is true: batches go on with the published one. A version never " +
 				"changes. If the newest version is the same, none is added.",
 		}, func(ctx context.Context, who caller.Caller, in *addition) (client.Template, error) {
-			return library().AddVersion(ctx, who.User, in.Name, &in.Body)
+			return library.AddVersion(ctx, who.User, in.Name, &in.Body)
 		}),
 		operation.Once(guard, operation.Operation{
 			Name: "publishTemplate", Route: "POST /v1/templates/{name}/publish", Tag: tag, Scope: models.ScopeSend,
@@ -129,13 +129,13 @@ func changes(library func() *Library, guard *idempotency.Guard) []operation.Oper
 			if err := operation.Valid(&in.Body); err != nil {
 				return client.TemplateInfo{}, err
 			}
-			return library().Publish(ctx, who.User, in.Name, in.Body.Version)
+			return library.Publish(ctx, who.User, in.Name, in.Body.Version)
 		}),
 		operation.Once(guard, operation.Operation{
 			Name: "archiveTemplate", Route: "POST /v1/templates/{name}/archive", Tag: tag, Scope: models.ScopeSend,
 			Title: "Archive a template", Text: "Batches cannot use it any more. Accepted mail goes out.", Returns: "The template.",
 		}, func(ctx context.Context, who caller.Caller, in *named) (client.TemplateInfo, error) {
-			return library().Archive(ctx, who.User, in.Name)
+			return library.Archive(ctx, who.User, in.Name)
 		}),
 	}
 }
