@@ -40,6 +40,11 @@ const (
 	resultOfCommand = "The result of the command."
 )
 
+// changeOf says whether a command about a thing changed anything.
+func changeOf(kind models.CommandKind, name string, changed bool) client.ControlResult {
+	return client.ControlResult{Name: name, Command: string(kind), Changed: changed}
+}
+
 // blockOperations are the calls about block rules and holds.
 func blockOperations(s *Service) []operation.Operation {
 	return []operation.Operation{
@@ -69,11 +74,11 @@ func blockOperations(s *Service) []operation.Operation {
 		}),
 		operation.Reading(operation.Operation{
 			Name: "removeBlock", Route: "DELETE /v1/blocks/{id}", Tag: tagControl, Scope: models.ScopeOperate,
-			Title: "Remove a block rule", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed.",
-		}, func(ctx context.Context, who Caller, in *removal) (operation.Nothing, error) {
-			_, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+			Title: "Remove a block rule", Returns: resultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed.",
+		}, func(ctx context.Context, who Caller, in *removal) (client.ControlResult, error) {
+			changed, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
+			return changeOf(models.RemoveBlock, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listHolds", Route: "GET /v1/holds", Tag: tagControl, Scope: models.ScopeOperate,
@@ -116,21 +121,21 @@ func queueOperations(s *Service) []operation.Operation {
 		}),
 		operation.Changing(operation.Operation{
 			Name: "requeueParked", Route: "POST /v1/parked/{id}/requeue", Tag: tagOperation, Scope: models.ScopeOperate,
-			Title: "Requeue a parked message",
-			Text: "Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that " +
+			Title: "Requeue a parked message", Returns: resultOfCommand,
+			Text: "Publishes the message again. If it was requeued before, nothing changes. The answer is 404 for a message that " +
 				"never existed or that was discarded.",
-		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (operation.Nothing, bool, error) {
-			_, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
-			return operation.Nothing{}, replayed, err
+		}, func(ctx context.Context, who Caller, in *commandOn, r Repeat) (client.ControlResult, bool, error) {
+			changed, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
+			return changeOf(models.Requeued, in.ID, changed), replayed, err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "discardParked", Route: "DELETE /v1/parked/{id}", Tag: tagOperation, Scope: models.ScopeOperate,
-			Title: "Discard a parked message", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or " +
+			Title: "Discard a parked message", Returns: resultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the message was discarded before, nothing changes. The answer is 404 for a message that never existed or " +
 				"that was requeued. If there is still something to do for its batch, the agenda finds it.",
-		}, func(ctx context.Context, who Caller, in *removal) (operation.Nothing, error) {
-			_, err := s.Discard(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+		}, func(ctx context.Context, who Caller, in *removal) (client.ControlResult, error) {
+			changed, err := s.Discard(ctx, who, in.ID, in.Why)
+			return changeOf(models.Discarded, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listUnmatched", Route: "GET /v1/unmatched", Tag: tagOperation, Scope: models.ScopeOperate,

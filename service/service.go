@@ -391,6 +391,7 @@ func Operations(s *Service) []operation.Operation {
 		queueOperations(s),
 		workerOperations(s),
 		peopleOperations(s),
+		adminOperations(s),
 		limitOperations(s),
 		recordOperations(s),
 	)
