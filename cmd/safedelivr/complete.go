@@ -2,90 +2,78 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 // maxNames is how many names a shell offers.
 const maxNames = 100
 
-// namesCommand prints names for the completion in shells: a name and what it is, separated by a tab.
-func (c *cli) namesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "names KIND",
-		Hidden: true,
-		Args:   takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.printNames(ctx, svc, args[0])
-			})
-		},
-	}
-}
-
-func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string) error {
-	who, page := c.operator(), service.Page{Limit: maxNames}
-	say := func(name, what string) { fmt.Fprintf(c.out, "%s\t%s\n", name, what) }
+// printNames prints names of a kind: a name and what it is, separated by a tab.
+func printNames(ctx context.Context, o *operator, kind string, say func(name, what string)) error {
+	page := client.ListOptions{PageSize: maxNames}
 	switch kind {
 	case "user":
-		list, err := svc.ListUsers(ctx, who, page)
-		for i := range list.Users {
-			say(list.Users[i].Name, strings.Join(userStates(&list.Users[i]), ","))
+		list, err := first(o.ListUsers(ctx, page), maxNames)
+		for i := range list {
+			say(list[i].Name, strings.Join(userStates(&list[i]), ","))
 		}
 		return err
 	case "provider":
-		list, err := svc.Providers(ctx, who)
-		for i := range list {
-			say(list[i].Name, list[i].Kind)
+		list, err := o.ListProviders(ctx)
+		for i := range list.Providers {
+			say(list.Providers[i].Name, list.Providers[i].Kind)
 		}
 		return err
-	case "batch":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames)
-		for i := range list {
-			say(list[i].ID.String(), list[i].Subject)
-		}
-		return err
-	case "log":
-		list, err := c.firstBatches(ctx, svc, service.BatchFilter{}, maxNames/10)
-		if err != nil {
-			return err
-		}
-		for i := range list {
-			logs, err := svc.Logs(ctx, who, list[i].ID.String(), service.LogFilter{}, service.Page{Limit: maxNames / 10})
-			if err != nil {
-				return err
-			}
-			for _, l := range logs.Logs {
-				say(l.ID.String(), l.Email+", "+list[i].Subject)
-			}
-		}
-		return nil
+	case "batch", "log":
+		return printBatchNames(ctx, o, kind, say)
 	case "key":
-		list, err := svc.AllKeys(ctx, who, page)
-		for i := range list.Keys {
-			say(list.Keys[i].ID, list.Keys[i].UserName+" "+list.Keys[i].Name)
+		list, err := first(o.ListKeys(ctx, page), maxNames)
+		for i := range list {
+			say(list[i].ID, list[i].UserName+" "+list[i].Name)
 		}
 		return err
 	case "block":
-		list, err := svc.Blocks(ctx, who)
-		for _, b := range list {
-			say(b.ID, b.Why)
+		list, err := o.ListBlocks(ctx)
+		for i := range list.Blocks {
+			say(list.Blocks[i].ID, list.Blocks[i].Why)
 		}
 		return err
 	case "parked":
-		list, err := svc.Parked(ctx, who, page)
-		for _, m := range list.Parked {
+		list, err := first(o.ListParked(ctx, page), maxNames)
+		for _, m := range list {
 			say(m.ID, m.Key)
 		}
 		return err
 	}
-	return errors.New("there are no names of this kind")
+	return nil
+}
+
+// printBatchNames prints the IDs of the newest batches, or of the first logs of some of them.
+func printBatchNames(ctx context.Context, o *operator, kind string, say func(name, what string)) error {
+	some := maxNames
+	if kind == "log" {
+		some /= 10
+	}
+	options := client.LogOptions{ListOptions: client.ListOptions{PageSize: some}}
+	list, err := first(o.FindBatches(ctx, client.BatchOptions{Everyone: true, Recipients: options}), some)
+	for i := range list {
+		if kind == "batch" {
+			say(list[i].ID, list[i].Subject)
+			continue
+		}
+		logs, err := first(o.Logs(ctx, list[i].ID, options), some)
+		if err != nil {
+			return err
+		}
+		for k := range logs {
+			say(logs[k].ID, logs[k].Email+", "+list[i].Subject)
+		}
+	}
+	return err
 }
 
 // completeNames has shells complete the arguments of all commands that name something, and the flags --user and
@@ -128,15 +116,13 @@ func (c *cli) offer(kind string) cobra.CompletionFunc {
 		} else if len(args) > 0 && kind != "provider" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var out strings.Builder
-		other := *c
-		other.streams, other.args = streams{out: &out, err: io.Discard}, []string{"names", kind}
-		if c.configFile != "" {
-			other.args = append(other.args, "-c", c.configFile)
-		}
-		if other.run(cmd.Context()) != 0 {
+		var out []string
+		err := c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+			return printNames(ctx, o, kind, func(name, what string) { out = append(out, name+"\t"+what) })
+		})
+		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return strings.Split(strings.TrimSpace(out.String()), "\n"), cobra.ShellCompDirectiveNoFileComp
+		return out, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -28,10 +28,10 @@ var withoutJSON = map[string][]string{
 		"user resume", "endpoint add", "endpoint disable", "endpoint enable", "endpoint remove", "endpoint replay",
 		"endpoint rotate", "endpoint test",
 	},
-	"they print one value":           {"key add", "login", "version"},
-	"they print CSV":                 {"batch rejected", "suppression export"},
-	"they run, or tell a story":      {"init", "send", "serve", "simulator"},
-	"they print names for the shell": {"names", "rehearsed"},
+	"they print one value":      {"key add", "login", "version"},
+	"they print CSV":            {"batch rejected", "suppression export"},
+	"they run, or tell a story": {"init", "send", "serve", "simulator"},
+	"the drill runs it":         {"rehearsed"},
 }
 
 // leaves calls do with each command that does something, by its name without the program's.
@@ -69,7 +69,7 @@ func TestJSONRows(t *testing.T) {
 	key, _ := d.run("key add ada --name shop")
 	require.NotEmpty(t, key)
 	ann := service.Caller{By: "cli:ann", Operator: true}
-	require.NoError(t, d.server.service.HoldOld(t.Context(), ann, "restored"))
+	require.NoError(t, d.service.HoldOld(t.Context(), ann, "restored"))
 	for line, want := range map[string]map[string]any{
 		"user list":        {"name": "ada", "id": "aaaa", "state": []any{}, "why": nil},
 		"user limits ada":  {"limit": "requests_per_second", "value": 0.0, "set": false, "used": 0.0, "until": nil},

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 func (c *cli) releaseCommand() *cobra.Command {
-	var rel service.Release
+	var rel client.Release
 	var from, to string
 	var dryRun bool
 	cmd := &cobra.Command{
@@ -35,14 +35,12 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 					return wrongUsage("--to: %w", err)
 				}
 			}
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v service.ReleaseResult
-				var err error
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				var options []client.CallOption
 				if dryRun {
-					v, err = svc.DryRunRange(ctx, c.operator(), rel)
-				} else {
-					v, _, err = svc.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
+					options = append(options, client.DryRun())
 				}
+				v, err := o.ReleaseRange(ctx, rel, options...)
 				if err != nil {
 					return err
 				}
@@ -65,29 +63,6 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 }
 
 func (c *cli) holdCommand() *cobra.Command {
-	var why string
-	lift := &cobra.Command{
-		Use:   "lift",
-		Short: "Send everything that is held",
-		Args:  takes(0, 0),
-		Long: `Send everything that is held since a restore. Mail sent after the backup was made arrives twice:
-cancel such batches first.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.LiftHolds(ctx, c.operator(), why, service.Repeat{})
-				switch {
-				case err != nil:
-					return err
-				case v.Changed:
-					fmt.Fprintln(c.out, "lifted: what was held is sent now")
-				default:
-					fmt.Fprintln(c.out, "nothing is held")
-				}
-				return nil
-			})
-		},
-	}
-	whyFlag(lift, &why)
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
@@ -95,84 +70,43 @@ cancel such batches first.`,
 because it may have been sent since. Look at it, cancel what must not be sent, and lift
 the hold.`,
 	}
-	cmd.AddCommand(lift, c.holdListCommand())
+	cmd.AddCommand(
+		doing(c, call{
+			op: "liftHolds", use: "lift", short: "Send everything that is held",
+			long: `Send everything that is held since a restore. Mail sent after the backup was made arrives twice:
+cancel such batches first.`,
+		}, func(_ context.Context, _ *operator, _ []string, v *client.LiftResult) error {
+			if v.Changed {
+				fmt.Fprintln(c.out, "lifted: what was held is sent now")
+			} else {
+				fmt.Fprintln(c.out, "nothing is held")
+			}
+			return nil
+		}),
+		listOf(c, listing{
+			call: call{op: "listHolds", use: "list", short: "List the holds"},
+			head: "BEFORE\tSINCE\tBY\tWHY",
+			none: "nothing is held",
+		}, func(_ context.Context, _ *operator, h *client.RestoreHold) []any {
+			return []any{h.Before, h.At, h.By, h.Why}
+		}))
 	return cmd
-}
-
-func (c *cli) holdListCommand() *cobra.Command {
-	return c.withJSON(&cobra.Command{
-		Use:   "list",
-		Short: "List the holds",
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				holds, err := svc.Holds(ctx, c.operator())
-				if err != nil {
-					return err
-				}
-				if c.json {
-					t := c.newTable("BEFORE\tSINCE\tBY\tWHY")
-					for _, h := range holds {
-						t.row(h.Before, h.At, h.By, h.Why)
-					}
-					return t.flush()
-				}
-				for _, h := range holds {
-					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s",
-						h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
-					if h.Why != "" {
-						fmt.Fprintf(c.out, ": %s", h.Why)
-					}
-					fmt.Fprintln(c.out)
-				}
-				if len(holds) == 0 {
-					fmt.Fprintln(c.out, "nothing is held")
-				}
-				return nil
-			})
-		},
-	}, jsonRows)
 }
 
 func (c *cli) logCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
-	cmd.AddCommand(c.withJSON(&cobra.Command{
-		Use:   "show ID",
-		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
-		Args:  takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				story, err := svc.Log(ctx, c.operator(), args[0])
-				if err != nil {
-					return orMissing(err, "log", args[0])
-				}
-				return c.show(story, func() error {
-					printStory(c.out, &story)
-					return nil
-				})
-			})
-		},
-	}, jsonObject))
-	var dryRun bool
-	release := c.commandAbout(about{
-		use:   "release ID",
-		short: "Send to one recipient again; it may arrive twice",
-		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
+	cmd.AddCommand(
+		doing(c, call{
+			op: "getLog", use: "show ID", what: "log",
+			short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
+		}, func(_ context.Context, _ *operator, _ []string, v *client.Log) error {
+			printStory(c.out, v)
+			return nil
+		}),
+		doing(c, call{
+			op: "releaseLog", use: "release ID", what: "log", short: "Send to one recipient again; it may arrive twice",
+			long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
 refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
-		what: "log",
-	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-		var v service.BatchControlResult
-		if dryRun {
-			v, err = svc.DryRunLog(ctx, c.operator(), id, why)
-		} else {
-			v, _, err = svc.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
-		}
-		if err == nil {
-			c.sayBatch(&v)
-		}
-		return err
-	})
-	dryRunFlag(release, &dryRun)
-	cmd.AddCommand(release)
+		}, c.sayBatch))
 	return cmd
 }

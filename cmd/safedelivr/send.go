@@ -3,11 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,11 +22,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/safedelivr/safedelivr/dashboard"
-	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // sendFlags are the flags of send.
@@ -61,8 +62,8 @@ server starts.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.send(ctx, svc, cmd, &o)
+			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error {
+				return c.send(ctx, api, cmd, &o)
 			})
 		},
 	}
@@ -133,64 +134,56 @@ func (o *sendFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the end, without --watch")
 }
 
-// fill fills a request with the flags that were given, except for recipients and files.
-func (o *sendFlags) fill(cmd *cobra.Command, in *intake.Builder) error {
+// form returns the fields of a request with the flags that were given, except for recipients and files.
+func (o *sendFlags) form(cmd *cobra.Command) (map[string]string, error) {
 	if *o.texts["text"] == "" && *o.texts["html"] == "" && *o.texts["template"] == "" {
 		*o.texts["text"] = "This message was sent by safedelivr send."
 	}
+	form := map[string]string{}
 	for name, text := range o.texts {
 		if *text != "" {
-			in.SetText(name, *text)
+			form[name] = *text
 		}
 	}
 	for name, list := range o.lists {
 		if len(*list) > 0 {
-			in.SetList(name, slices.All(*list))
+			form[name] = strings.Join(*list, ", ")
 		}
 	}
 	for name, on := range o.marks {
 		if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
-			in.SetFlag(name, *on)
+			form[name] = strconv.FormatBool(*on)
 		}
+	}
+	columns := map[string]string{}
+	for _, column := range o.columns {
+		heading, name, ok := strings.Cut(column, "=")
+		if !ok {
+			return nil, wrongUsage("--column %q: give HEADING=NAME", column)
+		}
+		columns[heading] = name
 	}
 	headers, err := o.values("headers", "header")
 	if err != nil {
-		return err
-	}
-	if len(headers) > 0 {
-		in.SetHeaders(maps.All(headers))
+		return nil, err
 	}
 	metadata, err := o.values("metadata", "metadata")
-	if len(metadata) > 0 {
-		in.SetMetadata(metadata)
+	for name, values := range map[string]map[string]string{"headers": headers, "metadata": metadata, "columns": columns} {
+		if len(values) > 0 {
+			raw, _ := json.Marshal(values) // never an error: words
+			form[name] = string(raw)
+		}
 	}
-	if o.permissive {
-		in.Permit()
-	}
-	return err
+	return form, err
 }
 
-// values returns the values of a flag that is given as NAME=VALUE; nil if it is not given.
+// values returns the values of a flag that is given as NAME=VALUE.
 func (o *sendFlags) values(field, flag string) (map[string]string, error) {
-	var out map[string]string
-	for _, given := range *o.named[field] {
-		name, value, ok := strings.Cut(given, "=")
-		if !ok || name == "" {
-			return nil, wrongUsage("--%s %q: give NAME=VALUE", flag, given)
-		}
-		if _, again := out[name]; again {
-			return nil, wrongUsage("--%s: %s is given twice", flag, name)
-		}
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[name] = value
-	}
-	return out, nil
+	return named("--"+flag, *o.named[field], "=", "give NAME=VALUE")
 }
 
 // printTime prints when the mail of a scheduled batch is sent.
-func (c *cli) printTime(a *service.Accepted) {
+func (c *cli) printTime(a *client.Accepted) {
 	what, at := "It", a.DeliverAt
 	if a.OwnTimes != nil {
 		what, at = "The first mail", a.OwnTimes.First
@@ -198,91 +191,130 @@ func (c *cli) printTime(a *service.Accepted) {
 	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
 }
 
-func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command, o *sendFlags) error {
-	u, err := c.sendingUser(ctx, svc, o.user)
+func (c *cli) send(ctx context.Context, api *operator, cmd *cobra.Command, o *sendFlags) error {
+	u, err := api.sender(ctx, o.user)
 	if err != nil {
 		return err
 	}
-	who := c.operator()
-	who.User = u.ID
-	in := svc.NewIntake(ctx, who)
-	defer in.Close()
-	if err := o.fill(cmd, in); err != nil {
-		return err
-	}
-	if err := c.addRecipients(in, o); err != nil {
-		return err
-	}
-	for i, path := range slices.Concat(o.attach, o.inline) {
-		if err := attach(in, i, c.path(path), i >= len(o.attach)); err != nil {
-			return err
-		}
-	}
-	if o.dryRun {
-		plan, err := svc.DryRunAccept(ctx, who, in)
-		if err != nil {
-			return inFile(err, o)
-		}
-		c.printPlan(&plan)
-		return nil
-	}
-	a, _, err := svc.Accept(ctx, who, in, service.Repeat{})
+	api = api.as(u.ID)
+	form, err := o.form(cmd)
 	if err != nil {
-		return inFile(err, o)
+		return err
 	}
-	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
-	c.printRejected(&a)
-	if !a.DeliverAt.IsZero() || a.State == models.BatchScheduled {
-		c.printTime(&a)
-		return nil
-	}
-	if c.server == nil {
-		if cfg, err := c.load(); err == nil && app.StoreName(&cfg) == "sqlite" {
-			fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
-			return nil
-		}
-	}
-	if o.file != "" {
-		return nil
-	}
-	return c.follow(ctx, svc, a.ID, o)
-}
-
-// addRecipients adds the recipients of --to or --file.
-func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
 	vars, err := o.values("vars", "var")
 	if err != nil {
 		return err
 	}
-	for _, to := range o.to {
-		if err := in.Add(&service.Recipient{Email: to, Vars: vars}); err != nil {
+	query := url.Values{}
+	if o.permissive {
+		query.Set("mode", "permissive")
+	}
+	if o.dryRun {
+		var plan client.Plan
+		query.Set("dry_run", "true")
+		if err := o.post(ctx, api, query, form, vars, &plan); err != nil {
 			return err
 		}
-	}
-	if o.file == "" {
+		c.printPlan(&plan)
 		return nil
 	}
-	for _, column := range o.columns {
-		heading, name, ok := strings.Cut(column, "=")
-		if !ok {
-			return wrongUsage("--column %q: give HEADING=NAME", column)
-		}
-		in.MapColumn(heading, name)
+	var a client.Accepted
+	if err := o.post(ctx, api, query, form, vars, &a); err != nil {
+		return err
 	}
-	f, err := os.Open(c.path(o.file))
-	if err != nil {
-		return fmt.Errorf("--file: %w", err)
-	}
-	defer f.Close()
-	if err := in.AddTable(f); err != nil {
-		return fmt.Errorf("--file %s: %w", o.file, err)
+	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
+	c.printRejected(&a)
+	switch {
+	case !a.DeliverAt.IsZero() || a.State == client.BatchScheduled:
+		c.printTime(&a)
+	case !api.serves:
+		fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
+	case o.file == "":
+		return c.follow(ctx, api, a.ID, o)
 	}
 	return nil
 }
 
+// post posts the batch as a form, whose files are read while they are sent, and decodes the answer into out.
+func (o *sendFlags) post(
+	ctx context.Context, api *operator, query url.Values, form, vars map[string]string, out any,
+) error {
+	r, w := io.Pipe()
+	parts, written := multipart.NewWriter(w), make(chan error, 1)
+	go func() {
+		err := o.write(parts, form, vars)
+		_ = w.CloseWithError(err) // the reader of the pipe gets the error
+		written <- err
+	}()
+	err := api.Call(ctx, http.MethodPost, client.Path("batches"), query, r, out, client.ContentType(parts.FormDataContentType()))
+	_ = r.Close() // the writer stops if the answer came early
+	if wrong := <-written; wrong != nil && !errors.Is(wrong, io.ErrClosedPipe) {
+		return wrong
+	}
+	return inFile(err, o)
+}
+
+// write writes the form: its fields, the attachments, and then the recipients.
+func (o *sendFlags) write(w *multipart.Writer, form, vars map[string]string) error {
+	for name, value := range form {
+		if err := w.WriteField(name, value); err != nil {
+			return err
+		}
+	}
+	for i, path := range slices.Concat(o.attach, o.inline) {
+		name := filepath.Base(path)
+		about := mime.FormatMediaType("form-data", map[string]string{"name": "attachments", "filename": name})
+		header := textproto.MIMEHeader{"Content-Disposition": {about}}
+		if kind, _, err := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path))); err == nil {
+			header.Set("Content-Type", kind)
+		}
+		if i >= len(o.attach) { // the HTML may show it
+			header.Set("Content-ID", "<"+name+">")
+		}
+		part, err := w.CreatePart(header)
+		if err == nil {
+			err = copyFile(part, path)
+		}
+		if err != nil {
+			return fmt.Errorf("the file cannot be sent: %w", err)
+		}
+	}
+	if o.file != "" {
+		part, err := w.CreatePart(textproto.MIMEHeader{
+			"Content-Disposition": {`form-data; name="to"; filename="recipients.csv"`}, "Content-Type": {"text/csv"},
+		})
+		if err == nil {
+			err = copyFile(part, o.file)
+		}
+		return errors.Join(err, w.Close())
+	}
+	part, err := w.CreateFormFile("to", "recipients.ndjson")
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(part)
+	for _, to := range o.to {
+		if err := lines.Encode(map[string]any{"email": to, "vars": vars}); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// copyFile copies a file to w.
+func copyFile(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
 // inFile names the recipients of a file in the mistakes of a request.
 func inFile(err error, o *sendFlags) error {
-	var e *service.Error
+	var e *client.Error
 	if o.file == "" || !errors.As(err, &e) {
 		return err
 	}
@@ -292,6 +324,8 @@ func inFile(err error, o *sendFlags) error {
 		number, _, _ := strings.Cut(rest, "/")
 		if index, err := strconv.Atoi(number); err == nil {
 			f.Pointer, f.Detail = "/file", fmt.Sprintf("recipient %d: %s", index+1, f.Detail)
+		} else if f.Pointer == "/to" {
+			f.Pointer = "/file"
 		}
 	}
 	return e
@@ -301,7 +335,7 @@ func inFile(err error, o *sendFlags) error {
 const printedRejected = 10
 
 // printRejected prints the first recipients that were left out.
-func (c *cli) printRejected(a *service.Accepted) {
+func (c *cli) printRejected(a *client.Accepted) {
 	if a.Rejected == nil || a.Rejected.Count == 0 {
 		return
 	}
@@ -318,71 +352,26 @@ func (c *cli) printRejected(a *service.Accepted) {
 	}
 }
 
-// attach adds a file to a message. The HTML may show an inline one.
-func attach(in *intake.Builder, number int, path string, inline bool) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("the file cannot be sent: %w", err)
-	}
-	defer f.Close()
-	a := &service.Attachment{Filename: filepath.Base(path), File: in.NewFile()}
-	if inline {
-		a.ContentID = a.Filename
-	}
-	a.Type, _, _ = mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path)))
-	if _, err := io.Copy(a.File, f); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	in.AddAttachment(fmt.Sprintf("/attachments/%d", number), a)
-	return nil
-}
-
-// sendingUser returns the user of a name; without a name the one that init has added, or the only one.
-func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string) (models.User, error) {
-	if name != "" {
-		u, err := svc.User(ctx, c.operator(), name)
-		return u, orMissing(err, "user", name)
-	}
-	page, err := svc.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
-	if err != nil {
-		return models.User{}, err
-	}
-	var names []string
-	for _, u := range page.Users {
-		if u.ID == dashboard.LocalUser().ID {
-			return svc.User(ctx, c.operator(), u.ID)
-		}
-		names = append(names, u.Name)
-	}
-	switch len(names) {
-	case 0:
-		return models.User{}, exitWith(exitMissing, errors.New("there is no user: see safedelivr user add"))
-	case 1:
-		return svc.User(ctx, c.operator(), names[0])
-	}
-	return models.User{}, wrongUsage("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
-}
-
 // follow waits until all recipients of a small batch have an end, and prints their stories.
-func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID, o *sendFlags) error {
+func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	end := time.Now().Add(o.wait)
 	printed := map[string]bool{}
 	for range models.Every(ctx, 200*time.Millisecond) {
-		logs, err := svc.Logs(ctx, c.operator(), batch.String(), service.LogFilter{}, service.Page{Limit: maxSendTo})
+		logs, err := first(api.Logs(ctx, batch, client.LogOptions{}), maxSendTo)
 		if err != nil {
 			return err
 		}
 		waiting, failed := 0, false
-		for i := range logs.Logs {
-			l := &logs.Logs[i]
-			if l.State.Open() {
+		for i := range logs {
+			l := &logs[i]
+			if l.State == client.Queued || l.State == client.Sent {
 				waiting++
 			}
-			failed = failed || l.State == models.Failed
+			failed = failed || l.State == client.Failed
 			if o.watch {
-				if err := c.printNew(ctx, svc, l, printed); err != nil {
+				if err := c.printNew(ctx, api, l, printed); err != nil {
 					return err
 				}
 			}
@@ -390,7 +379,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 		if waiting > 0 && (o.watch || time.Now().Before(end)) {
 			continue
 		}
-		if err := c.printStories(ctx, svc, logs.Logs); err != nil {
+		if err := c.printStories(ctx, api, logs); err != nil {
 			return err
 		}
 		if failed {
@@ -402,8 +391,8 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 }
 
 // printNew prints the steps of a recipient's story that were not printed before.
-func (c *cli) printNew(ctx context.Context, svc *service.Service, l *service.LogView, printed map[string]bool) error {
-	story, err := svc.Log(ctx, c.operator(), l.ID.String())
+func (c *cli) printNew(ctx context.Context, api *operator, l *client.Log, printed map[string]bool) error {
+	story, err := api.Log(ctx, l.ID)
 	if err != nil {
 		return err
 	}
@@ -413,6 +402,19 @@ func (c *cli) printNew(ctx context.Context, svc *service.Service, l *service.Log
 			printed[line] = true
 			fmt.Fprintln(c.out, line)
 		}
+	}
+	return nil
+}
+
+// printStories prints the whole story of each log.
+func (c *cli) printStories(ctx context.Context, api *operator, logs []client.Log) error {
+	for i := range logs {
+		story, err := api.Log(ctx, logs[i].ID)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out)
+		printStory(c.out, &story)
 	}
 	return nil
 }
