@@ -47,7 +47,7 @@ type call struct {
 // whose says on whose behalf a command is, by the flags of its noun; nil: nobody's.
 type whose func(ctx context.Context, o *operator, query url.Values) (*operator, error)
 
-// doing returns the command of a call. print prints the answer; with nil the command prints none.
+// doing returns the command of a call. print prints the answer.
 func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, args []string, v *T) error) *cobra.Command {
 	r := k.request(c)
 	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -81,9 +81,6 @@ func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, a
 				_, err := fmt.Fprintf(c.out, "%s\n", strings.TrimSpace(string(raw)))
 				return err
 			}
-			if print == nil {
-				return nil
-			}
 			return print(ctx, o, args, &v)
 		})
 	}
@@ -91,6 +88,28 @@ func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, a
 		return c.withJSON(r.cmd, jsonObject)
 	}
 	return r.cmd
+}
+
+// withUser returns a command with several calls, which are on behalf of a user. The query says so, too.
+func (c *cli) withUser(
+	of whose, use, short string, do func(ctx context.Context, o *operator, query url.Values, args []string) error,
+) *cobra.Command {
+	n := len(strings.Fields(use)) - 1
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  takes(n, n),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				query := url.Values{}
+				o, err := of(ctx, o, query)
+				if err != nil {
+					return err
+				}
+				return do(ctx, o, query, args)
+			})
+		},
+	}
 }
 
 // request makes a request from arguments and flags.

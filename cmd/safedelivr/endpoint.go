@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -68,7 +69,14 @@ func (c *cli) endpointCommand() *cobra.Command {
 				"at_once":  fmt.Sprintf("posts at once at most (default: %d)", endpoint.DefaultAtOnce),
 			},
 		}, say),
-		doing[struct{}](c, call{op: "removeEndpoint", use: "remove ID", whose: of}, nil),
+		c.withUser(of, "remove ID", "Remove an endpoint",
+			func(ctx context.Context, o *operator, query url.Values, args []string) error {
+				path := client.Path("endpoints", args[0])
+				if err := o.Call(ctx, http.MethodGet, path, query, nil, nil); err != nil {
+					return err // the API removes what does not exist, too
+				}
+				return o.Call(ctx, http.MethodDelete, path, query, nil, nil)
+			}),
 		doing(c, call{
 			op: "testEndpoint", use: "test ID", whose: of, short: "Make a post of the type test, and print the answer",
 		}, func(_ context.Context, _ *operator, _ []string, v *client.EndpointTest) error {
@@ -100,29 +108,19 @@ func (c *cli) replayEndpoint(
 ) *cobra.Command {
 	var since time.Duration
 	var post string
-	cmd := &cobra.Command{
-		Use:   "replay ID --since 24h",
-		Short: "Post the updates of a time again, or one post",
-		Args:  takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := c.withUser(of, "replay ID", "Post the updates of a time again, or one post",
+		func(ctx context.Context, o *operator, query url.Values, args []string) error {
 			in := client.Replay{Post: post}
 			if post == "" {
 				in.From = time.Now().Add(-since)
 			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				query := url.Values{}
-				o, err := of(ctx, o, query)
-				if err != nil {
-					return err
-				}
-				var v client.Endpoint
-				if err := o.Call(ctx, "POST", client.Path("endpoints", args[0], "replay"), query, in, &v); err != nil {
-					return err
-				}
-				return say(ctx, o, args, &v)
-			})
-		},
-	}
+			var v client.Endpoint
+			path := client.Path("endpoints", args[0], "replay")
+			if err := o.Call(ctx, http.MethodPost, path, query, in, &v); err != nil {
+				return err
+			}
+			return say(ctx, o, args, &v)
+		})
 	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was posted")
 	cmd.Flags().StringVar(&post, "post", "", "only this one of the newest hundred posts, by its ID (msg_…)")
 	cmd.MarkFlagsMutuallyExclusive("since", "post")

@@ -51,30 +51,9 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 	return cmd
 }
 
-// ofUser returns a command about a user's templates.
-func (c *cli) ofUser(
-	of whose, use, short string, do func(ctx context.Context, o *operator, args []string) error,
-) *cobra.Command {
-	n := len(strings.Fields(use)) - 1
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  takes(n, n),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				o, err := of(ctx, o, nil)
-				if err != nil {
-					return err
-				}
-				return do(ctx, o, args)
-			})
-		},
-	}
-}
-
 func (c *cli) showTemplate(of whose) *cobra.Command {
-	cmd := c.ofUser(of, "show NAME", "Show the published or else the newest version, and the numbers of all",
-		func(ctx context.Context, o *operator, args []string) error {
+	cmd := c.withUser(of, "show NAME", "Show the published or else the newest version, and the numbers of all",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
 			v, err := o.GetTemplate(ctx, args[0], 0)
 			if err != nil {
 				return orMissing(err, "template", args[0])
@@ -104,8 +83,8 @@ func (c *cli) showTemplate(of whose) *cobra.Command {
 }
 
 func (c *cli) publishTemplate(of whose) *cobra.Command {
-	return c.ofUser(of, "publish NAME VERSION", "Make a version the one that batches use; an older one rolls back",
-		func(ctx context.Context, o *operator, args []string) error {
+	return c.withUser(of, "publish NAME VERSION", "Make a version the one that batches use; an older one rolls back",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
 			number, err := strconv.Atoi(args[1])
 			if err != nil {
 				return wrongUsage("%s is not the number of a version", args[1])
@@ -121,8 +100,8 @@ func (c *cli) publishTemplate(of whose) *cobra.Command {
 // pushTemplates returns the command that stores each folder as a template.
 func (c *cli) pushTemplates(of whose) *cobra.Command {
 	var publish bool
-	cmd := c.ofUser(of, "push DIR", "Store each folder of DIR as a new version of the template of its name, unless it is the same",
-		func(ctx context.Context, o *operator, args []string) error {
+	cmd := c.withUser(of, "push DIR", "Store each folder of DIR as a new version of the template of its name, unless it is the same",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
 			dir := os.DirFS(args[0])
 			entries, err := fs.ReadDir(dir, ".")
 			if err != nil {
@@ -247,8 +226,8 @@ func readOptional(dir fs.FS, name string) (string, error) {
 func (c *cli) previewTemplate(of whose) *cobra.Command {
 	var to client.Recipient
 	var vars, language string
-	cmd := c.ofUser(of, "preview NAME", "Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
-		func(ctx context.Context, o *operator, args []string) error {
+	cmd := c.withUser(of, "preview NAME", "Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
 			if err := json.Unmarshal([]byte(vars), &to.Vars); err != nil {
 				return fmt.Errorf("--vars is not a JSON object: %w", err)
 			}
