@@ -23,7 +23,7 @@ var shape = map[string]int{
 	"methods of the store's contract": 86,
 	"exported names of models":        454,
 	"exported names of service":       118,
-	"functions of more than 60 lines": 24,
+	"functions of more than 60 lines": 23,
 	"thousands of lines, at most":     127, // of Go, and of the part of the OpenAPI document that is not generated
 }
 

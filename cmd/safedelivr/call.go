@@ -388,7 +388,12 @@ func plain(text string) string {
 // asUsage returns the comment of a field as the text of a flag.
 func asUsage(text string) string {
 	text = strings.TrimSuffix(plain(strings.TrimPrefix(text, "`true`: ")), ".")
-	if len(text) > 1 && text[1] >= 'a' && text[1] <= 'z' {
+	if about, value, ok := strings.Cut(text, ". Default: "); ok && value != "false" {
+		text = about + " (default: " + value + ")"
+	} else if ok {
+		text = about
+	}
+	if len(text) > 1 && (text[1] >= 'a' && text[1] <= 'z' || text[1] == ' ') {
 		text = strings.ToLower(text[:1]) + text[1:]
 	}
 	return text

@@ -72,6 +72,7 @@ func (c *cli) blockCommand() *cobra.Command {
 			long: `Keep mail from being sent that meets all of the flags; at least one of --provider, --user, --sender and
 --domain. The mail waits until the rule is removed, or with --fail it fails with the reason blocked.
 Prints the id of the rule, which is that of an existing rule if the same was added before.`,
+			usage: map[string]string{"fail": "let the mail fail instead of waiting", "provider": "through this provider"},
 		}, func(_ context.Context, _ *operator, _ []string, v *client.Block) error {
 			fmt.Fprintln(c.out, v.ID)
 			return nil

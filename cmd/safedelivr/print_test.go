@@ -31,6 +31,7 @@ var withoutJSON = map[string][]string{
 	"they print one value":      {"key add", "login", "version"},
 	"they print CSV":            {"batch rejected", "suppression export"},
 	"they run, or tell a story": {"init", "send", "serve", "simulator"},
+	"they write files":          {"man"},
 	"the drill runs it":         {"rehearsed"},
 }
 

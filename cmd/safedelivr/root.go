@@ -94,7 +94,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 	}
 	add(runGroup, "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand(),
-		c.rehearsedCommand())
+		manCommand(c), c.rehearsedCommand())
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
 		c.endpointCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),

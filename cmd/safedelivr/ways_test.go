@@ -18,7 +18,7 @@ import (
 
 // actDirectly are the commands that do not call the API.
 var actDirectly = []string{"init", "serve", "rehearsed", "health", "backup", "demo", "rehearse", "simulator", "version",
-	"provider check"}
+	"man", "provider check"}
 
 // calls are lines with each command that calls the API, in an order in which they make sense, and their exit codes.
 // FOLDER has files for them.
