@@ -59,7 +59,7 @@ type LoginLink struct {
 // admin returns what the command line calls: the API for operators, and what is not for operators elsewhere.
 func (a *App) admin() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/", a.api.Local())
+	mux.Handle("/", answerEarly(a.api.Local()))
 	mux.HandleFunc("POST "+LoginPath, func(w http.ResponseWriter, r *http.Request) {
 		url := a.cfg.PublicURL
 		if url == "" {

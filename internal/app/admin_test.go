@@ -69,6 +69,11 @@ func TestAdminSocket(t *testing.T) {
 		out, err = c.RunCheck(t.Context(), client.NewCheck{User: name}, func(*client.Step[client.Check]) {})
 		require.NoError(t, err)
 		require.Equal(t, 1, out.Users)
+		for range 20 { // the answer comes before the request has ended
+			large := strings.NewReader(`"` + strings.Repeat("x", 4<<20) + `"`)
+			_, err = through(over, u.ID).CreateBatchJSON(t.Context(), large, client.IdempotencyKey("ö"))
+			require.Equal(t, "invalid_idempotency_key", client.ErrorCode(err))
+		}
 		var link LoginLink
 		require.NoError(t, c.Call(t.Context(), http.MethodPost, LoginPath, nil, nil, &link))
 		require.Contains(t, link.URL, "/login/link?secret=")
