@@ -68,48 +68,33 @@ It may arrive twice.`,
 }
 
 func (c *cli) batchListCommand() *cobra.Command {
-	var f client.BatchOptions
 	var user string
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List batches, newest first or, if scheduled, next due first, of all users or of one",
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || limit > pageRows {
-				return wrongUsage("--limit %d: from 1 to %d", limit, pageRows)
-			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				if f.Everyone = user == ""; user != "" {
-					u, err := o.find(ctx, user)
-					if err != nil {
-						return err
-					}
-					f.User = u.ID
+	cmd := listOf(c, listing{
+		call: call{
+			op: "listBatches", use: "list",
+			short: "List batches, newest first or, if scheduled, next due first, of all users or of one",
+			flags: map[string]string{"user": ""},
+			usage: map[string]string{"state": "only scheduled, queued, sending, sent, done, stopped or cancelled"},
+			whose: func(ctx context.Context, o *operator, query url.Values) (*operator, error) {
+				if user == "" {
+					query.Set("everyone", "true")
+					return o, nil
 				}
-				f.Recipients.PageSize = limit
-				list, err := first(o.FindBatches(ctx, f), limit)
-				if err != nil {
-					return err
-				}
-				if len(list) == 0 && !c.json {
-					fmt.Fprintln(c.out, "there is no batch")
-					return nil
-				}
-				t := c.newTable("ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSENT\tDELIVERED\tFAILED\tCANCELLED\tSUBJECT")
-				for i := range list {
-					b, n := &list[i], &list[i].Counts
-					t.row(b.ID, b.Created, b.DueAt, o.name(ctx, b.User), stateOf(b), n.Accepted, n.Queued, n.Sent,
-						n.Delivered, n.Failed, n.Cancelled, b.Subject)
-				}
-				return t.flush()
-			})
+				u, err := o.find(ctx, user)
+				query.Set("user", u.ID)
+				return o, err
+			},
 		},
-	}
+		head:   "ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSENT\tDELIVERED\tFAILED\tCANCELLED\tSUBJECT",
+		none:   "there is no batch",
+		paging: true,
+	}, func(ctx context.Context, o *operator, b *client.Batch) []any {
+		n := &b.Counts
+		return []any{b.ID, b.Created, b.DueAt, o.name(ctx, b.User), stateOf(b), n.Accepted, n.Queued, n.Sent, n.Delivered,
+			n.Failed, n.Cancelled, b.Subject}
+	})
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name (default: all users')")
-	cmd.Flags().StringVar(&f.State, "state", "", "only scheduled, queued, sending, sent, done, stopped or cancelled")
-	cmd.Flags().IntVar(&limit, "limit", 20, "how many")
-	return c.withJSON(cmd, jsonRows)
+	return cmd
 }
 
 // stateOf returns the state of a batch, and whether a command stopped or cancelled it.

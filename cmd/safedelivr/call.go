@@ -342,7 +342,6 @@ func printList[T any](
 			if !all {
 				size = min(left, pageRows)
 			}
-			left -= size
 			query.Set("limit", fmt.Sprint(size))
 		}
 		items, next, err := readPage[T](ctx, o, path, member, query)
@@ -350,9 +349,9 @@ func printList[T any](
 			return err
 		}
 		for i := range items {
-			n++
 			t.row(row(ctx, o, &items[i])...)
 		}
+		n, left = n+len(items), left-len(items) // a page may be short
 		if n == 0 && next == "" && l.none != "" && !c.json {
 			fmt.Fprintln(c.out, l.none)
 			return nil

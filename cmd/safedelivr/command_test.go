@@ -270,7 +270,7 @@ func TestUsage(t *testing.T) {
 		"-c x usr add":            `unknown command`,
 		"batch stop x --dryrun":   `unknown flag: --dryrun (did you mean "--dry-run"?)`,
 		"batch list --nosuchflag": `unknown flag: --nosuchflag; see safedelivr batch list --help`,
-		"batch list --limit 0":    "--limit 0: from 1 to 500",
+		"batch list --limit 0":    "--limit 0: at least 1",
 		"batch list --user eve":   "there is no user eve",
 		"batch list":              "",
 		"provider list":           "",

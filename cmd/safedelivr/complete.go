@@ -2,78 +2,60 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/safedelivr/safedelivr/client"
 )
 
 // maxNames is how many names a shell offers.
 const maxNames = 100
 
-// printNames prints names of a kind: a name and what it is, separated by a tab.
-func printNames(ctx context.Context, o *operator, kind string, say func(name, what string)) error {
-	page := client.ListOptions{PageSize: maxNames}
-	switch kind {
-	case "user":
-		list, err := first(o.ListUsers(ctx, page), maxNames)
-		for i := range list {
-			say(list[i].Name, strings.Join(userStates(&list[i]), ","))
-		}
-		return err
-	case "provider":
-		list, err := o.ListProviders(ctx)
-		for i := range list.Providers {
-			say(list.Providers[i].Name, list.Providers[i].Kind)
-		}
-		return err
-	case "batch", "log":
-		return printBatchNames(ctx, o, kind, say)
-	case "key":
-		list, err := first(o.ListKeys(ctx, page), maxNames)
-		for i := range list {
-			say(list[i].ID, list[i].UserName+" "+list[i].Name)
-		}
-		return err
-	case "block":
-		list, err := o.ListBlocks(ctx)
-		for i := range list.Blocks {
-			say(list.Blocks[i].ID, list.Blocks[i].Why)
-		}
-		return err
-	case "parked":
-		list, err := first(o.ListParked(ctx, page), maxNames)
-		for _, m := range list {
-			say(m.ID, m.Key)
-		}
-		return err
-	}
-	return nil
+// nameLists are the lists whose names a shell offers, by kind: the operation, the member of an item that names it, and
+// the members that say what it is.
+var nameLists = map[string]struct {
+	op, name string
+	about    []string
+}{
+	"user":     {"listUsers", "name", []string{"disabled", "paused"}},
+	"provider": {"listProviders", "name", []string{"kind"}},
+	"batch":    {"listBatches", "id", []string{"subject"}},
+	"log":      {"searchLogs", "id", []string{"email", "subject"}},
+	"key":      {"listKeys", "id", []string{"user_name", "name"}},
+	"block":    {"listBlocks", "id", []string{"why"}},
+	"parked":   {"listParked", "id", []string{"key"}},
 }
 
-// printBatchNames prints the IDs of the newest batches, or of the first logs of some of them.
-func printBatchNames(ctx context.Context, o *operator, kind string, say func(name, what string)) error {
-	some := maxNames
-	if kind == "log" {
-		some /= 10
+// names returns names of a kind, each with a tab and what it is.
+func names(ctx context.Context, o *operator, kind string) (out []string, err error) {
+	list := nameLists[kind]
+	op := operations()[list.op]
+	member, pages := itemsOf(&op)
+	query := url.Values{}
+	if pages {
+		query.Set("limit", strconv.Itoa(maxNames))
 	}
-	options := client.LogOptions{ListOptions: client.ListOptions{PageSize: some}}
-	list, err := first(o.FindBatches(ctx, client.BatchOptions{Everyone: true, Recipients: options}), some)
-	for i := range list {
-		if kind == "batch" {
-			say(list[i].ID, list[i].Subject)
-			continue
-		}
-		logs, err := first(o.Logs(ctx, list[i].ID, options), some)
-		if err != nil {
-			return err
-		}
-		for k := range logs {
-			say(logs[k].ID, logs[k].Email+", "+list[i].Subject)
-		}
+	if _, mine := op.In.FieldByName("Whose"); mine {
+		query.Set("everyone", "true")
 	}
-	return err
+	items, _, err := readPage[map[string]any](ctx, o, op.Path(), member, query)
+	for _, item := range items {
+		var about []string
+		for _, name := range list.about {
+			switch v := item[name].(type) {
+			case string:
+				about = append(about, v)
+			case bool:
+				if v {
+					about = append(about, name)
+				}
+			}
+		}
+		out = append(out, fmt.Sprintf("%s\t%s", item[list.name], strings.Join(about, ", ")))
+	}
+	return out, err
 }
 
 // completeNames has shells complete the arguments of all commands that name something, and the flags --user and
@@ -117,12 +99,10 @@ func (c *cli) offer(kind string) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var out []string
-		err := c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-			return printNames(ctx, o, kind, func(name, what string) { out = append(out, name+"\t"+what) })
+		_ = c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) (err error) { // without the API there are none
+			out, err = names(ctx, o, kind)
+			return err
 		})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
 		return out, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -304,7 +304,7 @@ func TestSend(t *testing.T) {
 		"key add ":             "ada",
 		"batch list --user ":   "ada",
 		"send --provider ":     "sg\tsendgrid",
-		"key revoke ada ":      "\tada init",
+		"key revoke ada ":      "\tada, init",
 		"provider check sg mg": "",
 	} {
 		out, _ := typed(t, 0, "", append([]string{"__complete", "-c", file}, strings.Split(line, " ")...)...)
