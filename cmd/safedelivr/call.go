@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,7 +48,7 @@ type call struct {
 // whose says on whose behalf a command is, by the flags of its noun; nil: nobody's.
 type whose func(ctx context.Context, o *operator, query url.Values) (*operator, error)
 
-// doing returns the command of a call. print prints the answer.
+// doing returns the command of a call. print prints the answer; with nil it is printed as JSON.
 func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, args []string, v *T) error) *cobra.Command {
 	r := k.request(c)
 	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -80,6 +81,9 @@ func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, a
 			if c.json {
 				_, err := fmt.Fprintf(c.out, "%s\n", strings.TrimSpace(string(raw)))
 				return err
+			}
+			if print == nil {
+				return c.printIndented(raw)
 			}
 			return print(ctx, o, args, &v)
 		})
@@ -137,7 +141,9 @@ func (k *call) request(c *cli) *request {
 		k.long = plain(o.Text)
 	}
 	n := len(strings.Fields(k.use)) - 1
-	r.cmd = &cobra.Command{Use: k.use, Short: k.short, Long: k.long, Args: takes(n, n)}
+	r.cmd = &cobra.Command{
+		Use: k.use, Short: k.short, Long: k.long, Args: takes(n, n), Annotations: map[string]string{"operation": k.op},
+	}
 	r.cmd.PreRun = func(*cobra.Command, []string) { c.flags = r.flags }
 	r.body, r.query = map[string]func() (any, error){}, map[string]func() (any, error){}
 	for _, p := range o.Parameters() {
@@ -145,19 +151,21 @@ func (k *call) request(c *cli) *request {
 		case p.In == "path":
 			r.parts++
 		case p.Name != "limit" && p.Name != "cursor" && p.Name != "everyone" && p.Name != "installation":
-			r.add(r.query, p.Name, p.Field, p.Declaring)
+			r.add(r.query, p.Name, p.Field, p.Declaring, true)
 		}
 	}
 	if t := o.Body(); t != nil {
 		for _, f := range operation.Fields(t) {
-			r.add(r.body, f.Name, f.Field, f.Declaring)
+			r.add(r.body, f.Name, f.Field, f.Declaring, false)
 		}
 	}
 	return r
 }
 
-// add adds the flag of a field.
-func (r *request) add(to map[string]func() (any, error), name string, f reflect.StructField, in reflect.Type) {
+// add adds the flag of a field. A span is one before now if the field is about the past.
+func (r *request) add(
+	to map[string]func() (any, error), name string, f reflect.StructField, in reflect.Type, past bool,
+) {
 	flag, ok := r.call.flags[name]
 	if !ok {
 		if flag, ok = flagNames[name]; !ok {
@@ -177,7 +185,7 @@ func (r *request) add(to map[string]func() (any, error), name string, f reflect.
 	if usage == "" {
 		usage = asUsage(comments[in.Name()+"."+f.Name])
 	}
-	value := newFlag(r.cmd.Flags(), flag, usage, f.Type)
+	value := newFlag(r.cmd.Flags(), flag, usage, f.Type, past)
 	to[name] = func() (any, error) {
 		if !r.cmd.Flags().Changed(flag) {
 			return nil, nil
@@ -193,11 +201,16 @@ var usages = map[string]string{
 }
 
 // newFlag adds a flag of the type of a field. It returns a function that returns its value as JSON has it.
-func newFlag(f *pflag.FlagSet, name, usage string, t reflect.Type) func() (any, error) {
+func newFlag(f *pflag.FlagSet, name, usage string, t reflect.Type, past bool) func() (any, error) {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		text := f.String(name, "", usage)
-		return func() (any, error) { return timeAhead("--"+name, *text) }
+		return func() (any, error) {
+			if past {
+				return parseSince(*text)
+			}
+			return timeAhead("--"+name, *text)
+		}
 	case t.Kind() == reflect.Bool:
 		on := f.Bool(name, false, usage)
 		return func() (any, error) { return *on, nil }
@@ -404,6 +417,16 @@ func (c *cli) show(raw []byte, print func() error) error {
 		return print()
 	}
 	_, err := fmt.Fprintf(c.out, "%s\n", strings.TrimSpace(string(raw)))
+	return err
+}
+
+// printIndented prints a JSON value for people.
+func (c *cli) printIndented(raw []byte) error {
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(raw), "", "  "); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(c.out, b.String())
 	return err
 }
 

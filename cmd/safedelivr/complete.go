@@ -80,6 +80,9 @@ func argumentOf(cmd *cobra.Command) string {
 	if len(words) < 2 || cmd.CommandPath() == "safedelivr user add" {
 		return ""
 	}
+	if words[1] == "BATCH" {
+		return "batch"
+	}
 	switch parent {
 	case "user", "provider", "batch", "log", "block", "parked":
 		return parent

@@ -77,6 +77,15 @@ func (c *cli) endpointCommand() *cobra.Command {
 				}
 				return o.Call(ctx, http.MethodDelete, path, query, nil, nil)
 			}),
+		doing[client.Endpoint](c, call{op: "getEndpoint", use: "show ID", whose: of}, nil),
+		listOf(c, listing{
+			call: call{op: "listEndpointAttempts", use: "attempts ID", whose: of},
+			head: "AT\tPOST\tUPDATES\tTYPE\tTRIED\tSTATUS\tWHY",
+			none: "nothing was posted",
+		}, func(_ context.Context, _ *operator, a *client.EndpointAttempt) []any {
+			return []any{a.At, a.Post, a.Updates, a.Type, a.Tried, a.Status, a.Why}
+		}),
+		doing[client.EndpointRequest](c, call{op: "getEndpointPost", use: "post ID POST", whose: of}, nil),
 		doing(c, call{
 			op: "testEndpoint", use: "test ID", whose: of, short: "Make a post of the type test, and print the answer",
 		}, func(_ context.Context, _ *operator, _ []string, v *client.EndpointTest) error {

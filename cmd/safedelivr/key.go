@@ -12,7 +12,7 @@ import (
 )
 
 func (c *cli) keyCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "key", Short: "Add, list and revoke the API keys of a user"}
+	cmd := &cobra.Command{Use: "key", Short: "Add, list and revoke the API keys of a user, and list their requests"}
 	cmd.AddCommand(
 		doing(c, call{
 			op: "createKey", use: "add USER", what: "user", short: "Create an API key; it is shown once",
@@ -28,6 +28,14 @@ func (c *cli) keyCommand() *cobra.Command {
 			return nil
 		}),
 		c.listKeysCommand(),
+		listOf(c, listing{
+			call:   call{op: "listRequests", use: "requests", usage: map[string]string{"key": "ID of the key"}},
+			head:   "AT\tMETHOD\tPATH\tSTATUS\tCODE\tBATCH\tREQUEST",
+			none:   "the key made no requests in the last week",
+			paging: true,
+		}, func(_ context.Context, _ *operator, r *client.Request) []any {
+			return []any{r.At, r.Method, r.Path, r.Status, r.Code, r.BatchID, r.RequestID}
+		}),
 		c.revokeKeyCommand())
 	return cmd
 }

@@ -24,7 +24,7 @@ var withoutJSON = map[string][]string{
 		"batch try", "block add", "block remove", "erase", "hold lift", "key revoke", "log release", "migrate",
 		"parked discard", "parked requeue", "provider drain", "provider offline", "provider online", "provider probe",
 		"provider suppressions clear", "release", "replay", "suppression add", "suppression import", "suppression remove",
-		"template publish", "template push", "user add", "user disable", "user enable", "user end-sessions", "user pause",
+		"template archive", "template publish", "template push", "user add", "user disable", "user enable", "user end-sessions", "user pause",
 		"user resume", "endpoint add", "endpoint disable", "endpoint enable", "endpoint remove", "endpoint replay",
 		"endpoint rotate", "endpoint test",
 	},

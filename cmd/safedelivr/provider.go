@@ -41,6 +41,16 @@ func (c *cli) providerCommand() *cobra.Command {
 			return []any{p.Name, p.Kind, state, until, p.Concurrency, shown{fmt.Sprintf("%.1f", p.RateUsed), p.RateUsed},
 				lastWebhook(p), why}
 		}),
+		listOf(c, listing{
+			call: call{
+				op: "providerHistory", use: "history", short: "Count what happened at each provider lately",
+				usage: map[string]string{"range": "hour, day, week or month (default: hour)"},
+			},
+			head: "PROVIDER\tCALLS\tACCEPTED\tREFUSED\tUNKNOWN\tDELIVERED\tFAILED\tDEFERRED",
+		}, func(_ context.Context, _ *operator, p *client.ProviderHistory) []any {
+			n := &p.Totals
+			return []any{p.Provider, n.Calls, n.Accepted, n.Refused, n.Unknown, n.Delivered, n.Failed, n.Deferred}
+		}),
 		c.providerCheckCommand(), c.providerSuppressions(),
 		controlling(c, call{
 			op: "providerProbe", use: "probe NAME", what: "provider", short: "End the suspension of a provider early",

@@ -83,3 +83,19 @@ store, and the agenda finds it even if the message is discarded.`,
 		controlling(c, call{op: "discardParked", use: "discard ID", what: "parked message", short: "Drop one"}))
 	return cmd
 }
+
+// unmatchedCommand returns the command about events of providers that fit no message, or several.
+func unmatchedCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "unmatched", Short: "Events of providers that fit no message, or several"}
+	cmd.AddCommand(
+		listOf(c, listing{
+			call:   call{op: "listUnmatched", use: "list"},
+			head:   "ID\tPROVIDER\tAT\tEVENT\tRECIPIENT\tREASON\tTEXT",
+			none:   "all events fit a message",
+			paging: true,
+		}, func(_ context.Context, _ *operator, e *client.UnmatchedEvent) []any {
+			return []any{e.ID, e.Provider, e.At, e.Kind, e.Email, e.Reason, e.Text}
+		}),
+		doing[client.UnmatchedEvent](c, call{op: "getUnmatched", use: "show ID", what: "event"}, nil))
+	return cmd
+}

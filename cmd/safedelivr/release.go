@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,8 +95,27 @@ cancel such batches first.`,
 }
 
 func (c *cli) logCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
+	cmd := &cobra.Command{Use: "log", Short: "Find recipients, show the story of one, and release the mail to it"}
+	const head = "LOG\tRECIPIENT\tSTATE\tATTEMPTS\tREASON"
+	row := func(_ context.Context, _ *operator, l *client.Log) []any {
+		return []any{l.ID, l.Email, l.State, l.Attempts, l.ReasonText}
+	}
+	everyone := func(_ context.Context, o *operator, query url.Values) (*operator, error) {
+		query.Set("everyone", "true")
+		return o, nil
+	}
 	cmd.AddCommand(
+		listOf(c, listing{
+			call: call{op: "listLogs", use: "list BATCH", what: "batch", short: "List the recipients of a batch"},
+			head: head, none: "there is no such recipient", paging: true,
+		}, row),
+		listOf(c, listing{
+			call: call{
+				op: "searchLogs", use: "search", short: "Find recipients in all batches of all users, newest first", whose: everyone,
+				flags: map[string]string{"q": "part"},
+			},
+			head: head, none: "there is no such recipient", paging: true,
+		}, row),
 		doing(c, call{
 			op: "getLog", use: "show ID", what: "log",
 			short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",

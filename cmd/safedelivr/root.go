@@ -100,7 +100,7 @@ func (c *cli) addCommands(root *cobra.Command) {
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), waitingCommand(c), c.queuesCommand(),
 		c.workersCommand(), c.auditCommand())
-	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
+	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), unmatchedCommand(c), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
 	root.SetHelpCommandGroupID(runGroup)
 	root.SetCompletionCommandGroupID(runGroup)

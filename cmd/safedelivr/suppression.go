@@ -23,15 +23,18 @@ func (c *cli) suppressionCommand() *cobra.Command {
 		u, err := o.find(ctx, user)
 		return o.as(u.ID), err
 	}
+	const head = "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY"
+	row := func(_ context.Context, _ *operator, e *client.Suppression) []any {
+		return []any{e.Email, e.Reason, e.Category, e.At, e.Expires, e.Origin, e.Why}
+	}
 	cmd.AddCommand(
 		listOf(c, listing{
-			call:   call{op: "listSuppressions", use: "list", whose: list, flags: map[string]string{"q": ""}},
-			head:   "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY",
-			none:   "no address is suppressed",
-			paging: true,
-		}, func(_ context.Context, _ *operator, e *client.Suppression) []any {
-			return []any{e.Email, e.Reason, e.Category, e.At, e.Expires, e.Origin, e.Why}
-		}),
+			call: call{op: "listSuppressions", use: "list", whose: list, flags: map[string]string{"q": "part"}},
+			head: head, none: "no address is suppressed", paging: true,
+		}, row),
+		listOf(c, listing{
+			call: call{op: "getSuppressions", use: "show ADDRESS", whose: list, what: "suppressed address"}, head: head,
+		}, row),
 		doing(c, call{
 			op: "addSuppression", use: "add ADDRESS", fields: []string{"email"}, whose: list,
 			long: `Suppress an address: no provider is called with it any more, and its logs fail with the reason suppressed.

@@ -47,6 +47,11 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 			}
 			return []any{i.Name, i.State, published, i.Newest, i.UpdatedAt}
 		}),
+		doing(c, call{op: "archiveTemplate", use: "archive NAME", whose: of, what: "template"},
+			func(_ context.Context, _ *operator, _ []string, v *client.TemplateInfo) error {
+				fmt.Fprintf(c.out, "%s is archived: batches cannot use it\n", v.Name)
+				return nil
+			}),
 		c.showTemplate(of), c.publishTemplate(of), c.pushTemplates(of), c.previewTemplate(of))
 	return cmd
 }

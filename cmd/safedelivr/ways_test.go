@@ -40,10 +40,13 @@ var calls = []struct {
 	{"key add ann --scope read --expires 24h", exitGood},
 	{"key list", exitGood},
 	{"key list ann --json", exitGood},
+	{"key requests --key x", exitGood},
+	{"key requests", exitUsage},
 	{"key revoke ann x", exitMissing},
 	{"login", exitGood},
 	{"migrate", exitGood},
 	{"provider list", exitGood},
+	{"provider history --range day", exitGood},
 	{"provider offline sg", exitMissing},
 	{"provider online sg", exitMissing},
 	{"provider drain sg", exitMissing},
@@ -56,6 +59,7 @@ var calls = []struct {
 	{"block remove x", exitMissing},
 	{"suppression add bob@example.com --for 24h", exitGood},
 	{"suppression list --user ann", exitGood},
+	{"suppression show bob@example.com --json", exitGood},
 	{"suppression import FOLDER/list.csv", exitGood},
 	{"suppression export", exitGood},
 	{"suppression remove bob@example.com --why asked", exitGood},
@@ -64,8 +68,12 @@ var calls = []struct {
 	{"template show welcome --json", exitGood},
 	{"template publish welcome 1", exitGood},
 	{"template preview welcome", exitGood},
+	{"template archive welcome", exitGood},
 	{"endpoint add http://127.0.0.1:9/hook --header X-A:b", exitGood},
 	{"endpoint list", exitGood},
+	{"endpoint show x", exitMissing},
+	{"endpoint attempts x", exitMissing},
+	{"endpoint post x msg_1", exitMissing},
 	{"endpoint test x", exitMissing},
 	{"endpoint enable x", exitMissing},
 	{"endpoint disable x", exitMissing},
@@ -85,6 +93,8 @@ var calls = []struct {
 	{"batch try x", exitMissing},
 	{"batch retry x --dry-run", exitMissing},
 	{"batch release x", exitMissing},
+	{"log list x --state failed", exitMissing},
+	{"log search --part dan --from 24h", exitGood},
 	{"log show x", exitMissing},
 	{"log release x", exitMissing},
 	{"message put FOLDER/messages.ndjson", exitGood},
@@ -102,6 +112,8 @@ var calls = []struct {
 	{"parked list", exitGood},
 	{"parked requeue x", exitMissing},
 	{"parked discard x", exitMissing},
+	{"unmatched list", exitGood},
+	{"unmatched show x", exitMissing},
 	{"audit --limit 2", exitGood},
 	{"audit access", exitGood},
 	{"check --user ann", exitGood},
@@ -161,4 +173,28 @@ func TestBothWays(t *testing.T) {
 		})
 		require.NotEqual(t, called, slices.Contains(actDirectly, name), "%s has a line above: %t", name, called)
 	})
+}
+
+// otherwise are the operations that no command has as its only call, and what does.
+var otherwise = map[string]string{
+	"addTemplateVersion": "template push", "createTemplate": "template push", "getTemplate": "template show",
+	"templateVersions": "template show", "publishTemplate": "template publish", "preview": "template preview",
+	"eraseAddress": "erase", "getDefaults": "user defaults", "getKeyLimits": "user limits", "getUserLimits": "user limits",
+	"setKeyLimits": "user limits", "setUserLimits": "user limits", "getSenders": "user senders",
+	"setSenders": "user senders", "getUser": "all that print names", "releaseRange": "release",
+	"removeEndpoint": "endpoint remove", "replayEndpoint": "endpoint replay", "revokeKey": "key revoke",
+	"listUserKeys": "key list", "getUsage": "user limits", "getCheck": "check, which recounts",
+	"updateEndpoint": "nothing: it replaces all settings, with headers that no answer has",
+}
+
+// TestEveryOperationHasACommand: whatever the API can do, the command line can do.
+func TestEveryOperationHasACommand(t *testing.T) {
+	t.Parallel()
+	has := map[string]bool{}
+	root := &cobra.Command{Use: "safedelivr"}
+	new(cli).addCommands(root)
+	leaves(root, func(_ string, cmd *cobra.Command) { has[cmd.Annotations["operation"]] = true })
+	for name := range operations() {
+		require.NotEqual(t, has[name], otherwise[name] != "", "the operation %s has a command: %t", name, has[name])
+	}
 }
