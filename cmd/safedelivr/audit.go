@@ -19,11 +19,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		return []any{e.At, o.name(ctx, e.By), e.Command, subjects(ctx, o, e), e.Why}
 	})
 	cmd.AddCommand(listOf(c, listing{
-		call: call{
-			op: "listAccess", use: "access",
-			short: "Who logged in, and which logins and API keys were refused; newest first, of the last 90 days",
-			usage: map[string]string{"kind": "only login, login.failed or key.failed"},
-		},
+		call:   call{op: "listAccess", use: "access", usage: map[string]string{"kind": "only login, login.failed or key.failed"}},
 		head:   "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
 		paging: true,
 	}, func(ctx context.Context, o *operator, e *client.AccessEntry) []any {

@@ -23,41 +23,13 @@ func (c *cli) batchCommand() *cobra.Command {
 		Short: "List and show batches; stop, resume, cancel, try, retry, release or reschedule them",
 		Long: `List batches, show one, or give a command about it, by its id. Each command prints its result, how many
 recipients it reaches, and how many are in flight: in calls to a provider that have begun and have no answer.
-Commands are idempotent.`,
+Commands are idempotent. They are an operator's: the user of a batch that was stopped here cannot resume it.`,
 	}
-	for _, k := range []call{
-		{
-			op: "stopBatch", use: "stop ID", short: "Stop a batch: start no new provider call until it is resumed",
-			long: `Start no new call to a provider for this batch. When the command ends, no worker starts one any more;
-calls that have begun cannot be stopped. A command given here is an operator's, so the user of the batch
-cannot resume it.`,
-		},
-		{
-			op: "resumeBatch", use: "resume ID", long: "Resume a stopped batch: what was not handed over to a provider yet is sent.",
-		},
-		{
-			op: "cancelBatch", use: "cancel ID", short: "Cancel permanently what was not handed over yet",
-			long: `Cancel permanently what was not handed over to a provider yet. Safedelivr still follows what a provider has
-accepted.`,
-		},
-		{
-			op: "tryBatch", use: "try ID", short: "Try mail now that waits for another attempt",
-			long: `Try mail at once that waits for another attempt, for example after an outage of the providers. Limits, suspensions
-and the times of the batch still count. To have a suspended provider tried, use "safedelivr provider probe".`,
-		},
-		{
-			op: "retryBatch", use: "retry ID", short: "Send again what failed, if that is safe",
-			long: `Send again what failed if nothing can arrive twice: every attempt has ended, and nothing final is known
-about the recipient.`,
-		},
-		{
-			op: "releaseBatch", use: "release ID", short: "Send again what is held for an unknown outcome; it may arrive twice",
-			long: `Send again what failed because it is unknown whether a provider accepted it (outcome_unknown, no_final_event).
-It may arrive twice.`,
-		},
+	for op, use := range map[string]string{
+		"stopBatch": "stop ID", "resumeBatch": "resume ID", "cancelBatch": "cancel ID", "tryBatch": "try ID",
+		"retryBatch": "retry ID", "releaseBatch": "release ID",
 	} {
-		k.what = "batch"
-		cmd.AddCommand(doing(c, k, c.sayBatch))
+		cmd.AddCommand(doing(c, call{op: op, use: use, what: "batch"}, c.sayBatch))
 	}
 	cmd.AddCommand(c.batchListCommand(), c.batchRejectedCommand(), c.batchRescheduleCommand(),
 		doing(c, call{

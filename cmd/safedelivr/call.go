@@ -137,10 +137,13 @@ func (k *call) request(c *cli) *request {
 	if k.short == "" {
 		k.short = o.Title
 	}
-	if k.long == "" {
+	words := strings.Fields(k.use)
+	n := len(words) - 1
+	if k.long == "" && n > 0 {
+		k.long = plain(strings.ReplaceAll(o.Text, "`id`", words[1]))
+	} else if k.long == "" {
 		k.long = plain(o.Text)
 	}
-	n := len(strings.Fields(k.use)) - 1
 	r.cmd = &cobra.Command{
 		Use: k.use, Short: k.short, Long: k.long, Args: takes(n, n), Annotations: map[string]string{"operation": k.op},
 	}
@@ -389,12 +392,14 @@ func itemsOf(o *operation.Operation) (member string, pages bool) {
 	panic(o.Name + " returns no list")
 }
 
-// aboutScopes are sentences that mean nothing on the command line, where everybody is an operator.
-var aboutScopes = regexp.MustCompile(` ?(Needs|With) the scope[^.]*\.| ?[^.]*the scope ` + "`" + `[^.]*\.`)
+// aboutHTTP finds sentences that mean nothing on the command line: about scopes, where everybody is an operator, about
+// statuses and pages.
+var aboutHTTP = regexp.MustCompile(`the scope|he answer is [1-5]|It is [1-5]\d\d|next.cursor|everyone=true`)
 
 // plain returns a text of the API as people read it in a terminal.
 func plain(text string) string {
-	return strings.TrimSpace(strings.ReplaceAll(aboutScopes.ReplaceAllString(text, ""), "`", ""))
+	sentences := slices.DeleteFunc(strings.SplitAfter(text, ". "), aboutHTTP.MatchString)
+	return strings.TrimSpace(strings.ReplaceAll(strings.Join(sentences, ""), "`", ""))
 }
 
 // asUsage returns the comment of a field as the text of a flag.

@@ -87,7 +87,7 @@ func (c *cli) endpointCommand() *cobra.Command {
 		}),
 		doing[client.EndpointRequest](c, call{op: "getEndpointPost", use: "post ID POST", whose: of}, nil),
 		doing(c, call{
-			op: "testEndpoint", use: "test ID", whose: of, short: "Make a post of the type test, and print the answer",
+			op: "testEndpoint", use: "test ID", whose: of,
 		}, func(_ context.Context, _ *operator, _ []string, v *client.EndpointTest) error {
 			switch {
 			case v.Status == 0:
@@ -99,15 +99,10 @@ func (c *cli) endpointCommand() *cobra.Command {
 			return nil
 		}),
 		c.replayEndpoint(of, say))
-	for op, k := range map[string]call{
-		"enableEndpoint":  {use: "enable ID", short: "Post to an endpoint again that was disabled; it gets what it missed"},
-		"disableEndpoint": {use: "disable ID", short: "Post nothing to an endpoint until it is enabled"},
-		"rotateEndpoint": {
-			use: "rotate ID", short: "Give an endpoint a new secret or key pair; the old one is valid for a day more",
-		},
+	for op, use := range map[string]string{
+		"enableEndpoint": "enable ID", "disableEndpoint": "disable ID", "rotateEndpoint": "rotate ID",
 	} {
-		k.op, k.whose = op, of
-		cmd.AddCommand(doing(c, k, say))
+		cmd.AddCommand(doing(c, call{op: op, use: use, whose: of}, say))
 	}
 	return cmd
 }

@@ -28,9 +28,7 @@ func (c *cli) providerCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		listOf(c, listing{
-			call: call{
-				op: "listProviders", use: "list", short: "List the providers with their health, as the workers report it",
-			},
+			call: call{op: "listProviders", use: "list"},
 			head: "NAME\tKIND\tSTATE\tUNTIL\tCALLS AT ONCE\tACCEPTED/S\tLAST WEBHOOK\tWHY",
 			none: "no provider is configured: see safedelivr init",
 		}, func(_ context.Context, _ *operator, p *client.Provider) []any {
@@ -51,16 +49,13 @@ func (c *cli) providerCommand() *cobra.Command {
 			n := &p.Totals
 			return []any{p.Provider, n.Calls, n.Accepted, n.Refused, n.Unknown, n.Delivered, n.Failed, n.Deferred}
 		}),
-		c.providerCheckCommand(), c.providerSuppressions(),
-		controlling(c, call{
-			op: "providerProbe", use: "probe NAME", what: "provider", short: "End the suspension of a provider early",
-			long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
-mail shows whether it works.`,
-		}),
-		controlling(c, call{op: "providerOffline", use: "offline NAME", what: "provider", short: "Make no call through it"}),
-		controlling(c, call{op: "providerOnline", use: "online NAME", what: "provider", short: "Use it again"}),
-		controlling(c, call{op: "providerDrain", use: "drain NAME", what: "provider",
-			short: "Give it only mail that no other provider may send"}))
+		c.providerCheckCommand(), c.providerSuppressions())
+	for op, use := range map[string]string{
+		"providerProbe": "probe NAME", "providerOffline": "offline NAME", "providerOnline": "online NAME",
+		"providerDrain": "drain NAME",
+	} {
+		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "provider"}))
+	}
 	return cmd
 }
 
@@ -187,10 +182,7 @@ func (c *cli) checkReceived(path string) error {
 // subcommand that clears an address there.
 func (c *cli) providerSuppressions() *cobra.Command {
 	cmd := listOf(c, listing{
-		call: call{
-			op: "listProviderSuppressions", use: "suppressions NAME", what: "provider",
-			short: "List the addresses that a provider suppresses and we do not",
-		},
+		call:   call{op: "listProviderSuppressions", use: "suppressions NAME", what: "provider"},
 		head:   "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
 		none:   "the provider suppresses no address that is not suppressed here",
 		paging: true,
@@ -199,7 +191,6 @@ func (c *cli) providerSuppressions() *cobra.Command {
 	})
 	cmd.AddCommand(doing(c, call{
 		op: "clearProviderSuppression", use: "clear NAME ADDRESS", what: "provider",
-		long: "Remove an address from the provider's own suppression lists. Our lists stay as they are.",
 	}, func(_ context.Context, _ *operator, args []string, _ *struct{}) error {
 		c.sayDone(models.ProviderUnlist, args[1], true)
 		return nil

@@ -12,10 +12,7 @@ import (
 
 func (c *cli) queuesCommand() *cobra.Command {
 	return listOf(c, listing{
-		call: call{
-			op: "listQueues", use: "queues",
-			short: "Show queue depths, and an upper bound of the age of the oldest message in each",
-		},
+		call: call{op: "listQueues", use: "queues"},
 		head: "QUEUE\tREADY\tWORKING\tOLDEST",
 	}, func(_ context.Context, _ *operator, q *client.Queue) []any {
 		return []any{q.Name, q.Ready, q.Working, oldest(q)}
@@ -37,10 +34,7 @@ func oldest(q *client.Queue) shown {
 // waitingCommand returns the command that lists the mail that waits here.
 func waitingCommand(c *cli) *cobra.Command {
 	return listOf(c, listing{
-		call: call{
-			op: "getWaiting", use: "waiting",
-			short: "Show what mail waits for, how much of it, and since when, urgent mail first",
-		},
+		call: call{op: "getWaiting", use: "waiting"},
 		head: "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
 		none: "no mail waits here",
 	}, func(_ context.Context, _ *operator, l *client.WaitingMail) []any {
@@ -50,9 +44,7 @@ func waitingCommand(c *cli) *cobra.Command {
 
 func (c *cli) workersCommand() *cobra.Command {
 	return listOf(c, listing{
-		call: call{
-			op: "listWorkers", use: "workers", short: "Workers that reported lately, and their share of every limit",
-		},
+		call: call{op: "listWorkers", use: "workers", short: "List the workers, and their share of every limit"},
 		head: "WORKER\tSTARTED\tSHARE",
 	}, func(_ context.Context, _ *operator, w *client.Worker) []any {
 		return []any{w.Name, w.Started, shown{fmt.Sprintf("%.0f %%", 100*w.Share), 100 * w.Share}}
@@ -68,19 +60,15 @@ store, and the agenda finds it even if the message is discarded.`,
 	}
 	cmd.AddCommand(
 		listOf(c, listing{
-			call: call{
-				op: "listParked", use: "list", short: "List parked messages, oldest first if the broker knows their times",
-			},
+			call:   call{op: "listParked", use: "list"},
 			head:   "ID\tKEY\tAT\tWHY",
 			none:   "no message is parked",
 			paging: true,
 		}, func(_ context.Context, _ *operator, m *client.ParkedMessage) []any {
 			return []any{m.ID, m.Key, m.At, m.Why}
 		}),
-		controlling(c, call{
-			op: "requeueParked", use: "requeue ID", what: "parked message", short: "Publish a parked message again",
-		}),
-		controlling(c, call{op: "discardParked", use: "discard ID", what: "parked message", short: "Drop one"}))
+		controlling(c, call{op: "requeueParked", use: "requeue ID", what: "parked message"}),
+		controlling(c, call{op: "discardParked", use: "discard ID", what: "parked message"}))
 	return cmd
 }
 

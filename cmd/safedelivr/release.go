@@ -73,9 +73,7 @@ the hold.`,
 	}
 	cmd.AddCommand(
 		doing(c, call{
-			op: "liftHolds", use: "lift", short: "Send everything that is held",
-			long: `Send everything that is held since a restore. Mail sent after the backup was made arrives twice:
-cancel such batches first.`,
+			op: "liftHolds", use: "lift",
 		}, func(_ context.Context, _ *operator, _ []string, v *client.LiftResult) error {
 			if v.Changed {
 				fmt.Fprintln(c.out, "lifted: what was held is sent now")
@@ -85,7 +83,7 @@ cancel such batches first.`,
 			return nil
 		}),
 		listOf(c, listing{
-			call: call{op: "listHolds", use: "list", short: "List the holds"},
+			call: call{op: "listHolds", use: "list"},
 			head: "BEFORE\tSINCE\tBY\tWHY",
 			none: "nothing is held",
 		}, func(_ context.Context, _ *operator, h *client.RestoreHold) []any {
@@ -106,7 +104,7 @@ func (c *cli) logCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		listOf(c, listing{
-			call: call{op: "listLogs", use: "list BATCH", what: "batch", short: "List the recipients of a batch"},
+			call: call{op: "listLogs", use: "list BATCH", what: "batch"},
 			head: head, none: "there is no such recipient", paging: true,
 		}, row),
 		listOf(c, listing{
@@ -125,8 +123,6 @@ func (c *cli) logCommand() *cobra.Command {
 		}),
 		doing(c, call{
 			op: "releaseLog", use: "release ID", what: "log", short: "Send to one recipient again; it may arrive twice",
-			long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
-refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
 		}, c.sayBatch))
 	return cmd
 }

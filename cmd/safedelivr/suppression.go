@@ -12,7 +12,7 @@ import (
 )
 
 func (c *cli) suppressionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to"}
+	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to, for all users or for one (--user)"}
 	var user string
 	cmd.PersistentFlags().StringVar(&user, "user", "", "the list of this user, by name or id, instead of everyone's")
 	list := func(ctx context.Context, o *operator, query url.Values) (*operator, error) {
@@ -37,12 +37,9 @@ func (c *cli) suppressionCommand() *cobra.Command {
 		}, row),
 		doing(c, call{
 			op: "addSuppression", use: "add ADDRESS", fields: []string{"email"}, whose: list,
-			long: `Suppress an address: no provider is called with it any more, and its logs fail with the reason suppressed.
-Without --user it is suppressed for the mail of all users.`,
 			flags: map[string]string{"expires_at": "for"},
 			usage: map[string]string{
 				"reason":     "complaint, hard_bounce, manual, unsubscribe or soft_bounce (default: manual)",
-				"category":   "only mail of this category",
 				"expires_at": "for this long, like 720h, or until a day or a time (default: for ever)",
 			},
 		}, func(_ context.Context, _ *operator, _ []string, e *client.Suppression) error {

@@ -35,32 +35,18 @@ func (c *cli) userCommand() *cobra.Command {
 		c.sendersCommand(),
 		c.limitsCommand(),
 		c.defaultsCommand(),
-		controlling(c, call{
-			op: "pauseUser", use: "pause USER", what: "user",
-			short: "Start no new call for any batch of a user",
-			long: `Start no new call to a provider for any batch of a user, named by name or id. New batches are accepted
-and wait. Only an operator can resume the user.`,
-		}),
-		controlling(c, call{
-			op: "resumeUser", use: "resume USER", what: "user", long: "Resume the batches of a paused user, named by name or id.",
-		}),
-		controlling(c, call{
-			op: "disableUser", use: "disable USER", what: "user",
-			short: "Refuse all keys and end all sessions of a user",
-			long: `Refuse all API keys of a user, named by name or id, end all sessions, and keep the user from logging in.
-When the command ends, every process knows it. Mail that was accepted still goes out: see user pause.`,
-		}),
-		controlling(c, call{op: "enableUser", use: "enable USER", what: "user"}),
-		controlling(c, call{
-			op: "endSessions", use: "end-sessions USER", what: "user",
-			long: "End all sessions of a user, named by name or id. The user can log in again: see user disable.",
-		}),
 		listOf(c, listing{
-			call: call{op: "listUsers", use: "list", short: "List users, oldest first"},
+			call: call{op: "listUsers", use: "list"},
 			head: "NAME\tID\tCREATED\tSTATE\tWHY",
 		}, func(_ context.Context, _ *operator, u *client.User) []any {
 			return []any{u.Name, u.ID, u.Created, listed(userStates(u), ""), u.DisabledWhy}
 		}))
+	for op, use := range map[string]string{
+		"pauseUser": "pause USER", "resumeUser": "resume USER", "disableUser": "disable USER", "enableUser": "enable USER",
+		"endSessions": "end-sessions USER",
+	} {
+		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "user"}))
+	}
 	return cmd
 }
 
