@@ -170,15 +170,20 @@ func (c *cli) flagOf(pointer string) string {
 	field, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
 	name, ok := c.flags[field]
 	if !ok {
-		name, ok = flagNames[field]
-	}
-	if !ok {
-		name = strings.ReplaceAll(field, "_", "-")
+		name = flagName(field)
 	}
 	if name == "" {
 		return ""
 	}
 	return "--" + name + ": "
+}
+
+// flagName returns the name of the flag that sets a field.
+func flagName(field string) string {
+	if name, ok := flagNames[field]; ok {
+		return name
+	}
+	return strings.ReplaceAll(field, "_", "-")
 }
 
 // orMissing replaces a "not found" by an error that names what was not found.

@@ -171,9 +171,7 @@ func (r *request) add(
 ) {
 	flag, ok := r.call.flags[name]
 	if !ok {
-		if flag, ok = flagNames[name]; !ok {
-			flag = strings.ReplaceAll(name, "_", "-")
-		}
+		flag = flagName(name)
 	}
 	if slices.Contains(r.call.fields, name) {
 		flag = ""
@@ -242,7 +240,9 @@ func named(flag string, list []string, sep, form string) (map[string]string, err
 		if _, again := out[name]; again {
 			return nil, wrongUsage("%s: %s is given twice", flag, name)
 		}
-		out[name] = strings.TrimSpace(value)
+		if out[name] = value; sep == ":" {
+			out[name] = strings.TrimSpace(value)
+		}
 	}
 	return out, nil
 }

@@ -26,21 +26,54 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// sendFlags are the flags of send.
+// sendFlags are the flags of send that are no fields of a batch, and what was made from the others.
 type sendFlags struct {
-	texts  map[string]*string   // by field of a batch
-	lists  map[string]*[]string // by field of a batch
-	marks  map[string]*bool     // by field of a batch
-	named  map[string]*[]string // headers, metadata and vars: NAME=VALUE
-	to     []string
-	attach []string
-	inline []string
-
 	user, file         string
-	columns            []string
+	to, columns        []string
+	attach, inline     []string
 	permissive, dryRun bool
 	watch              bool
 	wait               time.Duration
+
+	form map[string]string // fields of the batch
+	vars map[string]string // of the recipients
+}
+
+// The kinds of flags that are fields of a batch.
+const (
+	aText = iota
+	aList
+	aMark
+	aMap // NAME=VALUE
+)
+
+// sendFields are the fields of a batch that send has a flag for.
+var sendFields = []struct {
+	field string
+	kind  int
+	usage string
+}{
+	{"from", aText, "sender: ADDRESS or 'Name <ADDRESS>'"},
+	{"cc", aList, "address in Cc of one mail to all; may be given several times"},
+	{"bcc", aList, "address that gets the same mail and is not shown to others; may be given several times"},
+	{"subject", aText, "subject"},
+	{"text", aText, "body as text (default: a sentence, if there is no --html)"},
+	{"html", aText, "body as HTML"},
+	{"template", aText, "what the message is made from instead: NAME, or NAME@VERSION"},
+	{"language", aText, "language of the template, like de-AT"},
+	{"reply_to", aList, "address for replies; may be given several times"},
+	{"headers", aMap, "header field: NAME=VALUE; may be given several times"},
+	{"tags", aList, "tag for statistics; may be given several times"},
+	{"category", aText, "kind of mail that a recipient may unsubscribe from"},
+	{"metadata", aMap, "value for your application: NAME=VALUE; may be given several times"},
+	{"track_opens", aMark, "let the provider see who opens the mail"},
+	{"track_clicks", aMark, "let the provider see who clicks its links"},
+	{"unsubscribe", aMark, "whether recipients can unsubscribe by a link (default: if the mail is bulk and has a category)"},
+	{"providers", aList, "providers that may be used, in this order (default: all)"},
+	{"lane", aText, "urgent or bulk (default: by the number of recipients)"},
+	{"deliver_at", aText, "when it is sent, like 2026-12-24T18:00 (default: at once)"},
+	{"time_zone", aText, "time zone of --deliver-at, like Europe/Vienna"},
+	{"expires_at", aText, "when it expires, like 2026-12-25T18:00 (default: seven days later)"},
 }
 
 // maxSendTo is how many recipients send takes: it prints the story of each.
@@ -59,127 +92,105 @@ recipient failed. With --file the recipients are the rows of a CSV file, whose c
 left out and printed. The message is sent by the running server: without one it is stored, and sent when the
 server starts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.read(cmd.Flags()); err != nil {
 				return err
 			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error {
-				return c.send(ctx, api, cmd, &o)
-			})
+			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error { return c.send(ctx, api, &o) })
 		},
 	}
 	o.add(cmd.Flags())
 	return cmd
 }
 
-// check reports what is missing or does not go together.
-func (o *sendFlags) check() error {
-	written := *o.texts["from"] != "" && *o.texts["subject"] != ""
-	if !written && *o.texts["template"] == "" || len(o.to) == 0 && o.file == "" {
-		return wrongUsage("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
-			"--to ann@example.com --subject 'It works'")
-	}
-	switch n := len(o.to) + len(*o.lists["cc"]) + len(*o.lists["bcc"]); {
-	case n > maxSendTo:
-		return wrongUsage("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
-	case len(o.to) > 0 && o.file != "":
-		return wrongUsage("--file: give either a file or --to")
-	case len(o.columns) > 0 && o.file == "":
-		return wrongUsage("--column needs a --file")
-	case len(*o.named["vars"]) > 0 && o.file != "":
-		return wrongUsage("--var: with a --file the columns are the variables")
-	}
-	return nil
-}
-
 // add defines the flags.
 func (o *sendFlags) add(f *pflag.FlagSet) {
-	o.texts, o.lists = map[string]*string{}, map[string]*[]string{}
-	o.marks, o.named = map[string]*bool{}, map[string]*[]string{}
-	text := func(flag, usage string) { o.texts[strings.ReplaceAll(flag, "-", "_")] = f.String(flag, "", usage) }
-	text("from", "sender: ADDRESS or 'Name <ADDRESS>'")
+	for _, s := range sendFields {
+		switch name := flagName(s.field); s.kind {
+		case aText:
+			f.String(name, "", s.usage)
+		case aMark:
+			f.Bool(name, false, s.usage)
+		default:
+			f.StringArray(name, nil, s.usage)
+		}
+	}
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
-	o.lists["cc"] = f.StringArray("cc", nil, "address in Cc of one mail to all; may be given several times")
-	o.lists["bcc"] = f.StringArray("bcc", nil,
-		"address that gets the same mail and is not shown to others; may be given several times")
+	f.StringArray("var", nil, "value of a placeholder: NAME=VALUE; may be given several times")
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
 	f.StringArrayVar(&o.columns, "column", nil,
 		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave it out; may be given several times")
 	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
-	text("subject", "subject")
-	text("text", "body as text (default: a sentence, if there is no --html)")
-	text("html", "body as HTML")
-	text("template", "what the message is made from instead: NAME, or NAME@VERSION")
-	text("language", "language of the template, like de-AT")
-	o.named["vars"] = f.StringArray("var", nil, "value of a placeholder: NAME=VALUE; may be given several times")
-	o.lists["reply_to"] = f.StringArray("reply-to", nil, "address for replies; may be given several times")
-	o.named["headers"] = f.StringArray("header", nil, "header field: NAME=VALUE; may be given several times")
 	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
-	f.StringArrayVar(&o.inline, "inline", nil,
-		"image that the HTML shows as cid: and its file name; may be given several times")
-	o.lists["tags"] = f.StringArray("tag", nil, "tag for statistics; may be given several times")
-	text("category", "kind of mail that a recipient may unsubscribe from")
-	o.named["metadata"] = f.StringArray("metadata", nil, "value for your application: NAME=VALUE; may be given several times")
-	o.marks["track_opens"] = f.Bool("track-opens", false, "let the provider see who opens the mail")
-	o.marks["track_clicks"] = f.Bool("track-clicks", false, "let the provider see who clicks its links")
-	o.marks["unsubscribe"] = f.Bool("unsubscribe", false,
-		"whether recipients can unsubscribe by a link (default: if the mail is bulk and has a category)")
-	o.lists["providers"] = f.StringSlice("provider", nil, "providers that may be used, in this order (default: all)")
-	text("lane", "urgent or bulk (default: by the number of recipients)")
-	text("deliver-at", "when it is sent, like 2026-12-24T18:00 (default: at once)")
-	text("time-zone", "time zone of --deliver-at, like Europe/Vienna")
-	text("expires-at", "when it expires, like 2026-12-25T18:00 (default: seven days later)")
+	f.StringArrayVar(&o.inline, "inline", nil, "image that the HTML shows as cid: and its file name; may be given several times")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing, and say what would happen")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the end, without --watch")
 }
 
-// form returns the fields of a request with the flags that were given, except for recipients and files.
-func (o *sendFlags) form(cmd *cobra.Command) (map[string]string, error) {
-	if *o.texts["text"] == "" && *o.texts["html"] == "" && *o.texts["template"] == "" {
-		*o.texts["text"] = "This message was sent by safedelivr send."
-	}
-	form := map[string]string{}
-	for name, text := range o.texts {
-		if *text != "" {
-			form[name] = *text
+// read makes the fields of a batch from the flags that were given.
+func (o *sendFlags) read(f *pflag.FlagSet) (err error) {
+	o.form = map[string]string{}
+	recipients := len(o.to)
+	for _, s := range sendFields {
+		name := flagName(s.field)
+		if !f.Changed(name) {
+			continue
+		}
+		if s.kind == aText || s.kind == aMark {
+			o.form[s.field] = f.Lookup(name).Value.String()
+			continue
+		}
+		list, _ := f.GetStringArray(name) // add has defined it as one
+		if s.field == "cc" || s.field == "bcc" {
+			recipients += len(list)
+		}
+		o.form[s.field] = strings.Join(list, ", ")
+		if s.kind == aMap {
+			if o.form[s.field], err = asObject(name, list); err != nil {
+				return err
+			}
 		}
 	}
-	for name, list := range o.lists {
-		if len(*list) > 0 {
-			form[name] = strings.Join(*list, ", ")
+	if len(o.columns) > 0 {
+		if o.form["columns"], err = asObject("column", o.columns); err != nil {
+			return err
 		}
 	}
-	for name, on := range o.marks {
-		if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
-			form[name] = strconv.FormatBool(*on)
-		}
+	vars, _ := f.GetStringArray("var")
+	if o.vars, err = named("--var", vars, "=", "give NAME=VALUE"); err != nil {
+		return err
 	}
-	columns := map[string]string{}
-	for _, column := range o.columns {
-		heading, name, ok := strings.Cut(column, "=")
-		if !ok {
-			return nil, wrongUsage("--column %q: give HEADING=NAME", column)
-		}
-		columns[heading] = name
+	if o.form["text"] == "" && o.form["html"] == "" && o.form["template"] == "" {
+		o.form["text"] = "This message was sent by safedelivr send."
 	}
-	headers, err := o.values("headers", "header")
-	if err != nil {
-		return nil, err
-	}
-	metadata, err := o.values("metadata", "metadata")
-	for name, values := range map[string]map[string]string{"headers": headers, "metadata": metadata, "columns": columns} {
-		if len(values) > 0 {
-			raw, _ := json.Marshal(values) // never an error: words
-			form[name] = string(raw)
-		}
-	}
-	return form, err
+	return o.check(recipients)
 }
 
-// values returns the values of a flag that is given as NAME=VALUE.
-func (o *sendFlags) values(field, flag string) (map[string]string, error) {
-	return named("--"+flag, *o.named[field], "=", "give NAME=VALUE")
+// asObject returns values that are given as NAME=VALUE as a JSON object.
+func asObject(flag string, list []string) (string, error) {
+	values, err := named("--"+flag, list, "=", "give NAME=VALUE")
+	raw, _ := json.Marshal(values) // never an error: words
+	return string(raw), err
+}
+
+// check reports what is missing or does not go together.
+func (o *sendFlags) check(recipients int) error {
+	written := o.form["from"] != "" && o.form["subject"] != ""
+	switch {
+	case !written && o.form["template"] == "" || len(o.to) == 0 && o.file == "":
+		return wrongUsage("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
+			"--to ann@example.com --subject 'It works'")
+	case recipients > maxSendTo:
+		return wrongUsage("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+	case len(o.to) > 0 && o.file != "":
+		return wrongUsage("--file: give either a file or --to")
+	case len(o.columns) > 0 && o.file == "":
+		return wrongUsage("--column needs a --file")
+	case len(o.vars) > 0 && o.file != "":
+		return wrongUsage("--var: with a --file the columns are the variables")
+	}
+	return nil
 }
 
 // printTime prints when the mail of a scheduled batch is sent.
@@ -191,20 +202,12 @@ func (c *cli) printTime(a *client.Accepted) {
 	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
 }
 
-func (c *cli) send(ctx context.Context, api *operator, cmd *cobra.Command, o *sendFlags) error {
+func (c *cli) send(ctx context.Context, api *operator, o *sendFlags) error {
 	u, err := api.sender(ctx, o.user)
 	if err != nil {
 		return err
 	}
 	api = api.as(u.ID)
-	form, err := o.form(cmd)
-	if err != nil {
-		return err
-	}
-	vars, err := o.values("vars", "var")
-	if err != nil {
-		return err
-	}
 	query := url.Values{}
 	if o.permissive {
 		query.Set("mode", "permissive")
@@ -212,14 +215,14 @@ func (c *cli) send(ctx context.Context, api *operator, cmd *cobra.Command, o *se
 	if o.dryRun {
 		var plan client.Plan
 		query.Set("dry_run", "true")
-		if err := o.post(ctx, api, query, form, vars, &plan); err != nil {
+		if err := o.post(ctx, api, query, &plan); err != nil {
 			return err
 		}
 		c.printPlan(&plan)
 		return nil
 	}
 	var a client.Accepted
-	if err := o.post(ctx, api, query, form, vars, &a); err != nil {
+	if err := o.post(ctx, api, query, &a); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
@@ -236,13 +239,11 @@ func (c *cli) send(ctx context.Context, api *operator, cmd *cobra.Command, o *se
 }
 
 // post posts the batch as a form, whose files are read while they are sent, and decodes the answer into out.
-func (o *sendFlags) post(
-	ctx context.Context, api *operator, query url.Values, form, vars map[string]string, out any,
-) error {
+func (o *sendFlags) post(ctx context.Context, api *operator, query url.Values, out any) error {
 	r, w := io.Pipe()
 	parts, written := multipart.NewWriter(w), make(chan error, 1)
 	go func() {
-		err := o.write(parts, form, vars)
+		err := o.write(parts)
 		_ = w.CloseWithError(err) // the reader of the pipe gets the error
 		written <- err
 	}()
@@ -255,8 +256,8 @@ func (o *sendFlags) post(
 }
 
 // write writes the form: its fields, the attachments, and then the recipients.
-func (o *sendFlags) write(w *multipart.Writer, form, vars map[string]string) error {
-	for name, value := range form {
+func (o *sendFlags) write(w *multipart.Writer) error {
+	for name, value := range o.form {
 		if err := w.WriteField(name, value); err != nil {
 			return err
 		}
@@ -294,7 +295,7 @@ func (o *sendFlags) write(w *multipart.Writer, form, vars map[string]string) err
 	}
 	lines := json.NewEncoder(part)
 	for _, to := range o.to {
-		if err := lines.Encode(map[string]any{"email": to, "vars": vars}); err != nil {
+		if err := lines.Encode(map[string]any{"email": to, "vars": o.vars}); err != nil {
 			return err
 		}
 	}
