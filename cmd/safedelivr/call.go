@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -53,14 +54,9 @@ func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, a
 	r := k.request(c)
 	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-			path, query, body, err := r.fill(args)
+			o, path, query, body, err := r.fill(ctx, o, args)
 			if err != nil {
 				return err
-			}
-			if k.whose != nil {
-				if o, err = k.whose(ctx, o, query); err != nil {
-					return err
-				}
 			}
 			var in any
 			if r.op.HasBody() {
@@ -73,19 +69,14 @@ func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, a
 				out = nil
 			}
 			if err := o.Call(ctx, r.op.Method(), path, query, in, out, client.Raw(&raw)); err != nil {
-				if k.what != "" {
-					err = orMissing(err, k.what, args[0])
+				return r.missing(err, args)
+			}
+			return c.show(raw, func() error {
+				if print == nil {
+					return c.printIndented(raw)
 				}
-				return err
-			}
-			if c.json {
-				_, err := fmt.Fprintf(c.out, "%s\n", strings.TrimSpace(string(raw)))
-				return err
-			}
-			if print == nil {
-				return c.printIndented(raw)
-			}
-			return print(ctx, o, args, &v)
+				return print(ctx, o, args, &v)
+			})
 		})
 	}
 	if r.op.Method() == http.MethodGet {
@@ -207,10 +198,11 @@ func newFlag(f *pflag.FlagSet, name, usage string, t reflect.Type, past bool) fu
 	case t == reflect.TypeFor[time.Time]():
 		text := f.String(name, "", usage)
 		return func() (any, error) {
-			if past {
-				return parseSince(*text)
+			at, err := parseTime(*text, past)
+			if err != nil {
+				err = wrongUsage("--%s: %w", name, err)
 			}
-			return timeAhead("--"+name, *text)
+			return at, err
 		}
 	case t.Kind() == reflect.Bool:
 		on := f.Bool(name, false, usage)
@@ -247,22 +239,18 @@ func named(flag string, list []string, sep, form string) (map[string]string, err
 	return out, nil
 }
 
-// timeAhead reads a time: a span from now, a day, or a time with its zone.
-func timeAhead(flag, text string) (time.Time, error) {
-	if span, err := time.ParseDuration(text); err == nil {
-		return time.Now().Add(span).UTC().Truncate(time.Second), nil
+// missing replaces a "not found" by an error that names the first argument.
+func (r *request) missing(err error, args []string) error {
+	if r.call.what == "" {
+		return err
 	}
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(layout, text); err == nil {
-			return at, nil
-		}
-	}
-	return time.Time{}, wrongUsage(
-		"%s %q is not a day like 2026-12-31, a time like 2026-12-31T12:00:00Z, or a span like 720h", flag, text)
+	return orMissing(err, r.call.what, args[0])
 }
 
-// fill returns the parts of a request.
-func (r *request) fill(args []string) (path string, query url.Values, body map[string]any, err error) {
+// fill returns the parts of a request, and the caller on whose behalf it is.
+func (r *request) fill(ctx context.Context, o *operator, args []string) (
+	_ *operator, path string, query url.Values, body map[string]any, err error,
+) {
 	path = r.op.Path()
 	for _, arg := range args[:min(r.parts, len(args))] {
 		before, rest, _ := strings.Cut(path, "{")
@@ -275,28 +263,25 @@ func (r *request) fill(args []string) (path string, query url.Values, body map[s
 			body[name] = args[r.parts+i]
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.body)) {
-		v, err := r.body[name]()
-		if err != nil {
-			return "", nil, nil, err
-		}
-		if v != nil {
-			body[name] = v
+	set := func(flags map[string]func() (any, error), to func(name string, v any)) {
+		for _, name := range slices.Sorted(maps.Keys(flags)) {
+			v, wrong := flags[name]()
+			if err = cmp.Or(err, wrong); v != nil {
+				to(name, v)
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.query)) {
-		v, err := r.query[name]()
-		if err != nil {
-			return "", nil, nil, err
-		}
+	set(r.body, func(name string, v any) { body[name] = v })
+	set(r.query, func(name string, v any) {
 		if at, ok := v.(time.Time); ok {
 			v = at.Format(time.RFC3339)
 		}
-		if v != nil {
-			query.Set(name, fmt.Sprint(v))
-		}
+		query.Set(name, fmt.Sprint(v))
+	})
+	if err == nil && r.call.whose != nil {
+		o, err = r.call.whose(ctx, o, query)
 	}
-	return path, query, body, nil
+	return o, path, query, body, err
 }
 
 // listing is a command that prints a list.
@@ -325,20 +310,11 @@ func listOf[T any](c *cli, l listing, row func(ctx context.Context, o *operator,
 			return wrongUsage("--limit %d: at least 1", limit)
 		}
 		return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-			path, query, _, err := r.fill(args)
+			o, path, query, _, err := r.fill(ctx, o, args)
 			if err != nil {
 				return err
 			}
-			if l.whose != nil {
-				if o, err = l.whose(ctx, o, query); err != nil {
-					return err
-				}
-			}
-			err = printList(ctx, c, o, &l, path, query, limit, all, row)
-			if l.what != "" {
-				err = orMissing(err, l.what, args[0])
-			}
-			return err
+			return r.missing(printList(ctx, c, o, &l, path, query, limit, all, row), args)
 		})
 	}
 	return c.withJSON(r.cmd, jsonRows)

@@ -109,14 +109,21 @@ func progress[T any](c *cli, say func(T) string) func(T) {
 	}
 }
 
-// parseSince reads a time in the past: a duration before now, a day in UTC, or a time with its zone. An empty string is
-// the zero time.
+// parseSince reads a time in the past; see parseTime. An empty string is the zero time.
 func parseSince(s string) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
+	return parseTime(s, true)
+}
+
+// parseTime reads a time: a duration before or from now, a day in UTC, or a time with its zone.
+func parseTime(s string, past bool) (time.Time, error) {
 	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return time.Now().Add(-d), nil
+		if past {
+			d = -d
+		}
+		return time.Now().Add(d).UTC().Truncate(time.Second), nil
 	}
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
 		if t, err := time.Parse(layout, s); err == nil {
