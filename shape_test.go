@@ -19,11 +19,11 @@ var shape = map[string]int{
 	"methods of service.Service":      31,
 	"methods of dashboard.Dashboard":  181,
 	"methods of intake.Builder":       107,
-	"methods of main.cli":             138,
+	"methods of main.cli":             108,
 	"methods of the store's contract": 86,
 	"exported names of models":        454,
 	"exported names of service":       38,
-	"functions of more than 60 lines": 24,
+	"functions of more than 60 lines": 23,
 	"thousands of lines, at most":     127, // of Go, and of the part of the OpenAPI document that is not generated
 }
 

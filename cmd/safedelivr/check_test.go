@@ -14,8 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/consumers/rollup"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
@@ -105,6 +107,9 @@ func TestCheckAsJSON(t *testing.T) {
 	require.NoError(t, d.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id, Summary: wrong}))
 	engine, err := consumers.New(d.store, d.broker, nil, settings.Default[consumers.Config]())
 	require.NoError(t, err)
+	c := api.Config{}
+	c.Work.Check = app.CheckWork(func() (*consumers.Engine, error) { return engine, nil }, time.Millisecond)
+	d.api = api.New(d.service, c).Local()
 	check := func(ctx context.Context) (out struct {
 		Found []struct {
 			What, User, ID string
@@ -115,8 +120,11 @@ func TestCheckAsJSON(t *testing.T) {
 	}) {
 		t.Helper()
 		var printed bytes.Buffer
-		c := &cli{streams: streams{out: &printed, err: io.Discard}}
-		sum, err := c.checkAsJSON(ctx, engine, rollup.CheckOptions{Settle: time.Millisecond})
+		c := &cli{streams: streams{out: &printed, err: io.Discard}, handler: d.api}
+		o, end, err := c.connect(t.Context())
+		require.NoError(t, err)
+		defer end()
+		sum, err := c.checkAsJSON(ctx, o, client.NewCheck{})
 		require.Equal(t, ctx.Err() != nil, err != nil)
 		require.NoError(t, json.Unmarshal(printed.Bytes(), &out), printed.String())
 		require.Equal(t, sum.Differences, out.Differences)

@@ -209,7 +209,9 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 // CloseProviders closes the adapters.
 func CloseProviders(providers []provider.Spec) {
 	for i := range providers {
-		providers[i].Adapter.Close()
+		if providers[i].Adapter != nil {
+			providers[i].Adapter.Close()
+		}
 	}
 }
 

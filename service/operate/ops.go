@@ -48,11 +48,11 @@ func blockOperations(s *Installation) []operation.Operation {
 		}),
 		operation.Reading(operation.Operation{
 			Name: "removeBlock", Route: "DELETE /v1/blocks/{id}", Tag: operation.TagControl, Scope: models.ScopeOperate,
-			Title: "Remove a block rule", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed.",
-		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (operation.Nothing, error) {
-			_, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+			Title: "Remove a block rule", Returns: operation.ResultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed.",
+		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (client.ControlResult, error) {
+			changed, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
+			return operation.ResultOf(models.RemoveBlock, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listHolds", Route: "GET /v1/holds", Tag: operation.TagControl, Scope: models.ScopeOperate,
@@ -95,21 +95,23 @@ func queueOperations(s *Installation) []operation.Operation {
 		}),
 		operation.Changing(operation.Operation{
 			Name: "requeueParked", Route: "POST /v1/parked/{id}/requeue", Tag: operation.TagOperation, Scope: models.ScopeOperate,
-			Title: "Requeue a parked message",
-			Text: "Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that " +
+			Title: "Requeue a parked message", Returns: operation.ResultOfCommand,
+			Text: "Publishes the message again. If it was requeued before, nothing changes. The answer is 404 for a message that " +
 				"never existed or that was discarded.",
-		}, func(ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat) (operation.Nothing, bool, error) {
-			_, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
-			return operation.Nothing{}, replayed, err
+		}, func(
+			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
+		) (client.ControlResult, bool, error) {
+			changed, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
+			return operation.ResultOf(models.Requeued, in.ID, changed), replayed, err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "discardParked", Route: "DELETE /v1/parked/{id}", Tag: operation.TagOperation, Scope: models.ScopeOperate,
-			Title: "Discard a parked message", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or " +
+			Title: "Discard a parked message", Returns: operation.ResultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the message was discarded before, nothing changes. The answer is 404 for a message that never existed or " +
 				"that was requeued. If there is still something to do for its batch, the agenda finds it.",
-		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (operation.Nothing, error) {
-			_, err := s.Discard(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (client.ControlResult, error) {
+			changed, err := s.Discard(ctx, who, in.ID, in.Why)
+			return operation.ResultOf(models.Discarded, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listUnmatched", Route: "GET /v1/unmatched", Tag: operation.TagOperation, Scope: models.ScopeOperate,
