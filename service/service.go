@@ -1,5 +1,5 @@
-// Package service holds the use cases that the API, the dashboard and the command line share: accepting batches,
-// reading them, commands, API keys. It knows nothing of HTTP. Each error that it returns is an *Error.
+// Package service holds the rooms of the use cases that the API, the dashboard and the command line share, and accepts
+// batches. It knows nothing of HTTP. Each error that a use case returns is an *Error.
 package service
 
 import (

@@ -18,7 +18,7 @@ func (c *cli) auditCommand() *cobra.Command {
 		short: "Who gave which command, when and why; newest first",
 		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
 	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.Audit.List(ctx, c.operator(), p)
+		page, err := svc.Audit.Find(ctx, c.operator(), audit.Filter{}, p)
 		name := c.names(ctx, svc)
 		for i := range page.Commands {
 			e := &page.Commands[i]

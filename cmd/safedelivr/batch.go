@@ -113,7 +113,7 @@ func (c *cli) batchListCommand() *cobra.Command {
 		for i := range list {
 			b, n := &list[i].BatchView, &list[i].Counts
 			row(b.ID, b.CreatedAt, b.DueAt, list[i].user, stateOf(b), n.Accepted, n.Queued, n.Sent,
-				n.Success, n.Failed, n.Cancelled, b.Subject)
+				n.Delivered, n.Failed, n.Cancelled, b.Subject)
 		}
 		return err
 	})
@@ -270,7 +270,7 @@ const shownRecipients = 10
 func (c *cli) printBatch(ctx context.Context, svc *service.Service, b *mail.BatchView) error {
 	n, name := &b.Counts, c.names(ctx, svc)
 	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; sent: %d; delivered: %d; failed: %d; cancelled: %d\n",
-		b.ID, stateOf(b), n.Accepted, n.Queued, n.Sent, n.Success, n.Failed, n.Cancelled)
+		b.ID, stateOf(b), n.Accepted, n.Queued, n.Sent, n.Delivered, n.Failed, n.Cancelled)
 	fmt.Fprintf(
 		c.out,
 		"subject: %q; from: %s; user: %s; accepted at %s\n",

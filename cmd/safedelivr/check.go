@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/consumers/events"
 	"github.com/safedelivr/safedelivr/consumers/rollup"
@@ -87,7 +88,7 @@ func (c *cli) checkInLines(ctx context.Context, e *consumers.Engine, o rollup.Ch
 // memory does not grow with their number.
 func (c *cli) checkAsJSON(ctx context.Context, e *consumers.Engine, o rollup.CheckOptions) (telemetry.Recount, error) {
 	type sum struct {
-		stats.Counts
+		client.Counts
 		MadeFrom int64 `json:"made_from"` // entries and facts
 	}
 	sumOf := func(s *models.Summary) *sum { return &sum{stats.CountsOf(s), s.Version} }

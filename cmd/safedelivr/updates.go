@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
@@ -160,10 +161,10 @@ func (c *cli) statsCommand() *cobra.Command {
 		if err != nil {
 			return explain(err)
 		}
-		line := func(name string, n *stats.Counts) {
-			row(name, n.Accepted, n.Success, n.Failed, share(n.Bounced(), n.Ended()), n.Events.Deferred,
-				share(n.Events.Complained, n.Success), share(n.Events.Unsubscribed, n.Success),
-				share(n.Events.Opened, n.Success), share(n.Events.Clicked, n.Success))
+		line := func(name string, n *client.Counts) {
+			row(name, n.Accepted, n.Delivered, n.Failed, share(n.FailedReasons["mailbox_invalid"], n.Ended()), n.Events.Deferred,
+				share(n.Events.Complained, n.Delivered), share(n.Events.Unsubscribed, n.Delivered),
+				share(n.Events.Opened, n.Delivered), share(n.Events.Clicked, n.Delivered))
 		}
 		if q.By != "" && q.Name == "" {
 			for i := range found.Groups {

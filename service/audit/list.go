@@ -40,11 +40,6 @@ type Page struct {
 	Next     string  `json:"next_cursor"`
 }
 
-// List returns a page of the command log, newest first.
-func (s *Trail) List(ctx context.Context, who caller.Caller, p operation.Page) (Page, error) {
-	return s.Find(ctx, who, Filter{}, p)
-}
-
 // Filter selects commands of the audit trail. The zero value selects all.
 type Filter struct {
 	By      func(by string) bool // nil: anybody
@@ -155,7 +150,7 @@ func Operations(s *Trail) []operation.Operation {
 			Title: "List the audit trail", Returns: "A page of commands.",
 			Text: "All commands with their time, author and reason, newest first.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.OnePage) (Page, error) {
-			return s.List(ctx, who, in.Page)
+			return s.Find(ctx, who, Filter{}, in.Page)
 		})),
 	}
 }

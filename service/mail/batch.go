@@ -60,7 +60,7 @@ type BatchView struct {
 	Duplicates       int                  `json:"duplicates"`
 	*models.Envelope                      // the recipients in cc and bcc
 	Rejected         *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
-	Counts           stats.Counts         `json:"counts"`
+	Counts           client.Counts        `json:"counts"`
 	CreatedAt        time.Time            `json:"created_at"`
 	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
 	DueAt            time.Time            `json:"due_at,omitzero"`     // the next time of mail; zero: all have come

@@ -60,10 +60,7 @@ func (s *Lists) Import(
 	ctx context.Context, who caller.Caller, r io.Reader, origin models.SuppressionOrigin,
 ) (client.SuppressionImport, error) {
 	out := client.SuppressionImport{Errors: []client.FieldError{}}
-	if err := who.Need(models.ScopeSend); err != nil {
-		return out, err
-	}
-	list, err := listOf(who)
+	list, err := listOf(who, models.ScopeSend)
 	if err != nil {
 		return out, err
 	}
