@@ -138,7 +138,7 @@ func TestBatchCounts(t *testing.T) {
 		[]int64{v.Counts.Accepted, v.Counts.Sent, v.Counts.Delivered, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	require.Equal(t, int64(1), v.Counts.Rerouted)
-	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.FailedReasons)
+	require.Equal(t, map[string]int64{"mailbox_invalid": 1, "provider_unavailable": 1}, v.Counts.FailedReasons)
 	require.Equal(
 		t,
 		map[string]client.ProviderCounts{
@@ -180,7 +180,7 @@ func TestCausesOfFailures(t *testing.T) {
 	}
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: events}))
 	f.sum(b)
-	want := map[models.Reason]int64{models.PolicyReputation: 2, models.DNSOrConnect: 1, models.ProviderAccount: 1}
+	want := map[string]int64{"policy_reputation": 2, "dns_or_connect": 1, "provider_account": 1}
 	require.Equal(t, want, read[mail.BatchView](f, batchPath(b.ID)).Counts.FailedReasons)
 	require.Equal(t, want, read[struct{ Totals client.Counts }](f, "/v1/stats").Totals.FailedReasons)
 	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(2).String())

@@ -258,9 +258,10 @@ func (s *Limits) CheckDisk(ctx context.Context, user string) error {
 	if stored <= share {
 		return nil
 	}
-	return problem.New(problem.Unavailable, "disk_share", "The disk of the server is nearly full, and your mail takes %d bytes of it, "+
-		"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
-		"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
+	return problem.New(problem.Unavailable, "disk_share",
+		"The disk of the server is nearly full, and your mail takes %d bytes of it, "+
+			"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
+			"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
 }
 
 // onDisk returns how many bytes a user has on the disk of this process.

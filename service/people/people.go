@@ -68,7 +68,9 @@ func (s *People) LogRequest(who caller.Caller, line requestlog.Line) {
 
 // Requests returns a page of the requests of a key of the caller, newest first; an empty key is
 // the caller's. Operators may read those of any key.
-func (s *People) Requests(ctx context.Context, who caller.Caller, key string, p operation.Page) (client.RequestPage, error) {
+func (s *People) Requests(
+	ctx context.Context, who caller.Caller, key string, p operation.Page,
+) (client.RequestPage, error) {
 	key = cmp.Or(key, who.Key)
 	var q operation.Query
 	list := "requests " + key

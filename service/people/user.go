@@ -249,7 +249,8 @@ func (s *People) Switch(
 				return client.ControlResult{}, err
 			}
 			if do == models.DisableUser && u.ID == who.User {
-				return client.ControlResult{}, problem.New(problem.Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
+				return client.ControlResult{}, problem.New(problem.Conflict, "own_user",
+					"You cannot disable yourself. Ask another operator.")
 			}
 			command := models.Command{Kind: do, User: u.ID, Why: why}
 			changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
@@ -312,7 +313,8 @@ func (s *People) SetDefaults(
 }
 
 func userDisabled() *problem.Error {
-	return problem.New(problem.Forbidden, "user_disabled", "An operator has disabled this user. Ask an operator for access.")
+	return problem.New(problem.Forbidden, "user_disabled",
+		"An operator has disabled this user. Ask an operator for access.")
 }
 
 // Lists whose cursors are positions.

@@ -109,7 +109,8 @@ func (s *Lists) Import(
 		out.Added += added
 	}
 	if out.Rows == 0 {
-		return out, problem.New(problem.Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
+		return out, problem.New(problem.Invalid, "invalid_csv",
+			"The file has no rows below the names of its columns. Nothing was added.")
 	}
 	s.Audit.Await(ctx)
 	return out, ctx.Err()
@@ -147,12 +148,14 @@ func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
 	for i, name := range rows.Head {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if slices.Contains(rows.Head[:i], name) && slices.Contains(columns, name) {
-			return nil, problem.New(problem.Invalid, "invalid_csv", "More than one column is %q. Rename the others, or leave them out.", name)
+			return nil, problem.New(problem.Invalid, "invalid_csv",
+				"More than one column is %q. Rename the others, or leave them out.", name)
 		}
 		rows.Head[i] = name
 	}
 	if !slices.Contains(rows.Head, "email") {
-		return nil, problem.New(problem.Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
+		return nil, problem.New(problem.Invalid, "invalid_csv",
+			"The first row must have the names of the columns, and email among them.")
 	}
 	return &suppressionRows{rows}, nil
 }

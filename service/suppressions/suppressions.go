@@ -112,14 +112,15 @@ func (s *Lists) Suppress(
 	if err := f.Err(); err != nil {
 		return client.Suppression{}, false, err
 	}
-	return idempotency.Once(ctx, s.Guard, who.User, r, func(ctx context.Context, _ models.Claim, _ bool) (client.Suppression, error) {
-		es := []models.Suppression{check(&n, &f, who, origin, time.Now())}
-		if _, err := s.add(ctx, list, es); err != nil {
-			return client.Suppression{}, err
-		}
-		s.Audit.Await(ctx)
-		return viewOf(&es[0]), ctx.Err()
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, _ bool) (client.Suppression, error) {
+			es := []models.Suppression{check(&n, &f, who, origin, time.Now())}
+			if _, err := s.add(ctx, list, es); err != nil {
+				return client.Suppression{}, err
+			}
+			s.Audit.Await(ctx)
+			return viewOf(&es[0]), ctx.Err()
+		})
 }
 
 // SuppressSelected adds the recipients of logs that the caller may read to the suppression lists of the users who sent
