@@ -44,9 +44,6 @@ type Installation struct {
 // New returns what operators control.
 func New(d Deps) *Installation { return &Installation{Deps: d} }
 
-// conditionsAge is how long conditions are shared.
-const conditionsAge = time.Second
-
 // Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
 // everyone's mail; what is for operators only is in Text and Do of a condition.
 func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, error) {
@@ -54,7 +51,7 @@ func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, e
 	for i := range names {
 		names[i] = s.Configured[i].Name
 	}
-	cs, err := s.conditions.Get(conditionsAge, func() ([]condition.Condition, error) {
+	cs, err := s.conditions.Get(time.Second, func() ([]condition.Condition, error) {
 		return condition.Read(context.WithoutCancel(ctx), s.Store, names, time.Now()) // others wait for it, too
 	})
 	if err != nil {

@@ -205,7 +205,7 @@ func (s *Reader) sums(
 ) (byStart map[int64]*models.Summary, sent int64, err error) {
 	found := make([][]models.Node, len(users))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAtOnce)
+	g.SetLimit(UsersAtOnce)
 	for i, user := range users {
 		g.Go(func() (err error) {
 			found[i], err = s.Store.Nodes(ctx, user, level, from, to)
@@ -259,7 +259,7 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 	out := Unknown{Partial: len(users) > people.MaxUsers}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAtOnce)
+	g.SetLimit(UsersAtOnce)
 	for i := range users[:min(len(users), people.MaxUsers)] {
 		g.Go(func() error {
 			sum, err := models.Lately(ctx, s.Store, users[i].ID, now)
@@ -275,7 +275,7 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 	return out, g.Wait()
 }
 
-const (
-	unknownAge  = 10 * time.Second // how long a count is cached
-	usersAtOnce = 8                // users whose mail is counted at the same time
-)
+const unknownAge = 10 * time.Second // how long a count is cached
+
+// UsersAtOnce is the number of users whose mail is counted at the same time.
+const UsersAtOnce = 8
