@@ -18,7 +18,7 @@ import (
 // maxSenders is the number of senders that a user may have.
 const maxSenders = 100
 
-// AllowedSenders tells which senders a user may use.
+// AllowedSenders says which senders a user may use.
 type AllowedSenders struct {
 	User    string   `json:"user"`
 	Set     bool     `json:"set"`     // false if no operator has set the senders

@@ -235,7 +235,7 @@ func (s *People) isSelf(ctx context.Context, who caller.Caller, name string) err
 
 // Switch disables or enables a user, given by ID or name. The keys of a disabled user are
 // refused, the sessions end, and the user cannot log in. Mail that was accepted goes on;
-// models.PauseUser withholds it. When SwitchUser returns, every process knows the command.
+// models.PauseUser withholds it. When Switch returns, every process knows the command.
 func (s *People) Switch(
 	ctx context.Context, who caller.Caller, do models.CommandKind, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
@@ -264,7 +264,7 @@ func (s *People) Switch(
 		})
 }
 
-// Defaults tells what a batch of a user has if its request names nothing else.
+// Defaults says what a batch of a user has if its request names nothing else.
 type Defaults struct {
 	User string `json:"user"` // ID
 	models.SendDefaults
