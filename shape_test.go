@@ -18,11 +18,12 @@ import (
 var shape = map[string]int{
 	"methods of service.Service":      31,
 	"methods of dashboard.Dashboard":  181,
+	"methods of a room of service":    40, // of the type with the most of them, without the intake
 	"methods of intake.Builder":       107,
 	"methods of main.cli":             108,
 	"methods of the store's contract": 86,
 	"exported names of models":        454,
-	"exported names of service":       38,
+	"exported names of service":       37,
 	"functions of more than 60 lines": 23,
 	"thousands of lines, at most":     127, // of Go, and of the part of the OpenAPI document that is not generated
 }
@@ -30,7 +31,7 @@ var shape = map[string]int{
 // TestShape counts what makes the source hard to read. See ARCHITECTURE.md.
 func TestShape(t *testing.T) {
 	t.Parallel()
-	found, lines := map[string]int{}, 0
+	found, lines, rooms := map[string]int{}, 0, map[string]bool{}
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
 		case err != nil:
@@ -46,11 +47,20 @@ func TestShape(t *testing.T) {
 			return err
 		}
 		lines += files.File(f.Pos()).LineCount()
+		if name := f.Name.Name; strings.HasPrefix(path, "service/") && name != "intake" {
+			rooms[name] = true
+		}
 		for _, decl := range f.Decls {
 			count(found, files, f.Name.Name, decl)
 		}
 		return nil
 	}))
+	for what, n := range found {
+		of, isMethods := strings.CutPrefix(what, "methods of ")
+		if room, _, _ := strings.Cut(of, "."); isMethods && rooms[room] {
+			found["methods of a room of service"] = max(found["methods of a room of service"], n)
+		}
+	}
 	base, err := os.ReadFile("api/openapi.base.yaml")
 	require.NoError(t, err)
 	lines += strings.Count(string(base), "\n")

@@ -127,7 +127,7 @@ func TestBatchCounts(t *testing.T) {
 	require.Equal(
 		t,
 		[]int64{4, 4, 0, 0, 0},
-		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
+		[]int64{v.Counts.Accepted, v.Counts.Queued, v.Counts.Delivered, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	f.story(b)
 	v = read[mail.BatchView](f, path)
@@ -135,10 +135,10 @@ func TestBatchCounts(t *testing.T) {
 	require.Equal(
 		t,
 		[]int64{4, 1, 1, 2, 0},
-		[]int64{v.Counts.Accepted, v.Counts.Sent, v.Counts.Success, v.Counts.Failed, v.Counts.Cancelled},
+		[]int64{v.Counts.Accepted, v.Counts.Sent, v.Counts.Delivered, v.Counts.Failed, v.Counts.Cancelled},
 	)
 	require.Equal(t, int64(1), v.Counts.Rerouted)
-	require.Equal(t, map[models.Reason]int64{models.MailboxInvalid: 1, models.ProviderUnavailable: 1}, v.Counts.Reasons)
+	require.Equal(t, map[string]int64{"mailbox_invalid": 1, "provider_unavailable": 1}, v.Counts.FailedReasons)
 	require.Equal(
 		t,
 		map[string]client.ProviderCounts{
@@ -180,9 +180,9 @@ func TestCausesOfFailures(t *testing.T) {
 	}
 	require.NoError(t, f.store.PutFacts(t.Context(), models.ChunkFact{Chunk: b.ID, Fact: events}))
 	f.sum(b)
-	want := map[models.Reason]int64{models.PolicyReputation: 2, models.DNSOrConnect: 1, models.ProviderAccount: 1}
-	require.Equal(t, want, read[mail.BatchView](f, batchPath(b.ID)).Counts.Reasons)
-	require.Equal(t, want, read[struct{ Totals stats.Counts }](f, "/v1/stats").Totals.Reasons)
+	want := map[string]int64{"policy_reputation": 2, "dns_or_connect": 1, "provider_account": 1}
+	require.Equal(t, want, read[mail.BatchView](f, batchPath(b.ID)).Counts.FailedReasons)
+	require.Equal(t, want, read[struct{ Totals client.Counts }](f, "/v1/stats").Totals.FailedReasons)
 	l := read[oneLog](f, "/v1/logs/"+b.ID.Log(2).String())
 	require.Equal(t, []models.Reason{models.DNSOrConnect, models.NoProviderLeft}, []models.Reason{l.Reason, l.EndedBy})
 }
@@ -195,12 +195,12 @@ func TestStats(t *testing.T) {
 	at := f.story(b)
 	type day struct {
 		Date string
-		stats.Counts
+		client.Counts
 	}
 	type answer struct {
 		From, To string
 		Days     []day
-		Totals   stats.Counts
+		Totals   client.Counts
 	}
 	today := at.Format(time.DateOnly)
 	yesterday := at.AddDate(0, 0, -1).Format(time.DateOnly)
@@ -214,12 +214,12 @@ func TestStats(t *testing.T) {
 			s.Days[empty].Counts,
 		)
 	}
-	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Sent, s.Totals.Success, s.Totals.Failed})
+	require.Equal(t, []int64{4, 1, 1, 2}, []int64{s.Totals.Accepted, s.Totals.Sent, s.Totals.Delivered, s.Totals.Failed})
 	require.Equal(t, s.Totals, s.Days[1].Counts)
 	var byProvider []string
-	for _, g := range read[struct{ Groups []stats.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {
+	for _, g := range read[struct{ Groups []client.GroupCounts }](f, "/v1/stats?by=provider&to="+tomorrow).Groups {
 		byProvider = append(byProvider, fmt.Sprintf("%s accepted %d delivered %d rerouted %d tried %d", g.Name, g.Accepted,
-			g.Success, g.Rerouted, g.Providers[g.Name].Tried))
+			g.Delivered, g.Rerouted, g.Providers[g.Name].Tried))
 	}
 	require.Equal(t, []string{"sg accepted 3 delivered 0 rerouted 1 tried 4", "mg accepted 1 delivered 1 rerouted 0 tried 1"},
 		byProvider)

@@ -258,6 +258,19 @@ type Counts struct {
 	Providers map[string]ProviderCounts `json:"providers"`
 }
 
+// Ended returns the number of recipients who are delivered or failed.
+func (c Counts) Ended() int64 { return c.Delivered + c.Failed }
+
+// Open returns the number of recipients who are queued or sent.
+func (c Counts) Open() int64 { return c.Queued + c.Sent }
+
+// Of returns the number of recipients in a state.
+func (c Counts) Of(s State) int64 {
+	return map[State]int64{
+		Queued: c.Queued, Sent: c.Sent, Delivered: c.Delivered, Failed: c.Failed, Cancelled: c.Cancelled,
+	}[s]
+}
+
 // EventCounts are numbers of recipients with an event of a kind. A recipient may have bounced at one provider and got
 // the mail from another.
 type EventCounts struct {

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // askView is the confirmation before an action: what the action does, to how many
@@ -77,9 +77,9 @@ var batchActions = map[string]models.CommandKind{
 
 // retryable counts failed messages: free can be sent again without the risk of a
 // double, held have an unknown outcome.
-func retryable(c *stats.Counts) (free, held int64) {
-	for r, n := range c.Reasons {
-		switch {
+func retryable(c *client.Counts) (free, held int64) {
+	for name, n := range c.FailedReasons {
+		switch r := models.Reason(name); {
 		case r == models.OutcomeUnknown, r == models.NoFinalEvent:
 			held += n
 		case !r.Hard():
@@ -265,7 +265,7 @@ func questionOf(do string, b *mail.BatchView) *askView {
 				"%s not finished yet. Those that no provider has accepted are cancelled. This cannot be undone.",
 				are(b.Counts.Open()),
 			),
-			fmt.Sprintf("%s already delivered.", are(b.Counts.Success))}}
+			fmt.Sprintf("%s already delivered.", are(b.Counts.Delivered))}}
 	case "try":
 		return &askView{Title: "Try this batch now?", Do: "Try now", Text: []string{
 			"Messages that wait for another attempt are tried at once, through any provider that takes mail.",

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // attention is something that needs attention, with a link to its page.
@@ -31,7 +31,7 @@ type attentions struct {
 	d         *Dashboard
 	who       service.Caller
 	providers []providerNow
-	totals    *stats.Counts // the visitor's, of the last days
+	totals    *client.Counts // the visitor's, of the last days
 	list      []attention
 }
 
@@ -42,7 +42,7 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 // attend lists what needs attention, the gravest first: what is wrong with the installation, providers that do not accept
 // mail or do not report on it, and batches with unknown outcomes or many failures.
 func (d *Dashboard) attend(
-	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *stats.Counts,
+	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *client.Counts,
 ) ([]attention, error) {
 	a := attentions{d: d, who: who, providers: providers, totals: totals}
 	conditions, err := d.service.Operate.Conditions(ctx)
@@ -85,7 +85,7 @@ func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attenti
 	if err != nil {
 		return nil, err
 	}
-	a := attentions{d: d, who: who, totals: &stats.Counts{}}
+	a := attentions{d: d, who: who, totals: &client.Counts{}}
 	for i := range conditions {
 		if err := a.condition(ctx, &conditions[i]); err != nil {
 			return nil, err
@@ -234,7 +234,7 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 func attendBatch(b *mail.BatchView) []attention {
 	var out []attention
 	to := "/batches/" + b.ID.String() + "?state=failed"
-	if n := b.Counts.Reasons[models.OutcomeUnknown]; n > 0 {
+	if n := b.Counts.FailedReasons[string(models.OutcomeUnknown)]; n > 0 {
 		out = append(out, attention{
 			Title: fmt.Sprintf("%s of “%s” with unknown outcome", messages(n), b.Subject),
 			Text:  "The provider may or may not have accepted them, so they were not sent again.",
@@ -242,9 +242,9 @@ func attendBatch(b *mail.BatchView) []attention {
 			Do:    "Review",
 		})
 	}
-	done := b.Counts.Success + b.Counts.Failed
+	done := b.Counts.Delivered + b.Counts.Failed
 	if b.Counts.Failed >= 10 && b.Counts.Failed*5 >= done {
-		reason, n := mostOf(b.Counts.Reasons)
+		reason, n := mostOf(b.Counts.FailedReasons)
 		out = append(out, attention{
 			Grave: true,
 			Title: fmt.Sprintf("%s of “%s” failed", localShare(b.Counts.Failed, done), b.Subject),

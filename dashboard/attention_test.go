@@ -8,10 +8,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // TestNoWorkerIsShown: without a worker mail is accepted and waits, and the pages of operators say so.
@@ -44,7 +44,7 @@ func TestOutageOfAllProviders(t *testing.T) {
 	b := f.byLink(LocalUser())
 	b.live("/live/overview").until("No provider accepts mail")
 	banner, err := f.board.attend(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
-		nil, nil, &stats.Counts{})
+		nil, nil, &client.Counts{})
 	require.NoError(t, err)
 	at := slices.IndexFunc(banner, func(a attention) bool { return a.Title == "No provider accepts mail" })
 	require.GreaterOrEqual(t, at, 0)

@@ -16,7 +16,6 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // batchView is the page of one batch.
@@ -313,7 +312,7 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 	})
 }
 
-func (d *Dashboard) sharesOf(c *stats.Counts) []providerShare {
+func (d *Dashboard) sharesOf(c *client.Counts) []providerShare {
 	var out []providerShare
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		out = append(
@@ -324,10 +323,10 @@ func (d *Dashboard) sharesOf(c *stats.Counts) []providerShare {
 	return out
 }
 
-func reasonsOf(c *stats.Counts) []reasonCount {
+func reasonsOf(c *client.Counts) []reasonCount {
 	var out []reasonCount
-	for r, n := range c.Reasons {
-		out = append(out, reasonCount{r, n})
+	for r, n := range c.FailedReasons {
+		out = append(out, reasonCount{models.Reason(r), n})
 	}
 	slices.SortFunc(out, func(a, b reasonCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
@@ -355,7 +354,7 @@ func logTabs(b *mail.BatchView, q url.Values) []tab {
 		here, count := url.Values{}, b.Counts.Accepted
 		if t.state != "" {
 			here.Set("state", string(t.state))
-			count = b.Counts.Of(t.state)
+			count = b.Counts.Of(client.State(t.state))
 		}
 		if size := q.Get("size"); size != "" {
 			here.Set("size", size)

@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/service/stats"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
@@ -74,7 +74,7 @@ func (d *Dashboard) rowOf(b *mail.BatchView) *batchRow {
 }
 
 // splitOf counts the messages that each provider was tried for.
-func (d *Dashboard) splitOf(c *stats.Counts) []splitPart {
+func (d *Dashboard) splitOf(c *client.Counts) []splitPart {
 	var out []splitPart
 	for name, n := range c.Providers {
 		out = append(out, splitPart{Provider: name, Hue: d.hue(name), Count: n.Tried})

@@ -17,7 +17,6 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
 	"github.com/safedelivr/safedelivr/service/operate"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 // historyView is the history of all providers. It does not depend on the visitor,
@@ -308,16 +307,16 @@ func (b *bar) link(batch string) {
 var barStates = []models.State{models.Success, models.Sent, models.Failed, models.Cancelled}
 
 // barOf stacks the counts of barStates.
-func barOf(c *stats.Counts) bar {
+func barOf(c *client.Counts) bar {
 	var b bar
 	for _, s := range barStates {
-		b.Label += num(c.Of(s)) + " " + string(s) + ", "
+		b.Label += num(c.Of(client.State(s))) + " " + string(s) + ", "
 	}
 	b.Label += num(c.Queued) + " queued"
 	at := int64(0)
 	for _, s := range barStates {
 		width := int64(0)
-		if n := c.Of(s); n > 0 && c.Accepted > 0 {
+		if n := c.Of(client.State(s)); n > 0 && c.Accepted > 0 {
 			width = max(n*1000/c.Accepted, 4) // wide enough to be seen
 		}
 		if at+width > 1000 {

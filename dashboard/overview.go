@@ -25,9 +25,9 @@ type overviewView struct {
 	Others    string // mail of other users, if an operator has none; "": there is none
 	Whose     string // whose mail the page shows, if it is that of all users
 	From, Day string // the first of the days, and today, in UTC
-	Today     stats.Counts
-	Totals    stats.Counts
-	Days      []stats.DayCounts
+	Today     client.Counts
+	Totals    client.Counts
+	Days      []client.DayCounts
 	Chart     chart
 	Hour      *hourView
 	Providers []providerNow
@@ -147,7 +147,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 }
 
 // daysChart shows the counts of each day. list is the address of the list behind them, or "".
-func daysChart(days []stats.DayCounts, list string) chart {
+func daysChart(days []client.DayCounts, list string) chart {
 	c := chart{Kind: "bars", List: list, Series: stateSeries()}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
@@ -160,8 +160,9 @@ func daysChart(days []stats.DayCounts, list string) chart {
 }
 
 // mostOf returns the most frequent reason and its count.
-func mostOf(reasons map[models.Reason]int64) (most models.Reason, n int64) {
-	for r, k := range reasons {
+func mostOf(reasons map[string]int64) (most models.Reason, n int64) {
+	for name, k := range reasons {
+		r := models.Reason(name)
 		if k > n || k == n && r < most {
 			most, n = r, k
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 )
 
 var console = service.Caller{By: "cli:zoe", Operator: true}
@@ -158,7 +159,7 @@ func TestAllSessionsEnd(t *testing.T) {
 	second.byGitHub("eve")
 	require.Equal(t, "/login", first.post("/settings/account/sessions/all/end", nil).Request.URL.Path)
 	require.False(t, second.in())
-	page, err := f.service.Audit.List(t.Context(), console, service.Page{})
+	page, err := f.service.Audit.Find(t.Context(), console, audit.Filter{}, service.Page{})
 	require.NoError(t, err)
 	require.Len(t, page.Commands, 2)
 	require.Equal(t, []string{"gh9", "gh8"}, []string{page.Commands[0].By, page.Commands[1].By})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -30,15 +31,15 @@ func sparkline(values []float64) template.HTML {
 }
 
 // dayCounts are the counts that eachDay knows.
-var dayCounts = map[string]func(*stats.Counts) int64{
-	"accepted":  func(c *stats.Counts) int64 { return c.Accepted },
-	"delivered": func(c *stats.Counts) int64 { return c.Success },
-	"failed":    func(c *stats.Counts) int64 { return c.Failed },
-	"rerouted":  func(c *stats.Counts) int64 { return c.Rerouted },
+var dayCounts = map[string]func(*client.Counts) int64{
+	"accepted":  func(c *client.Counts) int64 { return c.Accepted },
+	"delivered": func(c *client.Counts) int64 { return c.Delivered },
+	"failed":    func(c *client.Counts) int64 { return c.Failed },
+	"rerouted":  func(c *client.Counts) int64 { return c.Rerouted },
 }
 
 // eachDay returns a count of each day. It panics if it does not know the count.
-func eachDay(days []stats.DayCounts, count string) (out []float64) {
+func eachDay(days []client.DayCounts, count string) (out []float64) {
 	of := dayCounts[count]
 	for i := range days {
 		out = append(out, float64(of(&days[i].Counts)))
@@ -108,8 +109,8 @@ func stateSeries() []series {
 }
 
 // eachState returns the counts in the order of stateSeries.
-func eachState(c *stats.Counts) []int64 {
-	return []int64{c.Success, c.Failed, c.Sent, c.Queued, c.Cancelled}
+func eachState(c *client.Counts) []int64 {
+	return []int64{c.Delivered, c.Failed, c.Sent, c.Queued, c.Cancelled}
 }
 
 // sumOf returns the sums of two lists of the same length; a may be empty.

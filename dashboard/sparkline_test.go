@@ -85,7 +85,7 @@ func TestOverviewHourOfUser(t *testing.T) {
 // TestOverviewTiles: a tile has a line of its count in the last 30 days.
 func TestOverviewTiles(t *testing.T) {
 	t.Parallel()
-	days := []stats.DayCounts{{Counts: stats.Counts{Accepted: 3, Success: 2, Failed: 1}}, {Counts: stats.Counts{}}}
+	days := []client.DayCounts{{Counts: client.Counts{Accepted: 3, Delivered: 2, Failed: 1}}, {Counts: client.Counts{}}}
 	require.Equal(t, []float64{3, 0}, eachDay(days, "accepted"))
 	require.Equal(t, []float64{2, 0}, eachDay(days, "delivered"))
 	require.Equal(t, []float64{1, 0}, eachDay(days, "failed"))

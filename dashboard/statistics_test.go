@@ -120,7 +120,7 @@ func TestStatisticsByProvider(t *testing.T) {
 		stats.Query{By: "provider", Name: "mg"},
 	)
 	require.NoError(t, err)
-	require.Equal(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Success, stats.Totals.Events.Opened})
+	require.Equal(t, []int64{1, 1, 1}, []int64{stats.Totals.Accepted, stats.Totals.Delivered, stats.Totals.Events.Opened})
 }
 
 // tableRows returns the text of the rows of the table in a region.

@@ -9,6 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -27,7 +28,7 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 		out, _, err = s.Erasures.Address(t.Context(), boss, "ann@x.test", out.Next, "asked", Repeat{})
 		require.NoError(t, err)
 	}
-	audit, err := s.Audit.List(t.Context(), boss, Page{})
+	audit, err := s.Audit.Find(t.Context(), boss, audit.Filter{}, Page{})
 	require.NoError(t, err)
 	var kinds []models.CommandKind
 	for _, e := range audit.Commands {

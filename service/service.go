@@ -1,5 +1,5 @@
-// Package service holds the use cases that the API, the dashboard and the command line share: accepting batches,
-// reading them, commands, API keys. It knows nothing of HTTP. Each error that it returns is an *Error.
+// Package service holds the rooms of the use cases that the API, the dashboard and the command line share, and accepts
+// batches. It knows nothing of HTTP. Each error that a use case returns is an *Error.
 package service
 
 import (
@@ -445,8 +445,6 @@ func (s *Service) MailNotice(
 
 // The errors of the use cases are those of package problem. The entrances use these names.
 type (
-	// Kind is problem.Kind.
-	Kind = problem.Kind
 	// Error is problem.Error.
 	Error = problem.Error
 	// FieldError is problem.FieldError.
@@ -474,7 +472,7 @@ const (
 )
 
 // Fail returns an Error. If there are args, detail is a format for them.
-func Fail(kind Kind, code, detail string, args ...any) *Error {
+func Fail(kind problem.Kind, code, detail string, args ...any) *Error {
 	return problem.New(kind, code, detail, args...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -126,7 +127,7 @@ func TestEndSessions(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, open)
 		}
-		page, err := f.Audit.List(t.Context(), operator, Page{})
+		page, err := f.Audit.Find(t.Context(), operator, audit.Filter{}, Page{})
 		require.NoError(t, err)
 		require.Len(t, page.Commands, 2)
 		require.Equal(t, []any{models.EndSessions, "boss", "lost laptop"},
@@ -185,7 +186,7 @@ func TestKeysOfAll(t *testing.T) {
 	keys, err = f.People.KeysOf(t.Context(), operator, "3")
 	require.NoError(t, err)
 	require.False(t, keys[1].Revoked.IsZero())
-	page, err := f.Audit.List(t.Context(), operator, Page{Limit: 1})
+	page, err := f.Audit.Find(t.Context(), operator, audit.Filter{}, Page{Limit: 1})
 	require.NoError(t, err)
 	c := page.Commands[0]
 	require.Equal(t, []any{models.RevokedKey, "boss", "3", keys[1].ID, "leaked"},

@@ -19,7 +19,6 @@ import (
 	"github.com/safedelivr/safedelivr/consumers"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service/stats"
 )
 
 func TestParseSince(t *testing.T) {
@@ -113,7 +112,7 @@ func TestCheckAsJSON(t *testing.T) {
 	check := func(ctx context.Context) (out struct {
 		Found []struct {
 			What, User, ID string
-			Shown, Counted *stats.Counts
+			Shown, Counted *client.Counts
 		}
 		Users, Differences int
 		Error              string
@@ -135,7 +134,7 @@ func TestCheckAsJSON(t *testing.T) {
 	require.NotEmpty(t, out.Found)
 	require.Equal(t, 1, out.Users)
 	require.Equal(t, []any{"chunk", "aaaa", id.String()}, []any{out.Found[0].What, out.Found[0].User, out.Found[0].ID})
-	require.EqualValues(t, 1, out.Found[0].Shown.Success)
+	require.EqualValues(t, 1, out.Found[0].Shown.Delivered)
 	require.EqualValues(t, 1, out.Found[0].Counted.Failed)
 	ended, end := context.WithCancel(t.Context())
 	end()

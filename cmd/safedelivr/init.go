@@ -118,7 +118,7 @@ func (c *cli) firstKey(ctx context.Context, o *initFlags) error {
 		return err
 	}
 	who := service.Caller{By: "cli:" + c.person(), User: u.ID, Operator: true}
-	_, secret, err := a.Service().CreateKey(ctx, who, "init", models.KeyOptions{})
+	_, secret, err := a.Service().People.CreateKey(ctx, who, "init", models.KeyOptions{})
 	if err != nil {
 		return err
 	}

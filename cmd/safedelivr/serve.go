@@ -74,7 +74,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	}
 	if restored {
 		operator := service.Caller{By: "cli:" + c.person(), Operator: true}
-		if err := a.Service().HoldOld(ctx, operator, "restored from a backup"); err != nil {
+		if err := a.Service().Operate.HoldOld(ctx, operator, "restored from a backup"); err != nil {
 			a.Close()
 			return fmt.Errorf("nothing was started: cannot hold the mail that was accepted before: %w", err)
 		}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/caller"
-	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
@@ -41,27 +41,11 @@ func (s *Trail) Newest(ctx context.Context) (*control.Rules, error) {
 	return s.Known(), nil
 }
 
-// maxWhy is the number of characters of the longest reason of a command.
-const maxWhy = 500
-
 // CheckWhy returns an error if the reason of a command is not valid.
-func CheckWhy(why string) error {
-	var f problem.Form
-	WrongWhy(&f, why)
-	return f.Err()
-}
+func CheckWhy(why string) error { return operation.Valid(&client.Reason{Why: why}) }
 
 // WrongWhy adds the mistake in the reason of a command, if there is one.
-func WrongWhy(f *problem.Form, why string) {
-	switch {
-	case !utf8.ValidString(why):
-		f.Wrong("/why", "invalid_text", "why is not valid UTF-8.")
-	case utf8.RuneCountInString(why) > maxWhy:
-		f.Wrong("/why", "too_long", "why must have at most %d characters.", maxWhy)
-	case intake.HasControls(why):
-		f.Wrong("/why", "invalid_value", "why must be one line without control characters.")
-	}
-}
+func WrongWhy(f *problem.Form, why string) { operation.Check(&client.Reason{Why: why}, f) }
 
 // rulesAge is the maximum age of the rules that a use case reads.
 const rulesAge = 300 * time.Millisecond

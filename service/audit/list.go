@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -40,11 +39,6 @@ type Page struct {
 	Next     string  `json:"next_cursor"`
 }
 
-// List returns a page of the command log, newest first.
-func (s *Trail) List(ctx context.Context, who caller.Caller, p operation.Page) (Page, error) {
-	return s.Find(ctx, who, Filter{}, p)
-}
-
 // Filter selects commands of the audit trail. The zero value selects all.
 type Filter struct {
 	By      func(by string) bool // nil: anybody
@@ -65,7 +59,7 @@ func (s *Trail) Find(ctx context.Context, who caller.Caller, f Filter, p operati
 	}
 	var q operation.Query
 	const list = "audit"
-	n, from, day := q.Limit(p), q.ID(p, list), q.Day("day", f.Day, time.Time{})
+	n, from, day := q.Limit(p), q.Position(p, list).Entry, q.Day("day", f.Day, time.Time{})
 	if err := q.Err(); err != nil {
 		return Page{}, err
 	}
@@ -74,8 +68,8 @@ func (s *Trail) Find(ctx context.Context, who caller.Caller, f Filter, p operati
 		return Page{}, err
 	}
 	last := rules.UpTo() // number of the newest command that is not read yet
-	if !from.IsZero() {
-		last = int(binary.BigEndian.Uint32(from[:]))
+	if from > 0 {
+		last = from
 	}
 	block := n
 	if f.By != nil || f.Command != "" || !day.IsZero() {
@@ -105,9 +99,7 @@ func (s *Trail) Find(ctx context.Context, who caller.Caller, f Filter, p operati
 		}
 	}
 	if last > 0 {
-		var at models.ID
-		binary.BigEndian.PutUint32(at[:], uint32(last)) //nolint:gosec // a log never has so many commands
-		out.Next = operation.IDCursor(list, at)
+		out.Next = operation.Position{Entry: last}.Cursor(list)
 	}
 	return out, nil
 }
@@ -155,7 +147,7 @@ func Operations(s *Trail) []operation.Operation {
 			Title: "List the audit trail", Returns: "A page of commands.",
 			Text: "All commands with their time, author and reason, newest first.",
 		}, func(ctx context.Context, who caller.Caller, in *operation.OnePage) (Page, error) {
-			return s.List(ctx, who, in.Page)
+			return s.Find(ctx, who, Filter{}, in.Page)
 		})),
 	}
 }

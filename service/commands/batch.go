@@ -41,7 +41,7 @@ type Commands struct{ Deps }
 // New returns the commands about the mail of a store.
 func New(d Deps) *Commands { return &Commands{d} }
 
-// Result tells what a command about a batch did, or what a dry run of it would do.
+// Result says what a command about a batch did, or what a dry run of it would do.
 type Result struct {
 	BatchID models.ID          `json:"batch_id"`
 	LogID   models.ID          `json:"log_id,omitzero"` // if one log was released
@@ -87,7 +87,7 @@ func (s *Commands) Batch(
 		})
 }
 
-// DryRunBatch returns what ControlBatch would do. It writes nothing.
+// DryRunBatch returns what Batch would do. It writes nothing.
 func (s *Commands) DryRunBatch(
 	ctx context.Context, who caller.Caller, do models.CommandKind, batch, why string,
 ) (Result, error) {
@@ -121,7 +121,7 @@ func (s *Commands) Reschedule(
 		})
 }
 
-// DryRunReschedule returns what RescheduleBatch would do. It writes nothing.
+// DryRunReschedule returns what Reschedule would do. It writes nothing.
 func (s *Commands) DryRunReschedule(ctx context.Context, who caller.Caller, in Reschedule) (Result, error) {
 	return s.reschedule(ctx, who, in, false, s.dryRunBatch)
 }
@@ -215,7 +215,7 @@ func (s *Commands) controlBatch(
 		Schedule:   c.Schedule,
 	}
 	if needsRequeue(c) && !done.idle {
-		if !c.Kind.Withholds() { // otherwise appendCommand has waited
+		if !c.Kind.Withholds() { // otherwise Append has waited
 			s.Audit.Await(context.WithoutCancel(ctx))
 		}
 		if !s.requeue(ctx, requeueEntry(b)) {
@@ -347,7 +347,7 @@ func sendsAgain(do models.CommandKind) bool {
 	return do == models.RetryBatch || do == models.ReleaseBatch
 }
 
-// appended tells what appendBatchCommand did.
+// appended says what appendBatchCommand did.
 type appended struct {
 	changed    bool
 	recipients *int // of a retry or release

@@ -96,12 +96,11 @@ func Operations(s *Commands) []operation.Operation {
 			Body client.Release
 		}, r idempotency.Repeat,
 		) (client.ReleaseResult, bool, error) {
-			rel := in.Body
 			if in.DryRun {
-				v, err := s.DryRunRange(ctx, who, rel)
+				v, err := s.DryRunRange(ctx, who, in.Body)
 				return v, false, err
 			}
-			return s.ReleaseRange(ctx, who, rel, r)
+			return s.ReleaseRange(ctx, who, in.Body, r)
 		}),
 	)
 }

@@ -16,7 +16,7 @@ import (
 // chunks applies to all chunks of its batch.
 const maxChunksNamed = 1000
 
-// reach tells which recipients a retry or release sends again, by the commands known when they were counted.
+// reach says which recipients a retry or release sends again, by the commands known when they were counted.
 type reach struct {
 	recipients int
 	chunks     []int // numbers of their chunks, ascending

@@ -34,7 +34,9 @@ func (s *Commands) ReleaseRange(
 }
 
 // DryRunRange returns what ReleaseRange would do. It writes nothing.
-func (s *Commands) DryRunRange(ctx context.Context, who caller.Caller, rel client.Release) (client.ReleaseResult, error) {
+func (s *Commands) DryRunRange(
+	ctx context.Context, who caller.Caller, rel client.Release,
+) (client.ReleaseResult, error) {
 	return s.releaseRange(ctx, &releaseRun{Release: rel, svc: s, who: who, dryRun: true})
 }
 
@@ -101,7 +103,8 @@ func (s *Commands) DryRunSelected(
 
 func (s *Commands) sendSelected(ctx context.Context, run *releaseRun, ids []models.ID) (client.ReleaseResult, error) {
 	if len(ids) > mail.MaxSelected {
-		return client.ReleaseResult{}, problem.New(problem.Invalid, "invalid_request", "Select at most %d at a time.", mail.MaxSelected)
+		return client.ReleaseResult{}, problem.New(problem.Invalid, "invalid_request",
+			"Select at most %d at a time.", mail.MaxSelected)
 	}
 	if err := s.Limits.TakeCommand(run.who, "selected"); err != nil {
 		return client.ReleaseResult{}, err

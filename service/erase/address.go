@@ -135,7 +135,9 @@ func Operations(s *Eraser) []operation.Operation {
 				"be done again.\n\n" +
 				"Mail to the address that was not sent fails with the reason `erased`. No command sends mail to it again. Mail " +
 				"that is accepted after the first request keeps the address. The audit trail names only the domain.",
-		}, func(ctx context.Context, who caller.Caller, in *struct{ Body client.NewErasure }, r idempotency.Repeat) (client.Erasure, bool, error) {
+		}, func(
+			ctx context.Context, who caller.Caller, in *struct{ Body client.NewErasure }, r idempotency.Repeat,
+		) (client.Erasure, bool, error) {
 			return s.Address(ctx, who, in.Body.Email, in.Body.Cursor, in.Body.Why, r)
 		}),
 	}

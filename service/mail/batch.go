@@ -21,7 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/walk"
 )
 
-// Rejected tells which recipients of a request were left out of the batch.
+// Rejected says which recipients of a request were left out of the batch.
 type Rejected struct {
 	Count int                `json:"count"`
 	First []models.Rejection `json:"first,omitempty"` // up to 100
@@ -60,7 +60,7 @@ type BatchView struct {
 	Duplicates       int                  `json:"duplicates"`
 	*models.Envelope                      // the recipients in cc and bcc
 	Rejected         *Rejected            `json:"rejected,omitempty"` // the count of those that were left out
-	Counts           stats.Counts         `json:"counts"`
+	Counts           client.Counts        `json:"counts"`
 	CreatedAt        time.Time            `json:"created_at"`
 	DeliverAt        time.Time            `json:"deliver_at,omitzero"` // zero: at once
 	DueAt            time.Time            `json:"due_at,omitzero"`     // the next time of mail; zero: all have come
@@ -69,7 +69,7 @@ type BatchView struct {
 	OwnTimes         *client.OwnTimes     `json:"own_times,omitempty"` // nil: all recipients have those of the batch
 }
 
-// OwnTimesOf tells of the recipients of a batch who have times of their own; nil: there are none.
+// OwnTimesOf describes the recipients of a batch who have times of their own; nil: there are none.
 func OwnTimesOf(b *models.Batch) *client.OwnTimes {
 	if len(b.Own) == 0 {
 		return nil
@@ -404,7 +404,7 @@ func (s *Reader) Flow(ctx context.Context, who caller.Caller, id string) (flow.F
 	return flow.Of(b.Chunks, records, health, time.Now()), nil
 }
 
-// TemplateUses tells how the newest batches of a user use a template.
+// TemplateUses says how the newest batches of a user use a template.
 type TemplateUses struct {
 	Batches  int64     // that were made from it
 	Last     models.ID // the newest of them; zero: none

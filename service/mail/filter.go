@@ -74,7 +74,7 @@ func (f *BatchFilter) selects(b *models.Batch, v *BatchView) bool {
 	return f.State == "" || !v.Stopped && !v.Cancelled && string(v.State) == f.State
 }
 
-// count returns how many of the batches of a sum the filter selects, if the sum tells.
+// count returns how many of the batches of a sum the filter selects, if the sum says so.
 func (f *BatchFilter) count(s *models.Summary) (n int64, known bool) {
 	s, known = f.Logs.tagged(s)
 	return s.Batches, known && f.State == "" && f.Subject == "" && f.Sender == "" && len(f.Logs.counts()) == 0 &&
@@ -228,7 +228,7 @@ func (f *LogFilter) mayMatch(s *models.Summary) bool {
 	return s.Accepted > 0
 }
 
-// count returns how many logs with this sum the filter selects, if the sum tells.
+// count returns how many logs with this sum the filter selects, if the sum says so.
 func (f *LogFilter) count(s *models.Summary) (n int64, known bool) {
 	counts := f.counts()
 	s, known = f.tagged(s)

@@ -240,9 +240,6 @@ func walks(users []string, span walk.Span, walkOf func(walk.Span) walk.Steps) wa
 // countedUsers is the number of users of a list up to which its entries are counted.
 const countedUsers = 100
 
-// usersAtOnce is the number of users whose mail is counted at the same time.
-const usersAtOnce = 8
-
 // totalOf returns how many entries a list of some users' mail in a span has, by what count says of sums, or nil if the
 // sums do not tell. seen is the number of entries that are known to be in the list: the sums may be a second older.
 func (s *Reader) totalOf(
@@ -253,7 +250,7 @@ func (s *Reader) totalOf(
 	}
 	counts, known := make([]int64, len(users)), make([]bool, len(users))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAtOnce)
+	g.SetLimit(stats.UsersAtOnce)
 	for i, user := range users {
 		g.Go(func() (err error) {
 			of := span

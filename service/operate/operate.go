@@ -2,14 +2,22 @@
 package operate
 
 import (
+	"context"
+	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
+	"github.com/safedelivr/safedelivr/models/endpoint"
+	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/cached"
+	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/idempotency"
+	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Deps holds what an Installation uses.
@@ -35,3 +43,58 @@ type Installation struct {
 
 // New returns what operators control.
 func New(d Deps) *Installation { return &Installation{Deps: d} }
+
+// Conditions returns what is wrong with the installation, the gravest first. Everyone may know, because it is about
+// everyone's mail; what is for operators only is in Text and Do of a condition.
+func (s *Installation) Conditions(ctx context.Context) ([]condition.Condition, error) {
+	names := make([]string, len(s.Configured))
+	for i := range names {
+		names[i] = s.Configured[i].Name
+	}
+	cs, err := s.conditions.Get(time.Second, func() ([]condition.Condition, error) {
+		return condition.Read(context.WithoutCancel(ctx), s.Store, names, time.Now()) // others wait for it, too
+	})
+	if err != nil {
+		return nil, problem.FromStore("read what processes report", err)
+	}
+	return cs, nil
+}
+
+// NoticesReachOperators reports whether the installation has an endpoint that notices are posted to.
+func (s *Installation) NoticesReachOperators(ctx context.Context) (bool, error) {
+	list, err := endpoint.List(ctx, s.Store, feed.Installation, "", operation.MaxPage)
+	if err != nil {
+		return false, problem.FromStore("list endpoints", err)
+	}
+	for i := range list {
+		if list[i].Disabled == nil && !list[i].Everyone {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// LatestNotices returns the newest notices of the installation, newest first, for operators.
+func (s *Installation) LatestNotices(ctx context.Context, who caller.Caller, n int) ([]feed.Update, error) {
+	if err := who.NeedOperator(); err != nil {
+		return nil, err
+	}
+	head, err := s.Store.FeedHead(ctx, feed.Installation)
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		return nil, problem.FromStore("read notices", err)
+	}
+	var out []feed.Update
+	const entries = 200 // of the feed, newest first, that are looked at
+	for before := head.Number; before > 0 && before > head.Number-entries && len(out) < n; before -= 50 {
+		list, err := s.Store.Feed(ctx, feed.Installation, max(before-50, 0), 50)
+		if err != nil {
+			return nil, problem.FromStore("read notices", err)
+		}
+		for i := len(list) - 1; i >= 0; i-- {
+			for k := len(list[i].Notices) - 1; k >= 0; k-- {
+				out = append(out, feed.Update{At: list[i].At, Notice: &list[i].Notices[k]})
+			}
+		}
+	}
+	return out[:min(n, len(out))], nil
+}

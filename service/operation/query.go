@@ -20,7 +20,8 @@ func (q *Query) Bad(name, detail string, args ...any) {
 
 // Err returns the error that lists the mistakes, or nil if there are none.
 func (q *Query) Err() error {
-	return q.In(problem.New(problem.Malformed, "invalid_query", "The parameters of the request are not valid: see errors."))
+	return q.In(problem.New(problem.Malformed, "invalid_query",
+		"The parameters of the request are not valid: see errors."))
 }
 
 // Day parses a UTC day. It returns def if text is empty.

@@ -176,7 +176,7 @@ func (t *Trial) Take(ctx context.Context, who caller.Caller, amounts []quota.Amo
 	return func() {}, err
 }
 
-// Take takes amounts from the quotas of the caller, and tells operators of what is nearly used up.
+// Take takes amounts from the quotas of the caller, and notifies operators of what is nearly used up.
 func (s *Limits) Take(ctx context.Context, who caller.Caller, amounts []quota.Amount) (giveBack func(), err error) {
 	subjects, err := s.subjects(ctx, who)
 	if err != nil {
@@ -194,7 +194,7 @@ func (s *Limits) Take(ctx context.Context, who caller.Caller, amounts []quota.Am
 	return giveBack, err
 }
 
-// noteNear tells operators that a user has used most of a limit.
+// noteNear notifies operators that a user has used most of a limit.
 func (s *Limits) noteNear(ctx context.Context, user string, u *quota.Usage, began time.Time) error {
 	err := feed.NearQuota(ctx, s.Store, models.Notice{
 		User: user, Limit: u.Limit, Count: u.Used, Most: u.Value, Since: began, Until: u.Ends,
@@ -258,9 +258,10 @@ func (s *Limits) CheckDisk(ctx context.Context, user string) error {
 	if stored <= share {
 		return nil
 	}
-	return problem.New(problem.Unavailable, "disk_share", "The disk of the server is nearly full, and your mail takes %d bytes of it, "+
-		"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
-		"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
+	return problem.New(problem.Unavailable, "disk_share",
+		"The disk of the server is nearly full, and your mail takes %d bytes of it, "+
+			"which is more than your share of %d. Nothing was stored. Repeat the request when content was removed, "+
+			"or ask an operator to free space.", stored, share).After(seconds(time.Hour))
 }
 
 // onDisk returns how many bytes a user has on the disk of this process.

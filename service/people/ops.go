@@ -122,7 +122,9 @@ func userOperations(s *People) []operation.Operation {
 		out = append(out, operation.Changing(operation.Operation{
 			Name: u.name, Route: "POST /v1/users/{id}/" + u.verb, Tag: operation.TagControl, Scope: u.scope,
 			Title: u.title, Text: u.text + " `id` is the ID or the name of a user.", Returns: operation.ResultOfCommand,
-		}, func(ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat) (client.ControlResult, bool, error) {
+		}, func(
+			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
+		) (client.ControlResult, bool, error) {
 			switch u.do { //nolint:exhaustive // of userCommands
 			case models.PauseUser, models.ResumeUser:
 				return s.Control(ctx, who, u.do, in.ID, in.Body.Why, r)
@@ -171,8 +173,8 @@ func limitOperations(s *Limits) []operation.Operation {
 			return s.LimitsOf(ctx, who, in.ID, "")
 		}),
 		operation.Reading(operation.Operation{
-			Name: "getKeyLimits", Route: "GET /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
-			Title: "Get the limits of an API key", Text: text, Returns: "The limits.",
+			Name: "getKeyLimits", Route: "GET /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation,
+			Scope: models.ScopeOperate, Title: "Get the limits of an API key", Text: text, Returns: "The limits.",
 		}, func(ctx context.Context, who caller.Caller, in *keyOfUser) (client.Limits, error) {
 			return s.LimitsOf(ctx, who, in.ID, in.Key)
 		}),
@@ -187,8 +189,8 @@ func limitOperations(s *Limits) []operation.Operation {
 			return s.SetLimits(ctx, who, in.ID, "", limitsIn(&in.Body), in.Body.Why)
 		}),
 		operation.Reading(operation.Operation{
-			Name: "setKeyLimits", Route: "PUT /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation, Scope: models.ScopeOperate,
-			Title: "Set the limits of an API key", Text: sets, Returns: now,
+			Name: "setKeyLimits", Route: "PUT /v1/users/{id}/keys/{key}/limits", Tag: operation.TagOperation,
+			Scope: models.ScopeOperate, Title: "Set the limits of an API key", Text: sets, Returns: now,
 		}, func(ctx context.Context, who caller.Caller, in *struct {
 			keyOfUser
 			Body client.NewLimits

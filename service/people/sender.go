@@ -18,7 +18,7 @@ import (
 // maxSenders is the number of senders that a user may have.
 const maxSenders = 100
 
-// AllowedSenders tells which senders a user may use.
+// AllowedSenders says which senders a user may use.
 type AllowedSenders struct {
 	User    string   `json:"user"`
 	Set     bool     `json:"set"`     // false if no operator has set the senders
@@ -53,18 +53,11 @@ func (s *People) AllowedSenders(ctx context.Context, who caller.Caller) (Allowed
 
 // AllowedSendersOf returns the senders that a user, given by ID or name, may use.
 func (s *People) AllowedSendersOf(ctx context.Context, who caller.Caller, user string) (AllowedSenders, error) {
-	if err := who.NeedOperator(); err != nil {
-		return AllowedSenders{}, err
-	}
-	u, err := s.Find(ctx, user)
+	u, err := s.User(ctx, who, user)
 	if err != nil {
 		return AllowedSenders{}, err
 	}
-	rules, err := s.Audit.Rules(ctx)
-	if err != nil {
-		return AllowedSenders{}, err
-	}
-	return allowedSenders(rules, u.ID), nil
+	return s.AllowedSenders(ctx, caller.Caller{User: u.ID})
 }
 
 // SetSenders sets the senders that a user may use: addresses, or @domain for a whole

@@ -235,7 +235,7 @@ func (s *People) isSelf(ctx context.Context, who caller.Caller, name string) err
 
 // Switch disables or enables a user, given by ID or name. The keys of a disabled user are
 // refused, the sessions end, and the user cannot log in. Mail that was accepted goes on;
-// models.PauseUser withholds it. When SwitchUser returns, every process knows the command.
+// models.PauseUser withholds it. When Switch returns, every process knows the command.
 func (s *People) Switch(
 	ctx context.Context, who caller.Caller, do models.CommandKind, user, why string, r idempotency.Repeat,
 ) (client.ControlResult, bool, error) {
@@ -249,7 +249,8 @@ func (s *People) Switch(
 				return client.ControlResult{}, err
 			}
 			if do == models.DisableUser && u.ID == who.User {
-				return client.ControlResult{}, problem.New(problem.Conflict, "own_user", "You cannot disable yourself. Ask another operator.")
+				return client.ControlResult{}, problem.New(problem.Conflict, "own_user",
+					"You cannot disable yourself. Ask another operator.")
 			}
 			command := models.Command{Kind: do, User: u.ID, Why: why}
 			changed, err := s.Audit.Append(ctx, who, &command, func(rules *control.Rules) bool {
@@ -263,7 +264,7 @@ func (s *People) Switch(
 		})
 }
 
-// Defaults tells what a batch of a user has if its request names nothing else.
+// Defaults says what a batch of a user has if its request names nothing else.
 type Defaults struct {
 	User string `json:"user"` // ID
 	models.SendDefaults
@@ -312,7 +313,8 @@ func (s *People) SetDefaults(
 }
 
 func userDisabled() *problem.Error {
-	return problem.New(problem.Forbidden, "user_disabled", "An operator has disabled this user. Ask an operator for access.")
+	return problem.New(problem.Forbidden, "user_disabled",
+		"An operator has disabled this user. Ask an operator for access.")
 }
 
 // Lists whose cursors are positions.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -36,13 +37,13 @@ func TestLastHour(t *testing.T) {
 	require.Equal(t, time.Date(2026, 11, 28, 9, 31, 0, 0, time.UTC), from)
 	require.Len(t, ann, 60)
 	for i, got := range ann {
-		want := map[int]Counts{
-			0:  {Accepted: 7, Success: 7},
-			58: {Accepted: 6, Success: 4, Failed: 1, Cancelled: 1},
+		want := map[int]client.Counts{
+			0:  {Accepted: 7, Delivered: 7},
+			58: {Accepted: 6, Delivered: 4, Failed: 1, Cancelled: 1},
 			59: {Accepted: 3, Queued: 2, Sent: 1},
 		}[i]
-		require.Equal(t, want, Counts{
-			Accepted: got.Accepted, Queued: got.Queued, Sent: got.Sent, Success: got.Success, Failed: got.Failed,
+		require.Equal(t, want, client.Counts{
+			Accepted: got.Accepted, Queued: got.Queued, Sent: got.Sent, Delivered: got.Delivered, Failed: got.Failed,
 			Cancelled: got.Cancelled,
 		}, "minute %d", i)
 	}

@@ -4,7 +4,6 @@ package stats
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -39,7 +38,7 @@ func New(d Deps) *Reader { return &Reader{Deps: d} }
 // was accepted in it, the oldest first. They come from the same sums as the days of Stats.
 func (s *Reader) lastHour(
 	ctx context.Context, users []string, now time.Time,
-) (from time.Time, minutes []Counts, err error) {
+) (from time.Time, minutes []client.Counts, err error) {
 	to := now.UTC().Truncate(time.Minute).Add(time.Minute)
 	from = to.Add(-time.Hour)
 	sums, _, err := s.sums(ctx, users, models.Minute, from, to)
@@ -56,55 +55,25 @@ func (s *Reader) lastHour(
 	return from, minutes, nil
 }
 
-// Counts holds the sums of logs as they are shown.
-type Counts struct {
-	Accepted    int64                            `json:"accepted"`
-	Queued      int64                            `json:"queued"`
-	Sent        int64                            `json:"sent"`
-	Success     int64                            `json:"delivered"`
-	Failed      int64                            `json:"failed"`
-	Cancelled   int64                            `json:"cancelled"`
-	Unconfirmed int64                            `json:"unconfirmed"`
-	Rerouted    int64                            `json:"rerouted"`
-	MayDouble   int64                            `json:"possible_duplicates"`
-	Doubled     int64                            `json:"doubled"`
-	Reasons     map[models.Reason]int64          `json:"failed_reasons"`
-	Events      client.EventCounts               `json:"events"`
-	Providers   map[string]client.ProviderCounts `json:"providers"`
-}
-
-// Ended returns the number of logs that are delivered or failed.
-func (c Counts) Ended() int64 { return c.Success + c.Failed }
-
-// Open returns the number of logs that are queued or sent.
-func (c Counts) Open() int64 { return c.Queued + c.Sent }
-
-// Of returns the number of logs in a state.
-func (c Counts) Of(s models.State) int64 {
-	sum := models.Summary{Queued: c.Queued, Sent: c.Sent, Success: c.Success, Failed: c.Failed, Cancelled: c.Cancelled}
-	return sum.Of(s)
-}
-
-// Bounced returns the number of logs that failed because the mailbox does not exist.
-func (c Counts) Bounced() int64 { return c.Reasons[models.MailboxInvalid] }
-
 // CountsOf returns the counts of a summary.
-func CountsOf(s *models.Summary) Counts {
-	out := Counts{
-		Accepted:    s.Accepted,
-		Queued:      s.Queued,
-		Sent:        s.Sent,
-		Success:     s.Success,
-		Failed:      s.Failed,
-		Cancelled:   s.Cancelled,
-		Unconfirmed: s.Unconfirmed,
-		Rerouted:    s.Rerouted,
-		MayDouble:   s.MayDouble,
-		Doubled:     s.Doubled,
-		Reasons:     map[models.Reason]int64{},
-		Providers:   map[string]client.ProviderCounts{},
+func CountsOf(s *models.Summary) client.Counts {
+	out := client.Counts{
+		Accepted:           s.Accepted,
+		Queued:             s.Queued,
+		Sent:               s.Sent,
+		Delivered:          s.Success,
+		Failed:             s.Failed,
+		Cancelled:          s.Cancelled,
+		Unconfirmed:        s.Unconfirmed,
+		Rerouted:           s.Rerouted,
+		PossibleDuplicates: s.MayDouble,
+		Doubled:            s.Doubled,
+		FailedReasons:      map[string]int64{},
+		Providers:          map[string]client.ProviderCounts{},
 	}
-	maps.Copy(out.Reasons, s.Reasons)
+	for r, n := range s.Reasons {
+		out.FailedReasons[string(r)] = n
+	}
 	out.Events = client.EventCounts{
 		Deferred:     s.Events[models.Deferred],
 		Bounced:      s.Events[models.Bounced],
@@ -119,48 +88,26 @@ func CountsOf(s *models.Summary) Counts {
 	return out
 }
 
-// DayCounts holds the counts of one UTC day.
-type DayCounts struct {
-	Date string `json:"date"`
-	Counts
-}
-
-// Stats holds the counts of the days from From to To, both included.
+// Stats holds the counts of some days, and what pages show besides.
 type Stats struct {
-	From     string      `json:"from"`
-	To       string      `json:"to"`
-	TimeZone string      `json:"time_zone"`
-	Days     []DayCounts `json:"days"`
-	Totals   Counts      `json:"totals"`
-	// Groups has the counts by what was asked for, most mail first.
-	Groups []GroupCounts `json:"groups,omitempty"`
-	// MoreGroups reports that there are groups that are not counted apart.
-	MoreGroups bool `json:"more_groups,omitempty"`
-	// Users is the number of users whose mail it is, for pages.
+	client.Stats
+	// Users is the number of users whose mail it is.
 	Users int64 `json:"-"`
 	// Minutes has the counts of each minute of the last hour, from MinutesFrom, if they were asked for.
-	Minutes     []Counts  `json:"-"`
-	MinutesFrom time.Time `json:"-"`
-}
-
-// GroupCounts holds the counts of the mail with the same provider, tag, category, template or sender. See
-// models.ByProvider.
-type GroupCounts struct {
-	Name string `json:"name"`
-	Counts
-	Rates client.Rates `json:"rates"`
+	Minutes     []client.Counts `json:"-"`
+	MinutesFrom time.Time       `json:"-"`
 }
 
 // ratesOf returns the rates of some counts.
-func ratesOf(c *Counts) client.Rates {
+func ratesOf(c *client.Counts) client.Rates {
 	share := func(n, of int64) float64 { return float64(n) / float64(max(of, 1)) }
 	return client.Rates{
-		Delivered:    share(c.Success, c.Ended()),
-		Bounced:      share(c.Bounced(), c.Ended()),
-		Complained:   share(c.Events.Complained, c.Success),
-		Unsubscribed: share(c.Events.Unsubscribed, c.Success),
-		Opened:       share(c.Events.Opened, c.Success),
-		Clicked:      share(c.Events.Clicked, c.Success),
+		Delivered:    share(c.Delivered, c.Ended()),
+		Bounced:      share(c.FailedReasons[string(models.MailboxInvalid)], c.Ended()),
+		Complained:   share(c.Events.Complained, c.Delivered),
+		Unsubscribed: share(c.Events.Unsubscribed, c.Delivered),
+		Opened:       share(c.Events.Opened, c.Delivered),
+		Clicked:      share(c.Events.Clicked, c.Delivered),
 	}
 }
 
@@ -202,7 +149,8 @@ func (s *Reader) Of(ctx context.Context, who caller.Caller, wanted Query) (Stats
 		return Stats{}, problem.FromStore("read stats", err)
 	}
 	var total models.Summary
-	out := Stats{From: first.Format(time.DateOnly), To: last.Format(time.DateOnly), TimeZone: "UTC", Users: sent}
+	out := Stats{Users: sent}
+	out.From, out.To, out.TimeZone = first.Format(time.DateOnly), last.Format(time.DateOnly), "UTC"
 	for d := first; !d.After(last); d = d.AddDate(0, 0, 1) {
 		sum := byDay[d.Unix()]
 		if sum != nil && wanted.Name != "" {
@@ -212,7 +160,7 @@ func (s *Reader) Of(ctx context.Context, who caller.Caller, wanted Query) (Stats
 			sum = &models.Summary{}
 		}
 		total.Add(sum)
-		out.Days = append(out.Days, DayCounts{d.Format(time.DateOnly), CountsOf(sum)})
+		out.Days = append(out.Days, client.DayCounts{Date: d.Format(time.DateOnly), Counts: CountsOf(sum)})
 	}
 	out.Totals = CountsOf(&total)
 	if by != "" {
@@ -239,13 +187,13 @@ func (s *Stats) group(byDay map[int64]*models.Summary, by models.GroupKind) {
 			sums[g.Name].Add(sum)
 		}
 	}
-	s.Groups = []GroupCounts{}
+	s.Groups = []client.GroupCounts{}
 	for name, sum := range sums {
-		g := GroupCounts{Name: name, Counts: CountsOf(sum)}
+		g := client.GroupCounts{Name: name, Counts: CountsOf(sum)}
 		g.Rates = ratesOf(&g.Counts)
 		s.Groups = append(s.Groups, g)
 	}
-	slices.SortFunc(s.Groups, func(a, b GroupCounts) int {
+	slices.SortFunc(s.Groups, func(a, b client.GroupCounts) int {
 		return cmp.Or(cmp.Compare(b.Accepted, a.Accepted), cmp.Compare(a.Name, b.Name))
 	})
 }
@@ -257,7 +205,7 @@ func (s *Reader) sums(
 ) (byStart map[int64]*models.Summary, sent int64, err error) {
 	found := make([][]models.Node, len(users))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAtOnce)
+	g.SetLimit(UsersAtOnce)
 	for i, user := range users {
 		g.Go(func() (err error) {
 			found[i], err = s.Store.Nodes(ctx, user, level, from, to)
@@ -311,7 +259,7 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 	out := Unknown{Partial: len(users) > people.MaxUsers}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(usersAtOnce)
+	g.SetLimit(UsersAtOnce)
 	for i := range users[:min(len(users), people.MaxUsers)] {
 		g.Go(func() error {
 			sum, err := models.Lately(ctx, s.Store, users[i].ID, now)
@@ -327,7 +275,7 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 	return out, g.Wait()
 }
 
-const (
-	unknownAge  = 10 * time.Second // how long a count is cached
-	usersAtOnce = 8                // users whose mail is counted at the same time
-)
+const unknownAge = 10 * time.Second // how long a count is cached
+
+// UsersAtOnce is the number of users whose mail is counted at the same time.
+const UsersAtOnce = 8

@@ -17,8 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Export calls write for the names of the columns and then for each entry that EachSuppression tells of,
-// without those whose address was erased. It calls write for nothing if the list cannot be read from its beginning.
+// Export calls write for the names of the columns, and then for each entry in effect. It leaves out entries whose address
+// was erased. It writes nothing if the list cannot be read from its beginning.
 func (s *Lists) Export(ctx context.Context, who caller.Caller, write func([]string) error) error {
 	begin := sync.OnceValue(func() error { return write(columns) })
 	err := s.Each(ctx, who, func(e client.Suppression) error {
@@ -60,10 +60,7 @@ func (s *Lists) Import(
 	ctx context.Context, who caller.Caller, r io.Reader, origin models.SuppressionOrigin,
 ) (client.SuppressionImport, error) {
 	out := client.SuppressionImport{Errors: []client.FieldError{}}
-	if err := who.Need(models.ScopeSend); err != nil {
-		return out, err
-	}
-	list, err := listOf(who)
+	list, err := listOf(who, models.ScopeSend)
 	if err != nil {
 		return out, err
 	}
@@ -112,7 +109,8 @@ func (s *Lists) Import(
 		out.Added += added
 	}
 	if out.Rows == 0 {
-		return out, problem.New(problem.Invalid, "invalid_csv", "The file has no rows below the names of its columns. Nothing was added.")
+		return out, problem.New(problem.Invalid, "invalid_csv",
+			"The file has no rows below the names of its columns. Nothing was added.")
 	}
 	s.Audit.Await(ctx)
 	return out, ctx.Err()
@@ -150,12 +148,14 @@ func newSuppressionRows(r io.Reader) (*suppressionRows, error) {
 	for i, name := range rows.Head {
 		name = strings.ToLower(strings.TrimSpace(name))
 		if slices.Contains(rows.Head[:i], name) && slices.Contains(columns, name) {
-			return nil, problem.New(problem.Invalid, "invalid_csv", "More than one column is %q. Rename the others, or leave them out.", name)
+			return nil, problem.New(problem.Invalid, "invalid_csv",
+				"More than one column is %q. Rename the others, or leave them out.", name)
 		}
 		rows.Head[i] = name
 	}
 	if !slices.Contains(rows.Head, "email") {
-		return nil, problem.New(problem.Invalid, "invalid_csv", "The first row must have the names of the columns, and email among them.")
+		return nil, problem.New(problem.Invalid, "invalid_csv",
+			"The first row must have the names of the columns, and email among them.")
 	}
 	return &suppressionRows{rows}, nil
 }

@@ -107,7 +107,9 @@ func listOperations(s *Lists) []operation.Operation {
 			Location: func(out any) string {
 				return "/v1/suppressions/" + url.PathEscape(out.(client.Suppression).Email) //nolint:forcetypeassert // Suppress returns it
 			},
-		}, func(ctx context.Context, who caller.Caller, in *suppressionCreation, r idempotency.Repeat) (client.Suppression, bool, error) {
+		}, func(
+			ctx context.Context, who caller.Caller, in *suppressionCreation, r idempotency.Repeat,
+		) (client.Suppression, bool, error) {
 			return s.Suppress(ctx, who, in.Body, models.FromAPI, r)
 		}),
 		operation.Reading(operation.Operation{

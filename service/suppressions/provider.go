@@ -70,7 +70,8 @@ func (s *Lists) listsOf(who caller.Caller, provider string) (models.ProviderList
 	case !s.Known[provider]:
 		return nil, problem.NoSuch("provider")
 	case api == nil:
-		return nil, problem.New(problem.Conflict, "no_provider_lists", "This kind of provider keeps no suppression lists that can be read.")
+		return nil, problem.New(problem.Conflict, "no_provider_lists",
+			"This kind of provider keeps no suppression lists that can be read.")
 	default:
 		return api, nil
 	}
@@ -109,7 +110,8 @@ func (s *Lists) ClearProviderSuppression(
 				"The key of this provider may not change its suppression lists. Give it the permission at the provider.").
 				Because(err)
 		} else if err != nil {
-			return problem.New(problem.Unavailable, "provider_unavailable", "The provider did not remove the address: %s.", err).After(30)
+			return problem.New(problem.Unavailable, "provider_unavailable",
+				"The provider did not remove the address: %s.", err).After(30)
 		}
 	}
 	err = drift.Forget(ctx, s.Store, a.Email, func(e *drift.Entry) bool {

@@ -62,8 +62,11 @@ func viewOf(e *models.Suppression) client.Suppression {
 	return v
 }
 
-// listOf returns the name of the list that the caller means.
-func listOf(who caller.Caller) (string, error) {
+// listOf returns the name of the list that the caller means. The caller needs a scope.
+func listOf(who caller.Caller, needs models.Scope) (string, error) {
+	if err := who.Need(needs); err != nil {
+		return "", err
+	}
 	if who.Everyone {
 		return models.EveryonesList, who.NeedOperator()
 	}
@@ -100,10 +103,7 @@ func check(
 func (s *Lists) Suppress(
 	ctx context.Context, who caller.Caller, n client.NewSuppression, origin models.SuppressionOrigin, r idempotency.Repeat,
 ) (client.Suppression, bool, error) {
-	if err := who.Need(models.ScopeSend); err != nil {
-		return client.Suppression{}, false, err
-	}
-	list, err := listOf(who)
+	list, err := listOf(who, models.ScopeSend)
 	if err != nil {
 		return client.Suppression{}, false, err
 	}
@@ -112,14 +112,15 @@ func (s *Lists) Suppress(
 	if err := f.Err(); err != nil {
 		return client.Suppression{}, false, err
 	}
-	return idempotency.Once(ctx, s.Guard, who.User, r, func(ctx context.Context, _ models.Claim, _ bool) (client.Suppression, error) {
-		es := []models.Suppression{check(&n, &f, who, origin, time.Now())}
-		if _, err := s.add(ctx, list, es); err != nil {
-			return client.Suppression{}, err
-		}
-		s.Audit.Await(ctx)
-		return viewOf(&es[0]), ctx.Err()
-	})
+	return idempotency.Once(ctx, s.Guard, who.User, r,
+		func(ctx context.Context, _ models.Claim, _ bool) (client.Suppression, error) {
+			es := []models.Suppression{check(&n, &f, who, origin, time.Now())}
+			if _, err := s.add(ctx, list, es); err != nil {
+				return client.Suppression{}, err
+			}
+			s.Audit.Await(ctx)
+			return viewOf(&es[0]), ctx.Err()
+		})
 }
 
 // SuppressSelected adds the recipients of logs that the caller may read to the suppression lists of the users who sent
@@ -216,10 +217,7 @@ const suppressionsRead = 10_000
 func (s *Lists) List(
 	ctx context.Context, who caller.Caller, f Filter, p operation.Page,
 ) (client.SuppressionPage, error) {
-	if err := who.Need(models.ScopeRead); err != nil {
-		return client.SuppressionPage{}, err
-	}
-	list, err := listOf(who)
+	list, err := listOf(who, models.ScopeRead)
 	if err != nil {
 		return client.SuppressionPage{}, err
 	}
@@ -292,10 +290,7 @@ func (s *Lists) Each(ctx context.Context, who caller.Caller, f func(client.Suppr
 
 // Of returns the entries in effect of an address.
 func (s *Lists) Of(ctx context.Context, who caller.Caller, email string) ([]client.Suppression, error) {
-	if err := who.Need(models.ScopeRead); err != nil {
-		return nil, err
-	}
-	_, entries, err := s.entriesOf(ctx, who, email)
+	_, entries, err := s.entriesOf(ctx, who, models.ScopeRead, email)
 	if err != nil {
 		return nil, err
 	}
@@ -312,8 +307,10 @@ func (s *Lists) Of(ctx context.Context, who caller.Caller, email string) ([]clie
 }
 
 // entriesOf returns the entries of an address in the list that the caller means.
-func (s *Lists) entriesOf(ctx context.Context, who caller.Caller, email string) (string, []models.Suppression, error) {
-	list, err := listOf(who)
+func (s *Lists) entriesOf(
+	ctx context.Context, who caller.Caller, needs models.Scope, email string,
+) (string, []models.Suppression, error) {
+	list, err := listOf(who, needs)
 	if err != nil {
 		return "", nil, err
 	}
@@ -334,10 +331,10 @@ func (s *Lists) entriesOf(ctx context.Context, who caller.Caller, email string) 
 func (s *Lists) Unsuppress(
 	ctx context.Context, who caller.Caller, email string, f Filter, why string,
 ) (changed bool, err error) {
-	if err := errors.Join(who.Need(models.ScopeSend), audit.CheckWhy(why)); err != nil {
+	if err := audit.CheckWhy(why); err != nil {
 		return false, err
 	}
-	list, entries, err := s.entriesOf(ctx, who, email)
+	list, entries, err := s.entriesOf(ctx, who, models.ScopeSend, email)
 	if err != nil {
 		return false, err
 	}
