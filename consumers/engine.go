@@ -421,8 +421,3 @@ func (e *Engine) Purge(ctx context.Context, now time.Time) error { return e.rete
 
 // State returns this worker's report.
 func (e *Engine) State() telemetry.WorkerState { return e.reporter.State() }
-
-// UserByName returns the user with a name. Errors: models.ErrNotFound.
-func (e *Engine) UserByName(ctx context.Context, name string) (models.User, error) {
-	return e.store.UserByName(ctx, name)
-}
