@@ -219,7 +219,7 @@ func TestHoldCommands(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := service.Caller{By: "cli:ann", Operator: true}
-	require.NoError(t, d.service.HoldOld(t.Context(), ann, "restored from a backup"))
+	require.NoError(t, d.service.Operate.HoldOld(t.Context(), ann, "restored from a backup"))
 	out, _ := d.run("hold list")
 	require.Regexp(t, `(?m)^20\S+Z +20\S+Z +cli:ann +restored from a backup$`, out)
 	out, _ = d.run("hold lift --why checked")
