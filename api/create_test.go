@@ -109,7 +109,7 @@ func TestCreateOptions(t *testing.T) {
 	require.Equal(t, map[string]string{"run": "7"}, b.Metadata)
 	form[7], form[9] = `{"From": "x"}`, "run=7"
 	p := f.form("", "a.csv", "email\nc@d.de\n", form...).problem(t)
-	require.Equal(t, []string{"/headers/From reserved_header", "/metadata wrong_type"}, p.pointers())
+	require.Equal(t, []string{"/metadata wrong_type", "/headers/From reserved_header"}, p.pointers())
 }
 
 // TestExpiresAt: a request may set when it expires. A repeat gets the same answer, even after

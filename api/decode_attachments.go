@@ -319,12 +319,12 @@ func (d *decoder) jsonAttachments(raw []byte) error {
 			continue
 		}
 		if i > intake.MaxAttachments {
-			break // AddAttachment has reported it
+			break // Attach has reported it
 		}
 		before := d.Found()
 		a := d.attachmentMembers(at, object)
 		a.Flawed = d.Found() > before
-		d.AddAttachment(at, a)
+		d.Attach(at, a)
 	}
 	return d.AddContent(len(raw))
 }
@@ -388,6 +388,6 @@ func (d *decoder) formAttachment(part *multipart.Part, value io.Reader) error {
 	default:
 		d.Wrong(at, "invalid_value", "A part of a form must be sent as it is, without a Content-Transfer-Encoding.")
 	}
-	d.AddAttachment(at, a)
+	d.Attach(at, a)
 	return d.AddContent(len(a.Filename) + len(a.Type) + len(a.ContentID))
 }

@@ -84,8 +84,8 @@ func (s *Service) DryRunBatch(
 
 // Reschedule names the times of a batch that are to be changed.
 type Reschedule struct {
-	Batch string          // ID
-	Times *intake.Builder // has the fields that are named
+	Batch string       // ID
+	Times intake.Times // those that are named
 	Why   string
 }
 
@@ -119,7 +119,7 @@ func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, old
 			return out, storeError("read command log", err)
 		}
 		b := s.commandLog.Rules().Scheduled(stored)
-		times, err := in.Times.Change(b, time.Now())
+		times, err := s.intakeOf(ctx, who).Change(&in.Times, b, time.Now())
 		if err != nil {
 			return out, err
 		}

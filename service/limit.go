@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // takeCommand counts a command of a caller about a batch or a user, given by ID. It returns
@@ -173,7 +174,7 @@ func takeQuota(
 // takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
 // urgent mail. If it is not stored after all, giveBack returns it.
 func takeBatch(
-	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Builder,
+	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Intake,
 ) (giveBack func(), err error) {
 	all, err := takeQuota(ctx, q, who, int64(b.Recipients), 1, in.Size(b))
 	if err != nil {
@@ -443,11 +444,19 @@ func (s *Service) SetLimits(
 	return v, err
 }
 
-// NewIntake returns an empty builder for a batch of the caller. When ctx ends, reading and
-// checking end. The caller must close the builder.
-func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
+// NewIntake returns an empty request for a batch of the caller. When ctx ends, reading and
+// checking end. The caller must close it.
+func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Intake {
+	return intake.New(ctx, s.intakeOf(ctx, who))
+}
+
+// intakeOf returns the limits and the defaults of the batches of the caller.
+func (s *Service) intakeOf(ctx context.Context, who Caller) *intake.Config {
 	c := s.intake
 	c.Spooling = s.spooler(ctx, who)
+	c.Template = func(ref, language string) (*templates.Filler, error) {
+		return s.templates.Use(ctx, who.User, ref, language)
+	}
 	c.Defaults = func() (models.SendDefaults, error) {
 		rules, err := s.rules(ctx)
 		if err != nil {
@@ -456,5 +465,5 @@ func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
 		return rules.Defaults(who.User), nil
 	}
 	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
-	return intake.New(ctx, &c)
+	return &c
 }

@@ -313,7 +313,7 @@ func (s *Service) Defaults(ctx context.Context, who Caller, user string) (Defaul
 // SetDefaults replaces the defaults of a user, given by ID or name, by the time zone and the window of a request.
 // Callers may set their own; operators those of every user. Batches that were accepted keep theirs.
 func (s *Service) SetDefaults(
-	ctx context.Context, who Caller, user string, in *intake.Builder, why string,
+	ctx context.Context, who Caller, user string, times intake.Times, why string,
 ) (DefaultsView, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return DefaultsView{}, err
@@ -322,7 +322,7 @@ func (s *Service) SetDefaults(
 	if err != nil {
 		return DefaultsView{}, err
 	}
-	to, err := in.SendDefaults()
+	to, err := times.SendDefaults()
 	if err != nil {
 		return DefaultsView{}, err
 	}

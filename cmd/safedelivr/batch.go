@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 func (c *cli) batchCommand() *cobra.Command {
@@ -234,14 +235,13 @@ not given stays as it is. If only the time moves, the expiry moves by the same a
 nothing is sent before the new time.`,
 		what: "batch",
 	}, func(ctx context.Context, svc *service.Service, id, why string) error {
-		in := svc.NewIntake(ctx, c.operator())
-		defer in.Close()
-		if err := o.set(in); err != nil {
+		var times intake.Times
+		if err := o.set(&times); err != nil {
 			return err
 		}
 		var v service.BatchControlResult
 		var err error
-		if change := (service.Reschedule{Batch: id, Times: in, Why: why}); dryRun {
+		if change := (service.Reschedule{Batch: id, Times: times, Why: why}); dryRun {
 			v, err = svc.DryRunReschedule(ctx, c.operator(), change)
 		} else {
 			v, _, err = svc.RescheduleBatch(ctx, c.operator(), change, service.Repeat{})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
 	"os"
 	"path/filepath"
@@ -134,40 +133,42 @@ func (o *sendFlags) add(f *pflag.FlagSet) {
 }
 
 // fill fills a request with the flags that were given, except for recipients and files.
-func (o *sendFlags) fill(cmd *cobra.Command, in *intake.Builder) error {
+func (o *sendFlags) fill(cmd *cobra.Command, in *intake.Intake) error {
 	if *o.texts["text"] == "" && *o.texts["html"] == "" && *o.texts["template"] == "" {
 		*o.texts["text"] = "This message was sent by safedelivr send."
 	}
 	for name, text := range o.texts {
-		if *text != "" {
-			in.SetText(name, *text)
-		}
+		set(in, name, *text, *text != "")
 	}
 	for name, list := range o.lists {
-		if len(*list) > 0 {
-			in.SetList(name, slices.All(*list))
-		}
+		set(in, name, *list, len(*list) > 0)
 	}
 	for name, on := range o.marks {
-		if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
-			in.SetFlag(name, *on)
-		}
+		given := cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-"))
+		set(in, name, *on, given)
+		set(in, name, on, given)
 	}
 	headers, err := o.values("headers", "header")
 	if err != nil {
 		return err
 	}
-	if len(headers) > 0 {
-		in.SetHeaders(maps.All(headers))
+	for name, value := range headers {
+		in.Batch.Headers = append(in.Batch.Headers, models.Header{Name: name, Value: value})
 	}
-	metadata, err := o.values("metadata", "metadata")
-	if len(metadata) > 0 {
-		in.SetMetadata(metadata)
-	}
+	in.Batch.Metadata, err = o.values("metadata", "metadata")
 	if o.permissive {
 		in.Permit()
 	}
 	return err
+}
+
+// set sets a field of the batch that has the type of a value.
+func set[T any](in *intake.Intake, name string, value T, given bool) {
+	if field, _ := in.Batch.Field(name); given {
+		if into, ok := field.(*T); ok {
+			*into = value
+		}
+	}
 }
 
 // values returns the values of a flag that is given as NAME=VALUE; nil if it is not given.
@@ -249,32 +250,32 @@ func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command
 }
 
 // addRecipients adds the recipients of --to or --file.
-func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
+func (c *cli) addRecipients(in *intake.Intake, o *sendFlags) error {
 	vars, err := o.values("vars", "var")
 	if err != nil {
 		return err
 	}
-	for _, to := range o.to {
-		if err := in.Add(&service.Recipient{Email: to, Vars: vars}); err != nil {
-			return err
-		}
+	var to []service.Recipient
+	for _, email := range o.to {
+		to = append(to, service.Recipient{Email: email, Vars: vars})
 	}
-	if o.file == "" {
-		return nil
+	if err := in.Read(intake.Of(to...)); err != nil || o.file == "" {
+		return err
 	}
+	var columns intake.Columns
 	for _, column := range o.columns {
 		heading, name, ok := strings.Cut(column, "=")
 		if !ok {
 			return wrongUsage("--column %q: give HEADING=NAME", column)
 		}
-		in.MapColumn(heading, name)
+		columns.Add(heading, name, in)
 	}
 	f, err := os.Open(c.path(o.file))
 	if err != nil {
 		return fmt.Errorf("--file: %w", err)
 	}
 	defer f.Close()
-	if err := in.AddTable(f); err != nil {
+	if err := in.Read(in.Table(f, &columns)); err != nil {
 		return fmt.Errorf("--file %s: %w", o.file, err)
 	}
 	return nil
@@ -319,7 +320,7 @@ func (c *cli) printRejected(a *service.Accepted) {
 }
 
 // attach adds a file to a message. The HTML may show an inline one.
-func attach(in *intake.Builder, number int, path string, inline bool) error {
+func attach(in *intake.Intake, number int, path string, inline bool) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("the file cannot be sent: %w", err)
@@ -333,7 +334,7 @@ func attach(in *intake.Builder, number int, path string, inline bool) error {
 	if _, err := io.Copy(a.File, f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	in.AddAttachment(fmt.Sprintf("/attachments/%d", number), a)
+	in.Attach(fmt.Sprintf("/attachments/%d", number), a)
 	return nil
 }
 

@@ -122,12 +122,9 @@ Batches that were accepted keep theirs.`,
 	}, func(ctx context.Context, svc *service.Service, name, why string) error {
 		v, err := svc.Defaults(ctx, c.operator(), name)
 		if err == nil && o != (scheduleFlags{}) {
-			in := svc.NewIntake(ctx, c.operator())
-			defer in.Close()
-			in.SetWindow(intake.WindowOf(v.Window))
-			in.SetText(intake.TimeZone, v.Zone)
-			if err = o.set(in); err == nil {
-				v, err = svc.SetDefaults(ctx, c.operator(), name, in, why)
+			times := intake.Times{TimeZone: v.Zone, Window: intake.WindowOf(v.Window)}
+			if err = o.set(&times); err == nil {
+				v, err = svc.SetDefaults(ctx, c.operator(), name, times, why)
 			}
 		}
 		if err != nil {
@@ -312,31 +309,26 @@ func (o *scheduleFlags) windowFlags(cmd *cobra.Command) {
 }
 
 // set sets the fields of a request that flags name.
-func (o *scheduleFlags) set(in *intake.Builder) error {
-	for name, text := range map[string]string{
-		intake.DeliverAt: o.deliverAt, intake.TimeZone: o.timeZone, intake.ExpiresAt: o.expiresAt,
-	} {
-		if name == intake.DeliverAt && text == "now" {
-			text = time.Now().Format(time.RFC3339)
-		}
-		if name == intake.TimeZone && text == "none" {
-			in.SetText(name, "")
-		} else if text != "" {
-			in.SetText(name, text)
-		}
+func (o *scheduleFlags) set(t *intake.Times) error {
+	if t.DeliverAt, t.ExpiresAt = o.deliverAt, o.expiresAt; o.deliverAt == "now" {
+		t.DeliverAt = time.Now().Format(time.RFC3339)
+	}
+	if o.timeZone == "none" {
+		t.TimeZone = ""
+	} else if o.timeZone != "" {
+		t.TimeZone = o.timeZone
 	}
 	from, to, both := strings.Cut(o.window, "-")
 	switch {
 	case o.window == "none":
-		in.SetWindow(nil)
+		t.Window = &intake.Window{None: true}
 	case o.window != "" && !both:
 		return wrongUsage("--send-window %s: like 09:00-17:00, or none", o.window)
 	case o.window != "":
-		w := &intake.Window{From: from, To: to, Strict: o.strict}
+		t.Window = &intake.Window{From: from, To: to, Strict: o.strict}
 		if o.weekdays != "" {
-			w.Weekdays = strings.Split(o.weekdays, ",")
+			t.Window.Weekdays = strings.Split(o.weekdays, ",")
 		}
-		in.SetWindow(w)
 	}
 	return nil
 }

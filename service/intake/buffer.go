@@ -3,10 +3,12 @@ package intake
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // bufferMemory is the number of bytes that a buffer keeps in memory. It writes the rest to disk.
@@ -22,6 +24,7 @@ type buffer struct {
 	room int64               // bytes that grow has allowed
 	size int64
 	mem  []byte
+	head []byte // space for the length of a block
 	file *os.File
 	w    *bufio.Writer
 }
@@ -52,6 +55,32 @@ func (b *buffer) Write(p []byte) (int, error) {
 	}
 	b.size += int64(len(p))
 	return len(p), nil
+}
+
+// writeBlock writes bytes so that readBlock finds their end.
+func (b *buffer) writeBlock(p []byte) error {
+	b.head = binary.AppendUvarint(b.head[:0], uint64(len(p)))
+	_, err := b.Write(b.head)
+	if err == nil {
+		_, err = b.Write(p)
+	}
+	return err
+}
+
+// readBlock reads the next block into space, which may be nil. It returns io.EOF if there is none.
+func readBlock(in byteReader, space []byte) ([]byte, error) {
+	n, err := binary.ReadUvarint(in)
+	if err == io.EOF { //nolint:errorlint // ReadUvarint returns it as it is
+		return nil, err
+	}
+	space = slices.Grow(space[:0], int(n))[:n] //nolint:gosec // writeBlock wrote it
+	if err == nil {
+		_, err = io.ReadFull(in, space)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errSpool, err)
+	}
+	return space, nil
 }
 
 // reserve asks for room for a file of a size.

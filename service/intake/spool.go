@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"slices"
 	"strings"
 
@@ -26,6 +25,7 @@ type spool struct {
 	seen  map[[2]uint64]struct{} // hashes of addresses
 	vars  map[string]*varSet     // by signature
 	many  bool                   // there are more than maxVarSets sets of variables
+	space spoolSpace
 
 	withControls map[string]bool // variables that have a value that no header may contain
 	longest      map[string]int  // bytes of the longest value of each variable
@@ -50,7 +50,7 @@ func (s *spool) missing(names []string) map[string]coverage {
 		}
 		without, count := 0, s.cut().count
 		for _, set := range s.vars {
-			if !set.names[n] {
+			if _, has := slices.BinarySearch(set.names, n); !has {
 				if s.repeats {
 					without += set.all
 				} else {
@@ -72,7 +72,7 @@ func (s *spool) missing(names []string) map[string]coverage {
 
 // varSet counts the recipients that have the same variables.
 type varSet struct {
-	names    map[string]bool
+	names    []string // sorted
 	all      int
 	distinct int // without repeated addresses
 }
@@ -144,9 +144,15 @@ const maxVarSets = 1000
 // keep sets of variables.
 const maxVarNames = 10_000
 
-func newSpool(dir string, grow func(n int64) error) *spool {
+// spoolSpace is memory that a spool uses again for each recipient.
+type spoolSpace struct {
+	record, signature []byte
+	names             []string
+}
+
+func newSpool(cfg *Config) *spool {
 	return &spool{
-		buffer:       buffer{dir: dir, grow: grow},
+		buffer:       cfg.buffer(),
 		seeds:        [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		seen:         map[[2]uint64]struct{}{},
 		vars:         map[string]*varSet{},
@@ -209,23 +215,19 @@ func (s *spool) add(at place, r *models.Recipient) error {
 	if at.times > 0 {
 		flag |= timesFlag
 	}
-	head := binary.AppendUvarint([]byte{flag}, uint64(at.index)) //nolint:gosec // an index is not negative
+	rec := binary.AppendUvarint(append(s.space.record[:0], flag), uint64(at.index)) //nolint:gosec // not negative
 	if at.times > 0 {
-		head = binary.AppendUvarint(head, uint64(at.times))
+		rec = binary.AppendUvarint(rec, uint64(at.times))
 	}
 	if at.row > 0 {
-		head = binary.AppendUvarint(head, uint64(at.row))
+		rec = binary.AppendUvarint(rec, uint64(at.row))
 	}
 	if len(at.json) > 0 {
 		names := strings.Join(at.json, ",") // no name has a comma
-		head = append(binary.AppendUvarint(head, uint64(len(names))), names...)
+		rec = append(binary.AppendUvarint(rec, uint64(len(names))), names...)
 	}
-	rec := codec.AppendRecipient(head, r)
-	if _, err := s.Write(binary.AppendUvarint(nil, uint64(len(rec)))); err != nil {
-		return err
-	}
-	_, err := s.Write(rec)
-	return err
+	s.space.record = codec.AppendRecipient(rec, r)
+	return s.writeBlock(s.space.record)
 }
 
 // countVars adds a recipient to the set of its variables.
@@ -234,7 +236,7 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 		s.many = true
 		return
 	}
-	names := make([]string, 0, len(r.Vars))
+	names := s.space.names[:0]
 	for k, v := range r.Vars {
 		names = append(names, k)
 		if n, ok := s.longest[k]; !ok || len(v) > n {
@@ -245,18 +247,19 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 		}
 	}
 	slices.Sort(names)
-	signature := strings.Join(names, ",")
-	set := s.vars[signature]
+	signature := s.space.signature[:0]
+	for _, n := range names {
+		signature = append(append(signature, n...), ',')
+	}
+	s.space.names, s.space.signature = names, signature
+	set := s.vars[string(signature)]
 	if set == nil {
 		if len(s.vars) == maxVarSets {
 			s.many = true
 			return
 		}
-		set = &varSet{names: map[string]bool{}}
-		for _, n := range names {
-			set.names[n] = true
-		}
-		s.vars[signature] = set
+		set = &varSet{names: slices.Clone(names)}
+		s.vars[string(signature)] = set
 	}
 	set.all++
 	if !again {
@@ -272,12 +275,7 @@ func (s *spool) each(f func(at place, r models.Recipient) error) error {
 	}
 	var rec []byte
 	for range s.written {
-		n, err := binary.ReadUvarint(in)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errSpool, err)
-		}
-		rec = slices.Grow(rec[:0], int(n))[:n] //nolint:gosec // add wrote it
-		if _, err := io.ReadFull(in, rec); err != nil {
+		if rec, err = readBlock(in, rec); err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
 		if rec[0]&repeatFlag != 0 && !s.repeats {
