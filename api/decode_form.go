@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -31,7 +30,7 @@ func (d *decoder) readForm(body io.Reader) error {
 }
 
 func (d *decoder) form(body io.Reader) error {
-	r := bufio.NewReaderSize(body, 32<<10)
+	r := bufio.NewReader(body)
 	for {
 		name, end, err := formName(r)
 		if err != nil {
@@ -195,7 +194,7 @@ func (d *decoder) formFile(part *multipart.Part, value io.Reader) error {
 func (d *decoder) formTable(value io.Reader) error {
 	d.tables = true
 	var err error
-	for r, wrong := range d.Table(value, cmp.Or(d.columns, new(intake.Columns))) {
+	for r, wrong := range d.Table(value, d.columns) {
 		if err = wrong; err == nil {
 			if err := d.add(r); err != nil {
 				return err
@@ -363,19 +362,23 @@ func (d *decoder) formValue(name, value string) {
 	case *string:
 		*into = value
 	case *bool:
-		d.formFlag(name, value, into)
+		*into = d.formFlag(name, value)
 	case **bool:
-		*into = new(bool)
-		d.formFlag(name, value, *into)
+		*into = new(d.formFlag(name, value))
 	case **intake.Window:
-		*into = formWindow(d, value)
-	case *[]models.Header:
-		if raw, ok := d.formObject(name, value); ok {
-			*into = d.jsonHeaders(here, raw)
+		if value = strings.TrimSpace(value); value == noWindow {
+			value = `"` + noWindow + `"`
 		}
-	case *map[string]string:
-		if raw, ok := d.formObject(name, value); ok {
-			*into = d.jsonValues(here, "A value of metadata", raw, nil)
+		if json.Valid([]byte(value)) {
+			*into = jsonWindow(d, here, []byte(value))
+		} else {
+			d.Wrong(here, "wrong_type", "send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
+		}
+	case *[]models.Header, *map[string]string:
+		if raw := []byte(strings.TrimSpace(value)); json.Valid(raw) {
+			d.jsonObject(name, raw, into)
+		} else {
+			d.Wrong(here, "wrong_type", "%s must be a JSON object.", name)
 		}
 	case *[]string:
 		if name == replyTo {
@@ -388,21 +391,12 @@ func (d *decoder) formValue(name, value string) {
 	}
 }
 
-func (d *decoder) formFlag(name, value string, into *bool) {
+func (d *decoder) formFlag(name, value string) bool {
 	on, err := strconv.ParseBool(value)
 	if err != nil {
 		d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
 	}
-	*into = on
-}
-
-// formObject returns the JSON of an object in a form.
-func (d *decoder) formObject(name, value string) (raw []byte, ok bool) {
-	if raw = []byte(strings.TrimSpace(value)); json.Valid(raw) {
-		return raw, d.isObject(name, raw)
-	}
-	d.Wrong("/"+name, "wrong_type", "%s must be a JSON object.", name)
-	return nil, false
+	return on
 }
 
 // splitList returns the first elements of a list, which are separated by commas.
@@ -438,7 +432,7 @@ func (d *decoder) formRecipients(value io.Reader) error {
 		}
 		if end || l.separates(c) {
 			if s := strings.TrimSpace(b.String()); s != "" {
-				if err := d.add(&intake.Recipient{Email: s}); err != nil {
+				if err := d.addText(s); err != nil {
 					return err
 				}
 			}
@@ -454,6 +448,12 @@ func (d *decoder) formRecipients(value io.Reader) error {
 			b.WriteByte('\x00') // makes the truncated mailbox invalid
 		}
 	}
+}
+
+// addText adds a recipient of whom there is only the address.
+func (d *decoder) addText(email string) error {
+	d.recipient = intake.Recipient{Email: email}
+	return d.add(&d.recipient)
 }
 
 // listSplitter tells which commas separate mailboxes (RFC 5322, 3.4).

@@ -30,8 +30,15 @@ type jsonReader struct {
 	*json.Decoder
 	body      io.Reader
 	read, max int64
-	position  func(int64) int64 // of a byte in the body
-	tooLarge  *service.Error    // error after max bytes
+	position  func(int64) int64     // of a byte in the body
+	tooLarge  func() *service.Error // returns the error after max bytes
+}
+
+// newJSONReader returns a reader of a body, in which position finds a byte that was read.
+func newJSONReader(body io.Reader, position func(int64) int64) *jsonReader {
+	j := &jsonReader{body: body, position: position}
+	j.Decoder = json.NewDecoder(j)
+	return j
 }
 
 var errValueTooLarge = errors.New("value too large")
@@ -48,7 +55,7 @@ func (j *jsonReader) Read(p []byte) (int, error) {
 }
 
 // allow sets the limit of the next value to n bytes.
-func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
+func (j *jsonReader) allow(n int64, tooLarge func() *service.Error) {
 	j.max, j.tooLarge = j.InputOffset()+n, tooLarge
 }
 
@@ -60,12 +67,11 @@ func (d *decoder) readJSON(body io.Reader) error {
 
 func (d *decoder) json(body io.Reader) error {
 	d.contents = newContentFilter(withoutMark(body), d.NewFile)
-	j := &jsonReader{body: d.contents, position: d.contents.original}
-	j.Decoder = json.NewDecoder(j)
+	j := newJSONReader(d.contents, d.contents.original)
 	if err := d.readObject(j); err != nil {
 		return err
 	}
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
 		if err == nil {
 			err = errors.New("there is data after the end of the object")
@@ -75,8 +81,16 @@ func (d *decoder) json(body io.Reader) error {
 	return nil
 }
 
+// valueAt returns the function for the error about a value that is too large.
+func valueAt(pointer string) func() *service.Error {
+	return func() *service.Error { return valueTooLarge(pointer) }
+}
+
+// somewhere is valueAt for a value without a pointer.
+var somewhere = valueAt("")
+
 func (d *decoder) readObject(j *jsonReader) error {
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	t, err := j.Token()
 	if err != nil {
 		return j.jsonError(err)
@@ -85,7 +99,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 		d.Wrong("", "wrong_type", "The request must be a JSON object.")
 		return d.Err()
 	}
-	for j.more(maxBetween, valueTooLarge("")) {
+	for j.more(maxBetween, somewhere) {
 		t, err := j.Token()
 		if err != nil {
 			return j.jsonError(err)
@@ -105,7 +119,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 }
 
 // more reports whether the object or list has another member, which may have n bytes.
-func (j *jsonReader) more(n int64, tooLarge *service.Error) bool {
+func (j *jsonReader) more(n int64, tooLarge func() *service.Error) bool {
 	j.allow(n, tooLarge)
 	return j.More()
 }
@@ -115,9 +129,9 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 		return d.readRecipients(j)
 	}
 	if field, _ := d.Batch.Field(name); isText(field) {
-		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
+		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge)
 	} else {
-		j.allow(maxRecipientJSON, valueTooLarge(service.Pointer(name)))
+		j.allow(maxRecipientJSON, valueAt(service.Pointer(name)))
 	}
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
@@ -151,23 +165,15 @@ func (d *decoder) member(name string, raw []byte) error {
 			raw = slices.Concat([]byte("["), raw, []byte("]"))
 		}
 		d.jsonList(name, raw, into, field.Most())
-	case *[]models.Header:
-		if d.isObject(name, raw) {
-			*into = d.jsonHeaders(here, raw)
-		}
-		return d.AddContent(len(raw))
-	case *map[string]string:
-		if d.isObject(name, raw) {
-			*into = d.jsonValues(here, "A value of metadata", raw, nil)
-		}
+	case *[]models.Header, *map[string]string:
+		d.jsonObject(name, raw, into)
 		return d.AddContent(len(raw))
 	case **intake.Window:
 		*into = jsonWindow(d, here, raw)
-	case *bool:
-		d.jsonFlag(name, raw, into)
-	case **bool:
-		*into = new(bool)
-		d.jsonFlag(name, raw, *into)
+	case *bool, **bool:
+		if json.Unmarshal(raw, into) != nil {
+			d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
+		}
 	default:
 		if name == "attachments" {
 			return d.jsonAttachments(raw)
@@ -184,12 +190,6 @@ const replyTo = "reply_to"
 func (d *decoder) unknown(name string) {
 	d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.%s",
 		nearest.Meant(name, intake.FieldNames))
-}
-
-func (d *decoder) jsonFlag(name string, raw []byte, into *bool) {
-	if json.Unmarshal(raw, into) != nil {
-		d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
-	}
 }
 
 // jsonTemplate returns the reference of a template that is given as {name, version}.
@@ -242,17 +242,18 @@ func (d *decoder) jsonList(name string, raw []byte, into *[]string, most int) {
 	}
 }
 
-// isObject reports whether a field is a readable object.
-func (d *decoder) isObject(name string, raw []byte) bool {
+// jsonObject decodes header fields or metadata.
+func (d *decoder) jsonObject(name string, raw []byte, into any) {
 	switch {
 	case raw[0] != '{':
 		d.Wrong("/"+name, "wrong_type", "%s must be an object.", name)
 	case !validText(raw):
 		d.Wrong("/"+name, "invalid_text", "%s is not valid Unicode text.", name)
+	case name == "headers":
+		*into.(*[]models.Header) = d.jsonHeaders("/headers", raw) //nolint:forcetypeassert // that of the field
 	default:
-		return true
+		*into.(*map[string]string) = d.jsonValues("/metadata", "A value of metadata", raw, nil) //nolint:forcetypeassert // as above
 	}
-	return false
 }
 
 // jsonHeaders returns the first header fields.
@@ -270,7 +271,7 @@ func (d *decoder) jsonHeaders(here string, raw []byte) (headers []models.Header)
 }
 
 func (d *decoder) readRecipients(j *jsonReader) error {
-	j.allow(maxRecipientJSON, valueTooLarge("/to"))
+	j.allow(maxRecipientJSON, valueAt("/to"))
 	t, err := j.Token()
 	if err != nil {
 		return j.jsonError(err)
@@ -283,7 +284,8 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 		return skipObject(j, t)
 	}
 	var raw json.RawMessage
-	for j.more(maxRecipientJSON, valueTooLarge("/to/"+strconv.Itoa(d.Count()))) {
+	tooLarge := func() *service.Error { return valueTooLarge("/to/" + strconv.Itoa(d.Count())) }
+	for j.more(maxRecipientJSON, tooLarge) {
 		if err := j.Decode(&raw); err != nil {
 			return j.jsonError(err)
 		}
@@ -313,7 +315,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 		if depth > maxDepth {
 			return j.jsonError(errors.New("the value is nested too deeply"))
 		}
-		j.allow(maxRecipientJSON, valueTooLarge("/to"))
+		j.allow(maxRecipientJSON, valueAt("/to"))
 		var err error
 		if t, err = j.Token(); err != nil {
 			return j.jsonError(err)
@@ -344,24 +346,24 @@ func (d *decoder) jsonRecipient(raw []byte) *intake.Recipient {
 
 // recipientMembers decodes the members of a recipient that is an object.
 func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipient) {
-	var given []string
+	var space [8]string
+	given := space[:0]
 	eachMember(object, func(name string, value []byte) {
-		at := here + service.Pointer(name)
 		if slices.Contains(given, name) {
-			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
+			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
 		}
 		switch {
-		case d.recipientMember(at, name, value, r):
+		case d.recipientMember(here, name, value, r):
 		case isTime(name):
 			if value[0] != 'n' { // null counts as absent
-				jsonTime(d, at, name, value, &r.Times)
+				jsonTime(d, here+"/"+name, name, value, &r.Times)
 			}
 		case name != "email":
-			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
+			d.Wrong(here+service.Pointer(name), "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
 				"deliver_at, expires_at, time_zone and send_window.")
 			return // such mistakes may be many
 		case value[0] != '"':
-			d.Wrong(at, "wrong_type", "%s must be a string.", name)
+			d.Wrong(here+"/email", "wrong_type", "email must be a string.")
 		default:
 			r.Email = unquote(value)
 		}
@@ -374,11 +376,13 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 
 // recipientMember decodes a member that a recipient of a batch and a record of a message have. It returns false if they
 // have none with this name.
-func (d *decoder) recipientMember(at, name string, value []byte, r *intake.Recipient) bool {
+func (d *decoder) recipientMember(here, name string, value []byte, r *intake.Recipient) bool {
 	values := name == "vars" || name == "metadata"
-	switch {
-	case !values && name != "name" && name != "headers":
+	if !values && name != "name" && name != "headers" {
 		return false
+	}
+	at := here + "/" + name
+	switch {
 	case value[0] == 'n': // null counts as absent
 	case values && value[0] != '{':
 		d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
@@ -440,7 +444,7 @@ func (j *jsonReader) jsonError(err error) error {
 	case errors.As(err, &tooLarge):
 		return bodyTooLarge(tooLarge.Limit)
 	case errors.Is(err, errValueTooLarge):
-		return j.tooLarge
+		return j.tooLarge()
 	}
 	at := j.InputOffset()
 	var syntax *json.SyntaxError

@@ -90,10 +90,9 @@ func PutMessages(
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
 func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
 	defer b.Pause()
-	j := &jsonReader{body: withoutMark(b.Body(io.NopCloser(in.Body))), position: func(at int64) int64 { return at }}
-	j.Decoder = json.NewDecoder(j)
+	j := newJSONReader(withoutMark(b.Body(in.Body)), func(at int64) int64 { return at })
 	if !in.Lines {
-		j.allow(maxBetween, valueTooLarge(""))
+		j.allow(maxBetween, somewhere)
 		if t, err := j.Token(); err != nil {
 			return j.jsonError(err)
 		} else if t != json.Delim('[') {
@@ -101,7 +100,7 @@ func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
 			return b.Err()
 		}
 	}
-	for j.more(maxBetween+maxEscape*b.ContentLeft(), b.ContentTooLarge()) {
+	for j.more(maxBetween+maxEscape*b.ContentLeft(), b.ContentTooLarge) {
 		var raw json.RawMessage
 		if err := j.Decode(&raw); err != nil {
 			return j.jsonError(err)
@@ -118,7 +117,7 @@ func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
 			return j.jsonError(err)
 		}
 	}
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
 		return j.jsonError(cmp.Or(err, errors.New("there is data after the end of the list")))
 	}
@@ -237,7 +236,7 @@ func (d *decoder) record(rec *changes.Record) *intake.Recipient {
 	r := &d.recipient
 	eachMember(rec.Raw, func(name string, value []byte) {
 		switch {
-		case !ofRecipient(name), d.recipientMember(here+service.Pointer(name), name, value, r):
+		case !ofRecipient(name), d.recipientMember(here, name, value, r):
 		case value[0] != '"':
 			given = true
 			d.Wrong(here, "wrong_type", "to must be a string.")

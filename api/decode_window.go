@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"strings"
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -77,19 +76,6 @@ func jsonTime(m reporter, at, name string, raw []byte, t *intake.Times) {
 // isTime reports whether a field is a time.
 func isTime(name string) bool {
 	return name == intake.SendWindow || new(intake.Times).Time(name) != nil
-}
-
-// formWindow decodes a send window in a form.
-func formWindow(m reporter, value string) *intake.Window {
-	switch raw := []byte(strings.TrimSpace(value)); {
-	case string(raw) == noWindow:
-		return &intake.Window{None: true}
-	case json.Valid(raw):
-		return jsonWindow(m, "/"+intake.SendWindow, raw)
-	}
-	m.Wrong("/"+intake.SendWindow, "wrong_type",
-		"send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
-	return nil
 }
 
 // timeFields returns the fields of a command about times: a send window, and some texts. A window that is null is none.

@@ -57,7 +57,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeBlock writes bytes so that readBlock finds their end.
+// writeBlock writes bytes so that eachBlock finds their end.
 func (b *buffer) writeBlock(p []byte) error {
 	b.head = binary.AppendUvarint(b.head[:0], uint64(len(p)))
 	_, err := b.Write(b.head)
@@ -67,20 +67,26 @@ func (b *buffer) writeBlock(p []byte) error {
 	return err
 }
 
-// readBlock reads the next block into space, which may be nil. It returns io.EOF if there is none.
-func readBlock(in byteReader, space []byte) ([]byte, error) {
-	n, err := binary.ReadUvarint(in)
-	if err == io.EOF { //nolint:errorlint // ReadUvarint returns it as it is
-		return nil, err
+// eachBlock calls f for each block, which is valid until f returns.
+func (b *buffer) eachBlock(f func(block []byte) error) error {
+	in, err := b.section(0, b.size)
+	var block []byte
+	for err == nil {
+		var n uint64
+		if n, err = binary.ReadUvarint(in); err == io.EOF { //nolint:errorlint // ReadUvarint returns it as it is
+			return nil
+		}
+		block = slices.Grow(block[:0], int(n))[:n] //nolint:gosec // writeBlock wrote it
+		if err == nil {
+			_, err = io.ReadFull(in, block)
+		}
+		if err == nil {
+			if err := f(block); err != nil {
+				return err
+			}
+		}
 	}
-	space = slices.Grow(space[:0], int(n))[:n] //nolint:gosec // writeBlock wrote it
-	if err == nil {
-		_, err = io.ReadFull(in, space)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errSpool, err)
-	}
-	return space, nil
+	return fmt.Errorf("%w: %w", errSpool, err)
 }
 
 // reserve asks for room for a file of a size.

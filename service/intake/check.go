@@ -301,7 +301,7 @@ func (in *Intake) fill() error {
 		}
 		wrong, err := in.template.Fill(in.ctx, r, at.json, keep)
 		for _, w := range wrong {
-			in.Wrong("/to/"+strconv.Itoa(at.index)+w.Pointer, w.Code, "%s", w.Detail)
+			in.Wrong(pointerTo(at.index)+w.Pointer, w.Code, "%s", w.Detail)
 		}
 		at.json = nil
 		return err
@@ -324,13 +324,13 @@ const NeedsTemplate = "A variable must be a string, a number or a boolean. Lists
 func IsStructured(value string) bool { return value != "" && (value[0] == '{' || value[0] == '[') }
 
 // note notes the variables of a recipient.
-func (s *structured) note(here string, r *Recipient) {
+func (s *structured) note(index int, r *Recipient) {
 	for _, name := range r.JSON {
 		if !IsStructured(r.Vars[name]) {
 			continue
 		}
 		if s.count++; len(s.at) < maxStructs {
-			s.at = append(s.at, here+problem.Pointer("vars", name))
+			s.at = append(s.at, pointerTo(index)+problem.Pointer("vars", name))
 		}
 	}
 }
@@ -347,7 +347,7 @@ func (s *structured) report(m *Mistakes) {
 func (m *Mistakes) needTemplate(at place, r *models.Recipient) {
 	for _, name := range at.json {
 		if IsStructured(r.Vars[name]) {
-			m.Wrong("/to/"+strconv.Itoa(at.index)+problem.Pointer("vars", name), "wrong_type", NeedsTemplate)
+			m.Wrong(pointerTo(at.index)+problem.Pointer("vars", name), "wrong_type", NeedsTemplate)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (in *Intake) checkCopies() {
 	}
 	for i := range in.own.list {
 		o := &in.own.list[i]
-		m.Wrong("/to/"+strconv.Itoa(o.first)+"/"+o.names()[0], "conflict",
+		m.Mistakes.Wrong(pointerTo(o.first)+"/"+o.names()[0], "conflict",
 			"All addresses of a message with cc or bcc have the times of the batch.")
 	}
 	if b.AllowDuplicates {

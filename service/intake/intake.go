@@ -108,13 +108,10 @@ func (c *Config) buffer() buffer { return buffer{dir: c.SpoolDir, grow: c.Spooli
 func (in *Intake) Close() {
 	in.spool.close()
 	in.files.close()
-	if in.rejected != nil {
-		in.rejected.close()
-	}
 }
 
 // Permit lets the batch leave out the recipients that have mistakes. The caller must call it before Read.
-func (in *Intake) Permit() { in.rejected = newRejected(in.cfg) }
+func (in *Intake) Permit() { in.rejected = &rejected{spool: in.spool, last: -1} }
 
 // Count returns the number of recipients that were read, which is the index of the next one.
 func (in *Intake) Count() int { return in.index }
@@ -139,13 +136,7 @@ func (in *Intake) ContentTooLarge() *problem.Error {
 
 // Size returns how many bytes of the checked batch are stored at most.
 func (in *Intake) Size(batch *models.Batch) int64 {
-	n := max(in.content, batch.Content.Size()-batch.Content.AttachmentSize()) + in.files.size + in.spool.size
-	if in.rejected != nil {
-		for _, run := range in.rejected.runs {
-			n += run.size
-		}
-	}
-	return n
+	return max(in.content, batch.Content.Size()-batch.Content.AttachmentSize()) + in.files.size + in.spool.size
 }
 
 // Recipient is one recipient of a request.
@@ -218,9 +209,9 @@ func (in *Intake) Recipient(r *Recipient) (models.Recipient, bool) {
 
 // check checks the recipient with an index. It returns the number of its times, and false if it has mistakes.
 func (in *Intake) check(index int, r *Recipient) (to models.Recipient, times int, ok bool) {
-	here, before := "", in.Found()
+	before := in.Found()
 	wrong := func(pointer, code, detail string, args ...any) {
-		in.Wrong("/to/"+strconv.Itoa(index)+pointer, code, detail, args...)
+		in.Wrong(pointerTo(index)+pointer, code, detail, args...)
 	}
 	to = models.Recipient{Vars: r.Vars, Metadata: r.Metadata, ClientID: r.ClientID, Headers: r.Headers}
 	if r.Email != "" || !r.Flawed {
@@ -239,22 +230,24 @@ func (in *Intake) check(index int, r *Recipient) (to models.Recipient, times int
 	if len(to.Name) > maxNameLen {
 		wrong("/name", "too_long", "The name is longer than %d bytes.", maxNameLen)
 	}
-	if len(r.Vars)+len(r.Metadata)+len(r.Headers) > 0 || r.Times != (Times{}) {
-		here = "/to/" + strconv.Itoa(index)
-		in.checkVars(here, r.Vars)
-		in.structured.note(here, r)
-		in.checkMetadata(here+"/metadata", r.Metadata)
-		in.checkHeaders(here+"/headers", r.Headers)
-		times = in.own.add(&in.Mistakes, index, &r.Times)
+	in.checkVars(index, r.Vars)
+	in.structured.note(index, r)
+	if len(r.Metadata)+len(r.Headers) > 0 {
+		in.checkMetadata(pointerTo(index)+"/metadata", r.Metadata)
+		in.checkHeaders(pointerTo(index)+"/headers", r.Headers)
 	}
+	times = in.own.add(&in.Mistakes, index, &r.Times)
 	return to, times, !r.Flawed && in.Found() == before
 }
 
+// pointerTo returns the JSON pointer of the recipient with an index.
+func pointerTo(index int) string { return "/to/" + strconv.Itoa(index) }
+
 // checkVars reports mistakes in the variables of a recipient, in the order of their
 // names.
-func (m *Mistakes) checkVars(here string, vars map[string]string) {
+func (m *Mistakes) checkVars(index int, vars map[string]string) {
 	if len(vars) > MaxVars {
-		m.Wrong(here+"/vars", "too_many", "A recipient may have at most %d variables.", MaxVars)
+		m.Wrong(pointerTo(index)+"/vars", "too_many", "A recipient may have at most %d variables.", MaxVars)
 		return
 	}
 	valid := true
@@ -265,7 +258,7 @@ func (m *Mistakes) checkVars(here string, vars map[string]string) {
 		return
 	}
 	for _, k := range slices.Sorted(maps.Keys(vars)) {
-		at := here + problem.Pointer("vars", k)
+		at := pointerTo(index) + problem.Pointer("vars", k)
 		if models.IsSlot(k) {
 			m.Wrong(at, "invalid_name", "Names that begin with _slot. belong to templates.")
 		}
@@ -310,12 +303,15 @@ func (in *Intake) Chunks(f func(n int, recipients []models.Recipient) error) err
 
 // each calls f for each recipient that is kept, in order, with pauses for other work, until the context ends.
 func (in *Intake) each(f func(at place, r models.Recipient) error) error {
-	return in.eachOf(in.spool, f)
+	return in.eachOf(in.spool, nil, f)
 }
 
-func (in *Intake) eachOf(s *spool, f func(at place, r models.Recipient) error) error {
+// eachOf is each for a spool. It calls rejected for each rejection; nil: it leaves them out.
+func (in *Intake) eachOf(
+	s *spool, rejected func(block []byte) error, f func(at place, r models.Recipient) error,
+) error {
 	n := 0
-	return spoolError(s.each(func(at place, r models.Recipient) error {
+	return spoolError(s.each(rejected, func(at place, r models.Recipient) error {
 		if n++; n%yieldAfter == 1 {
 			if err := cmp.Or(in.pace.yield(), in.ctx.Err()); err != nil {
 				return err
@@ -333,9 +329,9 @@ func (in *Intake) respool(change func(at *place, r *models.Recipient) error) err
 	defer old.close()
 	old.repeats = true // the new spool finds them again
 	if in.rejected != nil {
-		in.rejected.begin()
+		in.rejected.spool, in.rejected.last = in.spool, -1
 	}
-	return in.eachOf(old, func(at place, r models.Recipient) error {
+	return in.eachOf(old, in.spool.writeBlock, func(at place, r models.Recipient) error {
 		in.row = at.row
 		before := in.Found()
 		if err := change(&at, &r); err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,7 +34,7 @@ type ownTime struct {
 // report reports the mistakes for the recipient with an index.
 func (o *ownTime) report(index int, m reporter) {
 	for _, f := range o.wrong {
-		m.Wrong("/to/"+strconv.Itoa(index)+f.Pointer, f.Code, "%s", f.Detail)
+		m.Wrong(pointerTo(index)+f.Pointer, f.Code, "%s", f.Detail)
 	}
 }
 
@@ -52,7 +51,7 @@ func (o *ownTimes) add(m *Mistakes, index int, t *Times) int {
 	if n := o.numbers[string(raw)]; n > 0 {
 		return n
 	}
-	at := "/to/" + strconv.Itoa(index) + "/" + names[0]
+	at := pointerTo(index) + "/" + names[0]
 	switch {
 	case err != nil || len(raw) > maxOwnText:
 		m.Wrong(at, "too_long", "The times of the recipient have more than %d bytes.", maxOwnText)

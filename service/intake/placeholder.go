@@ -3,7 +3,6 @@ package intake
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -53,7 +52,7 @@ func (in *Intake) checkPlaceholders(batch *models.Batch) error {
 		return nil
 	}
 	check := func(at place, r *models.Recipient) {
-		here := "/to/" + strconv.Itoa(at.index)
+		here := pointerTo(at.index)
 		if structs {
 			m.needTemplate(at, r)
 		}
@@ -139,10 +138,12 @@ func (s *line) fits(seen *spool) bool {
 	}
 	length := s.fixed
 	for _, n := range s.names {
-		if seen.withControls[n] {
-			return false
+		longest := 0
+		if l := seen.lengths[n]; l != nil {
+			if longest = l.longest; l.controls {
+				return false
+			}
 		}
-		longest := seen.longest[n]
 		if n == "email" || n == "name" {
 			longest = max(longest, maxNameLen) // longer than any address
 		}

@@ -1,6 +1,6 @@
 package intake
 
-import "io"
+import "bytes"
 
 // Records keeps the records of a request until they are carried out: in memory, or in a file if they are many. It is
 // not safe for concurrent use.
@@ -26,17 +26,5 @@ func (r *Records) Add(raw []byte) error {
 
 // Each calls f for each record in order. It may be called again.
 func (r *Records) Each(f func(raw []byte) error) error {
-	in, err := r.buffer.section(0, r.buffer.size)
-	for err == nil {
-		var raw []byte
-		if raw, err = readBlock(in, nil); err == nil {
-			if err := f(raw); err != nil {
-				return err
-			}
-		}
-	}
-	if err == io.EOF { //nolint:errorlint // readBlock returns it as it is
-		return nil
-	}
-	return spoolError(err)
+	return spoolError(r.buffer.eachBlock(func(raw []byte) error { return f(bytes.Clone(raw)) }))
 }

@@ -31,32 +31,13 @@ type Mistakes struct {
 	unreadable map[string]bool   // fields whose value could not be read; the mistake is listed
 }
 
-// rejected keeps why recipients were left out, in memory or a file.
+// rejected keeps why recipients were left out: in the spool, between the recipients.
 type rejected struct {
-	cfg   *Config
-	runs  []*buffer // each in the order of the recipients, one for each pass over them
-	count int       // recipients
-	found int       // mistakes
-	last  int       // index of the recipient that was rejected last in this pass; -1: none
-	err   error     // of writing; Wrong cannot return it
-}
-
-func newRejected(cfg *Config) *rejected {
-	r := &rejected{cfg: cfg}
-	r.begin()
-	return r
-}
-
-// begin begins a pass over the recipients.
-func (r *rejected) begin() {
-	run := r.cfg.buffer()
-	r.runs, r.last = append(r.runs, &run), -1
-}
-
-func (r *rejected) close() {
-	for _, run := range r.runs {
-		run.close()
-	}
+	spool *spool
+	count int   // recipients
+	found int   // mistakes
+	last  int   // index of the recipient that was rejected last in this pass; -1: none
+	err   error // of writing; Wrong cannot return it
 }
 
 // Permissive reports whether recipients with mistakes are left out.
@@ -151,20 +132,19 @@ func (m *Mistakes) reject(index int, rest, code, detail string, args []any) {
 	if strings.Contains(rest, "…") {
 		rest = ""
 	}
-	why := models.Rejection{Index: index, Row: m.row, Pointer: "/to/" + strconv.Itoa(index) + rest, Code: code,
+	why := models.Rejection{Index: index, Row: m.row, Pointer: pointerTo(index) + rest, Code: code,
 		Detail: fmt.Sprintf(detail, args...)}
 	if m.row > 0 {
 		why.Column = m.columnOf(rest)
 	}
 	raw, err := json.Marshal(why)
 	if len(raw) > maxRejection {
-		why.Pointer, why.Column = "/to/"+strconv.Itoa(index), cutText(why.Column, maxRejectionColumn)
+		why.Pointer, why.Column = pointerTo(index), cutText(why.Column, maxRejectionColumn)
 		why.Detail = cutText(why.Detail, maxRejectionDetail)
 		raw, err = json.Marshal(why)
 	}
 	if err == nil {
-		run := r.runs[len(r.runs)-1]
-		err = run.writeBlock(raw)
+		err = r.spool.writeBlock(append([]byte{rejection}, raw...))
 	}
 	r.err = err
 }
@@ -192,57 +172,19 @@ func (m *Mistakes) columnOf(rest string) string {
 
 // EachRejected calls f for each recipient that was left out, in order.
 func (m *Mistakes) EachRejected(f func(r models.Rejection) error) error {
-	if m.rejected == nil {
+	if m.Rejected() == 0 {
 		return nil
 	}
-	type source struct {
-		in   byteReader
-		next models.Rejection
-	}
-	var open []*source
-	advance := func(s *source) (more bool, err error) {
-		raw, err := readBlock(s.in, nil)
-		if err == io.EOF { //nolint:errorlint // readBlock returns it as it is
-			return false, nil
+	return spoolError(m.rejected.spool.eachBlock(func(block []byte) error {
+		if block[0] != rejection {
+			return nil
 		}
-		if s.next = (models.Rejection{}); err == nil {
-			err = json.Unmarshal(raw, &s.next)
+		var r models.Rejection
+		if err := json.Unmarshal(block[1:], &r); err != nil {
+			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		return err == nil, err
-	}
-	for _, run := range m.rejected.runs {
-		in, err := run.section(0, run.size)
-		s := &source{in: in}
-		more := false
-		if err == nil {
-			more, err = advance(s)
-		}
-		switch {
-		case err != nil:
-			return spoolError(err)
-		case more:
-			open = append(open, s)
-		}
-	}
-	for len(open) > 0 {
-		least := 0
-		for i := range open {
-			if open[i].next.Index < open[least].next.Index {
-				least = i
-			}
-		}
-		if err := f(open[least].next); err != nil {
-			return err
-		}
-		more, err := advance(open[least])
-		if err != nil {
-			return spoolError(err)
-		}
-		if !more {
-			open = append(open[:least], open[least+1:]...)
-		}
-	}
-	return nil
+		return f(r)
+	}))
 }
 
 // FirstRejected returns the first recipients that were left out.

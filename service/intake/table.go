@@ -5,7 +5,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
@@ -56,11 +55,15 @@ func TimesOf(columns map[string]string) (t Times) {
 	return t
 }
 
-// Table returns the recipients of a CSV file. It reports mistakes in the file. Errors: those of the file; a *table.Error
+// Table returns the recipients of a CSV file, whose columns are what their headings say if columns is nil. It reports mistakes in the file. Errors: those of the file; a *table.Error
 // if the rest of it cannot be read, which the caller reports.
 func (in *Intake) Table(file io.Reader, columns *Columns) iter.Seq2[*Recipient, error] {
+	var names map[string]string
+	if columns != nil {
+		names = columns.names
+	}
 	return func(yield func(*Recipient, error) bool) {
-		t, err := table.New(file, columns.names)
+		t, err := table.New(file, names)
 		if t == nil {
 			yield(nil, err)
 			return
@@ -70,14 +73,15 @@ func (in *Intake) Table(file io.Reader, columns *Columns) iter.Seq2[*Recipient, 
 		}
 		in.SetColumns(t.Headings)
 		defer in.SetRow(0)
+		var r Recipient
 		for err == nil {
 			var row table.Row
 			row, err = t.Next()
 			in.SetRow(row.Line)
-			r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
+			r = Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
 			var mistake *table.Error
 			if errors.As(err, &mistake) && mistake.Line > 0 {
-				in.Wrong("/to/"+strconv.Itoa(in.index), mistake.Code, "%s", mistake.Text)
+				in.Wrong(pointerTo(in.index), mistake.Code, "%s", mistake.Text)
 				r.Flawed, err = true, nil
 			}
 			if err == nil && !yield(&r, nil) {
