@@ -84,9 +84,8 @@ type decoder struct {
 	seen      []string         // fields that the request has
 	hash      hash.Hash        // of the request; nil if it is not needed
 
-	contents  *contentFilter // of a request in JSON
-	formFiles int            // attachments of a form
-	tables    bool           // the form has a table of recipients
+	formFiles int  // attachments of a form
+	tables    bool // the form has a table of recipients
 	columns   *intake.Columns
 }
 

@@ -28,18 +28,20 @@ const maxDepth = 10_000
 // jsonReader limits how far it may read for the next value.
 type jsonReader struct {
 	*json.Decoder
-	body      io.Reader
+	source    *source
+	before    int64 // bytes of the body before those of the decoder
 	read, max int64
-	position  func(int64) int64     // of a byte in the body
 	tooLarge  func() *service.Error // returns the error after max bytes
 }
 
-// newJSONReader returns a reader of a body, in which position finds a byte that was read.
-func newJSONReader(body io.Reader, position func(int64) int64) *jsonReader {
-	j := &jsonReader{body: body, position: position}
+func newJSONReader(body io.Reader) *jsonReader {
+	j := &jsonReader{source: &source{body: withoutMark(body)}}
 	j.Decoder = json.NewDecoder(j)
 	return j
 }
+
+// position returns the position in the body of a byte of the decoder.
+func (j *jsonReader) position(at int64) int64 { return j.before + at }
 
 var errValueTooLarge = errors.New("value too large")
 
@@ -49,7 +51,7 @@ func (j *jsonReader) Read(p []byte) (int, error) {
 	if left <= 0 {
 		return 0, errValueTooLarge
 	}
-	n, err := j.body.Read(p[:min(int64(len(p)), left)])
+	n, err := j.source.Read(p[:min(int64(len(p)), left)])
 	j.read += int64(n)
 	return n, err
 }
@@ -66,8 +68,7 @@ func (d *decoder) readJSON(body io.Reader) error {
 }
 
 func (d *decoder) json(body io.Reader) error {
-	d.contents = newContentFilter(withoutMark(body), d.NewFile)
-	j := newJSONReader(d.contents, d.contents.original)
+	j := newJSONReader(body)
 	if err := d.readObject(j); err != nil {
 		return err
 	}
@@ -125,8 +126,11 @@ func (j *jsonReader) more(n int64, tooLarge func() *service.Error) bool {
 }
 
 func (d *decoder) readMember(j *jsonReader, name string) error {
-	if name == "to" {
+	switch name {
+	case "to":
 		return d.readRecipients(j)
+	case "attachments":
+		return d.readAttachments(j)
 	}
 	if field, _ := d.Batch.Field(name); isText(field) {
 		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge)
@@ -147,7 +151,7 @@ func isText(field any) bool { _, ok := field.(*string); return ok }
 func (d *decoder) member(name string, raw []byte) error {
 	here := service.Pointer(name)
 	value, field := d.Batch.Field(name)
-	if raw[0] == 'n' && (field != nil || name == "attachments") { // null counts as absent
+	if raw[0] == 'n' && field != nil { // null counts as absent
 		return nil
 	}
 	switch into := value.(type) {
@@ -175,9 +179,6 @@ func (d *decoder) member(name string, raw []byte) error {
 			d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
 		}
 	default:
-		if name == "attachments" {
-			return d.jsonAttachments(raw)
-		}
 		d.unknown(name)
 	}
 	return nil

@@ -90,7 +90,7 @@ func PutMessages(
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
 func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
 	defer b.Pause()
-	j := newJSONReader(withoutMark(b.Body(in.Body)), func(at int64) int64 { return at })
+	j := newJSONReader(b.Body(in.Body))
 	if !in.Lines {
 		j.allow(maxBetween, somewhere)
 		if t, err := j.Token(); err != nil {
