@@ -114,12 +114,14 @@ func (s *Service) reschedule(ctx context.Context, who Caller, in Reschedule, old
 	if err == nil && !older {
 		err = s.takeCommand(who, stored.ID.String())
 	}
+	asked := s.NewIntake(ctx, who)
+	defer asked.Close()
 	for err == nil {
 		if err := s.commandLog.Sync(ctx); err != nil {
 			return out, storeError("read command log", err)
 		}
 		b := s.commandLog.Rules().Scheduled(stored)
-		times, err := s.intakeOf(ctx, who).Change(&in.Times, b, time.Now())
+		times, err := asked.Change(&in.Times, b, time.Now())
 		if err != nil {
 			return out, err
 		}

@@ -447,11 +447,6 @@ func (s *Service) SetLimits(
 // NewIntake returns an empty request for a batch of the caller. When ctx ends, reading and
 // checking end. The caller must close it.
 func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Intake {
-	return intake.New(ctx, s.intakeOf(ctx, who))
-}
-
-// intakeOf returns the limits and the defaults of the batches of the caller.
-func (s *Service) intakeOf(ctx context.Context, who Caller) *intake.Config {
 	c := s.intake
 	c.Spooling = s.spooler(ctx, who)
 	c.Template = func(ref, language string) (*templates.Filler, error) {
@@ -465,5 +460,5 @@ func (s *Service) intakeOf(ctx context.Context, who Caller) *intake.Config {
 		return rules.Defaults(who.User), nil
 	}
 	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
-	return &c
+	return intake.New(ctx, &c)
 }
