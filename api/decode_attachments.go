@@ -209,7 +209,7 @@ func (d *decoder) readAttachments(j *jsonReader) error {
 		if t != nil { // null counts as absent
 			d.Wrong("/attachments", "wrong_type", "attachments must be a list of objects {filename, content_type, content}.")
 		}
-		return skipObject(j, t)
+		return skipObject(j, t, "/attachments")
 	}
 	for i := 0; j.more(maxRecipientJSON, valueAt("/attachments")); i++ {
 		at, before := "/attachments/"+strconv.Itoa(i), d.Found()
@@ -220,7 +220,7 @@ func (d *decoder) readAttachments(j *jsonReader) error {
 			if i <= intake.MaxAttachments {
 				d.Wrong(at, "wrong_type", "An attachment must be an object {filename, content_type, content}.")
 			}
-			if err := skipObject(j, t); err != nil {
+			if err := skipObject(j, t, at); err != nil {
 				return err
 			}
 			continue

@@ -165,6 +165,9 @@ func (d *decoder) member(name string, raw []byte) error {
 			d.Unreadable(name)
 		}
 	case *[]string:
+		if name == replyTo && string(raw) == `""` { // counts as absent
+			return nil
+		}
 		if d.Batch.OneText = name == replyTo && raw[0] == '"'; d.Batch.OneText {
 			raw = slices.Concat([]byte("["), raw, []byte("]"))
 		}
@@ -282,7 +285,7 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 			d.Unreadable("to")
 			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars, metadata, headers}.")
 		}
-		return skipObject(j, t)
+		return skipObject(j, t, "/to")
 	}
 	var raw json.RawMessage
 	tooLarge := func() *service.Error { return valueTooLarge("/to/" + strconv.Itoa(d.Count())) }
@@ -300,9 +303,9 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	return nil
 }
 
-// skipObject skips the object or list that begins with t. If t is another value, there is
+// skipObject skips the object or list at a pointer that begins with t. If t is another value, there is
 // nothing to skip.
-func skipObject(j *jsonReader, t json.Token) error {
+func skipObject(j *jsonReader, t json.Token, at string) error {
 	for depth := 0; ; {
 		switch t {
 		case json.Delim('{'), json.Delim('['):
@@ -316,7 +319,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 		if depth > maxDepth {
 			return j.jsonError(errors.New("the value is nested too deeply"))
 		}
-		j.allow(maxRecipientJSON, valueAt("/to"))
+		j.allow(maxRecipientJSON, valueAt(at))
 		var err error
 		if t, err = j.Token(); err != nil {
 			return j.jsonError(err)
