@@ -165,7 +165,7 @@ func TestAttachmentMistakes(t *testing.T) {
 		`[{"filename": "a\nb", "content": "eA=="}]`:                             {"/attachments/0/filename invalid_name"},
 		`[{"filename": "..", "content": "eA=="}]`:                               {"/attachments/0/filename invalid_name"},
 		`[{"filename": "` + strings.Repeat("x", 256) + `", "content": "eA=="}]`: {"/attachments/0/filename too_long"},
-		`[{"filename": "\ud83d", "content": "eA=="}]`:                           {"/attachments invalid_text"},
+		`[{"filename": "\ud83d", "content": "eA=="}]`:                           {"/attachments/0/filename invalid_text"},
 		one(`"size": 1`):                                                     {"/attachments/0/size unknown_field"},
 		one(`"content_type": "text"`):                                        {"/attachments/0/content_type invalid_value"},
 		one(`"content_type": "text/plain; charset=utf-8"`):                   {"/attachments/0/content_type invalid_value"},
@@ -259,37 +259,45 @@ func TestAttachmentsLeaveNothing(t *testing.T) {
 	require.Empty(t, f.store.writes())
 }
 
-// FuzzContentFilter: the filter changes nothing but contents of attachments, which it decodes, in pieces of any size.
-func FuzzContentFilter(f *testing.F) {
+// FuzzJSONAttachments: attachments are those that encoding/json finds, however the body arrives, and a mistake in the JSON
+// is where it is without attachments.
+func FuzzJSONAttachments(f *testing.F) {
 	for _, s := range []string{
 		`{"attachments":[{"content":"eA==","filename":"f"},{"filename":"g","content":"eHg="}],"content":"eA=="}`,
 		`{"to":[{"content":"x"}],"attachments":[{"x":{"content":"y"},"content":"e\u0041=="}]}`,
 		`{"\u0061ttachments":[{"c\u006fntent":"eA=="}]}`, `{"attachments":{"a":{"content":"eA=="}}}`,
 		`{"attachments":[[{"content":"eA=="}]]}`, `{"attachments":[{"content":"eA`, `{"a":"\\","attachments":[{"content":""}]}`,
 		`]}{"attachments":[{"content":"eA=="}]}`, `{"attachments":[{"content":{"content":"eA=="}, "content":"eA=="}]}`,
+		`{"attachments":[{"content" "eA=="}]}`, `{"attachments":[{"content" : "eA==", "filename": "f"} {}]}`,
+		`{"attachments":[{"content"`, `{"attachments":[{"content": `, `{"attachments":[{"content"::"x"}]}`,
+		`{"attachments":[{"content":"eA==" "x":1}]}`, `{"attachments":[{"content":"eA=="}}`,
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 10, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	open := decoders(f, service.Config{MaxRecipients: 10, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
-		read := func(in io.Reader) (string, *contentFilter) {
-			d := decoder()
-			defer d.Close()
-			filter := newContentFilter(in, d.NewFile)
-			out, err := io.ReadAll(filter)
-			require.NoError(t, err)
-			return string(out), filter
+		read := func(in io.Reader) (*decoder, error) {
+			d := open()
+			t.Cleanup(d.Close)
+			return d, d.readJSON(in)
 		}
-		got, filter := read(bytes.NewReader(body))
-		other, _ := read(iotest.OneByteReader(bytes.NewReader(body)))
-		require.Equal(t, got, other)
-		require.Equal(t, int64(len(body)), filter.original(int64(len(got))))
-		if !json.Valid(body) {
+		d, err := read(bytes.NewReader(body))
+		other, again := read(iotest.OneByteReader(bytes.NewReader(body)))
+		require.Equal(t, err, again)
+		require.Equal(t, d.Err(), other.Err())
+		if err == nil && d.Found() == 0 && !json.Valid(bytes.TrimPrefix(body, []byte(byteOrderMark))) {
+			t.Fatalf("%q was read", body)
+		}
+		var want struct {
+			Attachments []struct{ Content []byte }
+		}
+		if err != nil || d.Found() > 0 || json.Unmarshal(body, &want) != nil {
 			return
 		}
-		require.True(t, json.Valid([]byte(got)), got)
-		if len(filter.files) == 0 {
-			require.Equal(t, string(body), got)
+		batch, _ := d.Check()
+		require.Len(t, batch.Content.Attachments, len(want.Attachments))
+		for i, a := range batch.Content.Attachments {
+			require.Len(t, want.Attachments[i].Content, int(a.Size))
 		}
 	})
 }

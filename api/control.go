@@ -34,10 +34,8 @@ func giveCommand[T any](
 
 // rescheduleBatch is PATCH /v1/batches/{id}.
 func (s *Server) rescheduleBatch(c *gin.Context) {
-	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
-	defer d.Close()
-	in := commands.Reschedule{Batch: c.Param("id"), Times: d.Builder}
-	fields := d.timeFields(intake.DeliverAt, intake.TimeZone, intake.ExpiresAt)
+	in := commands.Reschedule{Batch: c.Param("id")}
+	fields := timeFields(&in.Times, intake.DeliverAt, intake.TimeZone, intake.ExpiresAt)
 	fields["why"] = &in.Why
 	giveCommand(s, c, fields, func(r service.Repeat) (commands.Result, bool, error) {
 		return s.svc.Commands.Reschedule(c.Request.Context(), caller(c), in, r)

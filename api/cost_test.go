@@ -145,6 +145,8 @@ func TestMistakesHoldNoMemory(t *testing.T) {
 			defer d.Close()
 			before := held()
 			require.NoError(t, d.readJSON(strings.NewReader(body)))
+			_, err := d.Check()
+			require.Error(t, err)
 			require.Less(t, held()-before, int64(1<<20))
 			require.Positive(t, d.Found())
 			runtime.KeepAlive(d)

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -24,16 +26,15 @@ func (s *Server) createBatch(c *gin.Context) {
 		s.fail(c, err)
 		return
 	}
-	b := s.svc.NewIntake(c.Request.Context(), caller(c))
-	defer b.Close()
-	d := newDecoder(b)
+	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
+	defer d.Close()
 	permissive, err := permissiveMode(c)
 	if err != nil {
 		s.fail(c, err)
 		return
 	}
 	if permissive {
-		b.Permit()
+		d.Permit()
 	}
 	if repeat.Key != "" {
 		d.hash = sha256.New()
@@ -47,11 +48,11 @@ func (s *Server) createBatch(c *gin.Context) {
 		repeat.Hash = hex.EncodeToString(d.hash.Sum(nil))
 	}
 	if c.Query("dry_run") == "true" {
-		v, err := s.svc.DryRunAccept(c.Request.Context(), caller(c), b)
+		v, err := s.svc.DryRunAccept(c.Request.Context(), caller(c), d.Intake)
 		answer(s, c, v, err)
 		return
 	}
-	a, replayed, err := s.svc.Accept(c.Request.Context(), caller(c), b, repeat)
+	a, replayed, err := s.svc.Accept(c.Request.Context(), caller(c), d.Intake, repeat)
 	if err != nil {
 		s.fail(c, err)
 		return
@@ -75,18 +76,49 @@ func permissiveMode(c *gin.Context) (bool, error) {
 	return false, wrong.In(invalidQuery())
 }
 
-// decoder fills a builder from the body of a request.
+// decoder reads a request from its body: it fills the fields of the batch and adds the recipients.
 type decoder struct {
-	*intake.Builder
-	seen map[string]bool // fields that the request has
-	hash hash.Hash       // of the request; nil if it is not needed
+	*intake.Intake
+	add       func(r *intake.Recipient) error
+	recipient intake.Recipient // the present one
+	seen      []string         // fields that the request has
+	hash      hash.Hash        // of the request; nil if it is not needed
 
-	contents  *contentFilter // of a request in JSON
-	formFiles int            // attachments of a form
-	tables    bool           // the form has a table of recipients
+	formFiles int  // attachments of a form
+	tables    bool // the form has a table of recipients
+	columns   *intake.Columns
 }
 
-func newDecoder(b *intake.Builder) *decoder { return &decoder{Builder: b, seen: map[string]bool{}} }
+func newDecoder(in *intake.Intake) *decoder { return &decoder{Intake: in} }
+
+// errEnough means that no more recipients are wanted.
+var errEnough = errors.New("enough")
+
+// read reads the request by decode, which calls add for each recipient.
+func (d *decoder) read(decode func() error) error {
+	return d.Read(func(yield func(*intake.Recipient, error) bool) {
+		d.add = func(r *intake.Recipient) error {
+			if !yield(r, nil) {
+				return errEnough
+			}
+			return nil
+		}
+		if err := decode(); err != nil && !errors.Is(err, errEnough) {
+			yield(nil, err)
+		}
+	})
+}
+
+// again reports whether the request has had a field before.
+func (d *decoder) again(name string) bool {
+	if slices.Contains(d.seen, name) {
+		return true
+	}
+	if name == "columns" || slices.Contains(intake.FieldNames, name) { // other names are mistakes, and may be many
+		d.seen = append(d.seen, name)
+	}
+	return false
+}
 
 // hashed returns a reader that adds what it reads from r to the hash.
 func (d *decoder) hashed(r io.Reader) io.Reader {

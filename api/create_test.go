@@ -103,13 +103,16 @@ func TestCreateOptions(t *testing.T) {
 	require.Equal(t, "receipt", b.Category)
 	require.True(t, b.Content.TrackClicks)
 
+	_, b, _ = f.accepted(f.post(batchOf(t, `{"reply_to": "", "tags": [], "headers": {}, "metadata": {}, "cc": []}`)))
+	require.Empty(t, b.Content.ReplyTo)
+
 	form := []string{"from", "a@b.de", "subject", "s", "text", "t", "headers", ` {"List-Id": "<a.b.de>"} `, "metadata", `{"run": 7}`}
 	_, b, _ = f.accepted(f.form("", "a.csv", "email\nc@d.de\n", form...))
 	require.Equal(t, []models.Header{{Name: "List-Id", Value: "<a.b.de>"}}, b.Content.Headers)
 	require.Equal(t, map[string]string{"run": "7"}, b.Metadata)
 	form[7], form[9] = `{"From": "x"}`, "run=7"
 	p := f.form("", "a.csv", "email\nc@d.de\n", form...).problem(t)
-	require.Equal(t, []string{"/headers/From reserved_header", "/metadata wrong_type"}, p.pointers())
+	require.Equal(t, []string{"/metadata wrong_type", "/headers/From reserved_header"}, p.pointers())
 }
 
 // TestExpiresAt: a request may set when it expires. A repeat gets the same answer, even after

@@ -3,8 +3,10 @@ package api
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/json"
 	"io"
 	"mime/multipart"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,210 +14,106 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// A contentFilter passes JSON on, and puts a number in place of each content of an attachment:
-// the index in files of what it has decoded. So no content is ever in memory as a whole. The
-// parser behind the filter finds all mistakes in the JSON, except in contents, which are base64
-// or are marked as bad.
-type contentFilter struct {
-	in      io.Reader
-	newFile func() *intake.File
-	files   []*contentDecoder
-	current *contentDecoder // the content that is being read
-
-	space, buf []byte // buf is the part of space that was not looked at
-	pending    []byte // to be passed on before buf
-	passed     int64  // bytes that were passed on
-	cuts       []contentCut
-
-	inString, escaped bool
-	depth             int
-	kinds             [4]byte // '{' or '[' of the containers at depths 1 to 3
-	expectKey         bool
-	inKey             bool
-	key               []byte
-	attachments       bool // the member at depth 1 is attachments
-	content           bool // the member at depth 3 is content
+// source is a body behind bytes of it that a decoder has read, but not decoded.
+type source struct {
+	front, space []byte
+	body         io.Reader
 }
 
-// A contentCut says how many bytes less than the body the passed JSON has from an offset on.
-type contentCut struct{ at, removed int64 }
-
-// filterSpace is the number of bytes that a filter reads at a time of a large request.
-const filterSpace = 32 << 10
-
-// maxKey is more than the length of any escaped name that the filter looks for.
-const maxKey = 6 * len("attachments")
-
-// newContentFilter returns a filter of JSON that begins a file for each content.
-func newContentFilter(in io.Reader, newFile func() *intake.File) *contentFilter {
-	return &contentFilter{in: in, newFile: newFile, space: make([]byte, 1<<10)}
-}
-
-// original returns the position in the body of a position in the passed JSON.
-func (f *contentFilter) original(at int64) int64 {
-	removed := int64(0)
-	for _, c := range f.cuts {
-		if c.at <= at {
-			removed = c.removed
-		}
-	}
-	if f.current != nil && at >= f.passed {
-		removed += f.current.length // it did not end
-	}
-	return at + removed
-}
+// sourceSpace is the number of bytes of a content that are read at a time.
+const sourceSpace = 32 << 10
 
 // Read implements io.Reader.
-func (f *contentFilter) Read(p []byte) (n int, err error) {
-	for n < len(p) {
-		if len(f.pending) > 0 {
-			k := copy(p[n:], f.pending)
-			f.pending = f.pending[k:]
-			n += k
-			continue
-		}
-		if len(f.buf) == 0 {
-			if n > 0 {
-				break // what is there need not wait
-			}
-			if f.passed > int64(len(f.space)) && len(f.space) < filterSpace {
-				f.space = make([]byte, filterSpace) // most requests are small
-			}
-			k, err := f.in.Read(f.space)
-			if k == 0 && err != nil {
-				return 0, err
-			}
-			f.buf = f.space[:k]
-		}
-		if f.current != nil {
-			if err := f.readContent(); err != nil {
-				return n, err
-			}
-			continue
-		}
-		k, begins := f.scan(f.buf[:min(len(f.buf), len(p)-n)])
-		n += copy(p[n:], f.buf[:k])
-		f.passed += int64(k)
-		f.buf = f.buf[k:]
-		if begins {
-			f.current = &contentDecoder{file: f.newFile()}
-		}
+func (s *source) Read(p []byte) (int, error) {
+	if len(s.front) == 0 {
+		return s.body.Read(p)
 	}
+	n := copy(p, s.front)
+	s.front = s.front[n:]
 	return n, nil
 }
 
-// readContent decodes the content up to the end of buf or of the content.
-func (f *contentFilter) readContent() error {
-	k, ended, err := f.current.read(f.buf)
-	f.buf = f.buf[k:]
-	if err != nil || !ended {
-		return err
+// fill reads bytes into front if it is empty.
+func (s *source) fill() error {
+	if s.space == nil {
+		s.space = make([]byte, sourceSpace)
 	}
-	f.pending = append(strconv.AppendInt(nil, int64(len(f.files)), 10), '"')
-	f.passed += int64(len(f.pending))
-	removed := f.current.length + 1 - int64(len(f.pending)) // with the quote
-	if n := len(f.cuts); n > 0 {
-		removed += f.cuts[n-1].removed
+	for len(s.front) == 0 {
+		n, err := s.body.Read(s.space)
+		if s.front = s.space[:n]; n == 0 && err != nil {
+			return err
+		}
 	}
-	f.cuts = append(f.cuts, contentCut{f.passed, removed})
-	f.files = append(f.files, f.current)
-	f.current = nil
 	return nil
 }
 
-// scan looks at JSON up to the quote with which a content begins. It returns how many bytes
-// were looked at, and whether a content begins behind them.
-func (f *contentFilter) scan(b []byte) (n int, begins bool) {
-	for i := 0; i < len(b); i++ {
-		c := b[i]
-		if f.inString {
-			if !f.inKey && !f.escaped {
-				i += plainText(b[i:])
-				if i == len(b) {
-					break
-				}
-				c = b[i]
-			}
-			f.scanString(c)
-			continue
+// content decodes the content of an attachment, whose name was the last token, while it is read. So it is never in memory
+// as a whole, as it would be if a json.Decoder read it. It returns false if the value is not a string. A new decoder reads
+// what follows, behind a prefix that puts it where the former one was.
+func (j *jsonReader) content(d *contentDecoder) (ok bool, err error) {
+	at := j.position(j.InputOffset())
+	buffered, _ := io.ReadAll(j.Buffered()) // it is in memory
+	in := j.source
+	in.front = append(buffered, in.front...)
+	for before, colon := `{"":[{""`, false; ; at++ {
+		if err := in.fill(); err != nil {
+			return false, j.ended(err, at)
 		}
-		switch c {
-		case '"':
-			if f.content && f.attachments && f.depth == 3 && !f.expectKey && len(f.files) <= intake.MaxAttachments &&
-				f.kinds[1] == '{' && f.kinds[2] == '[' && f.kinds[3] == '{' {
-				return i + 1, true
-			}
-			f.inString, f.escaped = true, false
-			f.inKey, f.key = f.expectKey && (f.depth == 1 || f.depth == 3), f.key[:0]
-		case '{', '[':
-			if f.depth++; f.depth < len(f.kinds) {
-				f.kinds[f.depth] = c
-			}
-			f.expectKey = c == '{'
-		case '}', ']':
-			f.depth = max(f.depth-1, 0)
-			f.expectKey = false
-		case ',':
-			f.expectKey = f.depth < len(f.kinds) && f.kinds[f.depth] == '{'
-			f.content = false
-			f.attachments = f.attachments && f.depth > 1
-		case ':':
-			f.expectKey = false
+		switch c := in.front[0]; {
+		case c == ':' && !colon:
+			before, colon = before+":", true
+		case c == '"' && colon:
+			in.front = in.front[1:]
+			return true, j.readContent(d, at+1)
+		case c == ' ', c == '\t', c == '\n', c == '\r':
+		default:
+			j.restart(before, 5, at)
+			return false, nil
 		}
-	}
-	return len(b), false
-}
-
-// plainText returns how many bytes, of the next ones, are neither a quote nor a backslash.
-func plainText(b []byte) int {
-	b = b[:min(len(b), 128)] // however many quotes and backslashes there are, the time is linear
-	if k := bytes.IndexByte(b, '"'); k >= 0 {
-		b = b[:k]
-	}
-	if k := bytes.IndexByte(b, '\\'); k >= 0 {
-		b = b[:k]
-	}
-	return len(b)
-}
-
-// scanString takes the next byte of a string that is passed on.
-func (f *contentFilter) scanString(c byte) {
-	switch {
-	case f.escaped:
-		f.escaped = false
-	case c == '\\':
-		f.escaped = true
-	case c == '"':
-		f.inString = false
-		if f.inKey {
-			f.inKey = false
-			f.endKey()
-		}
-		return
-	}
-	if f.inKey && len(f.key) <= maxKey {
-		f.key = append(f.key, c)
+		in.front = in.front[1:]
 	}
 }
 
-func (f *contentFilter) endKey() {
-	name := string(f.key)
-	if bytes.IndexByte(f.key, '\\') >= 0 {
-		name = unquote([]byte(`"` + name + `"`))
+// readContent decodes a content whose first byte is at a position.
+func (j *jsonReader) readContent(d *contentDecoder, at int64) error {
+	for {
+		if err := j.source.fill(); err != nil {
+			return j.ended(err, at)
+		}
+		k, ended, err := d.read(j.source.front)
+		j.source.front = j.source.front[k:]
+		at += int64(k)
+		switch {
+		case err != nil:
+			return err
+		case ended:
+			j.restart(`{"":[{"":0`, 6, at)
+			return nil
+		}
 	}
-	if f.depth == 1 {
-		f.attachments = name == "attachments"
-	} else {
-		f.content = name == "content"
+}
+
+// restart has a new decoder read what follows a position, behind the first tokens of a prefix.
+func (j *jsonReader) restart(prefix string, tokens int, at int64) {
+	j.source.front = append([]byte(prefix), j.source.front...)
+	j.before, j.read, j.max = at-int64(len(prefix)), 0, maxBetween
+	j.Decoder = json.NewDecoder(j)
+	for range tokens {
+		_, _ = j.Token() // the prefix has no mistakes
 	}
+}
+
+// ended returns the error for a body that cannot be read behind a position.
+func (j *jsonReader) ended(err error, at int64) error {
+	j.before, j.read = at, 0
+	return j.jsonError(err)
 }
 
 // A contentDecoder decodes the base64 of a JSON string into a file.
 type contentDecoder struct {
 	file    *intake.File
-	bad     bool // it is not base64
-	padded  bool // the last base64 ended with padding
-	length  int64
+	bad     bool   // it is not base64
+	padded  bool   // the last base64 ended with padding
 	encoded []byte // that is not decoded yet
 	decoded []byte
 	escape  []byte // begun with a backslash
@@ -232,7 +130,6 @@ func (d *contentDecoder) read(b []byte) (n int, ended bool, err error) {
 		case len(d.escape) > 0:
 			d.unescape(c)
 		case c == '"':
-			d.length += int64(i)
 			return i + 1, true, d.decode(true)
 		case c == '\\':
 			d.escape = append(d.escape[:0], c)
@@ -245,7 +142,6 @@ func (d *contentDecoder) read(b []byte) (n int, ended bool, err error) {
 			}
 		}
 	}
-	d.length += int64(len(b))
 	return len(b), false, nil
 }
 
@@ -302,71 +198,104 @@ func (d *contentDecoder) decode(last bool) error {
 	return err
 }
 
-// jsonAttachments decodes the attachments, whose contents have been replaced by numbers.
-func (d *decoder) jsonAttachments(raw []byte) error {
-	switch {
-	case raw[0] != '[':
-		d.Wrong("/attachments", "wrong_type", "attachments must be a list of objects {filename, content_type, content}.")
-		return nil
-	case !validText(raw):
-		d.Wrong("/attachments", "invalid_text", "attachments is not valid Unicode text.")
-		return nil
+// readAttachments decodes the list of attachments.
+func (d *decoder) readAttachments(j *jsonReader) error {
+	j.allow(maxBetween, valueAt("/attachments"))
+	t, err := j.Token()
+	if err != nil {
+		return j.jsonError(err)
 	}
-	for i, object := range elements(raw) {
-		at := "/attachments/" + strconv.Itoa(i)
-		if object[0] != '{' {
-			d.Wrong(at, "wrong_type", "An attachment must be an object {filename, content_type, content}.")
+	if t != json.Delim('[') {
+		if t != nil { // null counts as absent
+			d.Wrong("/attachments", "wrong_type", "attachments must be a list of objects {filename, content_type, content}.")
+		}
+		return skipObject(j, t, "/attachments")
+	}
+	for i := 0; j.more(maxRecipientJSON, valueAt("/attachments")); i++ {
+		at, before := "/attachments/"+strconv.Itoa(i), d.Found()
+		if t, err = j.Token(); err != nil {
+			return j.jsonError(err)
+		}
+		if t != json.Delim('{') || i > intake.MaxAttachments { // Attach has reported those that are too many
+			if i <= intake.MaxAttachments {
+				d.Wrong(at, "wrong_type", "An attachment must be an object {filename, content_type, content}.")
+			}
+			if err := skipObject(j, t, at); err != nil {
+				return err
+			}
 			continue
 		}
-		if i > intake.MaxAttachments {
-			break // AddAttachment has reported it
+		a := new(intake.Attachment)
+		if err := d.readAttachment(j, at, a); err != nil {
+			return err
 		}
-		before := d.Found()
-		a := d.attachmentMembers(at, object)
 		a.Flawed = d.Found() > before
-		d.AddAttachment(at, a)
+		d.Attach(at, a)
 	}
-	return d.AddContent(len(raw))
+	_, err = j.Token()
+	if err != nil {
+		return j.jsonError(err)
+	}
+	return nil
 }
 
-// attachmentMembers decodes the members of an attachment.
-func (d *decoder) attachmentMembers(at string, object []byte) *intake.Attachment {
-	a := new(intake.Attachment)
+// readAttachment decodes the members of an attachment.
+func (d *decoder) readAttachment(j *jsonReader, at string, a *intake.Attachment) error {
 	fields := map[string]*string{"filename": &a.Filename, "content_type": &a.Type, "content_id": &a.ContentID,
-		"disposition": &a.Disposition, "content": new(string)}
-	given := map[string]bool{}
-	eachMember(object, func(name string, value []byte) {
-		here, field := at+service.Pointer(name), fields[name]
+		"disposition": &a.Disposition, "content": nil}
+	var given []string
+	for j.more(maxBetween, valueAt(at)) {
+		t, err := j.Token()
+		if err != nil {
+			return j.jsonError(err)
+		}
+		name, _ := t.(string) // the name of a member is always a string
+		here, again := at+service.Pointer(name), slices.Contains(given, name)
+		var raw json.RawMessage
+		content, decoded := contentDecoder{}, false
+		if name == "content" {
+			content.file = d.NewFile()
+			if decoded, err = j.content(&content); err != nil {
+				return err
+			}
+		}
+		if !decoded {
+			j.allow(maxRecipientJSON, valueAt(here))
+			if err := j.Decode(&raw); err != nil {
+				return j.jsonError(err)
+			}
+		}
+		if err := d.AddContent(len(name) + len(raw)); err != nil {
+			return err
+		}
+		field, known := fields[name]
 		switch {
-		case field == nil:
+		case !known:
 			d.Wrong(here, "unknown_field",
 				"An attachment has only the fields filename, content_type, content, content_id and disposition.")
-			return
-		case given[name]:
+			continue
+		case again:
 			d.Wrong(here, "repeated", "%s is repeated.", name)
-		case value[0] == 'n': // null counts as absent
-			return
-		case value[0] != '"':
-			d.Wrong(here, "wrong_type", "%s must be a string.", name)
+		case content.bad:
+			d.Wrong(here, "invalid_value", "content must be base64 (RFC 4648, section 4) with padding.")
+		case decoded:
+			a.File = content.file
+		case raw[0] == 'n': // null counts as absent
+			continue
+		case field == nil:
+			d.Wrong(here, "wrong_type", "content must be a string.")
 		default:
-			*field = unquote(value)
+			jsonText(d, here, name, raw, false, field)
 		}
-		given[name] = true
-	})
-	if !given["content"] {
+		given = append(given, name)
+	}
+	if !slices.Contains(given, "content") {
 		d.Wrong(at+"/content", "required", "The attachment has no content.")
-		return a
 	}
-	n, err := strconv.Atoi(*fields["content"])
-	if err != nil || n < 0 || n >= len(d.contents.files) {
-		return a // the mistake is listed
+	if _, err := j.Token(); err != nil {
+		return j.jsonError(err)
 	}
-	if content := d.contents.files[n]; content.bad {
-		d.Wrong(at+"/content", "invalid_value", "content must be base64 (RFC 4648, section 4) with padding.")
-	} else {
-		a.File = content.file
-	}
-	return a
+	return nil
 }
 
 // formAttachment reads a part of a form as an attachment. One with a Content-ID is inline. An
@@ -388,6 +317,6 @@ func (d *decoder) formAttachment(part *multipart.Part, value io.Reader) error {
 	default:
 		d.Wrong(at, "invalid_value", "A part of a form must be sent as it is, without a Content-Transfer-Encoding.")
 	}
-	d.AddAttachment(at, a)
+	d.Attach(at, a)
 	return d.AddContent(len(a.Filename) + len(a.Type) + len(a.ContentID))
 }

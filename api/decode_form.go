@@ -3,7 +3,6 @@ package api
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/safedelivr/safedelivr/models/nearest"
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/table"
@@ -27,7 +26,11 @@ import (
 
 // readForm decodes a URL-encoded form field by field.
 func (d *decoder) readForm(body io.Reader) error {
-	r := bufio.NewReaderSize(body, 32<<10)
+	return d.read(func() error { return d.form(body) })
+}
+
+func (d *decoder) form(body io.Reader) error {
+	r := bufio.NewReader(body)
 	for {
 		name, end, err := formName(r)
 		if err != nil {
@@ -130,6 +133,10 @@ func (v *urlValue) escaped() (byte, error) {
 
 // readMultipart decodes a multipart form part by part.
 func (d *decoder) readMultipart(r *http.Request) error {
+	return d.read(func() error { return d.multipart(r) })
+}
+
+func (d *decoder) multipart(r *http.Request) error {
 	mr, err := r.MultipartReader()
 	if err != nil {
 		return service.Fail(service.Malformed, "bad_form", "The Content-Type of the multipart form has no boundary.")
@@ -142,7 +149,7 @@ func (d *decoder) readMultipart(r *http.Request) error {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				return badForm(err)
 			}
-			if d.seen["columns"] && !d.tables {
+			if d.columns != nil && !d.tables {
 				d.Wrong("/columns", "conflict", "Only a CSV file of recipients has columns.")
 			}
 			return nil
@@ -186,10 +193,13 @@ func (d *decoder) formFile(part *multipart.Part, value io.Reader) error {
 // formTable adds the recipients of a table.
 func (d *decoder) formTable(value io.Reader) error {
 	d.tables = true
-	err := d.AddTable(value)
-	var refused *service.Error
-	if errors.As(err, &refused) || errors.Is(err, context.Canceled) { // by Add
-		return err
+	var err error
+	for r, wrong := range d.Table(value, d.columns) {
+		if err = wrong; err == nil {
+			if err := d.add(r); err != nil {
+				return err
+			}
+		}
 	}
 	var mistake *table.Error
 	if errors.As(err, &mistake) {
@@ -202,7 +212,6 @@ func (d *decoder) formTable(value io.Reader) error {
 
 // formColumns decodes what the columns of a table are: an object of headings and names.
 func (d *decoder) formColumns(value io.Reader) error {
-	const field = "columns"
 	raw, err := io.ReadAll(io.LimitReader(value, maxBetween))
 	if err != nil {
 		return badForm(err)
@@ -211,7 +220,7 @@ func (d *decoder) formColumns(value io.Reader) error {
 	switch {
 	case len(raw) == 0: // counts as absent
 		return nil
-	case d.seen[field]:
+	case d.again("columns"):
 		d.Wrong("/columns", "repeated", "columns is repeated.")
 	case d.tables:
 		d.Wrong("/columns", "conflict", "columns must come before the file whose columns it names.")
@@ -220,15 +229,15 @@ func (d *decoder) formColumns(value io.Reader) error {
 	case !validText(raw):
 		d.Wrong("/columns", "invalid_text", "columns is not valid Unicode text.")
 	default:
+		d.columns = new(intake.Columns)
 		eachMember(raw, func(heading string, name []byte) {
 			if name[0] != '"' {
 				d.Wrong("/columns"+service.Pointer(heading), "wrong_type", "A column must be a string.")
 				return
 			}
-			d.MapColumn(heading, unquote(name))
+			d.columns.Add(heading, unquote(name), d)
 		})
 	}
-	d.seen[field] = true
 	return nil
 }
 
@@ -247,12 +256,12 @@ func (d *decoder) formLines(value io.Reader) error {
 		if !json.Valid(line) {
 			at := d.Count()
 			d.Wrong("/to/"+strconv.Itoa(at), "wrong_type", "Recipient %d, counted from 0, is not one line of JSON.", at)
-			if err := d.Add(&intake.Recipient{Flawed: true}); err != nil {
+			if err := d.add(&intake.Recipient{Flawed: true}); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := d.jsonRecipient(line); err != nil {
+		if err := d.add(d.jsonRecipient(line)); err != nil {
 			return err
 		}
 	}
@@ -316,19 +325,17 @@ func badForm(err error) error {
 
 // formField decodes one field. An empty field counts as absent.
 func (d *decoder) formField(name string, value io.Reader) error {
-	if !d.IsField(name) {
-		d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.%s",
-			nearest.Meant(name, intake.FieldNames))
+	if !slices.Contains(intake.FieldNames, name) {
+		d.unknown(name)
 		return nil
 	}
 	if name == "to" {
 		return d.formRecipients(value) // may be repeated
 	}
-	if d.seen[name] {
+	if d.again(name) {
 		d.Wrong(service.Pointer(name), "repeated", "%s is repeated.", name)
 		return nil
 	}
-	d.seen[name] = true
 	raw, err := io.ReadAll(io.LimitReader(value, d.ContentLeft()+1))
 	if err != nil {
 		return badForm(err)
@@ -349,51 +356,63 @@ func (d *decoder) formField(name string, value io.Reader) error {
 }
 
 func (d *decoder) formValue(name, value string) {
-	switch {
-	case d.IsText(name):
-		d.SetText(name, value)
-		return
-	case d.IsFlag(name):
-		on, err := strconv.ParseBool(value)
-		if err != nil {
-			d.Wrong(service.Pointer(name), "wrong_type", "%s must be true or false.", name)
+	here := "/" + name
+	field, about := d.Batch.Field(name)
+	switch into := field.(type) {
+	case *string:
+		*into = value
+	case *bool:
+		*into = d.formFlag(name, value)
+	case **bool:
+		*into = new(d.formFlag(name, value))
+	case **intake.Window:
+		if value = strings.TrimSpace(value); value == noWindow {
+			value = `"` + noWindow + `"`
 		}
-		d.SetFlag(name, on)
-		return
-	case name == intake.SendWindow:
-		d.formWindow(value)
-		return
-	case name == "attachments":
-		d.Wrong(service.Pointer(name), "unknown_field", "Send attachments as JSON or as parts of a multipart form.")
-		return
-	case d.IsTexts(name):
-		if raw := []byte(strings.TrimSpace(value)); json.Valid(raw) {
-			d.jsonTexts(name, raw)
+		if json.Valid([]byte(value)) {
+			*into = jsonWindow(d, here, []byte(value))
 		} else {
-			d.Wrong(service.Pointer(name), "wrong_type", "%s must be a JSON object.", name)
+			d.Wrong(here, "wrong_type", "send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
 		}
-		return
+	case *[]models.Header, *map[string]string:
+		if raw := []byte(strings.TrimSpace(value)); json.Valid(raw) {
+			d.jsonObject(name, raw, into)
+		} else {
+			d.Wrong(here, "wrong_type", "%s must be a JSON object.", name)
+		}
+	case *[]string:
+		if name == replyTo {
+			*into, d.Batch.OneText = []string{value}, true
+			return
+		}
+		*into = splitList(value, name == "cc" || name == "bcc", about.Most())
+	default:
+		d.Wrong(here, "unknown_field", "Send attachments as JSON or as parts of a multipart form.")
 	}
+}
+
+func (d *decoder) formFlag(name, value string) bool {
+	on, err := strconv.ParseBool(value)
+	if err != nil {
+		d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
+	}
+	return on
+}
+
+// splitList returns the first elements of a list, which are separated by commas.
+func splitList(value string, mailboxes bool, most int) []string {
+	list := []string{}
 	var l listSplitter
-	separates := func(c byte) bool { return c == ',' }
-	if intake.IsMailboxes(name) {
-		separates = l.separates
-	}
-	d.SetList(name, func(yield func(int, string) bool) {
-		for n, from, i := 0, 0, 0; i <= len(value); i++ {
-			if i < len(value) && !separates(value[i]) {
-				continue
-			}
-			element := strings.TrimSpace(value[from:i])
-			if from = i + 1; element == "" {
-				continue
-			}
-			if !yield(n, element) {
-				return
-			}
-			n++
+	for from, i := 0, 0; i <= len(value) && len(list) < most; i++ {
+		if i < len(value) && (mailboxes && !l.separates(value[i]) || !mailboxes && value[i] != ',') {
+			continue
 		}
-	})
+		if element := strings.TrimSpace(value[from:i]); element != "" {
+			list = append(list, element)
+		}
+		from = i + 1
+	}
+	return list
 }
 
 // maxFormRecipient is more bytes than any valid mailbox has.
@@ -413,7 +432,7 @@ func (d *decoder) formRecipients(value io.Reader) error {
 		}
 		if end || l.separates(c) {
 			if s := strings.TrimSpace(b.String()); s != "" {
-				if err := d.Add(&intake.Recipient{Email: s}); err != nil {
+				if err := d.addText(s); err != nil {
 					return err
 				}
 			}
@@ -429,6 +448,12 @@ func (d *decoder) formRecipients(value io.Reader) error {
 			b.WriteByte('\x00') // makes the truncated mailbox invalid
 		}
 	}
+}
+
+// addText adds a recipient of whom there is only the address.
+func (d *decoder) addText(email string) error {
+	d.recipient = intake.Recipient{Email: email}
+	return d.add(&d.recipient)
 }
 
 // listSplitter tells which commas separate mailboxes (RFC 5322, 3.4).

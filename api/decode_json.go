@@ -1,14 +1,14 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
-	"iter"
 	"net/http"
+	"slices"
 	"strconv"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -28,11 +28,20 @@ const maxDepth = 10_000
 // jsonReader limits how far it may read for the next value.
 type jsonReader struct {
 	*json.Decoder
-	body      io.Reader
+	source    *source
+	before    int64 // bytes of the body before those of the decoder
 	read, max int64
-	position  func(int64) int64 // of a byte in the body
-	tooLarge  *service.Error    // error after max bytes
+	tooLarge  func() *service.Error // returns the error after max bytes
 }
+
+func newJSONReader(body io.Reader) *jsonReader {
+	j := &jsonReader{source: &source{body: withoutMark(body)}}
+	j.Decoder = json.NewDecoder(j)
+	return j
+}
+
+// position returns the position in the body of a byte of the decoder.
+func (j *jsonReader) position(at int64) int64 { return j.before + at }
 
 var errValueTooLarge = errors.New("value too large")
 
@@ -42,26 +51,28 @@ func (j *jsonReader) Read(p []byte) (int, error) {
 	if left <= 0 {
 		return 0, errValueTooLarge
 	}
-	n, err := j.body.Read(p[:min(int64(len(p)), left)])
+	n, err := j.source.Read(p[:min(int64(len(p)), left)])
 	j.read += int64(n)
 	return n, err
 }
 
 // allow sets the limit of the next value to n bytes.
-func (j *jsonReader) allow(n int64, tooLarge *service.Error) {
+func (j *jsonReader) allow(n int64, tooLarge func() *service.Error) {
 	j.max, j.tooLarge = j.InputOffset()+n, tooLarge
 }
 
 // readJSON decodes a request member by member. Memory does not grow with the number of
 // recipients, wherever in the request they are.
 func (d *decoder) readJSON(body io.Reader) error {
-	d.contents = newContentFilter(withoutMark(body), d.NewFile)
-	j := &jsonReader{body: d.contents, position: d.contents.original}
-	j.Decoder = json.NewDecoder(j)
+	return d.read(func() error { return d.json(body) })
+}
+
+func (d *decoder) json(body io.Reader) error {
+	j := newJSONReader(body)
 	if err := d.readObject(j); err != nil {
 		return err
 	}
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
 		if err == nil {
 			err = errors.New("there is data after the end of the object")
@@ -71,8 +82,16 @@ func (d *decoder) readJSON(body io.Reader) error {
 	return nil
 }
 
+// valueAt returns the function for the error about a value that is too large.
+func valueAt(pointer string) func() *service.Error {
+	return func() *service.Error { return valueTooLarge(pointer) }
+}
+
+// somewhere is valueAt for a value without a pointer.
+var somewhere = valueAt("")
+
 func (d *decoder) readObject(j *jsonReader) error {
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	t, err := j.Token()
 	if err != nil {
 		return j.jsonError(err)
@@ -81,17 +100,14 @@ func (d *decoder) readObject(j *jsonReader) error {
 		d.Wrong("", "wrong_type", "The request must be a JSON object.")
 		return d.Err()
 	}
-	for j.more(maxBetween, valueTooLarge("")) {
+	for j.more(maxBetween, somewhere) {
 		t, err := j.Token()
 		if err != nil {
 			return j.jsonError(err)
 		}
 		name, _ := t.(string) // the name of a member is always a string
-		if d.seen[name] {
+		if d.again(name) {
 			return j.jsonError(errors.New("the member " + service.Quote(name) + " is repeated"))
-		}
-		if d.IsField(name) {
-			d.seen[name] = true
 		}
 		if err := d.readMember(j, name); err != nil {
 			return err
@@ -104,70 +120,84 @@ func (d *decoder) readObject(j *jsonReader) error {
 }
 
 // more reports whether the object or list has another member, which may have n bytes.
-func (j *jsonReader) more(n int64, tooLarge *service.Error) bool {
+func (j *jsonReader) more(n int64, tooLarge func() *service.Error) bool {
 	j.allow(n, tooLarge)
 	return j.More()
 }
 
 func (d *decoder) readMember(j *jsonReader, name string) error {
-	if name == "to" {
+	switch name {
+	case "to":
 		return d.readRecipients(j)
+	case "attachments":
+		return d.readAttachments(j)
 	}
-	here := service.Pointer(name)
-	if d.IsText(name) {
-		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge())
+	if field, _ := d.Batch.Field(name); isText(field) {
+		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge)
 	} else {
-		j.allow(maxRecipientJSON, valueTooLarge(here))
+		j.allow(maxRecipientJSON, valueAt(service.Pointer(name)))
 	}
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
 		return j.jsonError(err)
 	}
-	switch {
-	case bytes.Equal(raw, []byte("null")) && d.IsField(name):
-	case name == intake.Template && raw[0] == '{':
-		d.jsonTemplate(raw)
-	case d.IsText(name) && !(d.IsList(name) && raw[0] == '['):
-		return d.jsonText(name, raw)
-	case d.IsList(name):
-		d.jsonList(name, raw)
-	case d.IsTexts(name):
-		d.jsonTexts(name, raw)
-		return d.AddContent(len(raw))
-	case name == "attachments":
-		return d.jsonAttachments(raw)
-	case name == intake.SendWindow:
-		d.jsonWindow(raw)
-	case d.IsFlag(name):
-		var on bool
-		if json.Unmarshal(raw, &on) != nil {
-			d.Wrong(here, "wrong_type", "%s must be true or false.", name)
+	return d.member(name, raw)
+}
+
+// isText reports whether a field holds a text.
+func isText(field any) bool { _, ok := field.(*string); return ok }
+
+// member decodes a field of the batch. It reports mistakes; an error is that of content that is too long.
+func (d *decoder) member(name string, raw []byte) error {
+	here := service.Pointer(name)
+	value, field := d.Batch.Field(name)
+	if raw[0] == 'n' && field != nil { // null counts as absent
+		return nil
+	}
+	switch into := value.(type) {
+	case *string:
+		switch {
+		case name == intake.Template && raw[0] == '{':
+			*into = d.jsonTemplate(raw)
+		case jsonText(d, here, name, raw, field.Filled, into):
+			return d.AddContent(len(*into))
+		default:
+			d.Unreadable(name)
 		}
-		d.SetFlag(name, on)
+	case *[]string:
+		if name == replyTo && string(raw) == `""` { // counts as absent
+			return nil
+		}
+		if d.Batch.OneText = name == replyTo && raw[0] == '"'; d.Batch.OneText {
+			raw = slices.Concat([]byte("["), raw, []byte("]"))
+		}
+		d.jsonList(name, raw, into, field.Most())
+	case *[]models.Header, *map[string]string:
+		d.jsonObject(name, raw, into)
+		return d.AddContent(len(raw))
+	case **intake.Window:
+		*into = jsonWindow(d, here, raw)
+	case *bool, **bool:
+		if json.Unmarshal(raw, into) != nil {
+			d.Wrong("/"+name, "wrong_type", "%s must be true or false.", name)
+		}
 	default:
-		d.Wrong(here, "unknown_field", "There is no field with this name.%s", nearest.Meant(name, intake.FieldNames))
+		d.unknown(name)
 	}
 	return nil
 }
 
-func (d *decoder) jsonText(name string, raw []byte) error {
-	switch {
-	case raw[0] != '"':
-		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "wrong_type", "%s must be a string.", name)
-	case !validText(raw):
-		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid Unicode text.", name)
-	default:
-		text := unquote(raw)
-		d.SetText(name, text)
-		return d.AddContent(len(text))
-	}
-	return nil
+// replyTo is the list that may be one text.
+const replyTo = "reply_to"
+
+// unknown reports that there is no field with a name.
+func (d *decoder) unknown(name string) {
+	d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.%s",
+		nearest.Meant(name, intake.FieldNames))
 }
 
-// jsonTemplate decodes a template that is given as {name, version}.
-func (d *decoder) jsonTemplate(raw []byte) {
+// jsonTemplate returns the reference of a template that is given as {name, version}.
+func (d *decoder) jsonTemplate(raw []byte) string {
 	var name, version string
 	eachMember(raw, func(member string, value []byte) {
 		at := "/" + intake.Template + service.Pointer(member)
@@ -183,65 +213,69 @@ func (d *decoder) jsonTemplate(raw []byte) {
 			d.Wrong(at, "unknown_field", "A template has only the fields name and version.")
 		}
 	})
-	d.SetText(intake.Template, name+version)
+	return name + version
 }
 
-// jsonList decodes a list of strings.
-func (d *decoder) jsonList(name string, raw []byte) {
+// jsonList decodes the first elements of a list of strings. One that cannot be read is empty.
+func (d *decoder) jsonList(name string, raw []byte, into *[]string, most int) {
 	if raw[0] != '[' {
 		d.Unreadable(name)
 		d.Wrong("/"+name, "wrong_type", "%s must be a list of strings.", name)
 		return
 	}
-	d.SetList(name, func(yield func(int, string) bool) {
-		for i, p := range elements(raw) {
-			at := "/" + name + "/" + strconv.Itoa(i)
-			switch {
-			case p[0] != '"':
-				d.Unreadable(name)
-				d.Wrong(at, "wrong_type", "%s must be a list of strings.", name)
-			case !validText(p):
-				d.Unreadable(name)
-				d.Wrong(at, "invalid_text", "The text is not valid Unicode.")
-			case !yield(i, unquote(p)):
-				return
-			}
+	*into = []string{}
+	for i, p := range elements(raw) {
+		if i == most {
+			return
 		}
-	})
+		at, text := "/"+name, ""
+		if !d.Batch.OneText || name != replyTo {
+			at += "/" + strconv.Itoa(i)
+		}
+		switch {
+		case p[0] != '"':
+			d.Unreadable(name)
+			d.Wrong(at, "wrong_type", "%s must be a list of strings.", name)
+		case !validText(p):
+			d.Unreadable(name)
+			d.Wrong(at, "invalid_text", "The text is not valid Unicode.")
+		default:
+			text = unquote(p)
+		}
+		*into = append(*into, text)
+	}
 }
 
-// jsonTexts decodes header fields or metadata.
-func (d *decoder) jsonTexts(name string, raw []byte) {
+// jsonObject decodes header fields or metadata.
+func (d *decoder) jsonObject(name string, raw []byte, into any) {
 	switch {
 	case raw[0] != '{':
 		d.Wrong("/"+name, "wrong_type", "%s must be an object.", name)
 	case !validText(raw):
 		d.Wrong("/"+name, "invalid_text", "%s is not valid Unicode text.", name)
-	case name == "metadata":
-		d.SetMetadata(d.jsonValues("/metadata", "A value of metadata", raw, nil))
+	case name == "headers":
+		*into.(*[]models.Header) = d.jsonHeaders("/headers", raw) //nolint:forcetypeassert // that of the field
 	default:
-		d.SetHeaders(d.jsonHeaders("/headers", raw))
+		*into.(*map[string]string) = d.jsonValues("/metadata", "A value of metadata", raw, nil) //nolint:forcetypeassert // as above
 	}
 }
 
-// jsonHeaders returns the names and values of header fields.
-func (d *decoder) jsonHeaders(here string, raw []byte) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		more := true
-		eachMember(raw, func(name string, value []byte) {
-			switch {
-			case !more:
-			case value[0] != '"':
-				d.Wrong(here+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
-			default:
-				more = yield(name, unquote(value))
-			}
-		})
-	}
+// jsonHeaders returns the first header fields.
+func (d *decoder) jsonHeaders(here string, raw []byte) (headers []models.Header) {
+	eachMember(raw, func(name string, value []byte) {
+		switch {
+		case len(headers) > intake.MaxHeaders:
+		case value[0] != '"':
+			d.Wrong(here+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
+		default:
+			headers = append(headers, models.Header{Name: name, Value: unquote(value)})
+		}
+	})
+	return headers
 }
 
 func (d *decoder) readRecipients(j *jsonReader) error {
-	j.allow(maxRecipientJSON, valueTooLarge("/to"))
+	j.allow(maxRecipientJSON, valueAt("/to"))
 	t, err := j.Token()
 	if err != nil {
 		return j.jsonError(err)
@@ -251,14 +285,15 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 			d.Unreadable("to")
 			d.Wrong("/to", "wrong_type", "to must be a list of addresses or of objects {email, name, vars, metadata, headers}.")
 		}
-		return skipObject(j, t)
+		return skipObject(j, t, "/to")
 	}
 	var raw json.RawMessage
-	for j.more(maxRecipientJSON, valueTooLarge("/to/"+strconv.Itoa(d.Count()))) {
+	tooLarge := func() *service.Error { return valueTooLarge("/to/" + strconv.Itoa(d.Count())) }
+	for j.more(maxRecipientJSON, tooLarge) {
 		if err := j.Decode(&raw); err != nil {
 			return j.jsonError(err)
 		}
-		if err := d.jsonRecipient(raw); err != nil {
+		if err := d.add(d.jsonRecipient(raw)); err != nil {
 			return err
 		}
 	}
@@ -268,9 +303,9 @@ func (d *decoder) readRecipients(j *jsonReader) error {
 	return nil
 }
 
-// skipObject skips the object or list that begins with t. If t is another value, there is
+// skipObject skips the object or list at a pointer that begins with t. If t is another value, there is
 // nothing to skip.
-func skipObject(j *jsonReader, t json.Token) error {
+func skipObject(j *jsonReader, t json.Token, at string) error {
 	for depth := 0; ; {
 		switch t {
 		case json.Delim('{'), json.Delim('['):
@@ -284,7 +319,7 @@ func skipObject(j *jsonReader, t json.Token) error {
 		if depth > maxDepth {
 			return j.jsonError(errors.New("the value is nested too deeply"))
 		}
-		j.allow(maxRecipientJSON, valueTooLarge("/to"))
+		j.allow(maxRecipientJSON, valueAt(at))
 		var err error
 		if t, err = j.Token(); err != nil {
 			return j.jsonError(err)
@@ -293,11 +328,11 @@ func skipObject(j *jsonReader, t json.Token) error {
 }
 
 // jsonRecipient decodes a recipient: an address or an object {email, name, vars, metadata, headers}. It
-// reports every mistake in it.
-func (d *decoder) jsonRecipient(raw []byte) error {
-	here := "/to/" + strconv.Itoa(d.Count())
-	before := d.Found()
-	var r intake.Recipient
+// reports every mistake in it. The recipient is valid until the next one is decoded.
+func (d *decoder) jsonRecipient(raw []byte) *intake.Recipient {
+	here, before := "/to/"+strconv.Itoa(d.Count()), d.Found()
+	d.recipient = intake.Recipient{}
+	r := &d.recipient
 	switch {
 	case !validText(raw):
 		d.Wrong(here, "invalid_text", "The recipient is not valid Unicode text.")
@@ -305,55 +340,70 @@ func (d *decoder) jsonRecipient(raw []byte) error {
 		r.Email = unquote(raw)
 	case raw[0] == '{':
 		r.Pointer = "/email"
-		d.recipientMembers(here, raw, &r)
+		d.recipientMembers(here, raw, r)
 	default:
 		d.Wrong(here, "wrong_type", "A recipient must be an address or an object {email, name, vars, metadata, headers}.")
 	}
 	r.Flawed = d.Found() > before
-	return d.Add(&r)
+	return r
 }
 
 // recipientMembers decodes the members of a recipient that is an object.
 func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipient) {
-	given := map[string]bool{}
+	var space [8]string
+	given := space[:0]
 	eachMember(object, func(name string, value []byte) {
-		at := here + service.Pointer(name)
-		if given[name] {
-			d.Wrong(at, "repeated", "%s is repeated.", service.Quote(name))
-		}
-		values := name == "vars" || name == "metadata"
-		times := name == intake.SendWindow || intake.IsTimeText(name)
-		if name == "email" || name == "name" || name == "headers" || values || times {
-			given[name] = true // others are mistakes, and may be many
+		if slices.Contains(given, name) {
+			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
 		}
 		switch {
-		case name == "vars" && value[0] == '{':
-			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
-		case name == "metadata" && value[0] == '{':
-			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
-		case name == "headers" && value[0] == '{':
-			r.Headers = d.jsonHeaders(at, value)
-		case value[0] == 'n' && (values || name == "name" || name == "headers"): // null counts as absent
-		case name == "headers":
-			d.Wrong(at, "wrong_type", "headers must be an object.")
-		case values:
-			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
-		case times:
-			d.recipientTime(at, name, value, r)
-		case name != "email" && name != "name":
-			d.Wrong(at, "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
+		case d.recipientMember(here, name, value, r):
+		case isTime(name):
+			if value[0] != 'n' { // null counts as absent
+				jsonTime(d, here+"/"+name, name, value, &r.Times)
+			}
+		case name != "email":
+			d.Wrong(here+service.Pointer(name), "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
 				"deliver_at, expires_at, time_zone and send_window.")
+			return // such mistakes may be many
 		case value[0] != '"':
-			d.Wrong(at, "wrong_type", "%s must be a string.", name)
-		case name == "email":
-			r.Email = unquote(value)
+			d.Wrong(here+"/email", "wrong_type", "email must be a string.")
 		default:
-			r.Name = unquote(value)
+			r.Email = unquote(value)
 		}
+		given = append(given, name)
 	})
-	if !given["email"] {
+	if !slices.Contains(given, "email") {
 		d.Wrong(here+"/email", "required", "The recipient has no email.")
 	}
+}
+
+// recipientMember decodes a member that a recipient of a batch and a record of a message have. It returns false if they
+// have none with this name.
+func (d *decoder) recipientMember(here, name string, value []byte, r *intake.Recipient) bool {
+	values := name == "vars" || name == "metadata"
+	if !values && name != "name" && name != "headers" {
+		return false
+	}
+	at := here + "/" + name
+	switch {
+	case value[0] == 'n': // null counts as absent
+	case values && value[0] != '{':
+		d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
+	case name == "vars":
+		r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
+	case name == "metadata":
+		r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
+	case name == "headers" && value[0] != '{':
+		d.Wrong(at, "wrong_type", "headers must be an object.")
+	case name == "headers":
+		r.Headers = d.jsonHeaders(at, value)
+	case value[0] != '"':
+		d.Wrong(at, "wrong_type", "%s must be a string.", name)
+	default:
+		r.Name = unquote(value)
+	}
+	return true
 }
 
 // jsonValues decodes values: strings, and numbers and booleans as they are written in the
@@ -372,10 +422,7 @@ func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) 
 		kind := value[0]
 		if names != nil && kind != '"' && kind != 'n' {
 			*names = append(*names, name)
-			if kind == '{' || kind == '[' {
-				d.Structured(here + service.Pointer(name))
-				kind = '0' // it is kept as it is written
-			}
+			kind = '0' // it is kept as it is written
 		}
 		switch kind {
 		case '"':
@@ -401,7 +448,7 @@ func (j *jsonReader) jsonError(err error) error {
 	case errors.As(err, &tooLarge):
 		return bodyTooLarge(tooLarge.Limit)
 	case errors.Is(err, errValueTooLarge):
-		return j.tooLarge
+		return j.tooLarge()
 	}
 	at := j.InputOffset()
 	var syntax *json.SyntaxError

@@ -76,11 +76,11 @@ type Records struct {
 func PutMessages(
 	ctx context.Context, svc *service.Service, who service.Caller, in Records,
 ) ([]changes.Result, error) {
-	b := svc.NewIntake(ctx, who)
-	defer b.Close()
-	rs := b.NewRecords()
+	i := svc.NewIntake(ctx, who)
+	defer i.Close()
+	rs := i.NewRecords()
 	defer rs.Close()
-	if err := readRecords(b, rs, in); err != nil {
+	if err := readRecords(i, rs, in); err != nil {
 		return nil, err
 	}
 	return svc.PutMessages(ctx, who, rs,
@@ -88,20 +88,19 @@ func PutMessages(
 }
 
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
-func readRecords(b *intake.Builder, rs *intake.Records, in Records) error {
+func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
 	defer b.Pause()
-	j := &jsonReader{body: withoutMark(b.Body(io.NopCloser(in.Body))), position: func(at int64) int64 { return at }}
-	j.Decoder = json.NewDecoder(j)
+	j := newJSONReader(b.Body(in.Body))
 	if !in.Lines {
-		j.allow(maxBetween, valueTooLarge(""))
+		j.allow(maxBetween, somewhere)
 		if t, err := j.Token(); err != nil {
 			return j.jsonError(err)
 		} else if t != json.Delim('[') {
-			b.Mistakes.Wrong("", "wrong_type", "The request must be a list of records.")
+			b.Wrong("", "wrong_type", "The request must be a list of records.")
 			return b.Err()
 		}
 	}
-	for j.more(maxBetween+maxEscape*b.ContentLeft(), b.ContentTooLarge()) {
+	for j.more(maxBetween+maxEscape*b.ContentLeft(), b.ContentTooLarge) {
 		var raw json.RawMessage
 		if err := j.Decode(&raw); err != nil {
 			return j.jsonError(err)
@@ -118,7 +117,7 @@ func readRecords(b *intake.Builder, rs *intake.Records, in Records) error {
 			return j.jsonError(err)
 		}
 	}
-	j.allow(maxBetween, valueTooLarge(""))
+	j.allow(maxBetween, somewhere)
 	if _, err := j.Token(); !errors.Is(err, io.EOF) {
 		return j.jsonError(cmp.Or(err, errors.New("there is data after the end of the list")))
 	}
@@ -139,7 +138,7 @@ func headerNames(headers []byte) []byte {
 }
 
 // noOption are members of a batch that a record does not have. One with cc or bcc could not share a batch.
-var noOption = []string{"attachments", intake.AllowDuplicates, "cc", "bcc"}
+var noOption = []string{"attachments", "allow_duplicates", "cc", "bcc"}
 
 // readRecord decodes a record. What it says of the message is checked when the message is to be sent.
 func readRecord(raw []byte) *changes.Record {
@@ -214,56 +213,40 @@ func canonical(raw []byte) []byte {
 	return out
 }
 
-// fillRecords fills a builder with the content of the first record and the recipients of all.
-func fillRecords(b *intake.Builder, rs []*changes.Record) error {
-	d := newDecoder(b)
-	var err error
-	eachMember(rs[0].Raw, func(name string, value []byte) {
-		if name == "id" || name == "action" || ofRecipient(name) || err != nil {
-			return
+// fillRecords fills a request with the content of the first record and the recipients of all.
+func fillRecords(in *intake.Intake, rs []*changes.Record) error {
+	d := newDecoder(in)
+	return d.read(func() (err error) {
+		eachMember(rs[0].Raw, func(name string, value []byte) {
+			if err == nil && name != "id" && name != "action" && !ofRecipient(name) {
+				err = d.member(name, value)
+			}
+		})
+		for i := 0; i < len(rs) && err == nil; i++ {
+			err = d.add(d.record(rs[i]))
 		}
-		j := &jsonReader{body: bytes.NewReader(value), position: func(at int64) int64 { return at }}
-		j.Decoder = json.NewDecoder(j)
-		err = d.readMember(j, name)
+		return err
 	})
-	for i := 0; i < len(rs) && err == nil; i++ {
-		err = d.addRecord(rs[i])
-	}
-	return err
 }
 
-// addRecord adds the recipient of a record.
-func (d *decoder) addRecord(rec *changes.Record) error {
-	here := "/to/" + strconv.Itoa(d.Count())
-	r := intake.Recipient{ClientID: rec.ID}
-	before, given := d.Found(), false
+// record decodes the recipient of a record.
+func (d *decoder) record(rec *changes.Record) *intake.Recipient {
+	here, before, given := "/to/"+strconv.Itoa(d.Count()), d.Found(), false
+	d.recipient = intake.Recipient{ClientID: rec.ID}
+	r := &d.recipient
 	eachMember(rec.Raw, func(name string, value []byte) {
-		at := here + service.Pointer(name)
 		switch {
-		case !ofRecipient(name):
-		case value[0] == 'n' && name != "to": // null counts as absent
-		case name == "vars" && value[0] == '{':
-			r.Vars = d.jsonValues(at, "A variable", value, &r.JSON)
-		case name == "metadata" && value[0] == '{':
-			r.Metadata = d.jsonValues(at, "A value of metadata", value, nil)
-		case name == "headers" && value[0] == '{':
-			r.Headers = d.jsonHeaders(at, value)
-		case name == "headers":
-			d.Wrong(at, "wrong_type", "headers must be an object.")
-		case name == "vars", name == "metadata":
-			d.Wrong(at, "wrong_type", "%s must be an object of strings, numbers and booleans.", name)
+		case !ofRecipient(name), d.recipientMember(here, name, value, r):
 		case value[0] != '"':
-			given = given || name == "to"
-			d.Wrong(here, "wrong_type", "%s must be a string.", name)
-		case name == "to":
-			r.Email, given = unquote(value), true
+			given = true
+			d.Wrong(here, "wrong_type", "to must be a string.")
 		default:
-			r.Name = unquote(value)
+			r.Email, given = unquote(value), true
 		}
 	})
 	if !given {
 		d.Wrong(here, "required", "Add the address of the recipient.")
 	}
 	r.Flawed = d.Found() > before
-	return d.Add(&r)
+	return r
 }

@@ -2,33 +2,29 @@ package api
 
 import (
 	"encoding/json"
-	"strings"
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
+// reporter takes mistakes in a request.
+type reporter interface {
+	Wrong(pointer, code, detail string, args ...any)
+}
+
 // noWindow is a send window that lets mail leave at any time, whatever the defaults of the user are.
 const noWindow = "none"
 
-// jsonWindow decodes the send window of the batch.
-func (d *decoder) jsonWindow(raw []byte) {
-	if w, ok := d.windowOf("/"+intake.SendWindow, raw); ok {
-		d.SetWindow(w)
-	}
-}
-
-// windowOf decodes a send window at a pointer; nil: mail may leave at any time. It reports mistakes. ok is false if it
-// cannot be read.
-func (d *decoder) windowOf(at string, raw []byte) (w *intake.Window, ok bool) {
+// jsonWindow decodes a send window at a pointer. It reports mistakes, and returns nil if it cannot be read.
+func jsonWindow(m reporter, at string, raw []byte) *intake.Window {
 	if string(raw) == `"`+noWindow+`"` {
-		return nil, true
+		return &intake.Window{None: true}
 	}
 	if raw[0] != '{' {
-		d.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}, or %q.", noWindow)
-		return nil, false
+		m.Wrong(at, "wrong_type", "send_window must be an object {from, to, weekdays, time_zone, strict}, or %q.", noWindow)
+		return nil
 	}
-	w = new(intake.Window)
+	w := new(intake.Window)
 	into := map[string]any{
 		"from": &w.From, "to": &w.To, "time_zone": &w.Zone, "weekdays": &w.Weekdays, "strict": &w.Strict,
 	}
@@ -39,63 +35,58 @@ func (d *decoder) windowOf(at string, raw []byte) (w *intake.Window, ok bool) {
 		seen[name] = true
 		switch field, ok := into[name]; {
 		case again:
-			d.Wrong(here, "repeated", "%s is repeated.", name)
+			m.Wrong(here, "repeated", "%s is repeated.", name)
 		case !ok:
-			d.Wrong(here, "unknown_field", "A send window has the fields from, to, weekdays, time_zone and strict.")
+			m.Wrong(here, "unknown_field", "A send window has the fields from, to, weekdays, time_zone and strict.")
 		case !validText(value):
-			d.Wrong(here, "invalid_text", "%s is not valid Unicode text.", name)
+			m.Wrong(here, "invalid_text", "%s is not valid Unicode text.", name)
 		case json.Unmarshal(value, field) != nil:
-			d.Wrong(here, "wrong_type", "weekdays is a list of strings, strict is true or false, and the others are strings.")
+			m.Wrong(here, "wrong_type", "weekdays is a list of strings, strict is true or false, and the others are strings.")
 		}
 	})
-	return w, true
+	return w
 }
 
-// recipientTime decodes a time of a recipient.
-func (d *decoder) recipientTime(at, name string, value []byte, r *intake.Recipient) {
-	if value[0] == 'n' { // null counts as absent
-		return
-	}
-	if r.Times == nil {
-		r.Times = new(intake.Times)
-	}
+// jsonText decodes a text at a pointer. It reports mistakes, and whether there are none. filled: the text must not be
+// empty.
+func jsonText(m reporter, at, name string, raw []byte, filled bool, into *string) bool {
 	switch {
-	case name == intake.SendWindow:
-		if w, ok := d.windowOf(at, value); ok {
-			r.Times.Window, r.Times.AnyTime = w, w == nil
-		}
-	case value[0] != '"':
-		d.Wrong(at, "wrong_type", "%s must be a string.", name)
+	case raw[0] != '"':
+		m.Wrong(at, "wrong_type", "%s must be a string.", name)
+	case !validText(raw):
+		m.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
+	case filled && len(raw) == len(`""`):
+		m.Wrong(at, "invalid_value", "%s is empty. Leave it out, or give it a value.", name)
 	default:
-		r.Times.SetText(name, unquote(value))
+		*into = unquote(raw)
+		return true
+	}
+	return false
+}
+
+// jsonTime decodes a time of a batch or a recipient.
+func jsonTime(m reporter, at, name string, raw []byte, t *intake.Times) {
+	if text := t.Time(name); text != nil {
+		jsonText(m, at, name, raw, name != intake.TimeZone, text)
+	} else {
+		t.Window = jsonWindow(m, at, raw)
 	}
 }
 
-// formWindow decodes a send window in a form.
-func (d *decoder) formWindow(value string) {
-	switch raw := []byte(strings.TrimSpace(value)); {
-	case string(raw) == noWindow:
-		d.SetWindow(nil)
-	case json.Valid(raw):
-		d.jsonWindow(raw)
-	default:
-		d.Wrong("/"+intake.SendWindow, "wrong_type",
-			"send_window must be none, or JSON: an object {from, to, weekdays, time_zone}.")
-	}
+// isTime reports whether a field is a time.
+func isTime(name string) bool {
+	return name == intake.SendWindow || new(intake.Times).Time(name) != nil
 }
 
-// timeFields returns the fields of a request about times: a send window, and some texts. A window that is null is none.
-func (d *decoder) timeFields(texts ...string) map[string]any {
-	fields := map[string]any{intake.SendWindow: setter(func(raw []byte) {
-		if string(raw) == "null" {
-			d.SetWindow(nil)
-		} else {
-			d.jsonWindow(raw)
-		}
-	})}
-	for _, name := range texts {
-		fields[name] = setter(func(raw []byte) {
-			_ = d.jsonText(name, raw) // its only error is that of content that is too long
+// timeFields returns the fields of a command about times: a send window, and some texts. A window that is null is none.
+func timeFields(t *intake.Times, texts ...string) map[string]any {
+	fields := map[string]any{}
+	for _, name := range append(texts, intake.SendWindow) {
+		fields[name] = setter(func(raw []byte, form *service.Form) {
+			if name == intake.SendWindow && string(raw) == "null" {
+				raw = []byte(`"` + noWindow + `"`)
+			}
+			jsonTime(form, "/"+name, name, raw, t)
 		})
 	}
 	return fields

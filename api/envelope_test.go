@@ -74,7 +74,7 @@ func TestEnvelopeMistakes(t *testing.T) {
 		`{"to": ["a@b.de"], "cc": ["d@b.de"], "unsubscribe": true}`:           {"/unsubscribe conflict"},
 		`{"to": ["a@b.de"], "cc": ["d@b.de"], "text": "{{unsubscribe_url}}"}`: {"/text unknown_placeholder"},
 		`{"to": ["a@b.de"], "cc": [` + list(30, `"c%d@b.de"`) + `], "bcc": [` + list(20, `"b%d@b.de"`) + `]}`: {
-			"/cc too_many", // bcc comes first
+			"/bcc too_many", // cc comes first
 		},
 	} {
 		r := f.post(batchOf(t, body))

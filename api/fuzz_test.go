@@ -83,8 +83,8 @@ func FuzzReadMultipart(f *testing.F) {
 			return
 		}
 		for _, name := range []string{"subject", "text", "html", "body"} {
-			if d.Text(name) != r.PostForm.Get(name) {
-				t.Fatalf("%s of %q became %q", name, body, d.Text(name))
+			if d.textOf(name) != r.PostForm.Get(name) {
+				t.Fatalf("%s of %q became %q", name, body, d.textOf(name))
 			}
 		}
 	})

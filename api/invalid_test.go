@@ -114,6 +114,11 @@ func TestInvalidBatch(t *testing.T) {
 		"body beside html": {batchOf(t, `{"html": "x", "body": "y"}`), []string{"/body conflict"}},
 		"choices": {batchOf(t, `{"lane": "fast", "on_unknown": "", "expires_at": "2026-01-31"}`),
 			[]string{"/expires_at invalid_value", "/lane invalid_value", "/on_unknown invalid_value"}},
+		"empty times": {
+			batchOf(t, `{"deliver_at": "", "expires_at": "", "lane": "", "to": [{"email": "a@b.de", "deliver_at": ""}]}`),
+			[]string{"/deliver_at invalid_value", "/expires_at invalid_value", "/lane invalid_value",
+				"/to/0/deliver_at invalid_value"},
+		},
 		"expiry without a zone": {batchOf(t, `{"expires_at": "2099-01-31T12:00:00"}`), []string{"/expires_at invalid_value"}},
 		"expiry in the past":    {batchOf(t, `{"expires_at": "2026-01-31T12:00:00Z"}`), []string{"/expires_at invalid_value"}},
 		"expiry far away":       {batchOf(t, `{"expires_at": "2099-01-31T12:00:00Z"}`), []string{"/expires_at invalid_value"}},

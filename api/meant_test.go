@@ -47,9 +47,7 @@ func TestSuggestions(t *testing.T) {
 // TestFieldNames: all fields are suggested.
 func TestFieldNames(t *testing.T) {
 	t.Parallel()
-	b := intake.New(t.Context(), &intake.Config{SpoolDir: t.TempDir()})
-	defer b.Close()
-	for _, name := range intake.FieldNames {
-		require.True(t, b.IsField(name), name)
+	for _, name := range []string{"to", "attachments", "from", "template", "deliver_at", "send_window", "unsubscribe"} {
+		require.Contains(t, intake.FieldNames, name)
 	}
 }

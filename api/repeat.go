@@ -95,12 +95,12 @@ func requireJSON(c *gin.Context) error {
 }
 
 // setter is a field whose value is taken by a function, which reports mistakes in it. The value may be null.
-type setter func(raw []byte)
+type setter func(raw []byte, form *service.Form)
 
 // set decodes a value into a field. It returns false if the value has another type.
-func set(field any, value []byte) bool {
+func set(field any, value []byte, form *service.Form) bool {
 	if f, ok := field.(setter); ok {
-		f(value)
+		f(value, form)
 		return true
 	}
 	d := json.NewDecoder(bytes.NewReader(value))
@@ -168,7 +168,7 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 			form.Wrong(at, "repeated", "%s is repeated.", name)
 		case !validText(value):
 			form.Wrong(at, "invalid_text", "%s is not valid Unicode text.", name)
-		case set(field, value):
+		case set(field, value, &form):
 		case value[0] == '"' && kindOf(field) == aTime:
 			form.Wrong(at, "invalid_value", "%s must be %s.", name, aTime)
 		default:

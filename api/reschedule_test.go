@@ -115,6 +115,7 @@ func TestRescheduleRefused(t *testing.T) {
 		`{"deliver_at": ` + in(-2*time.Hour) + `}`:                   "/deliver_at",
 		`{"deliver_at": "2099-01-01T09:00"}`:                         "/deliver_at",
 		`{"deliver_at": null}`:                                       "/deliver_at",
+		`{"deliver_at": ""}`:                                         "/deliver_at",
 		`{"expires_at": ` + in(2*day) + `}`:                          "/expires_at",
 		`{"expires_at": ` + in(34*day) + `}`:                         "/expires_at",
 		`{"send_window": {"from": "09:00", "to": "17:00"}}`:          "/send_window/time_zone",

@@ -7,7 +7,6 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/templates"
@@ -39,13 +38,10 @@ func (s *Server) preview(c *gin.Context) {
 func (s *Server) sampleRecipient(c *gin.Context, out *templates.Sample, to json.RawMessage) error {
 	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
 	defer d.Close()
-	if err := d.jsonRecipient(to); err != nil {
-		return err
-	}
+	r := d.jsonRecipient(to)
+	out.To, _ = d.Recipient(r)
+	out.JSON = r.JSON
 	var form service.Form
-	form.Add(&d.Mistakes, "/to/0", "/to")
-	if err := form.Err(); err != nil {
-		return err
-	}
-	return d.Typed(func(r models.Recipient, names []string) { out.To, out.JSON = r, names })
+	form.Add(&d.Mistakes.Mistakes, "/to/0", "/to")
+	return form.Err()
 }

@@ -10,13 +10,12 @@ import (
 
 // setDefaults is PUT /v1/users/{id}/defaults.
 func (s *Server) setDefaults(c *gin.Context) {
-	d := newDecoder(s.svc.NewIntake(c.Request.Context(), caller(c)))
-	defer d.Close()
 	var why string
-	fields := d.timeFields(intake.TimeZone)
+	var times intake.Times
+	fields := timeFields(&times, intake.TimeZone)
 	fields["why"] = &why
 	giveCommand(s, c, fields, func(service.Repeat) (people.Defaults, bool, error) {
-		v, err := s.svc.People.SetDefaults(c.Request.Context(), caller(c), c.Param("id"), d.Builder, why)
+		v, err := s.svc.People.SetDefaults(c.Request.Context(), caller(c), c.Param("id"), times, why)
 		return v, false, err
 	}, nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // attachedBatch stores a batch with an attachment and an inline one.
@@ -17,9 +18,7 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 	who := service.Caller{User: "local"}
 	in := f.service.NewIntake(f.Context(), who)
 	defer in.Close()
-	in.SetText("from", "shop@example.com")
-	in.SetText("subject", "Your invoice")
-	in.SetText("html", `<img src="cid:logo@x">`)
+	in.Batch = intake.Batch{From: "shop@example.com", Subject: "Your invoice", HTML: `<img src="cid:logo@x">`}
 	for i, a := range []*service.Attachment{
 		{Filename: `<Größe> "quoted".html`, Type: "text/html"},
 		{Filename: "logo.png", Type: "image/png", ContentID: "logo@x"},
@@ -27,10 +26,10 @@ func (f *rig) attachedBatch(data string, to ...string) models.ID {
 		a.File = in.NewFile()
 		_, err := a.File.Write([]byte(data[i:]))
 		require.NoError(f, err)
-		in.AddAttachment("/attachments", a)
+		in.Attach("/attachments", a)
 	}
 	for _, email := range to {
-		require.NoError(f, in.Add(&service.Recipient{Email: email}))
+		require.NoError(f, in.Read(intake.Of(service.Recipient{Email: email})))
 	}
 	accepted, _, err := f.service.Accept(f.Context(), who, in, service.Repeat{})
 	require.NoError(f, err)

@@ -290,19 +290,16 @@ type timesForm struct {
 	Wrong               map[string]string  // mistakes by field
 }
 
-// set sets the fields of a request.
-func (f *timesForm) set(in *intake.Builder) {
-	at := f.DeliverAt
+// times returns the times that the form names.
+func (f *timesForm) times() intake.Times {
+	t := intake.Times{DeliverAt: f.DeliverAt, TimeZone: f.TimeZone}
 	if f.Now {
-		at = time.Now().Format(time.RFC3339)
-	}
-	in.SetText(intake.DeliverAt, at)
-	if f.TimeZone != "" {
-		in.SetText(intake.TimeZone, f.TimeZone)
+		t.DeliverAt = time.Now().Format(time.RFC3339)
 	}
 	if f.AnyTime {
-		in.SetWindow(nil)
+		t.Window = &intake.Window{None: true}
 	}
+	return t
 }
 
 // askTimes is GET /batches/{id}/reschedule.
@@ -351,15 +348,12 @@ func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *visito
 		Now:       r.PostFormValue("now") != "",
 		AnyTime:   r.PostFormValue("any_time") != "",
 	}
-	in := d.service.NewIntake(r.Context(), v.caller())
-	defer in.Close()
-	form.set(in)
 	id := r.PathValue("id")
 	repeat.Hash = hashOf(why + fmt.Sprint(form.DeliverAt, " ", form.TimeZone, form.Now, form.AnyTime))
 	if repeat.Key != "" {
 		repeat.Key = r.PostFormValue("once") + repeat.Hash
 	}
-	change := commands.Reschedule{Batch: id, Times: in, Why: why}
+	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
 	done, _, err := d.service.Commands.Reschedule(r.Context(), v.caller(), change, repeat)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
@@ -401,14 +395,12 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *visit
 		Weekdays: strings.TrimSpace(r.PostFormValue("weekdays")),
 		Strict:   r.PostFormValue("strict") != "",
 	}
-	in := d.service.NewIntake(r.Context(), v.caller())
-	defer in.Close()
-	in.SetText(intake.TimeZone, f.TimeZone)
+	times := intake.Times{TimeZone: f.TimeZone}
 	if f.From != "" || f.To != "" {
 		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
-		in.SetWindow(&intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict})
+		times.Window = &intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict}
 	}
-	_, err := d.service.People.SetDefaults(r.Context(), v.caller(), v.User, in, why)
+	_, err := d.service.People.SetDefaults(r.Context(), v.caller(), v.User, times, why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = wrongFields(refused)

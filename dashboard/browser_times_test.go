@@ -43,9 +43,9 @@ func TestBrowserChangeTime(t *testing.T) {
 func TestBrowserOwnTimes(t *testing.T) {
 	f := newRig(t, nil)
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
-	own := intake.Times{Texts: map[string]string{intake.DeliverAt: at.AddDate(0, 0, 1).Format(time.RFC3339)}}
+	own := intake.Times{DeliverAt: at.AddDate(0, 0, 1).Format(time.RFC3339)}
 	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
-		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com", Times: &own})
+		service.Recipient{Email: "ann@example.com"}, service.Recipient{Email: "bob@example.com", Times: own})
 	b := f.logIn(f.url)
 	b.open("/batches/" + id.String() + "#content")
 	b.sees("1 of the recipients")

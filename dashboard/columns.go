@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -105,7 +106,7 @@ func (c columnView) Own() string {
 }
 
 // look returns what the form shows about its recipients.
-func (c *composeView) look(in *intake.Builder) (*columnsView, error) {
+func (c *composeView) look(in *intake.Intake) (*columnsView, error) {
 	list := parseList(c.To, c.Mapping)
 	v := &columnsView{Count: len(list.Rows), Problem: list.Problem, Skip: c.Skip}
 	if list.Table {
@@ -116,29 +117,35 @@ func (c *composeView) look(in *intake.Builder) (*columnsView, error) {
 		v.Rows = s.Rows
 	}
 	in.Permit()
-	for i := range list.Rows {
-		row := &list.Rows[i]
-		var refused *service.Error
-		if err := in.Add(row.intake(in, i)); errors.As(err, &refused) && refused.Kind != service.Internal {
-			v.Problem = refused.Detail
-			break
-		} else if err != nil {
-			return nil, err
-		}
+	var refused *service.Error
+	if err := in.Read(list.recipients(in, nil, nil)); errors.As(err, &refused) && refused.Kind != service.Internal {
+		v.Problem = refused.Detail
+	} else if err != nil {
+		return nil, err
 	}
 	first, err := in.FirstRejected()
 	v.Bad, v.Mistakes = in.Rejected(), mistakesOf(first)
 	return v, err
 }
 
-// intake returns the recipient as a batch has it, and reports the mistake of its row.
-func (l *listed) intake(in *intake.Builder, index int) *service.Recipient {
-	in.SetRow(l.Line)
-	if l.Mistake != nil {
-		in.Wrong(fmt.Sprint("/to/", index), l.Mistake.Code, "%s", l.Mistake)
-	}
-	return &service.Recipient{
-		Email: l.Email, Name: l.Name, Vars: l.Vars, Times: l.Times, Flawed: l.Mistake != nil,
+// recipients returns the recipients as a request has them, with variables of every recipient, and reports the mistakes of
+// their rows.
+func (l *addressList) recipients(
+	in *intake.Intake, shared map[string]string, isJSON []string,
+) iter.Seq2[*service.Recipient, error] {
+	return func(yield func(*service.Recipient, error) bool) {
+		for i := range l.Rows {
+			row := &l.Rows[i]
+			in.SetRow(row.Line)
+			if row.Mistake != nil {
+				in.Wrong(fmt.Sprint("/to/", i), row.Mistake.Code, "%s", row.Mistake)
+			}
+			r := service.Recipient{Email: row.Email, Name: row.Name, Times: row.Times, Flawed: row.Mistake != nil}
+			r.Vars, r.JSON = withShared(row.Vars, shared, isJSON)
+			if !yield(&r, nil) {
+				return
+			}
+		}
 	}
 }
 

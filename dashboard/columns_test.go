@@ -152,10 +152,8 @@ func TestComposeTimeZone(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	require.Contains(t, b.get("/compose").text, "data-browser-zone")
-	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
-	in.SetText(intake.TimeZone, "Europe/Berlin")
-	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", in, "")
-	in.Close()
+	berlin := intake.Times{TimeZone: "Europe/Berlin"}
+	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", berlin, "")
 	require.NoError(t, err)
 	page := b.get("/compose").text
 	require.NotContains(t, page, "data-browser-zone")

@@ -205,7 +205,7 @@ func (c *composeView) hash(list *addressList) string {
 // sent once, no matter how often it is submitted. A form with many recipients or times is sent
 // when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
 func (d *Dashboard) accept(
-	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList, hash string,
+	r *http.Request, v *visitor, c *composeView, in *intake.Intake, list *addressList, hash string,
 ) (a service.Accepted, err error) {
 	if err := d.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
@@ -231,34 +231,36 @@ func (d *Dashboard) accept(
 
 // fill fills a batch with the form.
 func (d *Dashboard) fill(
-	r *http.Request, v *visitor, c *composeView, in *intake.Builder, list *addressList,
+	r *http.Request, v *visitor, c *composeView, in *intake.Intake, list *addressList,
 ) error {
-	texts := map[string]string{"from": c.From, "reply_to": c.ReplyTo, "category": c.Category, "lane": c.Lane}
+	b := &in.Batch
+	*b = intake.Batch{From: c.From, Category: c.Category, Lane: c.Lane, Tags: splitAddresses(c.Tags),
+		TrackOpens: c.TrackOpens, TrackClicks: c.TrackClicks}
+	if c.ReplyTo != "" {
+		b.ReplyTo, b.OneText = []string{c.ReplyTo}, true
+	}
 	content, category := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category
 	if c.Template == "" {
-		texts["subject"], texts["html"], texts["text"] = c.Subject, c.HTML, c.Text
+		b.Subject, b.HTML, b.Text = c.Subject, c.HTML, c.Text
 	} else {
-		texts[intake.Template], texts[intake.Language] = c.Template, c.Language
+		b.Template, b.Language = c.Template, c.Language
 		// An error of the template is found below.
 		if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category = cmp.Or(category, t.Category)
 		}
 	}
-	c.setOptions(in, category != "" && wantsUnsubscribe(&content))
-	if c.Do != "test" { // a test message goes to one address only, at once
-		in.SetList("cc", slices.All(splitAddresses(c.CC)))
-		in.SetList("bcc", slices.All(splitAddresses(c.BCC)))
-		maps.Copy(texts, c.times())
+	if category != "" && wantsUnsubscribe(&content) {
+		b.Unsubscribe = new(true) // urgent mail has no link by default
 	}
-	for name, value := range texts {
-		if value == "" {
-			continue
+	if c.Do != "test" { // a test message goes to one address only, at once
+		b.CC, b.BCC, b.Times = splitAddresses(c.CC), splitAddresses(c.BCC), c.times()
+		if c.Skip {
+			in.Permit()
 		}
-		in.SetText(name, value)
-		if err := in.AddContent(len(value)); err != nil {
-			return err
-		}
+	}
+	if err := in.AddContent(len(b.Subject) + len(b.HTML) + len(b.Text)); err != nil {
+		return err
 	}
 	c.attach(in, content.HTML)
 	if list.Problem != "" {
@@ -269,35 +271,13 @@ func (d *Dashboard) fill(
 	if err != nil {
 		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
 	}
-	for _, name := range isJSON {
-		if strings.HasPrefix(shared[name], "{") || strings.HasPrefix(shared[name], "[") {
-			in.Structured("/vars")
-		}
+	if structured := func(name string) bool { return intake.IsStructured(shared[name]) }; c.Template == "" &&
+		slices.ContainsFunc(isJSON, structured) {
+		in.Wrong("/vars", "wrong_type", intake.NeedsTemplate)
+		isJSON = slices.DeleteFunc(isJSON, structured) // said once, and not for each recipient
 	}
 	in.SetColumns(list.Headings)
-	for i := range list.Rows {
-		to := list.Rows[i].intake(in, i)
-		to.Vars, to.JSON = withShared(to.Vars, shared, isJSON)
-		if err := in.Add(to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// setOptions sets what the message is, how it is sent, and whether recipients with mistakes are left out.
-func (c *composeView) setOptions(in *intake.Builder, unsubscribe bool) {
-	if c.Tags != "" {
-		in.SetList("tags", slices.All(splitAddresses(c.Tags)))
-	}
-	in.SetFlag(intake.TrackOpens, c.TrackOpens)
-	in.SetFlag(intake.TrackClicks, c.TrackClicks)
-	if unsubscribe {
-		in.SetFlag(intake.Unsubscribe, true) // urgent mail has no link by default
-	}
-	if c.Skip && c.Do != "test" {
-		in.Permit()
-	}
+	return in.Read(list.recipients(in, shared, isJSON))
 }
 
 // wantsUnsubscribe reports whether a message has the placeholder of the link to unsubscribe.
@@ -310,12 +290,12 @@ func wantsUnsubscribe(c *models.Content) bool {
 // needsCategory says how the placeholder of the link to unsubscribe gets a value.
 const needsCategory = "Set a category: then each recipient gets a link."
 
-// times returns the fields of a request that say when the batch is sent; nil if that is at once.
-func (c *composeView) times() map[string]string {
+// times says when the batch is sent; empty if that is at once.
+func (c *composeView) times() intake.Times {
 	if c.DeliverAt == "" {
-		return nil
+		return intake.Times{}
 	}
-	return map[string]string{intake.DeliverAt: c.DeliverAt, intake.TimeZone: c.TimeZone}
+	return intake.Times{DeliverAt: c.DeliverAt, TimeZone: c.TimeZone}
 }
 
 // withShared returns the variables of a recipient, with those of every recipient where its own
@@ -426,7 +406,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		Category: c.Category, Tags: splitAddresses(c.Tags), Lane: c.Lane, Opens: c.TrackOpens, Clicks: c.TrackClicks,
 		To: []to{}, CC: splitAddresses(c.CC), BCC: splitAddresses(c.BCC),
 	}
-	body.DeliverAt, body.TimeZone = c.times()[intake.DeliverAt], c.times()[intake.TimeZone]
+	body.DeliverAt, body.TimeZone = c.times().DeliverAt, c.times().TimeZone
 	if c.Template == "" {
 		body.Subject, body.HTML, body.Text = c.Subject, c.HTML, c.Text
 	} else {
@@ -442,11 +422,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 		for _, name := range names {
 			vars[name] = json.RawMessage(texts[name])
 		}
-		one := to{Email: row.Email, Name: row.Name, Vars: vars}
-		if row.Times != nil {
-			one.DeliverAt, one.TimeZone = row.Times.Texts[intake.DeliverAt], row.Times.Texts[intake.TimeZone]
-		}
-		body.To = append(body.To, one)
+		body.To = append(body.To, to{row.Email, row.Name, vars, row.Times.DeliverAt, row.Times.TimeZone})
 	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 func TestExport(t *testing.T) {
@@ -38,21 +39,18 @@ func TestExportOfMetadata(t *testing.T) {
 	f := newRig(t, nil)
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	defer in.Close()
-	for name, value := range map[string]string{
-		"from": "shop@example.com", "subject": "s", "text": "t", "category": "receipts",
-	} {
-		in.SetText(name, value)
-	}
-	in.SetList("tags", slices.All([]string{"march", "vip"}))
-	in.SetMetadata(map[string]string{"campaign": "7", "shop": "vienna"})
+	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t", Category: "receipts",
+		Tags: []string{"march", "vip"}, Metadata: map[string]string{"campaign": "7", "shop": "vienna"}}
+	var to []service.Recipient
 	for i := range exportPage + 1 {
 		r := service.Recipient{Email: fmt.Sprintf("r%d@example.com", i)}
 		r.Metadata = map[string]string{"order": strconv.Itoa(i)}
 		if i == exportPage {
 			r.Metadata = map[string]string{"late": "yes", "shop": "graz"}
 		}
-		require.NoError(t, in.Add(&r))
+		to = append(to, r)
 	}
+	require.NoError(t, in.Read(intake.Of(to...)))
 	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
 	require.NoError(t, err)
 	text := f.byLink(LocalUser()).get("/batches/" + a.ID.String() + "/export.csv").text

@@ -28,8 +28,8 @@ import (
 const maxCompose = 16 << 20
 
 // readCompose reads the form. An uploaded file replaces the recipients that were typed. The bytes
-// of attachments go into a builder, or are skipped if there is none.
-func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Builder) (*composeView, error) {
+// of attachments go into it, or are skipped if there is none.
+func readCompose(w http.ResponseWriter, r *http.Request, in *intake.Intake) (*composeView, error) {
 	c := &composeView{Wrong: map[string]string{}}
 	fields, err := c.read(w, r, in)
 	if err != nil {
@@ -81,7 +81,7 @@ func badForm(err error) error {
 }
 
 // read reads the fields and files of the form, in either encoding.
-func (c *composeView) read(w http.ResponseWriter, r *http.Request, in *intake.Builder) (url.Values, error) {
+func (c *composeView) read(w http.ResponseWriter, r *http.Request, in *intake.Intake) (url.Values, error) {
 	parts, err := r.MultipartReader()
 	if errors.Is(err, http.ErrNotMultipart) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
@@ -125,7 +125,7 @@ type composedFile struct {
 }
 
 // readFile reads an attachment.
-func (c *composeView) readFile(p *multipart.Part, in *intake.Builder) error {
+func (c *composeView) readFile(p *multipart.Part, in *intake.Intake) error {
 	f := composedFile{Name: p.FileName()}
 	if kind, _, err := mime.ParseMediaType(p.Header.Get("Content-Type")); err == nil {
 		f.kind = kind
@@ -149,7 +149,7 @@ var imageRefs = regexp.MustCompile(`(?i)cid:([a-z0-9_.+@-]+)`)
 
 // attach adds the attachments to a batch. A file that the HTML refers to by its name, like
 // cid:logo.png, is shown in the message.
-func (c *composeView) attach(in *intake.Builder, html string) {
+func (c *composeView) attach(in *intake.Intake, html string) {
 	var refs []string
 	for _, m := range imageRefs.FindAllStringSubmatch(html, -1) {
 		refs = append(refs, m[1])
@@ -160,7 +160,7 @@ func (c *composeView) attach(in *intake.Builder, html string) {
 		if slices.Contains(refs, f.Name) {
 			a.ContentID = f.Name
 		}
-		in.AddAttachment("/attachments/"+strconv.Itoa(i), &a)
+		in.Attach("/attachments/"+strconv.Itoa(i), &a)
 	}
 }
 
@@ -214,8 +214,8 @@ type listed struct {
 	Line        int
 	Email, Name string
 	Vars        map[string]string
-	Times       *intake.Times // nil: the message is sent when those of all others are
-	Mistake     *table.Error  // of its row; nil: there is none
+	Times       intake.Times // empty: the message is sent when those of all others are
+	Mistake     *table.Error // of its row; nil: there is none
 }
 
 // at returns the n-th recipient, from 1, or the last one if there are fewer. It

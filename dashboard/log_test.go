@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
 
@@ -208,12 +208,9 @@ func TestPagesOfEnvelope(t *testing.T) {
 	b := f.byLink(LocalUser())
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	defer in.Close()
-	in.SetText("from", "shop@example.com")
-	in.SetText("subject", "s")
-	in.SetText("text", "t")
-	in.SetList("cc", slices.All([]string{"Bob <bob@example.com>"}))
-	in.SetList("bcc", slices.All([]string{"lou@example.com", "eve@example.com"}))
-	require.NoError(t, in.Add(&service.Recipient{Email: "ann@example.com"}))
+	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t",
+		CC: []string{"Bob <bob@example.com>"}, BCC: []string{"lou@example.com", "eve@example.com"}}
+	require.NoError(t, in.Read(intake.Of(service.Recipient{Email: "ann@example.com"})))
 	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
 	require.NoError(t, err)
 	id := a.ID

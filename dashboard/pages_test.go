@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
@@ -39,26 +40,18 @@ func (f *rig) batchOf(user string, fields map[string]string, to ...service.Recip
 	}
 	in := f.service.NewIntake(f.Context(), service.Caller{User: user})
 	defer in.Close()
-	for name, value := range map[string]string{"from": "shop@example.com", "subject": "Hello", "text": "Dear {{email}}"} {
-		if given, ok := fields[name]; ok {
-			value = given
+	in.Batch = intake.Batch{From: "shop@example.com", Subject: "Hello", Text: "Dear {{email}}"}
+	for name, value := range fields {
+		switch field, _ := in.Batch.Field(name); into := field.(type) {
+		case *string:
+			*into = value
+		case *[]string:
+			*into = strings.Fields(value)
+		default:
+			in.Batch.Headers = append(in.Batch.Headers, models.Header{Name: name, Value: value})
 		}
-		in.SetText(name, value)
 	}
-	for _, name := range []string{"html", "deliver_at"} {
-		if value, ok := fields[name]; ok {
-			in.SetText(name, value)
-		}
-	}
-	if tags, ok := fields["tags"]; ok {
-		in.SetList("tags", slices.All(strings.Fields(tags)))
-	}
-	if value, ok := fields["X-Order"]; ok {
-		in.SetHeaders(maps.All(map[string]string{"X-Order": value}))
-	}
-	for i := range to {
-		require.NoError(f, in.Add(&to[i]))
-	}
+	require.NoError(f, in.Read(intake.Of(to...)))
 	a, _, err := f.service.Accept(f.Context(), service.Caller{User: user}, in, service.Repeat{})
 	require.NoError(f, err)
 	return a.ID

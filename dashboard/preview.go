@@ -151,21 +151,19 @@ func scheduleOf(
 ) (models.Schedule, []service.FieldError, error) {
 	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
-	for name, text := range c.times() {
-		in.SetText(name, text)
-	}
+	in.Batch.Times = c.times()
 	return in.ScheduleOf(given, time.Now())
 }
 
 // timesOf says when the message to a recipient is sent; "" if that is at once.
 func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *listed) (string, error) {
-	given, line := &intake.Times{Texts: c.times()}, ""
-	if row != nil && row.Times != nil {
+	given, line := c.times(), ""
+	if row != nil && row.Times != (intake.Times{}) {
 		given, line = row.Times, fmt.Sprintf("Line %d: ", row.Line)
 	} else if c.DeliverAt == "" {
 		return "", nil
 	}
-	s, wrong, err := scheduleOf(d, r, v, c, given)
+	s, wrong, err := scheduleOf(d, r, v, c, &given)
 	switch {
 	case err != nil:
 		return "", err
@@ -176,7 +174,7 @@ func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *li
 	if !s.DeliverAt.IsZero() {
 		text = "sent at " + s.DeliverAt.UTC().Format("2 Jan 2006, 15:04:05 UTC")
 	}
-	text += " (" + strings.TrimSpace(given.Texts[intake.DeliverAt]+" "+given.Texts[intake.TimeZone]) + ")"
+	text += " (" + strings.TrimSpace(given.DeliverAt+" "+given.TimeZone) + ")"
 	if s.Window != nil {
 		text += ", only " + s.Window.String()
 	}

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -24,13 +24,9 @@ func TestStatisticsPage(t *testing.T) {
 
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	defer in.Close()
-	for name, value := range map[string]string{"from": "shop@example.com", "subject": "s", "text": "t"} {
-		in.SetText(name, value)
-	}
-	in.SetList("tags", slices.All([]string{"march", "vip"}))
-	for _, email := range []string{"ann@example.org", "bob@example.org", "eve@example.org"} {
-		require.NoError(t, in.Add(&service.Recipient{Email: email}))
-	}
+	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t", Tags: []string{"march", "vip"}}
+	require.NoError(t, in.Read(intake.Of(service.Recipient{Email: "ann@example.org"},
+		service.Recipient{Email: "bob@example.org"}, service.Recipient{Email: "eve@example.org"})))
 	a, _, err := f.service.Accept(t.Context(), service.Caller{User: "local"}, in, service.Repeat{})
 	require.NoError(t, err)
 	at := time.Now()

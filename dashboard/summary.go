@@ -8,7 +8,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
 )
 
 // summaryRow is a row of the card that says what a message is, and when and how it leaves.
@@ -31,7 +30,8 @@ func summaryOf(
 	}
 	leaves := summaryRow{Label: "Leaves", Text: "now"}
 	if c.DeliverAt != "" {
-		s, wrong, err := scheduleOf(d, r, v, c, &intake.Times{Texts: c.times()})
+		times := c.times()
+		s, wrong, err := scheduleOf(d, r, v, c, &times)
 		switch {
 		case err != nil:
 			return nil, err

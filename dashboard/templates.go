@@ -15,6 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
@@ -332,9 +333,8 @@ func (d *Dashboard) testTemplate(
 ) error {
 	in := d.service.NewIntake(r.Context(), v.caller())
 	defer in.Close()
-	in.SetText("template", ref)
-	in.SetText("language", t.sampleLanguage())
-	if err := in.Add(to); err != nil {
+	in.Batch = intake.Batch{Template: ref, Language: t.sampleLanguage()}
+	if err := in.Read(intake.Of(*to)); err != nil {
 		return err
 	}
 	a, _, err := d.service.Accept(r.Context(), v.caller(), in, service.Repeat{})

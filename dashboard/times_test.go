@@ -142,9 +142,7 @@ func TestPagesOfOwnTimes(t *testing.T) {
 	b := f.byLink(LocalUser())
 	at := time.Now().UTC().AddDate(0, 0, 3).Truncate(time.Second)
 	first, last := at.AddDate(0, 0, -1), at.AddDate(0, 0, 1)
-	times := func(at time.Time) *intake.Times {
-		return &intake.Times{Texts: map[string]string{intake.DeliverAt: at.Format(time.RFC3339)}}
-	}
+	times := func(at time.Time) intake.Times { return intake.Times{DeliverAt: at.Format(time.RFC3339)} }
 	const full = "2 Jan 2006, 15:04:05 UTC"
 	id := f.batchOf("local", map[string]string{"deliver_at": at.Format(time.RFC3339)},
 		service.Recipient{Email: "ann@example.com"},

@@ -49,13 +49,10 @@ type Accepted struct {
 func (s *Service) Accept(
 	ctx context.Context,
 	who Caller,
-	in *intake.Builder,
+	in *intake.Intake,
 	r Repeat,
 ) (a Accepted, replayed bool, err error) {
 	if err := s.Limits.CheckDisk(ctx, who.User); err != nil {
-		return Accepted{}, false, err
-	}
-	if err := s.useTemplate(ctx, who, in); err != nil {
 		return Accepted{}, false, err
 	}
 	b, wrong := in.Check()
@@ -72,7 +69,7 @@ func (s *Service) Accept(
 // acceptOnce is Accept for a batch that was checked. wrong is why it cannot be accepted, if anything. stored reports
 // whether this call stored it.
 func (s *Service) acceptOnce(
-	ctx context.Context, who Caller, in *intake.Builder, b models.Batch, wrong error, r Repeat,
+	ctx context.Context, who Caller, in *intake.Intake, b models.Batch, wrong error, r Repeat,
 ) (a Accepted, replayed, stored bool, err error) {
 	if wrong != nil {
 		if begun, err := s.guard.Begun(ctx, who.User, r); err != nil || !begun {
@@ -121,9 +118,21 @@ func (s *Service) acceptOnce(
 	return a, replayed, stored, err
 }
 
+// check returns the batch of a request that was read, with its times. It checks it against the rules of now.
+func (s *Service) check(
+	ctx context.Context, who Caller, in *intake.Intake, requested time.Time,
+) (models.Batch, error) {
+	b, err := in.Check()
+	if err = cmp.Or(ctx.Err(), err); err == nil {
+		err = s.allowed(ctx, who, in, &b, requested)
+	}
+	b.PassUnsubscribes = who.PassesUnsubscribes(&b)
+	return b, err
+}
+
 // allowed checks what a batch asks for against the rules of now, and sets its times.
 func (s *Service) allowed(
-	ctx context.Context, who Caller, in *intake.Builder, b *models.Batch, requested time.Time,
+	ctx context.Context, who Caller, in *intake.Intake, b *models.Batch, requested time.Time,
 ) error {
 	if err := s.People.CheckSender(ctx, who.User, b.Content.From); err != nil {
 		return err
@@ -137,7 +146,7 @@ func (s *Service) allowed(
 // firstRejected tells which recipients a permissive request left out. The list is not kept with the answer for repeats
 // of the request, so that an erasure reaches all addresses in it.
 func (s *Service) firstRejected(
-	ctx context.Context, in *intake.Builder, a Accepted, stored bool,
+	ctx context.Context, in *intake.Intake, a Accepted, stored bool,
 ) (out *mail.Rejected, err error) {
 	out = new(mail.Rejected)
 	if a.Rejected != nil {
@@ -161,7 +170,7 @@ func (s *Service) firstRejected(
 
 // checkCarried returns an error if none of the providers that a batch may use can carry its
 // message.
-func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
+func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	at := "/attachments"
 	switch e := b.Envelope; {
 	case e != nil && e.CC > 0:
@@ -187,25 +196,6 @@ func (s *Service) checkCarried(in *intake.Builder, b *models.Batch) error {
 	}
 	in.Wrong(at, "no_provider", "No provider can carry the message. %s.", strings.Join(refusals, "; "))
 	return in.Err()
-}
-
-// useTemplate makes the content of a batch from the template that the request names. It
-// returns no error for mistakes in the request: Check does.
-func (s *Service) useTemplate(ctx context.Context, who Caller, in *intake.Builder) error {
-	ref := in.Text(intake.Template)
-	if ref == "" {
-		return nil
-	}
-	f, err := s.Templates.Use(ctx, who.User, ref, in.Text(intake.Language))
-	var e *Error
-	if errors.As(err, &e) && e.Kind == Invalid {
-		in.NoTemplate(e.Fields)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return in.UseTemplate(f)
 }
 
 // errAttemptAbandoned is the answer to a repeat that cannot finish an earlier attempt. What
@@ -263,7 +253,7 @@ func (s *Service) accepted(b *models.Batch) Accepted {
 // storeBatch stores a batch: first its agenda entry, so that the agenda finds whatever
 // follows, and its times, then the attachments, the rejections and all chunks but the first, then the batch with its
 // first chunk. The batch exists from that last write on. Until then storeBatch ends if the client goes away.
-func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Builder) error {
+func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.Intake) error {
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
 	}
@@ -319,7 +309,7 @@ func firstDue(b *models.Batch, recheck time.Duration) time.Time {
 }
 
 // putRejected stores which recipients were left out, four pieces at a time.
-func (s *Service) putRejected(ctx context.Context, b *models.Batch, in *intake.Builder) error {
+func (s *Service) putRejected(ctx context.Context, b *models.Batch, in *intake.Intake) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	err := in.RejectedPieces(func(number int, piece []byte) error {
@@ -362,7 +352,7 @@ func notWritten(err error) bool {
 // putChunks stores all chunks but the first, four at a time, and returns the first, and the
 // entries that end suppressed recipients.
 func (s *Service) putChunks(
-	ctx context.Context, b *models.Batch, in *intake.Builder,
+	ctx context.Context, b *models.Batch, in *intake.Intake,
 ) (first models.Chunk, endings []chunkEndings, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -229,10 +230,8 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 		f.store.written()
 		for _, to := range []time.Time{at.AddDate(0, 0, 1), at, time.Now().UTC().Truncate(time.Second)} {
 			require.NoError(t, f.worker.Sync(t.Context()))
-			in := f.NewIntake(t.Context(), f.who)
-			in.SetText("deliver_at", to.Format(time.RFC3339))
-			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
-			in.Close()
+			times := intake.Times{DeliverAt: to.Format(time.RFC3339)}
+			out, _, err := f.Commands.Reschedule(t.Context(), f.who, commands.Reschedule{Batch: id.String(), Times: times}, Repeat{})
 			require.NoError(t, err)
 			require.True(t, out.Changed)
 			f.known()

@@ -67,15 +67,9 @@ type RouteProvider struct {
 
 // DryRunAccept checks a batch as Accept does, also against the limits of its user, and says what
 // would happen to it. It stores nothing and makes no call.
-func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Builder) (DryRun, error) {
-	if err := s.useTemplate(ctx, who, in); err != nil {
-		return DryRun{}, err
-	}
-	b, err := in.Check()
+func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Intake) (DryRun, error) {
 	now := time.Now()
-	if err == nil {
-		err = s.allowed(ctx, who, in, &b, now)
-	}
+	b, err := s.check(ctx, who, in, now)
 	if err == nil {
 		_, err = takeBatch(ctx, s.Limits.NewTrial(), who, &b, in)
 	}
@@ -91,10 +85,9 @@ func (s *Service) DryRunAccept(ctx context.Context, who Caller, in *intake.Build
 
 // plan says what would happen to a batch that was checked.
 func (s *Service) plan(
-	ctx context.Context, who Caller, w *mail.Waits, in *intake.Builder, b models.Batch, now time.Time,
+	ctx context.Context, who Caller, w *mail.Waits, in *intake.Intake, b models.Batch, now time.Time,
 ) (_ DryRun, err error) {
 	b.ID, b.User = models.NewBatchID(now), who.User
-	b.PassUnsubscribes = who.PassesUnsubscribes(&b)
 	out := DryRun{
 		DryRun:     true,
 		Recipients: b.Recipients,

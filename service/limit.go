@@ -9,6 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/quota"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 // quotas takes amounts from the limits of a caller, or says whether they would be taken.
@@ -34,7 +35,7 @@ func takeQuota(
 // takeBatch takes a batch from the quotas of the caller. It becomes bulk if it was urgent and is over the limit of
 // urgent mail. If it is not stored after all, giveBack returns it.
 func takeBatch(
-	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Builder,
+	ctx context.Context, q quotas, who Caller, b *models.Batch, in *intake.Intake,
 ) (giveBack func(), err error) {
 	all, err := takeQuota(ctx, q, who, int64(b.Recipients), 1, in.Size(b))
 	if err != nil {
@@ -74,11 +75,20 @@ func urgentAmounts(b *models.Batch, now time.Time) (out []quota.Amount) {
 	return out
 }
 
-// NewIntake returns an empty builder for a batch of the caller. When ctx ends, reading and
-// checking end. The caller must close the builder.
-func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
+// NewIntake returns an empty request for a batch of the caller. When ctx ends, reading and checking end. The caller must
+// close it.
+func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Intake {
+	c := s.intakeOf(ctx, who)
+	return intake.New(ctx, &c)
+}
+
+// intakeOf returns the limits and defaults of a request of the caller.
+func (s *Service) intakeOf(ctx context.Context, who Caller) intake.Config {
 	c := s.intake
 	c.Spooling = s.Limits.Spooler(ctx, who)
+	c.Template = func(ref, language string) (*templates.Filler, error) {
+		return s.Templates.Use(ctx, who.User, ref, language)
+	}
 	c.Defaults = func() (models.SendDefaults, error) {
 		rules, err := s.Audit.Rules(ctx)
 		if err != nil {
@@ -87,7 +97,7 @@ func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Builder {
 		return rules.Defaults(who.User), nil
 	}
 	c.Enter = func() (func(), error) { return s.cfg.Priority.Enter(ctx, who.User) }
-	return intake.New(ctx, &c)
+	return c
 }
 
 // maxAnnounced is the number of batches that are announced when a user is resumed.

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/intake"
 )
 
-// PutMessages carries out records about messages: read decodes a record, and fill fills a builder with the content of
+// PutMessages carries out records about messages: read decodes a record, and fill fills a request with the content of
 // the first of some records and the recipients of all. After an error a part of them may be carried out. A repeat of
 // the request does the rest and changes nothing else.
 func (s *Service) PutMessages(
@@ -34,10 +33,10 @@ func (s *Service) PutMessages(
 		Read:   r.Read,
 
 		MaxRecipients: s.cfg.MaxRecipients,
-		Begin: func(rs []*changes.Record) (*intake.Builder, error) {
+		Begin: func(rs []*changes.Record) (*intake.Intake, error) {
 			b := s.NewIntake(ctx, who)
 			b.Permit()
-			b.AllowDuplicates = true // messages with different ids are different messages
+			b.Batch.AllowDuplicates = true // messages with different ids are different messages
 			err := r.Fill(b, rs)
 			if err != nil {
 				b.Close()
@@ -58,7 +57,7 @@ type RecordReader struct {
 	Strict bool // change nothing if a record is rejected
 	DryRun bool // change nothing, and say what would become of each
 	Read   func(raw []byte) *changes.Record
-	Fill   func(b *intake.Builder, rs []*changes.Record) error
+	Fill   func(in *intake.Intake, rs []*changes.Record) error
 }
 
 // messageSender implements changes.Sender for a request.
@@ -70,16 +69,8 @@ type messageSender struct {
 }
 
 // Check implements changes.Sender.
-func (m *messageSender) Check(ctx context.Context, in *intake.Builder) (models.Batch, error) {
-	if err := m.svc.useTemplate(ctx, m.who, in); err != nil {
-		return models.Batch{}, err
-	}
-	b, err := in.Check()
-	if err = cmp.Or(ctx.Err(), err); err == nil {
-		err = m.svc.allowed(ctx, m.who, in, &b, m.at)
-	}
-	b.PassUnsubscribes = m.who.PassesUnsubscribes(&b)
-	return b, err
+func (m *messageSender) Check(ctx context.Context, in *intake.Intake) (models.Batch, error) {
+	return m.svc.check(ctx, m.who, in, m.at)
 }
 
 // Take implements changes.Sender.
@@ -90,7 +81,7 @@ func (m *messageSender) Take(
 }
 
 // Send implements changes.Sender.
-func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error) {
+func (m *messageSender) Send(ctx context.Context, b *models.Batch, in *intake.Intake) (abandoned bool, err error) {
 	giveBack, err := takeLane(ctx, m.quotas, m.who, b)
 	if err != nil {
 		return false, err

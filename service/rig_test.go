@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -180,13 +181,12 @@ func acceptBatch(t testing.TB, s *Service, who Caller, fields ...string) models.
 	t.Helper()
 	in := s.NewIntake(t.Context(), who)
 	defer in.Close()
-	in.SetText("from", "a@one.example")
-	in.SetText("subject", "s")
-	in.SetText("text", "t")
+	in.Batch = intake.Batch{From: "a@one.example", Subject: "s", Text: "t"}
 	for i := 0; i+1 < len(fields); i += 2 {
-		in.SetText(fields[i], fields[i+1])
+		field, _ := in.Batch.Field(fields[i])
+		*field.(*string) = fields[i+1]
 	}
-	require.NoError(t, in.Add(&Recipient{Email: "x@y.example"}))
+	require.NoError(t, in.Read(intake.Of(Recipient{Email: "x@y.example"})))
 	a, _, err := s.Accept(t.Context(), who, in, Repeat{})
 	require.NoError(t, err)
 	return a.ID

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -79,10 +80,8 @@ func (f *scheduledRig) put(who Caller, hours int) models.ID {
 
 func (f *scheduledRig) move(who Caller, id models.ID, hours int) error {
 	f.Helper()
-	in := f.NewIntake(f.Context(), who)
-	defer in.Close()
-	in.SetText("deliver_at", f.at(hours))
-	_, _, err := f.Commands.Reschedule(f.Context(), who, commands.Reschedule{Batch: id.String(), Times: in}, Repeat{})
+	times := intake.Times{DeliverAt: f.at(hours)}
+	_, _, err := f.Commands.Reschedule(f.Context(), who, commands.Reschedule{Batch: id.String(), Times: times}, Repeat{})
 	return err
 }
 
@@ -198,10 +197,8 @@ func TestScheduledAfterCutOff(t *testing.T) {
 	f.store.batches = 1
 	in := f.NewIntake(t.Context(), f.ada)
 	defer in.Close()
-	for _, field := range [][2]string{{"from", "a@b.example"}, {"subject", "s"}, {"text", "t"}, {"deliver_at", f.at(0)}} {
-		in.SetText(field[0], field[1])
-	}
-	require.NoError(t, in.Add(&Recipient{Email: "x@y.example"}))
+	in.Batch = intake.Batch{From: "a@b.example", Subject: "s", Text: "t", Times: intake.Times{DeliverAt: f.at(0)}}
+	require.NoError(t, in.Read(intake.Of(Recipient{Email: "x@y.example"})))
 	_, _, err := f.Accept(t.Context(), f.ada, in, Repeat{})
 	require.ErrorContains(t, err, "store_unavailable")
 	require.Len(t, f.stored("aaaa"), 3)

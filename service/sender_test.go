@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
@@ -29,10 +30,8 @@ func TestSenders(t *testing.T) {
 	post := func(user, from string) string {
 		in := s.NewIntake(ctx, Caller{User: user})
 		defer in.Close()
-		in.SetText("from", from)
-		in.SetText("subject", "s")
-		in.SetText("text", "t")
-		require.NoError(t, in.Add(&Recipient{Email: "x@y.example"}))
+		in.Batch = intake.Batch{From: from, Subject: "s", Text: "t"}
+		require.NoError(t, in.Read(intake.Of(Recipient{Email: "x@y.example"})))
 		_, _, err := s.Accept(ctx, Caller{User: user}, in, Repeat{})
 		var e *Error
 		if errors.As(err, &e) {

@@ -279,7 +279,7 @@ func (s *Service) addRooms(d *Deps) {
 	})
 	s.Commands = commands.New(commands.Deps{
 		Store: d.Store, Audit: s.Audit, Guard: s.guard, Limits: s.Limits, Mail: s.Mail, Providers: d.Providers,
-		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger,
+		Known: s.known, RetryTime: cfg.RetryTime, Log: cfg.Logger, Intake: s.intakeOf,
 		Announce: func(batch models.ID, chunks int, lane models.Lane) { s.announce[lane].Add(batch, chunks, lane) },
 	})
 	s.Templates, s.Drafts = templates.New(d.Store, s.Limits.CheckDisk), drafts.New(d.Store, s.Limits.CheckDisk)
@@ -424,20 +424,18 @@ func (s *Service) MailNotice(
 	c := s.intake // without the user's window for mail that waits
 	in := intake.New(ctx, &c)
 	defer in.Close()
-	for name, value := range map[string]string{
-		"from": e.Sender.From, "subject": "{{subject}}", "text": "{{text}}", "lane": string(models.Urgent),
-	} {
-		in.SetText(name, value)
-	}
+	in.Batch = intake.Batch{From: e.Sender.From, Subject: "{{subject}}", Text: "{{text}}", Lane: string(models.Urgent)}
 	others := slices.DeleteFunc(s.providerNames(), func(name string) bool { return name == l.Provider })
 	if l.Provider != "" && len(others) > 0 {
-		in.SetList("providers", slices.All(others))
+		in.Batch.Providers = others
 	}
 	vars := map[string]string{"subject": models.OneLine(l.Subject), "text": l.Text}
+	var to []Recipient
 	for _, address := range endpoint.Addresses(e.URL) {
-		if err := in.Add(&intake.Recipient{Email: address, Vars: vars}); err != nil {
-			return "", err
-		}
+		to = append(to, Recipient{Email: address, Vars: vars})
+	}
+	if err := in.Read(intake.Of(to...)); err != nil {
+		return "", err
 	}
 	a, _, err := s.Accept(ctx, Caller{User: u.ID}, in, Repeat{Key: post, Route: "notice", Hash: post})
 	return "accepted as " + a.ID.String(), err

@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
@@ -65,13 +66,12 @@ func (d *desk) batch(fields ...string) models.ID {
 	d.Helper()
 	in := d.service.NewIntake(d.Context(), service.Caller{User: "aaaa"})
 	defer in.Close()
-	in.SetText("from", "a@one.example")
-	in.SetText("subject", "s")
-	in.SetText("text", "t")
+	in.Batch = intake.Batch{From: "a@one.example", Subject: "s", Text: "t"}
 	for i := 0; i+1 < len(fields); i += 2 {
-		in.SetText(fields[i], fields[i+1])
+		field, _ := in.Batch.Field(fields[i])
+		*field.(*string) = fields[i+1]
 	}
-	require.NoError(d, in.Add(&service.Recipient{Email: "x@y.example"}))
+	require.NoError(d, in.Read(intake.Of(service.Recipient{Email: "x@y.example"})))
 	a, _, err := d.service.Accept(d.Context(), service.Caller{User: "aaaa"}, in, service.Repeat{})
 	require.NoError(d, err)
 	return a.ID

@@ -70,7 +70,7 @@ func TestJSONRows(t *testing.T) {
 	key, _ := d.run("key add ada --name shop")
 	require.NotEmpty(t, key)
 	ann := service.Caller{By: "cli:ann", Operator: true}
-	require.NoError(t, d.service.HoldOld(t.Context(), ann, "restored"))
+	require.NoError(t, d.service.Operate.HoldOld(t.Context(), ann, "restored"))
 	for line, want := range map[string]map[string]any{
 		"user list":        {"name": "ada", "id": "aaaa", "state": []any{}, "why": nil},
 		"user limits ada":  {"limit": "requests_per_second", "value": 0.0, "set": false, "used": 0.0, "until": nil},

@@ -73,12 +73,12 @@ type Store interface {
 
 // Sender accepts batches.
 type Sender interface {
-	// Check returns the batch of a builder, without ID and user, or the error that lists the mistakes.
-	Check(ctx context.Context, in *intake.Builder) (models.Batch, error)
+	// Check returns the batch of a request, without ID and user, or the error that lists the mistakes.
+	Check(ctx context.Context, in *intake.Intake) (models.Batch, error)
 	// Take counts batches against the limits of the user, or in a dry run says whether it would. giveBack undoes that.
 	Take(ctx context.Context, recipients, batches int, bytes int64) (giveBack func(), err error)
 	// Send stores a batch and announces it. abandoned says that another request has removed it.
-	Send(ctx context.Context, b *models.Batch, in *intake.Builder) (abandoned bool, err error)
+	Send(ctx context.Context, b *models.Batch, in *intake.Intake) (abandoned bool, err error)
 	// Changed announces a chunk whose ledger has changed.
 	Changed(chunk models.ID, lane models.Lane)
 }
@@ -96,8 +96,8 @@ type Changes struct {
 	Wait time.Duration
 	// Read decodes a record.
 	Read func(raw []byte) *Record
-	// Begin returns a builder with the content of the first of some records and the recipients of all, in their order.
-	Begin func(rs []*Record) (*intake.Builder, error)
+	// Begin returns a request with the content of the first of some records and the recipients of all, in their order.
+	Begin func(rs []*Record) (*intake.Intake, error)
 
 	prepaid bool // the limits were asked for all records
 	sent    int  // batches

@@ -25,7 +25,7 @@ type try struct {
 // group are tasks whose messages become one batch.
 type group struct {
 	tasks    []*task
-	in       *intake.Builder
+	in       *intake.Intake
 	batch    models.Batch
 	giveBack func()
 }
@@ -75,7 +75,7 @@ func (t *try) do(ctx context.Context) error {
 	return err
 }
 
-// close releases the builders.
+// close releases the requests.
 func (t *try) close() {
 	for _, g := range t.groups {
 		if g.in != nil {
@@ -157,7 +157,7 @@ func (t *try) build(ctx context.Context, g *group) error {
 	return nil
 }
 
-// rejectSome rejects the tasks of a group in whose recipients the builder has found mistakes.
+// rejectSome rejects the tasks of a group in whose recipients the intake has found mistakes.
 func rejectSome(g *group) error {
 	if g.in == nil {
 		return nil

@@ -30,6 +30,8 @@ type Deps struct {
 	Providers []models.Provider
 	Known     map[string]bool // names of the providers
 	RetryTime time.Duration   // how long a write with an unknown outcome is retried
+	// Intake returns the limits and defaults of a request of a caller.
+	Intake func(ctx context.Context, who caller.Caller) intake.Config
 	// Announce publishes the messages of a batch with so many chunks.
 	Announce func(batch models.ID, chunks int, lane models.Lane)
 	Log      *slog.Logger
@@ -106,8 +108,8 @@ func (s *Commands) DryRunBatch(
 
 // Reschedule names the times of a batch that are to be changed.
 type Reschedule struct {
-	Batch string          // ID
-	Times *intake.Builder // has the fields that are named
+	Batch string       // ID
+	Times intake.Times // those that are named
 	Why   string
 }
 
@@ -137,13 +139,14 @@ func (s *Commands) reschedule(ctx context.Context, who caller.Caller, in Resched
 	if err == nil && !older {
 		err = s.Limits.TakeCommand(who, stored.ID.String())
 	}
+	c := s.Intake(ctx, who)
 	for err == nil {
 		rules, err := s.Audit.Newest(ctx)
 		if err != nil {
 			return out, err
 		}
 		b := rules.Scheduled(stored)
-		times, err := in.Times.Change(b, time.Now())
+		times, err := c.Change(&in.Times, b, time.Now())
 		if err != nil {
 			return out, err
 		}

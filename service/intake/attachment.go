@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -29,6 +30,12 @@ type Attachment struct {
 	Flawed                    bool // the caller has reported mistakes in it
 }
 
+// attachments are the files of a request. Their bytes are in a buffer, one file behind the other.
+type attachments struct {
+	files buffer
+	list  []*Attachment
+}
+
 // File is a file of a request while it is read. It keeps the bytes until they are stored.
 type File struct {
 	files      *buffer
@@ -37,8 +44,8 @@ type File struct {
 }
 
 // NewFile begins a file. The file that was begun before it is complete.
-func (b *Builder) NewFile() *File {
-	return &File{files: &b.files, from: b.files.size, hash: sha256.New()}
+func (a *attachments) NewFile() *File {
+	return &File{files: &a.files, from: a.files.size, hash: sha256.New()}
 }
 
 // Write implements io.Writer. It returns an error if the attachments exceed their limit.
@@ -58,58 +65,59 @@ func (f *File) Write(p []byte) (int, error) {
 // sum returns the SHA-256 of the file, in hex.
 func (f *File) sum() string { return hex.EncodeToString(f.hash.Sum(nil)) }
 
-// AddAttachment adds the next attachment of the request. It reports mistakes in it.
-func (b *Builder) AddAttachment(at string, a *Attachment) {
-	if len(b.attachments) == MaxAttachments {
-		b.Wrong("/attachments", "too_many", "A message may have at most %d attachments.", MaxAttachments)
+// Attach adds the next attachment of the request, at a pointer. It reports mistakes in it.
+func (in *Intake) Attach(at string, a *Attachment) {
+	if len(in.list) == MaxAttachments {
+		in.Wrong("/attachments", "too_many", "A message may have at most %d attachments.", MaxAttachments)
 		return
 	}
-	b.attachments = append(b.attachments, a)
 	if a.Type == "" {
 		a.Type = "application/octet-stream"
 	}
 	if !a.Flawed {
-		b.checkAttachment(at, a)
+		a.check(at, &in.Mistakes)
+		same := func(o *Attachment) bool { return o.ContentID == a.ContentID }
+		if a.ContentID != "" && validContentID(a.ContentID) && a.Disposition != "attachment" && slices.ContainsFunc(in.list, same) {
+			in.Wrong(at+"/content_id", "repeated", "Another attachment has this content id.")
+		}
 	}
+	in.list = append(in.list, a)
 }
 
-func (b *Builder) checkAttachment(at string, a *Attachment) {
+func (a *Attachment) check(at string, m reporter) {
 	if a.File != nil && a.File.size == 0 {
-		b.Wrong(at+"/content", "required", "The attachment is empty. SendGrid takes none.")
+		m.Wrong(at+"/content", "required", "The attachment is empty. SendGrid takes none.")
 	}
 	switch {
 	case a.Filename == "":
-		b.Wrong(at+"/filename", "required", "The attachment has no file name.")
+		m.Wrong(at+"/filename", "required", "The attachment has no file name.")
 	case len(a.Filename) > maxFilename:
-		b.Wrong(at+"/filename", "too_long", "The file name is longer than %d bytes.", maxFilename)
+		m.Wrong(at+"/filename", "too_long", "The file name is longer than %d bytes.", maxFilename)
 	case HasControls(a.Filename) || strings.ContainsAny(a.Filename, `/\;`) || strings.Trim(a.Filename, ".") == "":
-		b.Wrong(at+"/filename", "invalid_name", `A file name is one line without /, \ and ;, and not only dots.`)
+		m.Wrong(at+"/filename", "invalid_name", `A file name is one line without /, \ and ;, and not only dots.`)
 	}
 	if kind, params, err := mime.ParseMediaType(a.Type); err == nil && invites(kind, params) {
 		a.Type = invitation
 	} else if err != nil || len(params) > 0 || kind != a.Type ||
 		!strings.Contains(kind, "/") || strings.HasPrefix(kind, "multipart/") {
-		b.Wrong(at+"/content_type", "invalid_value",
+		m.Wrong(at+"/content_type", "invalid_value",
 			"A content type is a media type in lower case without parameters, like application/pdf, and not multipart. "+
 				"Only %s has a parameter.", invitation)
 	}
 	switch a.Disposition {
 	case "", "attachment", "inline":
 	default:
-		b.Wrong(at+"/disposition", "invalid_value", "disposition must be attachment or inline.")
+		m.Wrong(at+"/disposition", "invalid_value", "disposition must be attachment or inline.")
 	}
 	switch {
 	case a.ContentID == "" && a.Disposition == "inline":
-		b.Wrong(at+"/content_id", "required", "An inline attachment needs a content id, which the HTML refers to as cid:.")
+		m.Wrong(at+"/content_id", "required", "An inline attachment needs a content id, which the HTML refers to as cid:.")
 	case a.ContentID != "" && a.Disposition == "attachment":
-		b.Wrong(at+"/disposition", "conflict", "An attachment with a content id is inline.")
+		m.Wrong(at+"/disposition", "conflict", "An attachment with a content id is inline.")
 	case a.ContentID != "" && !validContentID(a.ContentID):
-		b.Wrong(at+"/content_id", "invalid_name",
+		m.Wrong(at+"/content_id", "invalid_name",
 			"A content id has 1 to %d characters: letters a to z, digits, _, -, +, . or @.", maxContentID)
-	case a.ContentID != "" && b.contentIDs[a.ContentID]:
-		b.Wrong(at+"/content_id", "repeated", "Another attachment has this content id.")
 	}
-	b.contentIDs[a.ContentID] = true
 }
 
 // invitation is the content type of an invitation that mail programs offer to accept (RFC 6047, 2.4). SendGrid refuses
@@ -126,20 +134,11 @@ func invites(kind string, params map[string]string) bool {
 	return kind == "text/calendar" && strings.EqualFold(params["method"], "REQUEST")
 }
 
-func validContentID(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		if !letter && !(c >= '0' && c <= '9') && strings.IndexByte("_-+.@", c) < 0 {
-			return false
-		}
-	}
-	return len(s) <= maxContentID
-}
+func validContentID(s string) bool { return len(s) <= maxContentID && wordOf(s, "_-+.@") }
 
-// attached describes the attachments for the batch.
-func (b *Builder) attached() (out []models.Attachment) {
-	for _, a := range b.attachments {
+// described describes the attachments for the batch.
+func (a *attachments) described() (out []models.Attachment) {
+	for _, a := range a.list {
 		if a.File == nil {
 			continue // the mistake is listed
 		}
@@ -156,23 +155,23 @@ func (b *Builder) attached() (out []models.Attachment) {
 
 // Pieces calls f for each piece of the attachments of the checked batch; of equal attachments,
 // for those of one. The piece is valid until f returns.
-func (b *Builder) Pieces(f func(sha256 string, number int, piece []byte) error) error {
-	done := map[string]bool{}
+func (a *attachments) Pieces(f func(sha256 string, number int, piece []byte) error) error {
+	var done []string
 	var space []byte
-	for _, a := range b.attachments {
-		sum := a.File.sum()
-		if done[sum] {
+	for _, one := range a.list {
+		sum := one.File.sum()
+		if slices.Contains(done, sum) {
 			continue
 		}
-		done[sum] = true
-		in, err := b.files.section(a.File.from, a.File.size)
+		done = append(done, sum)
+		in, err := a.files.section(one.File.from, one.File.size)
 		if err != nil {
 			return spoolError(err)
 		}
 		if space == nil {
-			space = make([]byte, min(models.PieceSize, b.files.size))
+			space = make([]byte, min(models.PieceSize, a.files.size))
 		}
-		left := a.File.size
+		left := one.File.size
 		for n := 0; left > 0; n++ {
 			piece := space[:min(left, models.PieceSize)]
 			if _, err := io.ReadFull(in, piece); err != nil {

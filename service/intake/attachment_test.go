@@ -37,7 +37,7 @@ func TestFilesUseTheSpool(t *testing.T) {
 			if _, err := f.Write(part); err != nil {
 				return nil, err
 			}
-			b.AddAttachment("/attachments", &Attachment{Filename: "f", File: f})
+			b.Attach("/attachments", &Attachment{Filename: "f", File: f})
 		}
 		pieces = map[string][][]byte{}
 		return pieces, b.Pieces(func(sum string, n int, piece []byte) error {

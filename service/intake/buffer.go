@@ -3,10 +3,12 @@ package intake
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 )
 
 // bufferMemory is the number of bytes that a buffer keeps in memory. It writes the rest to disk.
@@ -22,6 +24,7 @@ type buffer struct {
 	room int64               // bytes that grow has allowed
 	size int64
 	mem  []byte
+	head []byte // space for the length of a block
 	file *os.File
 	w    *bufio.Writer
 }
@@ -52,6 +55,38 @@ func (b *buffer) Write(p []byte) (int, error) {
 	}
 	b.size += int64(len(p))
 	return len(p), nil
+}
+
+// writeBlock writes bytes so that eachBlock finds their end.
+func (b *buffer) writeBlock(p []byte) error {
+	b.head = binary.AppendUvarint(b.head[:0], uint64(len(p)))
+	_, err := b.Write(b.head)
+	if err == nil {
+		_, err = b.Write(p)
+	}
+	return err
+}
+
+// eachBlock calls f for each block, which is valid until f returns.
+func (b *buffer) eachBlock(f func(block []byte) error) error {
+	in, err := b.section(0, b.size)
+	var block []byte
+	for err == nil {
+		var n uint64
+		if n, err = binary.ReadUvarint(in); err == io.EOF { //nolint:errorlint // ReadUvarint returns it as it is
+			return nil
+		}
+		block = slices.Grow(block[:0], int(n))[:n] //nolint:gosec // writeBlock wrote it
+		if err == nil {
+			_, err = io.ReadFull(in, block)
+		}
+		if err == nil {
+			if err := f(block); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%w: %w", errSpool, err)
 }
 
 // reserve asks for room for a file of a size.

@@ -29,7 +29,7 @@ func wrongs(t *testing.T, err error) (out []string) {
 func TestTooManyPlaceholders(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{MaxVars, MaxVars + 1} {
-		b := newBuilder(t)
+		b := newIntake(t)
 		vars, text := map[string]string{}, "{{email}}{{name}}"
 		for i := range n {
 			name := fmt.Sprintf("v%d", i)
@@ -38,8 +38,8 @@ func TestTooManyPlaceholders(t *testing.T) {
 				vars[name] = "x"
 			}
 		}
-		b.SetText("text", text)
-		require.NoError(t, b.Add(&Recipient{Email: "a@b.de", Vars: vars}))
+		b.Batch.Text = text
+		require.NoError(t, b.add(&Recipient{Email: "a@b.de", Vars: vars}))
 		_, err := b.Check()
 		if n == MaxVars {
 			require.NoError(t, err)
@@ -51,13 +51,13 @@ func TestTooManyPlaceholders(t *testing.T) {
 
 // TestPlaceholdersTakeNoMemory: no more names are collected than a message may have.
 func TestPlaceholdersTakeNoMemory(t *testing.T) {
-	b := newBuilder(t)
+	b := newIntake(t)
 	var text strings.Builder
 	for i := range 20_000 {
 		_, _ = fmt.Fprintf(&text, "{{v%d}}", i)
 	}
 	c := models.Content{Subject: text.String(), Text: text.String()}
-	require.Less(t, testing.AllocsPerRun(3, func() { _, _ = b.placeholders(&c) }), 100.0)
+	require.Less(t, testing.AllocsPerRun(3, func() { _, _ = placeholders(b.Batch.parts(&c)) }), 100.0)
 	require.Less(t, testing.AllocsPerRun(3, func() { _ = newLine("the subject", c.Subject) }), 100.0)
 }
 
@@ -65,11 +65,11 @@ func TestPlaceholdersTakeNoMemory(t *testing.T) {
 // list of mistakes is full.
 func TestMissingValuesAreCounted(t *testing.T) {
 	t.Parallel()
-	b := newBuilder(t)
-	b.SetText("text", "{{x}}{{y}}{{z}}")
-	require.NoError(t, b.Add(&Recipient{Email: "a@b.de", Vars: map[string]string{"x": "1", "y": "2", "z": "3"}}))
+	b := newIntake(t)
+	b.Batch.Text = "{{x}}{{y}}{{z}}"
+	require.NoError(t, b.add(&Recipient{Email: "a@b.de", Vars: map[string]string{"x": "1", "y": "2", "z": "3"}}))
 	for i := range 200 {
-		require.NoError(t, b.Add(&Recipient{Email: fmt.Sprintf("r%d@b.de", i), Vars: map[string]string{"y": "2", "w": "4"}}))
+		require.NoError(t, b.add(&Recipient{Email: fmt.Sprintf("r%d@b.de", i), Vars: map[string]string{"y": "2", "w": "4"}}))
 	}
 	_, err := b.Check()
 	var e *problem.Error
@@ -94,14 +94,14 @@ func TestSubjectLength(t *testing.T) {
 		{subject + "{{x}}" + strings.Repeat("s", 90), []string{"/subject too_long"}},
 		{subject, nil},
 	} {
-		b := newBuilder(t)
-		b.SetText("subject", c.subject+strings.Repeat(" ", 10))
+		b := newIntake(t)
+		b.Batch.Subject = c.subject + strings.Repeat(" ", 10)
 		for _, r := range []Recipient{
 			{Email: "a@b.de", Vars: map[string]string{"x": strings.Repeat("x", 96)}},
 			{Email: "b@b.de", Vars: map[string]string{"x": strings.Repeat("x", 97), "name": "Ann"}},
 			{Email: "c@" + strings.Repeat("c", 60) + ".de", Name: strings.Repeat("n", 97), Vars: map[string]string{"x": ""}},
 		} {
-			require.NoError(t, b.Add(&r))
+			require.NoError(t, b.add(&r))
 		}
 		_, err := b.Check()
 		if c.want == nil {
@@ -116,11 +116,11 @@ func TestSubjectLength(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
-	b := newBuilder(t)
+	b := newIntake(t)
 	b.ctx = ctx
-	b.SetText("text", "{{x}}")
-	require.NoError(t, b.Add(&Recipient{Email: "a@b.de", Vars: map[string]string{"x": "1"}}))
-	add := func() error { return b.Add(&Recipient{Email: fmt.Sprintf("r%d@b.de", b.Count())}) }
+	b.Batch.Text = "{{x}}"
+	require.NoError(t, b.add(&Recipient{Email: "a@b.de", Vars: map[string]string{"x": "1"}}))
+	add := func() error { return b.add(&Recipient{Email: fmt.Sprintf("r%d@b.de", b.Count())}) }
 	for range 10 * yieldAfter {
 		require.NoError(t, add())
 	}
@@ -157,8 +157,8 @@ func TestLongAddress(t *testing.T) {
 // TestOneRecipientCostsLittle: a batch of one recipient allocates what one recipient needs.
 func TestOneRecipientCostsLittle(t *testing.T) { //nolint:paralleltest // it measures allocations
 	accept := func() {
-		b := newBuilder(t)
-		require.NoError(t, b.Add(&Recipient{Email: "ann@example.com"}))
+		b := newIntake(t)
+		require.NoError(t, b.add(&Recipient{Email: "ann@example.com"}))
 		_, err := b.Check()
 		require.NoError(t, err)
 		require.NoError(t, b.Chunks(func(int, []models.Recipient) error { return nil }))

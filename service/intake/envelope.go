@@ -1,99 +1,91 @@
 package intake
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // carbon is an address of cc or bcc.
 type carbon struct {
 	role    models.Role
-	at      string // its pointer
-	text    string // as the request has it
 	address models.Address
 }
 
-// setCopies adds the addresses of cc or bcc.
-func (b *Builder) setCopies(role models.Role, addresses iter.Seq2[int, string]) {
-	for i, text := range addresses {
-		if len(b.copies) == models.MaxEnvelope-1 {
-			b.Wrong("/"+string(role), "too_many",
-				"A message may have at most %d addresses in to, cc and bcc together.", models.MaxEnvelope)
-			return
-		}
-		b.copies = append(b.copies, carbon{role: role, at: "/" + string(role) + "/" + strconv.Itoa(i), text: text})
-	}
-}
-
 // checkCopies reports mistakes in cc and bcc, and in what a mail to several addresses cannot have.
-func (b *Builder) checkCopies() {
-	if len(b.copies) == 0 {
+func (in *Intake) checkCopies() {
+	b, m := &in.Batch, &in.Mistakes
+	for _, list := range []struct {
+		role  models.Role
+		texts []string
+	}{{models.CC, b.CC}, {models.BCC, b.BCC}} {
+		for i, text := range list.texts {
+			if len(in.copies) == models.MaxEnvelope-1 {
+				m.Wrong("/"+string(list.role), "too_many",
+					"A message may have at most %d addresses in to, cc and bcc together.", models.MaxEnvelope)
+				break
+			}
+			if at := "/" + string(list.role) + "/" + strconv.Itoa(i); !m.noted(at, text) {
+				in.copies = append(in.copies, carbon{list.role, m.address(at, text)})
+			}
+		}
+	}
+	if len(in.copies) == 0 {
 		return
 	}
-	for i := range b.copies {
-		c := &b.copies[i]
-		c.address = b.parseAddress(c.at, c.text)
+	if in.index > 1 {
+		m.Wrong("/"+string(in.copies[0].role), "conflict", "A message with cc or bcc has exactly one recipient in to.")
 	}
-	if b.index > 1 {
-		b.Wrong("/"+string(b.copies[0].role), "conflict", "A message with cc or bcc has exactly one recipient in to.")
-	}
-	for i := range b.own.list {
-		o := &b.own.list[i]
-		b.Wrong("/to/"+strconv.Itoa(o.first)+"/"+o.names()[0], "conflict",
+	for i := range in.own.list {
+		o := &in.own.list[i]
+		m.Mistakes.Wrong(pointerTo(o.first)+"/"+o.names()[0], "conflict",
 			"All addresses of a message with cc or bcc have the times of the batch.")
 	}
 	if b.AllowDuplicates {
-		b.Wrong("/"+AllowDuplicates, "conflict", "A message with cc or bcc goes to each address once.")
+		m.Wrong("/allow_duplicates", "conflict", "A message with cc or bcc goes to each address once.")
 	}
 }
 
 // addCopies adds the recipients of cc and bcc to a batch without mistakes, behind the one in to. An
 // address that is named several times stays where it is named first: in to, in cc, in bcc.
-func (b *Builder) addCopies(batch *models.Batch) error {
-	if len(b.copies) == 0 || b.Mistakes.Found() > 0 {
+func (in *Intake) addCopies(batch *models.Batch) error {
+	if len(in.copies) == 0 || in.Mistakes.Mistakes.Found() > 0 {
 		return nil
 	}
-	seen := map[string]bool{}
-	err := b.each(func(_ int, r models.Recipient) error {
-		seen[strings.ToLower(r.Email)] = true
+	var seen []string
+	err := in.each(func(_ place, r models.Recipient) error {
+		seen = append(seen, strings.ToLower(r.Email))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(b.copies, func(x, y carbon) int { return -cmp.Compare(x.role, y.role) }) // cc before bcc
 	var e models.Envelope
-	b.spool.all.whole, b.spool.distinct.whole = true, true
-	for i := range b.copies {
-		c := &b.copies[i]
+	in.spool.all.whole, in.spool.distinct.whole = true, true
+	for i, c := range in.copies {
 		email := strings.ToLower(c.address.Email)
-		if seen[email] {
-			b.merged++
+		if slices.Contains(seen, email) {
+			in.merged++
 			continue
 		}
-		seen[email] = true
+		seen = append(seen, email)
 		if c.role == models.CC {
 			e.CC++
 		} else {
 			e.BCC++
 		}
 		r := models.Recipient{Email: c.address.Email, Name: c.address.Name}
-		if err := b.spool.add(place{index: i + 1}, &r); err != nil {
+		if err := in.spool.add(place{index: i + 1}, &r); err != nil {
 			return spoolError(err)
 		}
 	}
-	if batch.Envelope = &e; e == (models.Envelope{}) {
-		batch.Envelope = nil
+	if e != (models.Envelope{}) {
+		batch.Envelope = &e
 	}
-	if b.count(batch); batch.Recipients > b.cfg.MaxRecipients {
-		return problem.New(problem.TooLarge, "too_many_recipients",
-			"A batch may have at most %d recipients.", b.cfg.MaxRecipients)
+	if in.count(batch); batch.Recipients > in.cfg.MaxRecipients {
+		return in.tooManyRecipients()
 	}
 	return nil
 }

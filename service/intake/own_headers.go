@@ -20,9 +20,6 @@ type ownHeaders struct {
 	filled bool           // some values have placeholders
 }
 
-// HasOwnHeaders reports whether any recipient has header fields of its own.
-func (b *Builder) HasOwnHeaders() bool { return len(b.ownHeaders.names) > 0 }
-
 // note counts the header fields of a recipient.
 func (o *ownHeaders) note(headers []models.Header) {
 	o.added++
@@ -58,13 +55,13 @@ func (o *ownHeaders) kind(headers []models.Header) models.OwnHeaders {
 
 // checkOwnHeaders reports placeholders in the header fields of a recipient that have no value, and values that do not
 // fit.
-func (b *Builder) checkOwnHeaders(here string, r *models.Recipient, batch *models.Batch) {
+func (m *Mistakes) checkOwnHeaders(here string, r *models.Recipient, batch *models.Batch) {
 	for _, h := range r.Headers {
 		for _, n := range models.Placeholders(h.Value) {
 			if _, ok := r.Value(n); !ok && (n != models.UnsubscribeURL || batch.Unsubscribe == nil) {
-				b.Wrong(here+problem.Pointer("headers", h.Name), "unknown_placeholder", "{{%s}} has no value here.", n)
+				m.Wrong(here+problem.Pointer("headers", h.Name), "unknown_placeholder", "{{%s}} has no value here.", n)
 			}
 		}
-		b.checkLine(here, r, newLine("the header field "+h.Name, h.Value))
+		m.checkLine(here, r, newLine("the header field "+h.Name, h.Value))
 	}
 }

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,10 +21,7 @@ func TestChunksByTimes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := New(t.Context(), &Config{MaxRecipients: 10_000, MaxContent: 1000, ExpireAfter: time.Hour, SpoolDir: t.TempDir()})
 		defer b.Close()
-		b.AllowDuplicates = rapid.Bool().Draw(rt, "duplicates")
-		for field, value := range map[string]string{"from": "a@b.de", "subject": "s", "text": "t"} {
-			b.SetText(field, value)
-		}
+		b.Batch = Batch{From: "a@b.de", Subject: "s", Text: "t", AllowDuplicates: rapid.Bool().Draw(rt, "duplicates")}
 		times := rapid.IntRange(1, 6).Draw(rt, "times")
 		want, seen := map[string][]string{}, map[string]bool{} // names by times; addresses
 		for i := range rapid.IntRange(1, 2500).Draw(rt, "recipients") {
@@ -34,10 +30,10 @@ func TestChunksByTimes(t *testing.T) {
 			hours := ""
 			if n := i * i % times; n > 0 {
 				hours = day.Add(time.Duration(n) * time.Hour).Format(time.RFC3339)
-				r.Times = &Times{Texts: map[string]string{DeliverAt: hours}}
+				r.Times = Times{DeliverAt: hours}
 			}
-			require.NoError(rt, b.Add(r))
-			if !seen[email] || b.AllowDuplicates {
+			require.NoError(rt, b.add(r))
+			if !seen[email] || b.Batch.AllowDuplicates {
 				want[hours] = append(want[hours], r.Name)
 			}
 			seen[email] = true
@@ -102,59 +98,48 @@ func TestTimesOfRecipient(t *testing.T) {
 	now := time.Date(2026, 1, 5, 12, 0, 0, 0, time.UTC)
 	window := &Window{From: "09:00", To: "17:00"}
 	abroad := &Window{From: "10:00", To: "12:00", Zone: "Asia/Tokyo", Strict: true}
-	type fields struct {
-		texts  map[string]string
-		window *Window
-		none   bool
-	}
-	set := func(b *Builder, f fields) {
-		for name, text := range f.texts {
-			b.SetText(name, text)
-		}
-		if f.window != nil || f.none {
-			b.SetWindow(f.window)
-		}
-	}
-	for _, batch := range []fields{
+	for _, batch := range []Times{
 		{},
-		{texts: map[string]string{DeliverAt: "2026-02-01T09:00", TimeZone: "Europe/Vienna"}, window: window},
-		{texts: map[string]string{ExpiresAt: "2026-02-02T09:00:00Z"}, window: abroad},
+		{DeliverAt: "2026-02-01T09:00", TimeZone: "Europe/Vienna", Window: window},
+		{ExpiresAt: "2026-02-02T09:00:00Z", Window: abroad},
 	} {
-		for _, own := range []fields{
-			{texts: map[string]string{TimeZone: "America/New_York"}},
-			{texts: map[string]string{DeliverAt: "2026-02-01T18:00:00+01:00"}},
-			{texts: map[string]string{DeliverAt: "2026-01-20T18:00", TimeZone: "Australia/Lord_Howe"}, none: true},
-			{texts: map[string]string{TimeZone: "Asia/Kolkata"}, window: window},
-			{texts: map[string]string{ExpiresAt: "2026-02-01T20:00:00Z"}, window: abroad},
-			{none: true},
+		for _, own := range []Times{
+			{TimeZone: "America/New_York"},
+			{DeliverAt: "2026-02-01T18:00:00+01:00"},
+			{DeliverAt: "2026-01-20T18:00", TimeZone: "Australia/Lord_Howe", Window: &Window{None: true}},
+			{TimeZone: "Asia/Kolkata", Window: window},
+			{ExpiresAt: "2026-02-01T20:00:00Z", Window: abroad},
+			{Window: &Window{None: true}},
 		} {
-			one, whole := newBuilder(t), newBuilder(t)
-			set(one, batch)
-			set(whole, batch)
-			set(whole, own)
-			var want models.Batch
-			whole.setSchedule(&want)
+			one, whole := newIntake(t), newIntake(t)
+			one.Batch.Times, whole.Batch.Times = batch, batch
+			for _, name := range own.names() {
+				if name == SendWindow {
+					whole.Batch.Window = own.Window
+				} else {
+					*whole.Batch.Times.Time(name) = *own.Time(name)
+				}
+			}
+			s := whole.cfg.schedule(&whole.Batch.Times, &models.SendDefaults{}, whole)
+			want := models.Batch{DeliverAt: s.DeliverAt, ExpiresAt: s.ExpiresAt, Window: s.Window}
 			refused := whole.SetTimes(&want, now) != nil
-			got, wrong := one.scheduleOf(&Times{Texts: own.texts, Window: own.window, AnyTime: own.none}, now)
+			got, wrong, err := one.ScheduleOf(&own, now)
+			require.NoError(t, err)
 			require.Equal(t, refused, len(wrong) > 0, "%v in %v", own, batch)
 			require.Equal(t, want.Schedule(), got, "%v in %v", own, batch)
 		}
 	}
 }
 
-// builderOf returns a builder with recipients who have times; nil: those of the batch.
-func builderOf(t *testing.T, permissive bool, all ...*Times) *Builder {
+// intakeOf returns a request with recipients who have times; empty: those of the batch.
+func intakeOf(t *testing.T, permissive bool, all ...Times) *Intake {
 	t.Helper()
-	b := newBuilder(t)
+	b := newIntake(t)
 	if permissive {
 		b.Permit()
 	}
 	for i, times := range all {
-		r := &Recipient{Email: fmt.Sprintf("r%d@example.com", i)}
-		if times != nil {
-			r.Times = &Times{Texts: maps.Clone(times.Texts), Window: times.Window}
-		}
-		require.NoError(t, b.Add(r))
+		require.NoError(t, b.add(&Recipient{Email: fmt.Sprintf("r%d@example.com", i), Times: times}))
 	}
 	return b
 }
@@ -166,22 +151,18 @@ func TestMistakesInTimes(t *testing.T) {
 	now := time.Now()
 	in := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
 	day := 24 * time.Hour
-	text := func(pairs ...string) *Times {
-		out := new(Times)
-		for i := 0; i < len(pairs); i += 2 {
-			out.SetText(pairs[i], pairs[i+1])
-		}
+	text := func(name, value string) (out Times) {
+		*out.Time(name) = value
 		return out
 	}
 	never := Window{From: "09:00", To: "09:01", Zone: "UTC", Strict: true, Weekdays: []string{now.UTC().AddDate(0, 0, 4).
 		Weekday().String()}}
 	never.Weekdays[0] = strings.ToLower(never.Weekdays[0])
 	for _, c := range []struct {
-		times *Times
+		times Times
 		want  string
 	}{
 		{text(DeliverAt, "tomorrow"), "/to/1/deliver_at invalid_value"},
-		{text(DeliverAt, ""), "/to/1/deliver_at invalid_value"},
 		{text(DeliverAt, "2099-01-01T09:00"), "/to/1/deliver_at invalid_value"},
 		{text(DeliverAt, in(-2*time.Hour)), "/to/1/deliver_at invalid_value"},
 		{text(DeliverAt, in(366*day)), "/to/1/deliver_at invalid_value"},
@@ -189,15 +170,14 @@ func TestMistakesInTimes(t *testing.T) {
 		{text(ExpiresAt, in(-time.Hour)), "/to/1/expires_at invalid_value"},
 		{text(ExpiresAt, in(day)), "/to/1/expires_at invalid_value"}, // before the time of the batch
 		{text(TimeZone, "Moon/North"), "/to/1/time_zone invalid_value"},
-		{&Times{Window: &Window{From: "9", To: "17:00", Zone: "UTC"}}, "/to/1/send_window/from invalid_value"},
-		{&Times{Window: &Window{From: "09:00", To: "17:00"}}, "/to/1/send_window/time_zone required"},
-		{&Times{Window: &never}, "/to/1/send_window invalid_value"},
+		{Times{Window: &Window{From: "9", To: "17:00", Zone: "UTC"}}, "/to/1/send_window/from invalid_value"},
+		{Times{Window: &Window{From: "09:00", To: "17:00"}}, "/to/1/send_window/time_zone required"},
+		{Times{Window: &never}, "/to/1/send_window invalid_value"},
 		{text(TimeZone, strings.Repeat("x", 2000)), "/to/1/time_zone too_long"},
 	} {
 		for _, permissive := range []bool{false, true} {
-			b := builderOf(t, permissive, nil, c.times, text(TimeZone, "UTC"), c.times)
-			b.SetText(DeliverAt, in(2*day))
-			b.SetText(ExpiresAt, in(3*day))
+			b := intakeOf(t, permissive, Times{}, c.times, text(TimeZone, "UTC"), c.times)
+			b.Batch.DeliverAt, b.Batch.ExpiresAt = in(2*day), in(3*day)
 			batch, err := b.Check()
 			if !permissive {
 				require.Contains(t, wrongs(t, err), c.want)
@@ -223,12 +203,12 @@ func TestMistakesInTimes(t *testing.T) {
 // TestTooManyTimes: a batch has a bounded number of different times.
 func TestTooManyTimes(t *testing.T) {
 	t.Parallel()
-	b := newBuilder(t)
+	b := newIntake(t)
 	at := time.Now().AddDate(0, 0, 1)
 	for i := range 2 * (maxOwnTimes + 1) {
 		text := at.Add(time.Duration(i%(maxOwnTimes+1)) * time.Minute).Format(time.RFC3339)
-		r := &Recipient{Email: fmt.Sprintf("r%d@example.com", i), Times: &Times{Texts: map[string]string{DeliverAt: text}}}
-		require.NoError(t, b.Add(r))
+		r := &Recipient{Email: fmt.Sprintf("r%d@example.com", i), Times: Times{DeliverAt: text}}
+		require.NoError(t, b.add(r))
 	}
 	_, err := b.Check()
 	require.Equal(t, []string{"/to/1000/deliver_at too_many", "/to/2001/deliver_at too_many"}, wrongs(t, err))

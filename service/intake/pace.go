@@ -46,10 +46,10 @@ func (p *pace) yield() error {
 // Body returns a reader of the request's body. What its caller computes between two reads
 // gives way to other work if the body is long. The caller must call Pause when it stops
 // reading.
-func (b *Builder) Body(body io.Reader) io.Reader { return &pacedBody{body: body, pace: &b.pace} }
+func (in *Intake) Body(body io.Reader) io.Reader { return &pacedBody{body: body, pace: &in.pace} }
 
 // Pause tells that the caller computes no more between reads of the body.
-func (b *Builder) Pause() { b.pace.pause() }
+func (in *Intake) Pause() { in.pace.pause() }
 
 type pacedBody struct {
 	body io.Reader

@@ -48,7 +48,7 @@ func TestLongBodiesGiveWay(t *testing.T) {
 	b := New(t.Context(), cfg)
 	defer b.Close()
 	require.NoError(t, b.AddContent(longContent+1))
-	b.SetText("text", strings.Repeat("x", longContent+1))
+	b.Batch.Text = strings.Repeat("x", longContent+1)
 	_, err := b.Check()
 	require.Error(t, err)
 	require.Equal(t, 2, entered, "so does the check of long content")

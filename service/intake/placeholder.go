@@ -3,7 +3,6 @@ package intake
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -14,101 +13,90 @@ import (
 // checkPlaceholders reports malformed placeholders, recipients that have no value for a
 // placeholder of the content, and values that the subject cannot contain. It takes time
 // linear in the request.
-func (b *Builder) checkPlaceholders(batch *models.Batch) error {
-	c := &batch.Content
-	b.checkSyntax()
-	names, field := b.placeholders(c)
+func (in *Intake) checkPlaceholders(batch *models.Batch) error {
+	m := &in.Mistakes
+	parts := in.Batch.parts(&batch.Content)
+	for _, p := range parts[:3] {
+		if text := MalformedPlaceholder(p.text); text != "" {
+			m.Wrong("/"+p.field, "unknown_placeholder", "%s", text)
+		}
+	}
+	names, field := placeholders(parts)
 	if batch.Unsubscribe != nil {
 		names = slices.DeleteFunc(names, func(n string) bool { return n == models.UnsubscribeURL })
 	}
 	if len(names) > MaxVars {
-		b.Wrong("/"+field[names[MaxVars]], "too_many",
+		m.Wrong("/"+field[names[MaxVars]], "too_many",
 			"The message has more than %d different placeholders that need a value.", MaxVars)
 		return nil
 	}
-	missing := b.spool.missing(names)
-	some := map[string]bool{}
+	var some []string // that some recipients have no value for
+	missing := in.spool.missing(names)
 	for _, n := range names {
 		switch missing[n] {
 		case missingAll:
 			at := "/" + field[n]
-			if b.template != nil && !strings.HasPrefix(field[n], "headers") {
+			if in.template != nil && !strings.HasPrefix(field[n], "headers") {
 				at = "/" + Template
 			}
-			b.NoValue(at, n)
+			m.NoValue(at, n)
 		case missingSome:
-			some[n] = true
+			some = append(some, n)
 		case missingNone:
 		}
 	}
-	lines := b.longLines(c)
-	structs := b.Permissive() && b.structs > 0 && b.template == nil
-	own := b.ownHeaders.filled
+	lines := in.spool.longLines(parts)
+	structs := in.Permissive() && in.structured.count > 0 && in.template == nil
+	own := in.ownHeaders.filled
 	if len(some) == 0 && len(lines) == 0 && !structs && !own {
 		return nil
 	}
 	check := func(at place, r *models.Recipient) {
-		here := "/to/" + strconv.Itoa(at.index)
+		here := pointerTo(at.index)
 		if structs {
-			b.needTemplate(at, r)
+			m.needTemplate(at, r)
 		}
-		if missing := len(some) - subset(r.Vars, some); missing > 0 && b.Full() {
-			b.Skip(missing)
-		} else if missing > 0 {
-			b.reportMissing(here, r, names, some, field)
+		for _, n := range some {
+			switch _, ok := r.Vars[n]; {
+			case ok:
+			case m.Full():
+				m.Skip(1)
+			default:
+				m.Wrong(here+problem.Pointer("vars", n), "unknown_placeholder", "{{%s}} in %s has no value here.", n, field[n])
+			}
 		}
 		for _, l := range lines {
-			b.checkLine(here, r, l)
+			m.checkLine(here, r, l)
 		}
 		if own {
-			b.checkOwnHeaders(here, r, batch)
+			m.checkOwnHeaders(here, r, batch)
 		}
 	}
-	if !b.Permissive() {
-		return b.each(func(index int, r models.Recipient) error { check(place{index: index}, &r); return nil })
+	if !in.Permissive() {
+		return in.each(func(at place, r models.Recipient) error { check(at, &r); return nil })
 	}
-	if b.Mistakes.Found() > 0 {
+	if m.Mistakes.Found() > 0 {
 		return nil
 	}
-	return b.leaveOut(check)
+	return in.leaveOut(check)
 }
 
-// subset counts the variables whose names are in a set.
-func subset[T any](vars map[string]string, set map[string]T) (n int) {
-	for k := range vars {
-		if _, ok := set[k]; ok {
-			n++
-		}
-	}
-	return n
-}
-
-// reportMissing reports the placeholders in some for which a recipient has no value, in the
-// order of names.
-func (b *Builder) reportMissing(
-	here string,
-	r *models.Recipient,
-	names []string,
-	some map[string]bool,
-	field map[string]string,
-) {
-	for _, n := range names {
-		if _, ok := r.Vars[n]; !ok && some[n] {
-			b.Wrong(here+problem.Pointer("vars", n), "unknown_placeholder", "{{%s}} in %s has no value here.", n, field[n])
-		}
-	}
+// leaveOut leaves out the recipients in which check finds mistakes.
+func (in *Intake) leaveOut(check func(at place, r *models.Recipient)) error {
+	err := in.respool(func(at *place, r *models.Recipient) error { check(*at, r); return nil })
+	in.keepRepeats()
+	return err
 }
 
 // longLines returns the lines of the header for which some values of variables may not fit.
-func (b *Builder) longLines(c *models.Content) (out []*line) {
-	add := func(what, text string) {
-		if l := newLine(what, text); !l.fits(b.spool) {
+func (s *spool) longLines(parts []part) (out []*line) {
+	for _, p := range parts {
+		if p.line == "" {
+			continue
+		}
+		if l := newLine(p.line, p.text); !l.fits(s) {
 			out = append(out, l)
 		}
-	}
-	add("the subject", c.Subject)
-	for i := range c.Headers {
-		add("the header field "+c.Headers[i].Name, c.Headers[i].Value)
 	}
 	return out
 }
@@ -123,11 +111,14 @@ type line struct {
 
 // newLine returns the line with a text. A line that is too long already has no placeholders.
 func newLine(what, text string) *line {
-	s := &line{what: what, uses: map[string]int{}}
+	s := &line{what: what}
 	if len(text) > maxLine {
 		return s
 	}
 	models.EachPlaceholder(text, func(t string) { s.fixed += len(t) }, func(n string) {
+		if s.uses == nil {
+			s.uses = map[string]int{}
+		}
 		if s.uses[n] == 0 {
 			s.names = append(s.names, n)
 		}
@@ -147,10 +138,12 @@ func (s *line) fits(seen *spool) bool {
 	}
 	length := s.fixed
 	for _, n := range s.names {
-		if seen.withControls[n] {
-			return false
+		longest := 0
+		if l := seen.lengths[n]; l != nil {
+			if longest = l.longest; l.controls {
+				return false
+			}
 		}
-		longest := seen.longest[n]
 		if n == "email" || n == "name" {
 			longest = max(longest, maxNameLen) // longer than any address
 		}
@@ -175,7 +168,7 @@ func (s *line) length(r *models.Recipient) int {
 }
 
 // checkLine reports values of a recipient that the line cannot contain.
-func (b *Builder) checkLine(here string, r *models.Recipient, s *line) {
+func (m *Mistakes) checkLine(here string, r *models.Recipient, s *line) {
 	controls := false
 	for k, v := range r.Vars {
 		controls = controls || s.uses[k] > 0 && HasControls(v)
@@ -183,29 +176,13 @@ func (b *Builder) checkLine(here string, r *models.Recipient, s *line) {
 	if controls {
 		for _, n := range s.names {
 			if HasControls(r.Vars[n]) {
-				b.Wrong(here+problem.Pointer("vars", n), "invalid_header",
+				m.Wrong(here+problem.Pointer("vars", n), "invalid_header",
 					"{{%s}} is used in %s, so its value must be one line without control characters.", n, s.what)
 			}
 		}
 	}
 	if n := s.length(r); n > maxLine {
-		b.Wrong(
-			here,
-			"too_long",
-			"With the values of this recipient %s has %d bytes; it may have %d.",
-			s.what,
-			n,
-			maxLine,
-		)
-	}
-}
-
-// checkSyntax reports the first malformed placeholder of each field.
-func (b *Builder) checkSyntax() {
-	for _, field := range []string{"subject", "text", b.htmlField()} {
-		if text := MalformedPlaceholder(b.texts[field]); text != "" {
-			b.Wrong("/"+field, "unknown_placeholder", "%s", text)
-		}
+		m.Wrong(here, "too_long", "With the values of this recipient %s has %d bytes; it may have %d.", s.what, n, maxLine)
 	}
 }
 
@@ -222,28 +199,34 @@ func MalformedPlaceholder(text string) string {
 		problem.Quote(found), strings.Count(text[:at], "\n")+1, utf8.RuneCountInString(line)+1)
 }
 
-// htmlField returns the name of the field that holds the HTML.
-func (b *Builder) htmlField() string {
-	if b.set["body"] {
-		return "body"
-	}
-	return "html"
+// part is a text of a message that may have placeholders.
+type part struct {
+	field, text string
+	line        string // what it is, if it is a line of the header
 }
 
-// placeholders returns the placeholders of the content that need a value, in the order
+// parts returns the texts of a message.
+func (b *Batch) parts(c *models.Content) []part {
+	_, html := b.html()
+	parts := []part{{"subject", c.Subject, "the subject"}, {"text", c.Text, ""}, {html, c.HTML, ""}}
+	for i := range c.Headers {
+		h := &c.Headers[i]
+		parts = append(parts, part{"headers" + problem.Pointer(h.Name), h.Value, "the header field " + h.Name})
+	}
+	return parts
+}
+
+// placeholders returns the placeholders of a message that need a value, in the order
 // in which they appear, and the first field that each of them appears in. It returns one
 // more than a message may have.
-func (b *Builder) placeholders(c *models.Content) (names []string, field map[string]string) {
-	field = map[string]string{}
-	type part struct{ name, text string }
-	parts := []part{{"subject", c.Subject}, {"text", c.Text}, {b.htmlField(), c.HTML}}
-	for i := range c.Headers {
-		parts = append(parts, part{"headers" + problem.Pointer(c.Headers[i].Name), c.Headers[i].Value})
-	}
-	for _, f := range parts {
-		models.EachPlaceholder(f.text, func(string) {}, func(n string) {
+func placeholders(parts []part) (names []string, field map[string]string) {
+	for _, p := range parts {
+		models.EachPlaceholder(p.text, func(string) {}, func(n string) {
 			if n != "email" && n != "name" && field[n] == "" && len(names) <= MaxVars {
-				field[n] = f.name
+				if field == nil {
+					field = map[string]string{}
+				}
+				field[n] = p.field
 				names = append(names, n)
 			}
 		})

@@ -1,11 +1,6 @@
 package intake
 
-import (
-	"encoding/binary"
-	"fmt"
-	"io"
-	"slices"
-)
+import "bytes"
 
 // Records keeps the records of a request until they are carried out: in memory, or in a file if they are many. It is
 // not safe for concurrent use.
@@ -14,10 +9,8 @@ type Records struct {
 	count  int
 }
 
-// NewRecords returns empty Records for the request of a builder. The caller must close them.
-func (b *Builder) NewRecords() *Records {
-	return &Records{buffer: buffer{dir: b.cfg.SpoolDir, grow: b.cfg.Spooling}}
-}
+// NewRecords returns empty Records for a request. The caller must close them.
+func (in *Intake) NewRecords() *Records { return &Records{buffer: in.cfg.buffer()} }
 
 // Close releases the resources of the records.
 func (r *Records) Close() { r.buffer.close() }
@@ -27,32 +20,11 @@ func (r *Records) Count() int { return r.count }
 
 // Add appends a record.
 func (r *Records) Add(raw []byte) error {
-	_, err := r.buffer.Write(binary.AppendUvarint(nil, uint64(len(raw))))
-	if err == nil {
-		_, err = r.buffer.Write(raw)
-	}
 	r.count++
-	return spoolError(err)
+	return spoolError(r.buffer.writeBlock(raw))
 }
 
 // Each calls f for each record in order. It may be called again.
 func (r *Records) Each(f func(raw []byte) error) error {
-	in, err := r.buffer.section(0, r.buffer.size)
-	if err != nil {
-		return spoolError(err)
-	}
-	for range r.count {
-		n, err := binary.ReadUvarint(in)
-		if err != nil {
-			return spoolError(fmt.Errorf("%w: %w", errSpool, err))
-		}
-		raw := slices.Grow([]byte(nil), int(n))[:n] //nolint:gosec // Add wrote it
-		if _, err := io.ReadFull(in, raw); err != nil {
-			return spoolError(fmt.Errorf("%w: %w", errSpool, err))
-		}
-		if err := f(raw); err != nil {
-			return err
-		}
-	}
-	return nil
+	return spoolError(r.buffer.eachBlock(func(raw []byte) error { return f(bytes.Clone(raw)) }))
 }

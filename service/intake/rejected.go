@@ -1,8 +1,6 @@
 package intake
 
 import (
-	"cmp"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // MaxFirstRejected is the number of rejected recipients that an answer lists.
@@ -22,59 +21,84 @@ const (
 	maxRejectionColumn = 64
 )
 
-// rejected keeps why recipients were left out, in memory or a file.
-type rejected struct {
-	newRun func() *buffer
-	runs   []*buffer // each in the order of the recipients, one for each pass over them
-	count  int       // recipients
-	found  int       // mistakes
-	last   int       // index of the recipient that was rejected last in this pass; -1: none
-	err    error     // of writing; Wrong cannot return it
+// Mistakes collects the mistakes in a request. If recipients with mistakes are left out, it keeps their first mistakes
+// apart from those of the batch.
+type Mistakes struct {
+	problem.Mistakes
+	rejected   *rejected         // nil: a recipient with mistakes refuses the batch
+	row        int               // line of the file that the next recipient is in; 0: none
+	columns    map[string]string // its headings, by the names of variables
+	unreadable map[string]bool   // fields whose value could not be read; the mistake is listed
 }
 
-// Permit lets the batch leave out the recipients that have mistakes. It must be called before
-// the first recipient is added.
-func (b *Builder) Permit() {
-	b.rejected = &rejected{newRun: func() *buffer { return &buffer{dir: b.cfg.SpoolDir, grow: b.cfg.Spooling} }}
-	b.rejected.begin()
+// rejected keeps why recipients were left out: in the spool, between the recipients.
+type rejected struct {
+	spool *spool
+	count int   // recipients
+	found int   // mistakes
+	last  int   // index of the recipient that was rejected last in this pass; -1: none
+	err   error // of writing; Wrong cannot return it
 }
 
 // Permissive reports whether recipients with mistakes are left out.
-func (b *Builder) Permissive() bool { return b.rejected != nil }
+func (m *Mistakes) Permissive() bool { return m.rejected != nil }
 
 // Rejected returns how many recipients were left out.
-func (b *Builder) Rejected() int {
-	if b.rejected == nil {
+func (m *Mistakes) Rejected() int {
+	if m.rejected == nil {
 		return 0
 	}
-	return b.rejected.count
+	return m.rejected.count
+}
+
+// lost returns the error of recording why recipients were left out.
+func (m *Mistakes) lost() error {
+	if m.rejected == nil {
+		return nil
+	}
+	return m.rejected.err
 }
 
 // SetRow tells the line of its file on which the next recipient begins; 0: it is in no file.
-func (b *Builder) SetRow(line int) { b.row = line }
+func (m *Mistakes) SetRow(line int) { m.row = line }
 
 // SetColumns tells the headings of the file of the next recipients by the names of the
 // variables; those of address and name are email and name.
-func (b *Builder) SetColumns(headings map[string]string) { b.columns = headings }
+func (m *Mistakes) SetColumns(headings map[string]string) { m.columns = headings }
+
+// Unreadable marks a field as present but unreadable, so that it is not reported as
+// missing. The caller reports the mistake.
+func (m *Mistakes) Unreadable(name string) {
+	if m.unreadable == nil {
+		m.unreadable = map[string]bool{}
+	}
+	m.unreadable[name] = true
+}
 
 // Wrong adds a mistake. If recipients with mistakes are left out, a mistake of a recipient is
 // none of the batch.
-func (b *Builder) Wrong(pointer, code, detail string, args ...any) {
-	if b.rejected != nil {
+func (m *Mistakes) Wrong(pointer, code, detail string, args ...any) {
+	if m.rejected != nil {
 		if index, rest, ok := recipientOf(pointer); ok {
-			b.reject(index, rest, code, detail, args)
+			m.reject(index, rest, code, detail, args)
 			return
 		}
 	}
-	b.Mistakes.Wrong(pointer, code, detail, args...)
+	m.Mistakes.Wrong(pointer, code, detail, args...)
 }
 
 // Found returns the number of mistakes, those of recipients that are left out among them.
-func (b *Builder) Found() int {
-	if b.rejected == nil {
-		return b.Mistakes.Found()
+func (m *Mistakes) Found() int {
+	if m.rejected == nil {
+		return m.Mistakes.Found()
 	}
-	return b.Mistakes.Found() + b.rejected.found
+	return m.Mistakes.Found() + m.rejected.found
+}
+
+// Err returns the error that lists the mistakes found so far, or nil if there are none.
+func (m *Mistakes) Err() error {
+	return m.In(problem.New(problem.Invalid, "invalid_request",
+		"The batch was not accepted and nothing was stored: see errors."))
 }
 
 // recipientOf divides the pointer of a mistake in a recipient.
@@ -91,15 +115,9 @@ func recipientOf(pointer string) (index int, rest string, ok bool) {
 	return index, at[end:], err == nil
 }
 
-// begin begins a pass over the recipients.
-func (r *rejected) begin() {
-	r.runs = append(r.runs, r.newRun())
-	r.last = -1
-}
-
 // reject records the first mistake of a recipient.
-func (b *Builder) reject(index int, rest, code, detail string, args []any) {
-	r := b.rejected
+func (m *Mistakes) reject(index int, rest, code, detail string, args []any) {
+	r := m.rejected
 	if r.found++; index == r.last || r.err != nil {
 		return
 	}
@@ -114,20 +132,19 @@ func (b *Builder) reject(index int, rest, code, detail string, args []any) {
 	if strings.Contains(rest, "…") {
 		rest = ""
 	}
-	m := models.Rejection{Index: index, Row: b.row, Pointer: "/to/" + strconv.Itoa(index) + rest, Code: code,
+	why := models.Rejection{Index: index, Row: m.row, Pointer: pointerTo(index) + rest, Code: code,
 		Detail: fmt.Sprintf(detail, args...)}
-	if b.row > 0 {
-		m.Column = b.columnOf(rest)
+	if m.row > 0 {
+		why.Column = m.columnOf(rest)
 	}
-	raw, err := json.Marshal(m)
+	raw, err := json.Marshal(why)
 	if len(raw) > maxRejection {
-		m.Pointer, m.Column = "/to/"+strconv.Itoa(index), cutText(m.Column, maxRejectionColumn)
-		m.Detail = cutText(m.Detail, maxRejectionDetail)
-		raw, err = json.Marshal(m)
+		why.Pointer, why.Column = pointerTo(index), cutText(why.Column, maxRejectionColumn)
+		why.Detail = cutText(why.Detail, maxRejectionDetail)
+		raw, err = json.Marshal(why)
 	}
 	if err == nil {
-		run := r.runs[len(r.runs)-1]
-		_, err = run.Write(append(binary.AppendUvarint(nil, uint64(len(raw))), raw...))
+		err = r.spool.writeBlock(append([]byte{rejection}, raw...))
 	}
 	r.err = err
 }
@@ -142,81 +159,37 @@ func cutText(s string, n int) string {
 }
 
 // columnOf returns the heading of the column that the pointer of a mistake, relative to its recipient, is about.
-func (b *Builder) columnOf(rest string) string {
+func (m *Mistakes) columnOf(rest string) string {
 	if rest == "" {
-		return b.columns["email"]
+		return m.columns["email"]
 	}
 	name, isVar := strings.CutPrefix(rest, "/vars/")
 	if !isVar {
 		name = rest[1:]
 	}
-	return b.columns[name]
+	return m.columns[name]
 }
 
 // EachRejected calls f for each recipient that was left out, in order.
-func (b *Builder) EachRejected(f func(r models.Rejection) error) error {
-	if b.rejected == nil {
+func (m *Mistakes) EachRejected(f func(r models.Rejection) error) error {
+	if m.Rejected() == 0 {
 		return nil
 	}
-	type source struct {
-		in   byteReader
-		next models.Rejection
-	}
-	var open []*source
-	advance := func(s *source) (more bool, err error) {
-		n, err := binary.ReadUvarint(s.in)
-		if err == io.EOF { //nolint:errorlint // ReadUvarint returns it as it is
-			return false, nil
+	return spoolError(m.rejected.spool.eachBlock(func(block []byte) error {
+		if block[0] != rejection {
+			return nil
 		}
-		if err == nil {
-			raw := make([]byte, n)
-			if _, err = io.ReadFull(s.in, raw); err == nil {
-				s.next = models.Rejection{}
-				err = json.Unmarshal(raw, &s.next)
-			}
+		var r models.Rejection
+		if err := json.Unmarshal(block[1:], &r); err != nil {
+			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if err != nil {
-			return false, fmt.Errorf("%w: %w", errSpool, err)
-		}
-		return true, nil
-	}
-	for _, run := range b.rejected.runs {
-		in, err := run.section(0, run.size)
-		if err != nil {
-			return spoolError(err)
-		}
-		s := &source{in: in}
-		switch more, err := advance(s); {
-		case err != nil:
-			return spoolError(err)
-		case more:
-			open = append(open, s)
-		}
-	}
-	for len(open) > 0 {
-		least := 0
-		for i := range open {
-			if open[i].next.Index < open[least].next.Index {
-				least = i
-			}
-		}
-		if err := f(open[least].next); err != nil {
-			return err
-		}
-		more, err := advance(open[least])
-		if err != nil {
-			return spoolError(err)
-		}
-		if !more {
-			open = append(open[:least], open[least+1:]...)
-		}
-	}
-	return nil
+		return f(r)
+	}))
 }
 
 // FirstRejected returns the first recipients that were left out.
-func (b *Builder) FirstRejected() (first []models.Rejection, err error) {
-	err = b.EachRejected(func(r models.Rejection) error {
+func (m *Mistakes) FirstRejected() (first []models.Rejection, err error) {
+	err = m.EachRejected(func(r models.Rejection) error {
 		if first = append(first, r); len(first) == MaxFirstRejected {
 			return io.EOF
 		}
@@ -229,7 +202,7 @@ func (b *Builder) FirstRejected() (first []models.Rejection, err error) {
 }
 
 // RejectedPieces calls f for each piece of the rejections, as models.Rejections reads them.
-func (b *Builder) RejectedPieces(f func(number int, piece []byte) error) error {
+func (m *Mistakes) RejectedPieces(f func(number int, piece []byte) error) error {
 	var list []models.Rejection
 	number := 0
 	flush := func() error {
@@ -241,7 +214,7 @@ func (b *Builder) RejectedPieces(f func(number int, piece []byte) error) error {
 		number++
 		return f(number-1, raw)
 	}
-	err := b.EachRejected(func(r models.Rejection) error {
+	err := m.EachRejected(func(r models.Rejection) error {
 		if list = append(list, r); len(list) < models.RejectionsInPiece {
 			return nil
 		}
@@ -253,59 +226,12 @@ func (b *Builder) RejectedPieces(f func(number int, piece []byte) error) error {
 	return err
 }
 
-// leaveOut calls check for each recipient, and moves those in which it finds no mistake to a new spool.
-func (b *Builder) leaveOut(check func(at place, r *models.Recipient)) error {
-	old := b.spool
-	kept := newSpool(old.dir, b.cfg.Spooling)
-	b.spool = kept
-	defer old.close()
-	old.repeats = true // the new spool finds them again
-	b.rejected.begin()
-	err := old.each(b.paced(func(at place, r models.Recipient) error {
-		b.row = at.row
-		before := b.rejected.found
-		if check(at, &r); b.rejected.found > before {
-			return b.rejected.err
-		}
-		return kept.add(at, &r)
-	}))
-	b.keepRepeats()
-	return spoolError(err)
-}
-
-// noneLeft reports the mistakes of the first recipients if all were left out.
-func (b *Builder) noneLeft() error {
-	if b.Mistakes.Found() > 0 || b.rejected.count == 0 || b.spool.cut().count > 0 {
-		return nil
-	}
-	first, err := b.FirstRejected()
+// noneLeft reports the mistakes of the first recipients.
+func (m *Mistakes) noneLeft() error {
+	first, err := m.FirstRejected()
 	for _, r := range first {
-		b.Mistakes.Wrong(r.Pointer, r.Code, "%s", r.Detail)
+		m.Mistakes.Wrong(r.Pointer, r.Code, "%s", r.Detail)
 	}
-	b.Skip(b.rejected.count - len(first))
+	m.Skip(m.rejected.count - len(first))
 	return err
-}
-
-// checkRejected returns the error of recording why recipients were left out.
-func (b *Builder) checkRejected() error {
-	if b.rejected == nil {
-		return nil
-	}
-	return spoolError(cmp.Or(b.rejected.err, b.ctx.Err()))
-}
-
-// pacedFunc is called for each recipient of a spool.
-type pacedFunc = func(at place, r models.Recipient) error
-
-// paced returns f with pauses for other work, until the context ends.
-func (b *Builder) paced(f pacedFunc) pacedFunc {
-	n := 0
-	return func(at place, r models.Recipient) error {
-		if n++; n%yieldAfter == 1 {
-			if err := cmp.Or(b.pace.yield(), b.ctx.Err()); err != nil {
-				return err
-			}
-		}
-		return f(at, r)
-	}
 }

@@ -20,168 +20,126 @@ const (
 	maxLate = time.Hour
 )
 
-// Fields of a batch about times.
-const (
-	DeliverAt  = "deliver_at"
-	ExpiresAt  = "expires_at"
-	TimeZone   = "time_zone"
-	SendWindow = "send_window"
-)
-
-// Window is the window of a request, as it was given.
-type Window struct {
-	From, To, Zone string
-	Weekdays       []string
-	Strict         bool
+// reporter takes mistakes in a request.
+type reporter interface {
+	Wrong(pointer, code, detail string, args ...any)
 }
 
-// WindowOf returns a window as a request names it.
-func WindowOf(w *models.SendWindow) *Window {
-	if w == nil {
-		return nil
-	}
-	text := func(t models.TimeOfDay) string {
-		raw, _ := t.MarshalText() // never an error
-		return string(raw)
-	}
-	out := &Window{From: text(w.From), To: text(w.To), Zone: w.Zone, Strict: w.Strict}
-	for _, d := range w.Days {
-		raw, _ := d.MarshalText() // never an error
-		out.Weekdays = append(out.Weekdays, string(raw))
-	}
-	return out
+// errUnchanged returns the error that lists the mistakes in a change.
+func errUnchanged(m *problem.Mistakes) error {
+	return m.In(problem.New(problem.Invalid, "invalid_request", "Nothing was changed: see errors."))
 }
 
-// SetWindow sets when the mail may leave; nil: at any time.
-func (b *Builder) SetWindow(w *Window) {
-	b.set[SendWindow] = true
-	b.window = w
-}
-
-// Change returns the times of a batch after a request that names some of them. A batch whose time is moved, but not its
-// expiry, expires as long after its time as before. now is that of the request.
-func (b *Builder) Change(batch *models.Batch, now time.Time) (models.Schedule, error) {
-	if b.Found() == 0 && !b.set[DeliverAt] && !b.set[ExpiresAt] && !b.set[SendWindow] {
-		b.Wrong("", "required", "Name deliver_at, expires_at or send_window.")
+// Change returns the times of a batch after a request at a time that names some of them. A batch whose time is moved, but
+// not its expiry, expires as long after its time as before.
+func (c *Config) Change(t *Times, batch *models.Batch, now time.Time) (models.Schedule, error) {
+	var m problem.Mistakes
+	if t.DeliverAt == "" && t.ExpiresAt == "" && t.Window == nil {
+		m.Wrong("", "required", "Name deliver_at, expires_at or send_window.")
 	}
-	if err := b.readDefaults(); err != nil {
+	defaults, err := c.sendDefaults()
+	if err != nil {
 		return models.Schedule{}, err
 	}
-	var named models.Batch
-	b.setSchedule(&named)
-	if err := b.errUnchanged(); err != nil {
+	named := c.schedule(t, &defaults, &m)
+	if err := errUnchanged(&m); err != nil {
 		return models.Schedule{}, err
 	}
-	out := *batch
-	if b.set[DeliverAt] {
+	was, out := batch.Schedule(), batch.Schedule()
+	if t.DeliverAt != "" {
 		out.DeliverAt = named.DeliverAt
-		from := models.LaterOf(batch.DeliverAt, batch.Created())
-		out.ExpiresAt = models.LaterOf(out.DeliverAt, batch.Created()).Add(batch.ExpiresAt.Sub(from))
+		from := models.LaterOf(was.DeliverAt, batch.Created())
+		out.ExpiresAt = models.LaterOf(out.DeliverAt, batch.Created()).Add(was.ExpiresAt.Sub(from))
 	}
-	if b.set[ExpiresAt] {
+	if t.ExpiresAt != "" {
 		out.ExpiresAt = named.ExpiresAt
 	}
-	if b.set[SendWindow] {
+	if t.Window != nil {
 		out.Window = named.Window
 	}
-	if out.Schedule().Equal(batch.Schedule()) { // a repeat, whatever the time is now
-		return out.Schedule(), nil
+	if out.Equal(was) { // a repeat, whatever the time is now
+		return out, nil
 	}
-	b.checkTimes(&out, now, batch.Created())
-	return out.Schedule(), b.errUnchanged()
+	c.checkTimes(t, &out, now, batch.Created(), &m)
+	return out, errUnchanged(&m)
 }
 
-// errUnchanged returns the error that lists the mistakes in a change of a batch.
-func (b *Builder) errUnchanged() error {
-	return b.In(problem.New(problem.Invalid, "invalid_request", "The batch was not changed: see errors."))
-}
-
-// readDefaults reads what a batch has if its request names nothing else.
-func (b *Builder) readDefaults() (err error) {
-	if b.cfg.Defaults != nil {
-		b.defaults, err = b.cfg.Defaults()
+// SendDefaults returns a time zone and a window as defaults for batches, or the error that lists the mistakes in them.
+func (t *Times) SendDefaults() (models.SendDefaults, error) {
+	var m problem.Mistakes
+	zoneOf("/"+TimeZone, t.TimeZone, &m)
+	out := models.SendDefaults{Zone: t.TimeZone}
+	if t.Window != nil && !t.Window.None {
+		out.Window = t.Window.check(t.TimeZone, &m)
 	}
-	return err
+	return out, errUnchanged(&m)
 }
 
-// SendDefaults returns the time zone and the window of the request as defaults for others, or the error that lists the
-// mistakes in them.
-func (b *Builder) SendDefaults() (models.SendDefaults, error) {
-	out := models.SendDefaults{Zone: b.texts[TimeZone]}
-	b.zone("/"+TimeZone, out.Zone)
-	if b.window != nil {
-		out.Window = b.sendWindow(b.window)
+// schedule returns the times that a request names, or the default window. It reports mistakes.
+func (c *Config) schedule(t *Times, defaults *models.SendDefaults, m reporter) (s models.Schedule) {
+	name := cmp.Or(t.TimeZone, defaults.Zone)
+	zone := zoneOf("/"+TimeZone, name, m)
+	s.DeliverAt = timeIn(DeliverAt, t.DeliverAt, zone, m)
+	s.ExpiresAt = timeIn(ExpiresAt, t.ExpiresAt, zone, m)
+	switch w := t.Window; {
+	case w == nil:
+		s.Window = defaults.Window
+	case !w.None:
+		s.Window = w.check(name, m)
 	}
-	return out, b.In(problem.New(problem.Invalid, "invalid_request", "Nothing was changed: see errors."))
+	return s
 }
 
-// timeZone returns the time zone that the request names, or the default.
-func (b *Builder) timeZone() string { return cmp.Or(b.texts[TimeZone], b.defaults.Zone) }
-
-// setSchedule sets the times of the batch that the request names, or the default window.
-func (b *Builder) setSchedule(batch *models.Batch) {
-	zone := b.zone("/"+TimeZone, b.timeZone())
-	batch.DeliverAt = b.time(DeliverAt, zone)
-	batch.ExpiresAt = b.time(ExpiresAt, zone)
-	switch {
-	case b.window != nil:
-		batch.Window = b.sendWindow(b.window)
-	case !b.set[SendWindow]:
-		batch.Window = b.defaults.Window
-	}
-}
-
-// sendWindow checks a window.
-func (b *Builder) sendWindow(in *Window) *models.SendWindow {
+// check returns the window of a request whose times are in a zone. It reports mistakes.
+func (in *Window) check(zone string, m reporter) *models.SendWindow {
 	const at = "/" + SendWindow
-	w := models.SendWindow{Zone: cmp.Or(in.Zone, b.timeZone()), Strict: in.Strict}
+	w := models.SendWindow{Zone: cmp.Or(in.Zone, zone), Strict: in.Strict}
 	valid := true
 	for _, f := range []struct {
 		name, text string
 		value      *models.TimeOfDay
 	}{{"from", in.From, &w.From}, {"to", in.To, &w.To}} {
 		if f.value.UnmarshalText([]byte(f.text)) != nil {
-			b.Wrong(at+"/"+f.name, "invalid_value", "%s must be a time of day, from 00:00 to 24:00.", f.name)
+			m.Wrong(at+"/"+f.name, "invalid_value", "%s must be a time of day, from 00:00 to 24:00.", f.name)
 			valid = false
 		}
 	}
 	if valid && (w.From == w.To || w.From == 24*60) {
-		b.Wrong(at+"/to", "invalid_value", "The window is empty. Every time of the day is 00:00 to 24:00.")
+		m.Wrong(at+"/to", "invalid_value", "The window is empty. Every time of the day is 00:00 to 24:00.")
 	}
 	for _, name := range in.Weekdays {
 		var d models.Weekday
 		if d.UnmarshalText([]byte(name)) != nil || len(w.Days) == 7 {
-			b.Wrong(at+"/weekdays", "invalid_value", "weekdays has names of days, each once: monday to sunday.")
+			m.Wrong(at+"/weekdays", "invalid_value", "weekdays has names of days, each once: monday to sunday.")
 			break
 		}
 		w.Days = append(w.Days, d)
 	}
 	if w.Zone == "" {
-		b.Wrong(at+"/time_zone", "required", "Add the time zone of the window, like Europe/Vienna.")
+		m.Wrong(at+"/time_zone", "required", "Add the time zone of the window, like Europe/Vienna.")
 	} else if in.Zone != "" {
-		b.zone(at+"/time_zone", in.Zone)
+		zoneOf(at+"/time_zone", in.Zone, m)
 	}
 	return &w
 }
 
-// zone returns a time zone of a request; nil if it names none.
-func (b *Builder) zone(at, name string) *time.Location {
+// zoneOf returns a time zone of a request; nil if it names none.
+func zoneOf(at, name string, m reporter) *time.Location {
 	if name == "" {
 		return nil
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		b.Wrong(at, "invalid_value", "There is no such time zone. Name one of the IANA database, like Europe/Vienna.")
+		m.Wrong(at, "invalid_value", "There is no such time zone. Name one of the IANA database, like Europe/Vienna.")
 		return time.UTC
 	}
 	return zone
 }
 
-// time returns the time in a field, or the zero time if the request has none. A time without
+// timeIn returns the time in a field, or the zero time if it is empty. A time without
 // an offset is one of the time zone.
-func (b *Builder) time(field string, zone *time.Location) time.Time {
-	text := b.texts[field]
-	if !b.set[field] {
+func timeIn(field, text string, zone *time.Location, m reporter) time.Time {
+	if text == "" {
 		return time.Time{}
 	}
 	at, err := time.Parse(time.RFC3339, text)
@@ -193,14 +151,14 @@ func (b *Builder) time(field string, zone *time.Location) time.Time {
 		switch {
 		case err != nil:
 		case zone == nil:
-			b.Wrong("/"+field, "invalid_value",
+			m.Wrong("/"+field, "invalid_value",
 				"%s has no offset. Add one, like 2026-01-31T12:00:00Z, or add time_zone.", field)
 			return time.Time{}
 		default:
 			return onClock(local, zone)
 		}
 	}
-	b.Wrong("/"+field, "invalid_value",
+	m.Wrong("/"+field, "invalid_value",
 		"%s must be an RFC 3339 time, like 2026-01-31T12:00:00Z or 2026-01-31T12:00:00 with a time_zone.", field)
 	return time.Time{}
 }
@@ -223,36 +181,42 @@ func onClock(local time.Time, zone *time.Location) time.Time {
 
 // SetTimes checks the times of a batch that was first requested at a time, and sets the expiry if the request has none,
 // and the times of recipients who have their own. All retries of a request get the same times.
-func (b *Builder) SetTimes(batch *models.Batch, requested time.Time) error {
-	if !b.set[ExpiresAt] {
-		first := models.LaterOf(requested, batch.DeliverAt)
-		batch.ExpiresAt = first.Add(b.cfg.ExpireAfter).UTC().Truncate(time.Millisecond)
-	}
-	b.checkTimes(batch, requested, requested)
-	if err := b.setOwnTimes(batch, requested); err != nil {
+func (in *Intake) SetTimes(batch *models.Batch, requested time.Time) error {
+	s := batch.Schedule()
+	in.cfg.setTimes(&in.Batch.Times, &s, requested, &in.Mistakes)
+	batch.ExpiresAt = s.ExpiresAt
+	if err := in.setOwnTimes(batch, requested); err != nil {
 		return err
 	}
-	return b.Err()
+	return in.Err()
+}
+
+// setTimes sets the expiry if a request at a time names none, and checks the times.
+func (c *Config) setTimes(t *Times, s *models.Schedule, requested time.Time, m reporter) {
+	if t.ExpiresAt == "" {
+		s.ExpiresAt = models.LaterOf(requested, s.DeliverAt).Add(c.ExpireAfter).UTC().Truncate(time.Millisecond)
+	}
+	c.checkTimes(t, s, requested, requested, m)
 }
 
 // checkTimes checks the times of a batch that was accepted at a time, as a request at a time names them.
-func (b *Builder) checkTimes(batch *models.Batch, requested, accepted time.Time) {
-	if at := batch.DeliverAt; b.set[DeliverAt] && (at.Before(requested.Add(-maxLate)) || at.Sub(requested) > maxAhead) {
-		b.Wrong("/"+DeliverAt, "invalid_value", "deliver_at must be in the future, at most %d days from now.",
+func (c *Config) checkTimes(t *Times, s *models.Schedule, requested, accepted time.Time, m reporter) {
+	if at := s.DeliverAt; t.DeliverAt != "" && (at.Before(requested.Add(-maxLate)) || at.Sub(requested) > maxAhead) {
+		m.Wrong("/"+DeliverAt, "invalid_value", "deliver_at must be in the future, at most %d days from now.",
 			maxAhead/(24*time.Hour))
 		return
 	}
-	first := models.LaterOf(requested, batch.DeliverAt)
-	most := max(maxExpiry, b.cfg.ExpireAfter)
-	if !batch.ExpiresAt.After(first) || batch.ExpiresAt.Sub(first) > most {
-		b.Wrong("/"+ExpiresAt, "invalid_value",
+	first := models.LaterOf(requested, s.DeliverAt)
+	most := max(maxExpiry, c.ExpireAfter)
+	if !s.ExpiresAt.After(first) || s.ExpiresAt.Sub(first) > most {
+		m.Wrong("/"+ExpiresAt, "invalid_value",
 			"expires_at must be in the future and after deliver_at, at most %d days later.", int(most/(24*time.Hour)))
 	}
-	if k := b.cfg.Kept; !batch.DeliverAt.IsZero() && k > 0 && batch.ExpiresAt.Sub(accepted) > k {
-		b.Wrong("/"+DeliverAt, "invalid_value",
-			"The batch must expire within %d days from its acceptance: batches are not kept longer.", int(k/(24*time.Hour)))
+	if !s.DeliverAt.IsZero() && c.Kept > 0 && s.ExpiresAt.Sub(accepted) > c.Kept {
+		m.Wrong("/"+DeliverAt, "invalid_value",
+			"The batch must expire within %d days from its acceptance: batches are not kept longer.", int(c.Kept/(24*time.Hour)))
 	}
-	if batch.Window != nil && !batch.MayLeave(first, false).Before(batch.ExpiresAt) {
-		b.Wrong("/"+SendWindow, "invalid_value", "The mail expires before the window opens.")
+	if s.Window != nil && !s.MayLeave(first, false).Before(s.ExpiresAt) {
+		m.Wrong("/"+SendWindow, "invalid_value", "The mail expires before the window opens.")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // TestTimesOnClocks: a local time is when a clock in its zone shows it: for the first time if it shows it twice, and
@@ -41,8 +42,9 @@ func TestTimesOnClocks(t *testing.T) {
 	} {
 		zone, err := time.LoadLocation(c.zone)
 		require.NoError(t, err)
-		b := Builder{set: map[string]bool{DeliverAt: true}, texts: map[string]string{DeliverAt: c.local}}
-		require.Equal(t, c.want, b.time(DeliverAt, zone).Format(time.RFC3339), "%s in %s", c.local, c.zone)
+		var m problem.Mistakes
+		require.Equal(t, c.want, timeIn(DeliverAt, c.local, zone, &m).Format(time.RFC3339), "%s in %s", c.local, c.zone)
+		require.Zero(t, m.Found())
 	}
 }
 
@@ -51,9 +53,10 @@ func TestYearAhead(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for past, wrong := range map[time.Duration]bool{0: false, time.Second: true} {
-		b := Builder{cfg: &Config{}, set: map[string]bool{DeliverAt: true, ExpiresAt: true}}
+		var m problem.Mistakes
 		at := now.AddDate(0, 0, 365).Add(past)
-		b.checkTimes(&models.Batch{DeliverAt: at, ExpiresAt: at.Add(time.Hour)}, now, now)
-		require.Equal(t, wrong, b.Found() > 0, past)
+		named := Times{DeliverAt: at.Format(time.RFC3339), ExpiresAt: at.Add(time.Hour).Format(time.RFC3339)}
+		new(Config).checkTimes(&named, &models.Schedule{DeliverAt: at, ExpiresAt: at.Add(time.Hour)}, now, now, &m)
+		require.Equal(t, wrong, m.Found() > 0, past)
 	}
 }

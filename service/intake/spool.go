@@ -1,10 +1,10 @@
 package intake
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
-	"io"
 	"slices"
 	"strings"
 
@@ -17,7 +17,6 @@ import (
 type spool struct {
 	buffer
 
-	written  int  // records
 	all      cut  // of all recipients
 	distinct cut  // of the recipients without repeated addresses
 	repeats  bool // whether repeated addresses are kept
@@ -26,9 +25,15 @@ type spool struct {
 	seen  map[[2]uint64]struct{} // hashes of addresses
 	vars  map[string]*varSet     // by signature
 	many  bool                   // there are more than maxVarSets sets of variables
+	space spoolSpace
 
-	withControls map[string]bool // variables that have a value that no header may contain
-	longest      map[string]int  // bytes of the longest value of each variable
+	lengths map[string]*lengths // of the values of each variable
+}
+
+// lengths is what is known of the values of a variable.
+type lengths struct {
+	longest  int  // bytes
+	controls bool // no header may contain some of them
 }
 
 // coverage tells how many recipients have no value for a variable.
@@ -50,7 +55,7 @@ func (s *spool) missing(names []string) map[string]coverage {
 		}
 		without, count := 0, s.cut().count
 		for _, set := range s.vars {
-			if !set.names[n] {
+			if _, has := slices.BinarySearch(set.names, n); !has {
 				if s.repeats {
 					without += set.all
 				} else {
@@ -72,7 +77,7 @@ func (s *spool) missing(names []string) map[string]coverage {
 
 // varSet counts the recipients that have the same variables.
 type varSet struct {
-	names    map[string]bool
+	names    []string // sorted
 	all      int
 	distinct int // without repeated addresses
 }
@@ -144,14 +149,18 @@ const maxVarSets = 1000
 // keep sets of variables.
 const maxVarNames = 10_000
 
-func newSpool(dir string, grow func(n int64) error) *spool {
+// spoolSpace is memory that a spool uses again for each recipient.
+type spoolSpace struct {
+	record, signature []byte
+	names             []string
+}
+
+func newSpool(cfg *Config) *spool {
 	return &spool{
-		buffer:       buffer{dir: dir, grow: grow},
-		seeds:        [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		seen:         map[[2]uint64]struct{}{},
-		vars:         map[string]*varSet{},
-		withControls: map[string]bool{},
-		longest:      map[string]int{},
+		buffer: cfg.buffer(),
+		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		seen:   map[[2]uint64]struct{}{},
+		vars:   map[string]*varSet{},
 	}
 }
 
@@ -170,14 +179,6 @@ func (s *spool) repeat(email string) bool {
 	return false
 }
 
-// Flags of a record.
-const (
-	repeatFlag = 1 // the address was added before
-	jsonFlag   = 2 // names of variables whose value is JSON come before the recipient
-	rowFlag    = 4 // the line of the recipient's file comes before that
-	timesFlag  = 8 // the number of its times comes before that
-)
-
 // place tells where a recipient is in the request.
 type place struct {
 	index int
@@ -193,70 +194,54 @@ func (s *spool) add(at place, r *models.Recipient) error {
 	if !again {
 		s.distinct.add(at.times, r.Size())
 	}
-	s.written++
 	s.countVars(r, again)
 
-	flag := byte(0)
+	rec := append(s.space.record[:0], distinct)
 	if again {
-		flag |= repeatFlag
+		rec[0] = repeated
 	}
-	if len(at.json) > 0 {
-		flag |= jsonFlag
+	for _, n := range []int{at.index, at.times, at.row, len(at.json)} {
+		rec = binary.AppendUvarint(rec, uint64(n)) //nolint:gosec // it is not negative
 	}
-	if at.row > 0 {
-		flag |= rowFlag
+	for _, name := range at.json {
+		rec = append(append(rec, name...), 0) // no name of a variable has a zero
 	}
-	if at.times > 0 {
-		flag |= timesFlag
-	}
-	head := binary.AppendUvarint([]byte{flag}, uint64(at.index)) //nolint:gosec // an index is not negative
-	if at.times > 0 {
-		head = binary.AppendUvarint(head, uint64(at.times))
-	}
-	if at.row > 0 {
-		head = binary.AppendUvarint(head, uint64(at.row))
-	}
-	if len(at.json) > 0 {
-		names := strings.Join(at.json, ",") // no name has a comma
-		head = append(binary.AppendUvarint(head, uint64(len(names))), names...)
-	}
-	rec := codec.AppendRecipient(head, r)
-	if _, err := s.Write(binary.AppendUvarint(nil, uint64(len(rec)))); err != nil {
-		return err
-	}
-	_, err := s.Write(rec)
-	return err
+	s.space.record = codec.AppendRecipient(rec, r)
+	return s.writeBlock(s.space.record)
 }
 
 // countVars adds a recipient to the set of its variables.
 func (s *spool) countVars(r *models.Recipient, again bool) {
-	if s.many || len(s.longest) > maxVarNames {
+	if s.many || len(s.lengths) > maxVarNames {
 		s.many = true
 		return
 	}
-	names := make([]string, 0, len(r.Vars))
+	names := s.space.names[:0]
 	for k, v := range r.Vars {
 		names = append(names, k)
-		if n, ok := s.longest[k]; !ok || len(v) > n {
-			s.longest[k] = len(v)
+		l := s.lengths[k]
+		if l == nil {
+			if l = new(lengths); s.lengths == nil {
+				s.lengths = map[string]*lengths{}
+			}
+			s.lengths[k] = l
 		}
-		if HasControls(v) {
-			s.withControls[k] = true
-		}
+		l.longest, l.controls = max(l.longest, len(v)), l.controls || HasControls(v)
 	}
 	slices.Sort(names)
-	signature := strings.Join(names, ",")
-	set := s.vars[signature]
+	signature := s.space.signature[:0]
+	for _, n := range names {
+		signature = append(append(signature, n...), ',')
+	}
+	s.space.names, s.space.signature = names, signature
+	set := s.vars[string(signature)]
 	if set == nil {
 		if len(s.vars) == maxVarSets {
 			s.many = true
 			return
 		}
-		set = &varSet{names: map[string]bool{}}
-		for _, n := range names {
-			set.names[n] = true
-		}
-		s.vars[signature] = set
+		set = &varSet{names: slices.Clone(names)}
+		s.vars[string(signature)] = set
 	}
 	set.all++
 	if !again {
@@ -264,50 +249,39 @@ func (s *spool) countVars(r *models.Recipient, again bool) {
 	}
 }
 
-// each calls f for the recipients that are kept, in order.
-func (s *spool) each(f func(at place, r models.Recipient) error) error {
-	in, err := s.section(0, s.size)
-	if err != nil {
-		return err
-	}
-	var rec []byte
-	for range s.written {
-		n, err := binary.ReadUvarint(in)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errSpool, err)
+// Kinds of the blocks of a spool.
+const (
+	distinct  byte = iota // a recipient
+	repeated              // a recipient whose address was added before
+	rejection             // why a recipient is left out, as JSON
+)
+
+// each calls f for the recipients that are kept, and rejected, unless it is nil, for the blocks of rejections, in order.
+func (s *spool) each(rejected func(block []byte) error, f func(at place, r models.Recipient) error) error {
+	return s.eachBlock(func(rec []byte) error {
+		switch {
+		case rec[0] == rejection && rejected != nil:
+			return rejected(rec)
+		case rec[0] == rejection, rec[0] == repeated && !s.repeats:
+			return nil
 		}
-		rec = slices.Grow(rec[:0], int(n))[:n] //nolint:gosec // add wrote it
-		if _, err := io.ReadFull(in, rec); err != nil {
-			return fmt.Errorf("%w: %w", errSpool, err)
-		}
-		if rec[0]&repeatFlag != 0 && !s.repeats {
-			continue
-		}
-		index, k := binary.Uvarint(rec[1:])
-		rest := rec[1+k:]
-		at := place{index: int(index)} //nolint:gosec // add wrote it
-		if rec[0]&timesFlag != 0 {
-			times, k := binary.Uvarint(rest)
-			at.times, rest = int(times), rest[k:] //nolint:gosec // add wrote it
-		}
-		if rec[0]&rowFlag != 0 {
-			row, k := binary.Uvarint(rest)
-			at.row, rest = int(row), rest[k:] //nolint:gosec // add wrote it
-		}
-		if rec[0]&jsonFlag != 0 {
+		rest := rec[1:]
+		next := func() int {
 			n, k := binary.Uvarint(rest)
-			at.json = strings.Split(string(rest[k:k+int(n)]), ",") //nolint:gosec // add wrote it
-			rest = rest[k+int(n):]                                 //nolint:gosec // add wrote it
+			rest = rest[k:]
+			return int(n) //nolint:gosec // add wrote it
+		}
+		at := place{index: next(), times: next(), row: next()}
+		for range next() {
+			name, after, _ := bytes.Cut(rest, []byte{0})
+			at.json, rest = append(at.json, string(name)), after
 		}
 		r, _, err := codec.ReadRecipient(rest)
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSpool, err)
 		}
-		if err := f(at, r); err != nil {
-			return err
-		}
-	}
-	return nil
+		return f(at, r)
+	})
 }
 
 // irregular returns the sizes of the chunks, or nil if all chunks but the last are full.

@@ -3,35 +3,41 @@ package intake
 import (
 	"errors"
 	"io"
+	"iter"
 	"slices"
-	"strconv"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// MapColumn says what a column of the files of recipients is that are added later, by its heading: email, name,
-// deliver_at, time_zone, the name of a variable, or "" if the column is to be left out. It reports mistakes.
-func (b *Builder) MapColumn(heading, name string) {
+// Columns says what columns of files of recipients are, by their headings: email, name, deliver_at, time_zone, the name of
+// a variable, or "" if the column is to be left out.
+type Columns struct {
+	names map[string]string
+	taken map[string]bool
+}
+
+// Add says what a column is. It reports mistakes.
+func (c *Columns) Add(heading, name string, m reporter) {
 	at := "/columns" + problem.Pointer(heading)
-	_, again := b.mapping[heading]
-	again = again || b.mapped[name] && name != ""
+	_, again := c.names[heading]
+	again = again || c.taken[name] && name != ""
 	switch {
 	case name != "" && (!models.ValidVar(name) || models.IsSlot(name)):
-		b.Wrong(
+		m.Wrong(
 			at,
 			"invalid_name",
 			"A column is email, name, empty to leave it out, or a variable: a letter or _, then letters, "+
 				"digits, _, - or a dot, at most 64 characters.",
 		)
 	case again:
-		b.Wrong(at, "repeated", "Another column is %s, or the heading is repeated.", problem.Quote(name))
+		m.Wrong(at, "repeated", "Another column is %s, or the heading is repeated.", problem.Quote(name))
 	}
-	if b.mapping == nil {
-		b.mapping, b.mapped = map[string]string{}, map[string]bool{}
+	if c.names == nil {
+		c.names, c.taken = map[string]string{}, map[string]bool{}
 	}
-	b.mapping[heading], b.mapped[name] = name, true
+	c.names[heading], c.taken[name] = name, true
 }
 
 // timeColumns are the columns of a file that are times of the recipient, and no variables.
@@ -40,48 +46,50 @@ var timeColumns = []string{DeliverAt, TimeZone}
 // IsTimeColumn reports whether a column of a file is a time of the recipient.
 func IsTimeColumn(name string) bool { return slices.Contains(timeColumns, name) }
 
-// TimesOf removes the times from the columns of a row and returns them; nil: there are none.
-func TimesOf(columns map[string]string) (t *Times) {
+// TimesOf removes the times from the columns of a row and returns them.
+func TimesOf(columns map[string]string) (t Times) {
 	for _, name := range timeColumns {
-		if columns[name] != "" {
-			if t == nil {
-				t = new(Times)
-			}
-			t.SetText(name, columns[name])
-		}
+		*t.Time(name) = columns[name]
 		delete(columns, name)
 	}
 	return t
 }
 
-// AddTable adds the recipients of a CSV file. It reports mistakes in it. Errors: those of in and of Add; a *table.Error
-// if the rest of the file cannot be read, which the caller reports.
-func (b *Builder) AddTable(in io.Reader) error {
-	t, err := table.New(in, b.mapping)
-	if t == nil {
-		return err
+// Table returns the recipients of a CSV file, whose columns are what their headings say if columns is nil. It reports mistakes in the file. Errors: those of the file; a *table.Error
+// if the rest of it cannot be read, which the caller reports.
+func (in *Intake) Table(file io.Reader, columns *Columns) iter.Seq2[*Recipient, error] {
+	var names map[string]string
+	if columns != nil {
+		names = columns.names
 	}
-	for _, heading := range t.Unknown {
-		b.Wrong("/columns"+problem.Pointer(heading), "unknown_column", "The file has no column with this heading.")
-	}
-	b.SetColumns(t.Headings)
-	defer b.SetRow(0)
-	for err == nil {
-		var row table.Row
-		row, err = t.Next()
-		b.SetRow(row.Line)
-		r := Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
-		var mistake *table.Error
-		if errors.As(err, &mistake) && mistake.Line > 0 {
-			b.Wrong("/to/"+strconv.Itoa(b.index), mistake.Code, "%s", mistake.Text)
-			r.Flawed, err = true, nil
+	return func(yield func(*Recipient, error) bool) {
+		t, err := table.New(file, names)
+		if t == nil {
+			yield(nil, err)
+			return
 		}
-		if err == nil {
-			err = b.Add(&r)
+		for _, heading := range t.Unknown {
+			in.Wrong("/columns"+problem.Pointer(heading), "unknown_column", "The file has no column with this heading.")
+		}
+		in.SetColumns(t.Headings)
+		defer in.SetRow(0)
+		var r Recipient
+		for err == nil {
+			var row table.Row
+			row, err = t.Next()
+			in.SetRow(row.Line)
+			r = Recipient{Email: row.Email, Name: row.Name, Vars: row.Vars, Times: TimesOf(row.Vars)}
+			var mistake *table.Error
+			if errors.As(err, &mistake) && mistake.Line > 0 {
+				in.Wrong(pointerTo(in.index), mistake.Code, "%s", mistake.Text)
+				r.Flawed, err = true, nil
+			}
+			if err == nil && !yield(&r, nil) {
+				return
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(nil, err)
 		}
 	}
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
 }

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,21 +35,16 @@ func TestUnsubscribe(t *testing.T) {
 		}
 		b := New(t.Context(), cfg)
 		t.Cleanup(b.Close)
-		for field, value := range map[string]string{
-			"from": "a@b.example", "subject": "s", "text": "t", "lane": c.lane, "category": c.category,
-		} {
-			b.SetText(field, value)
+		b.Batch = Batch{
+			From: "a@b.example", Subject: "s", Text: "t", Lane: c.lane, Category: c.category, Unsubscribe: c.flag,
 		}
 		if c.on {
-			b.SetText("html", `<a href="{{unsubscribe_url}}">no more</a>`)
-		}
-		if c.flag != nil {
-			b.SetFlag(Unsubscribe, *c.flag)
+			b.Batch.HTML = `<a href="{{unsubscribe_url}}">no more</a>`
 		}
 		if c.header != "" {
-			b.SetHeaders(maps.All(map[string]string{c.header: "<mailto:x@b.example>"}))
+			b.Batch.Headers = []models.Header{{Name: c.header, Value: "<mailto:x@b.example>"}}
 		}
-		require.NoError(t, b.Add(&Recipient{Email: "c@d.example"}))
+		require.NoError(t, b.Read(Of(Recipient{Email: "c@d.example"})))
 		batch, err := b.Check()
 		if c.wrong != "" {
 			var e *problem.Error

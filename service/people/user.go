@@ -291,7 +291,7 @@ func (s *People) Defaults(ctx context.Context, who caller.Caller, user string) (
 // SetDefaults replaces the defaults of a user, given by ID or name, by the time zone and the window of a request.
 // Callers may set their own; operators those of every user. Batches that were accepted keep theirs.
 func (s *People) SetDefaults(
-	ctx context.Context, who caller.Caller, user string, in *intake.Builder, why string,
+	ctx context.Context, who caller.Caller, user string, times intake.Times, why string,
 ) (Defaults, error) {
 	if err := s.mayControl(ctx, who, user, why); err != nil {
 		return Defaults{}, err
@@ -300,7 +300,7 @@ func (s *People) SetDefaults(
 	if err != nil {
 		return Defaults{}, err
 	}
-	to, err := in.SendDefaults()
+	to, err := times.SendDefaults()
 	if err != nil {
 		return Defaults{}, err
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-func newBuilder(t *testing.T) *Builder {
+func newIntake(t *testing.T) *Intake {
 	t.Helper()
 	b := New(t.Context(), &Config{
 		MaxRecipients: 100_000,
@@ -20,9 +20,7 @@ func newBuilder(t *testing.T) *Builder {
 		SpoolDir:      t.TempDir(),
 	})
 	t.Cleanup(b.Close)
-	for field, value := range map[string]string{"from": "a@b.de", "subject": "s", "text": "t"} {
-		b.SetText(field, value)
-	}
+	b.Batch = Batch{From: "a@b.de", Subject: "s", Text: "t"}
 	return b
 }
 
@@ -31,10 +29,10 @@ func newBuilder(t *testing.T) *Builder {
 func TestChunks(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{1, 999, 1000, 1001, 20_500} {
-		b := newBuilder(t)
+		b := newIntake(t)
 		for i := range n {
 			for range 2 {
-				require.NoError(t, b.Add(&Recipient{Email: fmt.Sprintf("r%d@example.com", i)}))
+				require.NoError(t, b.add(&Recipient{Email: fmt.Sprintf("r%d@example.com", i)}))
 			}
 		}
 		batch, err := b.Check()
@@ -61,7 +59,7 @@ func TestChunks(t *testing.T) {
 func TestSetTimes(t *testing.T) {
 	t.Parallel()
 	requested := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-	b := newBuilder(t)
+	b := newIntake(t)
 	var batch models.Batch
 	require.NoError(t, b.SetTimes(&batch, requested))
 	require.Equal(t, requested.Add(time.Hour), batch.ExpiresAt)
@@ -72,9 +70,9 @@ func TestSetTimes(t *testing.T) {
 		"2026-03-02T12:00:00Z":      true,  // 30 days later
 		"2026-03-02T12:00:01Z":      false,
 	} {
-		b := newBuilder(t)
-		b.SetText("expires_at", text)
-		require.NoError(t, b.Add(&Recipient{Email: "a@b.de"}))
+		b := newIntake(t)
+		b.Batch.ExpiresAt = text
+		require.NoError(t, b.add(&Recipient{Email: "a@b.de"}))
 		batch, err := b.Check()
 		require.NoError(t, err)
 		require.Equal(t, ok, b.SetTimes(&batch, requested) == nil, text)
