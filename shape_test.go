@@ -20,11 +20,11 @@ var shape = map[string]int{
 	"methods of dashboard.Dashboard":  181,
 	"methods of a room of service":    40, // of the type with the most of them, without the intake
 	"methods of intake.Builder":       107,
-	"methods of main.cli":             138,
+	"methods of main.cli":             108,
 	"methods of the store's contract": 86,
 	"exported names of models":        454,
 	"exported names of service":       37,
-	"functions of more than 60 lines": 24,
+	"functions of more than 60 lines": 23,
 	"thousands of lines, at most":     127, // of Go, and of the part of the OpenAPI document that is not generated
 }
 

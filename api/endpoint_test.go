@@ -70,7 +70,7 @@ func (c *contract) checkInstallation() {
 	for i, kind := range feed.NoticeTypes {
 		notices[i] = models.Notice{Kind: models.NoticeKind(kind), Provider: "sg", Since: time.Now(), Count: 1}
 	}
-	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Standing) []models.Notice { return notices }))
+	require.NoError(c, feed.Announce(c.Context(), c.store, func(*feed.Status) []models.Notice { return notices }))
 	c.check("GET", "/v1/notices", "", "", 200, by...)
 	c.check("GET", "/v1/notices?events=failover.started", "", "", 200, by...)
 	c.check("GET", "/v1/notices?events=log.failed", "", "", 400, by...)

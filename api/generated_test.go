@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -287,6 +289,14 @@ func TestGeneratedRequests(t *testing.T) {
 	f.template(`{"name": "welcome", "subject": "s", "text": "t"}`)
 	ids := map[string]string{"users": "bob", "templates": "welcome", "providers": "sg", "keys": keys[0].ID}
 
+	var work Config
+	work.Work.Check = func(context.Context, client.NewCheck, func(*client.Step[client.Check])) (client.Check, error) {
+		return client.Check{}, nil
+	}
+	work.Work.Replay = func(context.Context, client.NewReplay, func(*client.Step[client.Replayed])) (client.Replayed, error) {
+		return client.Replayed{}, nil
+	}
+	f.serve(work)
 	each, ofBatches := testkit.Mails(4, 40), testkit.Mails(40, 250) // requests to an operation; to that with the most fields
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Map()[path].Operations() {

@@ -18,6 +18,10 @@ import (
 // limit admits the request within the limits of its caller. The answer tells how much of
 // them is left.
 func (s *Server) limit(c *gin.Context) {
+	if isLocal(c) {
+		c.Set(countKey, nil)
+		return
+	}
 	end, known, err := s.svc.Limits.Admit(c.Request.Context(), caller(c))
 	setRateLimit(c, known)
 	if err != nil {

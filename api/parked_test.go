@@ -44,7 +44,7 @@ func TestRepeatedRequeue(t *testing.T) {
 	p := f.park()
 	require.Equal(t, http.StatusServiceUnavailable, requeue(p.ID).Status)
 	require.Equal(t, []string{"parked.requeue"}, f.commands())
-	require.Equal(t, http.StatusNoContent, requeue(p.ID).Status)
+	require.Equal(t, http.StatusOK, requeue(p.ID).Status)
 	require.Equal(t, http.StatusNotFound, requeue("nothing").Status)
 	require.Equal(t, []string{"parked.requeue"}, f.commands(), "recorded once, and not for a message that does not exist")
 }
@@ -59,14 +59,14 @@ func TestParked(t *testing.T) {
 	p := f.park()
 	require.Equal(t, "cannot be read", p.Why)
 	for range 2 { // the second request changes nothing
-		require.Equal(t, http.StatusNoContent, status(http.MethodPost, p.ID+"/requeue"))
+		require.Equal(t, http.StatusOK, status(http.MethodPost, p.ID+"/requeue"))
 	}
 	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, p.ID), "requeued, not discarded")
 	require.Empty(t, read[parked](f, "/v1/parked").Parked)
 	f.handleOne(models.Queue{Kind: models.BatchMessage, Lane: models.Bulk}, models.Done())
 	p = f.park()
 	for range 2 {
-		require.Equal(t, http.StatusNoContent, status(http.MethodDelete, p.ID))
+		require.Equal(t, http.StatusOK, status(http.MethodDelete, p.ID))
 	}
 	require.Equal(t, http.StatusNotFound, status(http.MethodPost, p.ID+"/requeue"), "discarded")
 	require.Equal(t, http.StatusNotFound, status(http.MethodDelete, "nothing"))

@@ -67,6 +67,8 @@ func TestScopes(t *testing.T) {
 		"PUT /v1/users/bob/defaults",
 		"POST /v1/users/bob/end-sessions",
 		"GET /v1/notices",
+		"POST /v1/check",
+		"POST /v1/replay",
 	}
 	lists := map[models.Scope]*[]string{models.ScopeSend: &send, models.ScopeRead: &read, models.ScopeOperate: &operate}
 	for _, o := range service.Operations(f.server.svc) {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
@@ -18,7 +20,15 @@ import (
 type Config struct {
 	MaxBody int64        // size in bytes of the largest request; default 1 GiB
 	Logger  *slog.Logger // nil: logs are discarded
+	// Work is what a process with the role worker does; its functions are nil in others.
+	Work struct {
+		Check  Work[client.NewCheck, client.Check]
+		Replay Work[client.NewReplay, client.Replayed]
+	}
 }
+
+// Work is long work. It reports its steps, one at a time, and returns what it has done, also before an error.
+type Work[In, Out any] func(ctx context.Context, in In, report func(*client.Step[Out])) (Out, error)
 
 func (c Config) withDefaults() Config {
 	if c.MaxBody <= 0 {
@@ -129,6 +139,8 @@ func (s *Server) routes(v1 *gin.RouterGroup) {
 
 	operate := v1.Group("", s.needs(models.ScopeOperate))
 	operate.GET("/notices", s.listNotices)
+	operate.POST("/check", s.runCheck)
+	operate.POST("/replay", s.runReplay)
 }
 
 // ServeHTTP implements http.Handler.

@@ -70,7 +70,7 @@ func (f *fed) end(batch models.ID, n int, who ...int) {
 	entries, _, err = f.store.Record(ctx, batch)
 	require.NoError(f, err)
 	view := models.Resolve(n, entries, facts).ForFeed()
-	require.NoError(f, f.Tell(ctx, f.user, []feed.Chunk{{ID: batch, View: view, Of: 1}}))
+	require.NoError(f, f.Publish(ctx, f.user, []feed.Chunk{{ID: batch, View: view, Of: 1}}))
 }
 
 // read reads a page.
@@ -157,7 +157,7 @@ func TestUpdateEvents(t *testing.T) {
 		entries, facts, err := f.store.Record(ctx, f.batch)
 		require.NoError(t, err)
 		view := models.Resolve(2, entries, facts).ForFeed()
-		require.NoError(t, f.Tell(ctx, f.user, []feed.Chunk{{ID: f.batch, View: view, Of: 1}}))
+		require.NoError(t, f.Publish(ctx, f.user, []feed.Chunk{{ID: f.batch, View: view, Of: 1}}))
 	}
 	happen(models.Deferred, models.MailboxFull)
 	require.Empty(t, f.read("").Updates)
@@ -215,13 +215,13 @@ func TestSuppressionUpdates(t *testing.T) {
 		t.Helper()
 		r := f.do("POST", path, "application/json", strings.NewReader(body))
 		require.Less(t, r.Status, 300, "%s", r.Body)
-		require.NoError(t, lists.Tell(t.Context(), time.Now()))
+		require.NoError(t, lists.Publish(t.Context(), time.Now()))
 	}
 	add("/v1/suppressions", `{"email": "Ada@x.example", "category": "news", "reason": "unsubscribe"}`)
 	add("/v1/suppressions", `{"email": "ada@x.example", "category": "news", "reason": "unsubscribe"}`)
 	r := f.do("POST", "/v1/suppressions/import", "text/csv", strings.NewReader("email\nada@x.example\nbob@x.example\n"))
 	require.Equal(t, http.StatusOK, r.Status, "%s", r.Body)
-	require.NoError(t, lists.Tell(t.Context(), time.Now()))
+	require.NoError(t, lists.Publish(t.Context(), time.Now()))
 	require.Empty(t, f.read("").Updates)
 	p := f.read("events=suppression.added")
 	require.Len(t, p.Updates, 3)
@@ -246,7 +246,7 @@ func TestSuppressionUpdates(t *testing.T) {
 	require.Equal(t, "ada@x.example", n["suppression"].(map[string]any)["email"])
 
 	f.erase("ada@x.example")
-	require.NoError(t, lists.Tell(t.Context(), time.Now()))
+	require.NoError(t, lists.Publish(t.Context(), time.Now()))
 	require.NotContains(t, string(f.get("/v1/updates?events=all").Body), "ada@")
 	require.NotContains(t, string(f.get("/v1/notices?events=all").Body), "ada@")
 	require.Contains(t, string(f.get("/v1/updates?events=all").Body), "bob@")
@@ -444,7 +444,7 @@ func TestUpdatesAsLines(t *testing.T) {
 		ended := []models.Entry{{Number: 1, Kind: models.Ending, Recipients: models.SetOf(1)}}
 		ids[i] = feed.Chunk{ID: models.NewBatchID(time.Now()), View: models.Resolve(1, ended, nil).ForFeed()}
 	}
-	require.NoError(t, f.Tell(t.Context(), f.user, ids))
+	require.NoError(t, f.Publish(t.Context(), f.user, ids))
 	for _, limit := range []int{n + 1, n - 1, 5} {
 		r := f.get(fmt.Sprintf("/v1/updates?limit=%d", limit), "Accept", "text/html, application/x-ndjson")
 		require.Equal(t, http.StatusOK, r.Status)

@@ -36,7 +36,7 @@ func TestClock(t *testing.T) {
 		return at, nil
 	})
 	c.wall = func() time.Time { return wall }
-	tells := func(want int) {
+	says := func(want int) {
 		t.Helper()
 		got, err := c.time(t.Context())
 		require.NoError(t, err)
@@ -44,17 +44,17 @@ func TestClock(t *testing.T) {
 		require.WithinDuration(t, server, c.about(), time.Microsecond)
 		require.Equal(t, want*clockReadings, reads)
 	}
-	tells(1)
+	says(1)
 	pass(readingKeep / 2)
-	tells(1)
+	says(1)
 	pass(readingKeep)
-	tells(2)
+	says(2)
 
 	wall = wall.Add(-time.Hour) // the wall clock was set
-	tells(3)
-	tells(3)
+	says(3)
+	says(3)
 	wall, server = wall.Add(time.Hour), server.Add(time.Hour) // the machine slept
-	tells(4)
+	says(4)
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -26,7 +26,7 @@ func (t *table) group(number int) int64 {
 }
 
 // Append implements shapes.Engine. After a time-out it asks again with the same token. The entry that is there then
-// tells who won.
+// says who won.
 func (e *engine) Append(
 	ctx context.Context, t *shapes.Table, part []byte, entry shapes.Entry,
 ) (there shapes.Entry, err error) {

@@ -3,7 +3,7 @@
 //
 // There are two kinds of write, which never meet in a column. Plain writes may be repeated. The version of a row is
 // their timestamp, so that the highest one stays. The outcome of a compare-and-set is found out by repeating it, and a
-// plain read sees every one whose caller was told.
+// plain read sees every one that has returned.
 //
 // No write has a timestamp from the clock of its process: what is not a version comes from the clock of the servers.
 package cassandra

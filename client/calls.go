@@ -118,10 +118,13 @@ func (c *Client) AddBlock(ctx context.Context, in NewBlock, options ...CallOptio
 
 // RemoveBlock is DELETE /v1/blocks/{id}: remove a block rule.
 //
-// If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed. Needs the
+// If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed. Needs the
 // scope `operate`.
-func (c *Client) RemoveBlock(ctx context.Context, id string, why string, options ...CallOption) error {
-	return c.send(ctx, http.MethodDelete, route("blocks", id), nil, nil, with(options, map[string]string{"why": why}))
+func (c *Client) RemoveBlock(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodDelete, route("blocks", id), nil, &out, with(options, map[string]string{"why": why}))
+	return out, err
 }
 
 // GetCheck is GET /v1/check: get the newest recount.
@@ -318,18 +321,24 @@ func (c *Client) ListParked(
 
 // DiscardParked is DELETE /v1/parked/{id}: discard a parked message.
 //
-// If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that
-// was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
-func (c *Client) DiscardParked(ctx context.Context, id string, why string, options ...CallOption) error {
-	return c.send(ctx, http.MethodDelete, route("parked", id), nil, nil, with(options, map[string]string{"why": why}))
+// If the message was discarded before, nothing changes. The answer is 404 for a message that never existed or that was
+// requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
+func (c *Client) DiscardParked(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodDelete, route("parked", id), nil, &out, with(options, map[string]string{"why": why}))
+	return out, err
 }
 
 // RequeueParked is POST /v1/parked/{id}/requeue: requeue a parked message.
 //
-// Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never
+// Publishes the message again. If it was requeued before, nothing changes. The answer is 404 for a message that never
 // existed or that was discarded. Needs the scope `operate`.
-func (c *Client) RequeueParked(ctx context.Context, id string, why string, options ...CallOption) error {
-	return c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, nil, options)
+func (c *Client) RequeueParked(
+	ctx context.Context, id string, why string, options ...CallOption,
+) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodPost, route("parked", id, "requeue"), Reason{Why: why}, &out, options)
+	return out, err
 }
 
 // Preview is POST /v1/preview: preview a message.
@@ -503,11 +512,12 @@ func (c *Client) GetSuppressions(
 //
 // Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry
 // its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed
-// before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
+// before, nothing changes. The answer is 404 if there never were any. Needs the scope `send`.
 func (c *Client) RemoveSuppressions(
 	ctx context.Context, email string, reason string, category string, why string, options ...CallOption,
-) error {
-	return c.send(ctx, http.MethodDelete, route("suppressions", email), nil, nil, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
+) (out ControlResult, err error) {
+	err = c.send(ctx, http.MethodDelete, route("suppressions", email), nil, &out, with(options, map[string]string{"reason": reason, "category": category, "why": why}))
+	return out, err
 }
 
 // ListTemplates is GET /v1/templates: list your templates.
@@ -621,6 +631,23 @@ func (c *Client) ListUsers(ctx context.Context, o ListOptions, options ...CallOp
 	return list[User](ctx, c, l, o)
 }
 
+// AddUser is POST /v1/users: add a user.
+//
+// The user may use any sender, until an operator sets others. The answer is 409 (`user_exists`) if another user has the
+// name. Needs the scope `operate`.
+func (c *Client) AddUser(ctx context.Context, name string, options ...CallOption) (out User, err error) {
+	err = c.send(ctx, http.MethodPost, route("users"), NewUser{Name: name}, &out, options)
+	return out, err
+}
+
+// GetUser is GET /v1/users/{id}: get a user.
+//
+// `id` is the ID or the name of a user. Needs the scope `operate`.
+func (c *Client) GetUser(ctx context.Context, id string, options ...CallOption) (out User, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id), nil, &out, options)
+	return out, err
+}
+
 // GetDefaults is GET /v1/users/{id}/defaults: get the time zone and the window of a user.
 //
 // They hold for batches that name none. `id` is the ID or the name of a user. Needs the scope `send` for the caller,
@@ -669,6 +696,17 @@ func (c *Client) EndSessions(
 // Oldest first, with revoked keys. `id` is the ID or the name of a user. Needs the scope `operate`.
 func (c *Client) ListUserKeys(ctx context.Context, id string, options ...CallOption) (out KeyList, err error) {
 	err = c.send(ctx, http.MethodGet, route("users", id, "keys"), nil, &out, options)
+	return out, err
+}
+
+// CreateKey is POST /v1/users/{id}/keys: create an API key of a user.
+//
+// `id` is the ID or the name of a user. A key cannot create a key with a scope that it lacks, nor with the scope
+// `operate`. Needs the scope `operate`.
+func (c *Client) CreateKey(
+	ctx context.Context, id string, in NewKey, options ...CallOption,
+) (out CreatedKey, err error) {
+	err = c.send(ctx, http.MethodPost, route("users", id, "keys"), in, &out, options)
 	return out, err
 }
 
@@ -742,6 +780,33 @@ func (c *Client) ResumeUser(
 	ctx context.Context, id string, why string, options ...CallOption,
 ) (out ControlResult, err error) {
 	err = c.send(ctx, http.MethodPost, route("users", id, "resume"), Reason{Why: why}, &out, options)
+	return out, err
+}
+
+// GetSenders is GET /v1/users/{id}/senders: get the senders that a user may use.
+//
+// `id` is the ID or the name of a user. Needs the scope `operate`.
+func (c *Client) GetSenders(ctx context.Context, id string, options ...CallOption) (out Senders, err error) {
+	err = c.send(ctx, http.MethodGet, route("users", id, "senders"), nil, &out, options)
+	return out, err
+}
+
+// SetSenders is PUT /v1/users/{id}/senders: set the senders that a user may use.
+//
+// Replaces all senders of the user. `id` is the ID or the name of a user. Needs the scope `operate`.
+func (c *Client) SetSenders(
+	ctx context.Context, id string, in SetSenders, options ...CallOption,
+) (out Senders, err error) {
+	err = c.send(ctx, http.MethodPut, route("users", id, "senders"), in, &out, options)
+	return out, err
+}
+
+// GetWaiting is GET /v1/waiting: get what the mail of all users waits for.
+//
+// The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones. Needs
+// the scope `operate`.
+func (c *Client) GetWaiting(ctx context.Context, options ...CallOption) (out Waiting, err error) {
+	err = c.send(ctx, http.MethodGet, route("waiting"), nil, &out, options)
 	return out, err
 }
 

@@ -77,6 +77,9 @@ func RequestID(id string) CallOption {
 // answer arrives.
 func Into(r *Response) CallOption { return func(c *call) { c.response = r } }
 
+// Raw stores the body of the answer, as it is, in to.
+func Raw(to *[]byte) CallOption { return func(c *call) { c.raw = to } }
+
 // Response is what an answer says about itself.
 type Response struct {
 	Status    int
@@ -94,7 +97,8 @@ type call struct {
 	body     io.Reader
 	header   http.Header
 	response *Response
-	accept   int // a status that is an answer besides the successes
+	accept   int     // a status that is an answer besides the successes
+	raw      *[]byte // where the body of the answer is stored, too
 }
 
 func newCall(method, path string, options []CallOption) *call {
@@ -123,6 +127,30 @@ func with(options []CallOption, query map[string]string) []CallOption {
 		}
 	})
 }
+
+// Call makes a request by its method and path, for callers that know the operations of the API only when they run. The
+// body in may be nil, an [io.Reader] of JSON, or what is encoded as JSON. The answer is decoded into out, which may be nil.
+func (c *Client) Call(
+	ctx context.Context, method, path string, query url.Values, in, out any, options ...CallOption,
+) error {
+	options = append(slices.Clone(options), func(c *call) {
+		for name := range query {
+			c.set(name, query.Get(name))
+		}
+	})
+	if body, ok := in.(io.Reader); ok {
+		call := newCall(method, path, options)
+		call.body = body
+		return c.do(ctx, call, out)
+	}
+	return c.send(ctx, method, path, in, out, options)
+}
+
+// ContentType says what the body of a request is, in place of application/json.
+func ContentType(kind string) CallOption { return func(c *call) { c.header.Set("Content-Type", kind) } }
+
+// Path returns the path of the parts of a resource, each escaped.
+func Path(parts ...string) string { return route(parts...) }
 
 // get reads path into out.
 func (c *Client) get(ctx context.Context, path string, query url.Values, out any, options []CallOption) error {
@@ -197,10 +225,20 @@ func (c *Client) do(ctx context.Context, call *call, out any) error {
 		_, err = io.Copy(w, resp.Body)
 		return err
 	}
+	if lines, ok := out.(func(*json.Decoder) error); ok {
+		return lines(json.NewDecoder(resp.Body))
+	}
 	if out == nil {
 		return nil
 	}
-	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+	body := io.Reader(resp.Body)
+	if call.raw != nil {
+		if *call.raw, err = io.ReadAll(body); err != nil {
+			return err
+		}
+		body = bytes.NewReader(*call.raw)
+	}
+	if err := json.NewDecoder(body).Decode(out); err != nil {
 		return fmt.Errorf("%s %s: the answer cannot be read: %w", call.method, call.path, err)
 	}
 	return nil

@@ -38,9 +38,9 @@ type BatchControlResult struct {
 	ExpiresAt  time.Time   `json:"expires_at,omitzero"`
 }
 
-// ControlResult says what a command about a user or a provider changed.
+// ControlResult says what a command about one thing changed.
 type ControlResult struct {
-	// Name of the user or the provider.
+	// Name of the user or the provider, ID of the rule or the message, or the address.
 	Name    string `json:"name"`
 	Command string `json:"command" schema:"CommandKind"`
 	// `false` if the command was already in effect.

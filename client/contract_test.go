@@ -79,6 +79,8 @@ func TestFieldsMatchDescription(t *testing.T) {
 		"Rejection":         client.Rejection{},
 		"Reschedule":        client.Reschedule{},
 		"SetDefaults":       client.SetDefaults{},
+		"NewCheck":          client.NewCheck{},
+		"NewReplay":         client.NewReplay{},
 		"Wait":              client.Wait{},
 		"SuppressionImport": client.SuppressionImport{},
 		"TemplateUse":       client.TemplateUse{},
@@ -306,7 +308,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.ListBlocks(ctx)))
 	require.NoError(t, err(c.AddBlock(ctx, client.NewBlock{Domain: "example.com", Fail: true})))
-	require.NoError(t, c.RemoveBlock(ctx, "id", "why"))
+	require.NoError(t, err(c.RemoveBlock(ctx, "id", "why")))
 	require.NoError(t, err(c.ListUserKeys(ctx, "name with/slash")))
 	require.NoError(t, c.RevokeKey(ctx, "user", "key", "why"))
 	for _, err := range c.ListUsers(ctx, client.ListOptions{}) {
@@ -325,16 +327,26 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 	require.NoError(t, err(c.AddSuppression(ctx, client.NewSuppression{Email: "a@example.com"}, client.Everyone())))
 	require.NoError(t, err(c.GetSuppressions(ctx, "a+b/c@example.com")))
-	require.NoError(t, c.RemoveSuppressions(ctx, "a@example.com", "complaint", "", "why"))
+	require.NoError(t, err(c.RemoveSuppressions(ctx, "a@example.com", "complaint", "", "why")))
 	require.NoError(t, err(c.ImportSuppressions(ctx, strings.NewReader("email\n"))))
 	require.NoError(t, c.ExportSuppressions(ctx, io.Discard))
 	require.NoError(t, err(c.ListHolds(ctx)))
 	require.NoError(t, err(c.LiftHolds(ctx, "why")))
 	require.NoError(t, err(c.EraseAddress(ctx, client.NewErasure{Email: "eve@example.com", Why: "why"})))
 	require.NoError(t, err(c.ListQueues(ctx)))
-	require.NoError(t, c.RequeueParked(ctx, "id", "why"))
-	require.NoError(t, c.DiscardParked(ctx, "id", ""))
+	require.NoError(t, err(c.RequeueParked(ctx, "id", "why")))
+	require.NoError(t, err(c.DiscardParked(ctx, "id", "")))
 	require.NoError(t, err(c.ListWorkers(ctx)))
+	require.NoError(t, err(c.GetWaiting(ctx)))
+	_, ends := c.RunCheck(ctx, client.NewCheck{Since: now, User: "u", Repair: true}, func(*client.Step[client.Check]) {})
+	require.ErrorContains(t, ends, "the answer has no end")
+	_, ends = c.RunReplay(ctx, client.NewReplay{Since: now, Until: now}, func(*client.Step[client.Replayed]) {})
+	require.ErrorContains(t, ends, "the answer has no end")
+	require.NoError(t, err(c.GetUser(ctx, "name with/slash")))
+	require.NoError(t, err(c.AddUser(ctx, "shop")))
+	require.NoError(t, err(c.CreateKey(ctx, "shop", client.NewKey{Name: "web", Scopes: []string{"send"}, Expires: now})))
+	require.NoError(t, err(c.GetSenders(ctx, "shop")))
+	require.NoError(t, err(c.SetSenders(ctx, "shop", client.SetSenders{Senders: []string{"@example.com"}, Why: "why"})))
 	require.NoError(t, err(c.GetCheck(ctx)))
 	require.NoError(t, err(c.OpenAPI(ctx)))
 	require.NoError(t, c.Health(ctx))

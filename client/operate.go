@@ -279,6 +279,38 @@ type UnmatchedPage struct {
 	Next string `json:"next_cursor"`
 }
 
+// WaitingMail is the mail of a lane that waits for the same.
+type WaitingMail struct {
+	Lane Lane `json:"lane" schema:"Lane"`
+	// What it waits for, in one stable word.
+	Code string `json:"code"`
+	// The provider that it waits for, if it is one.
+	Provider   string `json:"provider,omitempty"`
+	Recipients int64  `json:"recipients"`
+	Batches    int    `json:"batches"`
+	// When the oldest batch began to wait. Absent if no time has come yet.
+	Since time.Time `json:"since,omitzero"`
+	// The first time at which some of it is tried again. Absent if that is unknown.
+	Until time.Time `json:"until,omitzero"`
+	// What the oldest batch waits for, for people.
+	Text string `json:"text"`
+	// ID of the batch that waits longest.
+	Oldest string `json:"oldest_batch" schema:"BatchId"`
+}
+
+// Waiting is the mail of all users that waits at Safedelivr.
+type Waiting struct {
+	At time.Time `json:"at"`
+	// Recipients whose mail is queued.
+	Queued int64 `json:"queued"`
+	// Recipients whose mail a provider has accepted and not reported on.
+	Sent int64 `json:"sent"`
+	// Urgent mail first, and of a lane what waits longest.
+	Waits []WaitingMail `json:"waits"`
+	// More batches wait than were read: `waits` is about the oldest and the newest ones.
+	Partial bool `json:"partial,omitempty"`
+}
+
 // Worker is a process that hands mail over to providers.
 type Worker struct {
 	Name    string    `json:"name"`

@@ -17,7 +17,7 @@ type Provider struct {
 	ChunkLimit int `json:"chunk_limit"`
 	// How the provider reports deliveries.
 	Events string `json:"events" enum:"webhook,none"`
-	// `null` if no worker has reported.
+	// `null` if no worker has reported, and no operator has taken it offline.
 	Health *Health `json:"health"`
 	// Recipients accepted per second during the last seconds, by all workers.
 	RateUsed float64 `json:"rate_used"`
@@ -27,6 +27,8 @@ type Provider struct {
 	ReportedWithinMS float64 `json:"reported_within_ms,omitempty"`
 	// Time of the last verified webhook post, accurate to ten seconds. Absent if there was none.
 	LastWebhook time.Time `json:"last_webhook_at,omitzero"`
+	// Since when its webhook posts are refused. Absent: they are not.
+	WebhooksRefused *RefusedWebhooks `json:"webhooks_refused,omitempty"`
 	// When an event of each kind came in last, accurate to an hour. Kinds that did not come in during the last 30 days are
 	// absent.
 	EventsSeen map[string]time.Time `json:"events_seen_at,omitempty"`
@@ -34,6 +36,13 @@ type Provider struct {
 	Worker *WorkerCounts `json:"worker,omitempty"`
 	// How Safedelivr reads the suppression lists of the provider itself. Absent if its kind keeps none.
 	Lists *ListsRead `json:"lists,omitempty"`
+}
+
+// RefusedWebhooks says how many webhook posts of a provider are refused.
+type RefusedWebhooks struct {
+	Since time.Time `json:"since"`
+	// Posts that were refused.
+	Posts int64 `json:"posts"`
 }
 
 // ProviderList has all providers, in the order of the configuration.

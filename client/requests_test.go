@@ -130,7 +130,7 @@ func TestErrors(t *testing.T) {
 	require.True(t, client.Repeatable(err))
 
 	status, body = http.StatusBadGateway, "<html>a proxy\n"
-	err = c.RemoveBlock(t.Context(), "x", "")
+	_, err = c.RemoveBlock(t.Context(), "x", "")
 	require.ErrorAs(t, err, &e)
 	require.Empty(t, e.Code)
 	require.Contains(t, err.Error(), "Bad Gateway: <html>a proxy")

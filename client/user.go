@@ -25,6 +25,34 @@ type User struct {
 	Senders []string `json:"senders"`
 }
 
+// NewUser is a user to add.
+type NewUser struct {
+	// a-z, 0-9, dot, dash and underscore.
+	Name string `json:"name" required:"true" pattern:"^[a-z0-9][a-z0-9._-]{0,63}$"`
+}
+
+// Senders are the senders that a user may use.
+type Senders struct {
+	// ID of the user.
+	User string `json:"user"`
+	// `false` if no operator has set the senders.
+	Set bool `json:"set"`
+	// The user may use any sender.
+	Anyone bool `json:"anyone"`
+	// Addresses, or @domain for all of a domain.
+	Senders []string `json:"senders"`
+	// Whether the request changed the senders.
+	Changed bool `json:"changed,omitempty"`
+}
+
+// SetSenders are the senders to set, in place of all others.
+type SetSenders struct {
+	// Addresses, or @domain for all of a domain. Empty: the user may not send.
+	Senders []string `json:"senders"`
+	// Reason for the audit trail.
+	Why string `json:"why,omitempty" max:"500"`
+}
+
 // UserPage is a page of users.
 type UserPage struct {
 	Users []User `json:"users"`
@@ -76,6 +104,25 @@ type Key struct {
 	Scopes   []string  `json:"scopes" enum:"send,read,operate,pass_unsubscribes"`
 	// Networks that the key may be used from. Missing if it may be used from anywhere.
 	Networks []string `json:"networks,omitempty"`
+}
+
+// NewKey is an API key to create.
+type NewKey struct {
+	// What the key is for.
+	Name string `json:"name,omitempty"`
+	// What it may do: `send`, `read`, `operate`, `pass_unsubscribes`. Default: `send` and `read`.
+	Scopes []string `json:"scopes,omitempty"`
+	// Until when it may be used. Default: for ever, and with the scope `operate` for 90 days.
+	Expires time.Time `json:"expires,omitzero"`
+	// Networks from which it may be used, like 192.0.2.0/24. Default: anywhere.
+	Networks []string `json:"networks,omitempty"`
+}
+
+// CreatedKey is a new API key.
+type CreatedKey struct {
+	Key
+	// What requests send. No later answer has it.
+	Secret string `json:"secret"`
 }
 
 // KeyPage is a page of API keys.

@@ -125,7 +125,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 // lines returns the mistakes in an error, one a line.
 func lines(err error) []string { return strings.Split(err.Error(), "\n") }
 
-// TestNearMisses: a setting that does not exist is told by the name that was typed, with what was meant.
+// TestNearMisses: the error about a setting that does not exist has the name that was typed, and the one that was meant.
 func TestNearMisses(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
@@ -151,7 +151,7 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// TestFileMistakes: a mistake in a file is told by the name of the setting in the file.
+// TestFileMistakes: the error about a mistake in a file has the name of the setting there.
 func TestFileMistakes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s.yaml")

@@ -11,6 +11,8 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
+
+	"github.com/safedelivr/safedelivr/models/settings"
 )
 
 // Load reads the file at path and then the environment, which overrides it. An empty path means no file, and a nil
@@ -31,7 +33,8 @@ func Load(path string, environ []string) (Config, error) {
 		l.mistakes = append(l.mistakes, err)
 	}
 	for name, p := range c.Providers {
-		c.Providers[name] = p.WithDefaults()
+		settings.Fill(&p)
+		c.Providers[name] = p
 	}
 	c.names = l.names
 	return c, errors.Join(append(l.mistakes, c.check(l.wrong)...)...)
@@ -133,9 +136,9 @@ func (l *loader) readEnvironment(environ []string) {
 func (l *loader) readValues() {
 	for _, setting := range l.k.Keys() {
 		f, _ := settingType(setting)
-		value, err := parse(f.Type, l.k.Get(setting))
+		value, err := settings.Parse(f.Type, l.k.Get(setting))
 		if err == nil && value != nil {
-			err = inRange(f, value)
+			err = settings.Check(f, value)
 		}
 		switch {
 		case err != nil:

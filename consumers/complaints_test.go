@@ -16,10 +16,10 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestComplaintsAreTold: events of providers that many recipients have complained are posted as a notice to an endpoint
+// TestComplaintsArePublished: events of providers that many recipients have complained are posted as a notice to an endpoint
 // of the operators, once for a user and day, although workers are restarted; and not if the share may be, if too little
 // was delivered, or while it is off.
-func TestComplaintsAreTold(t *testing.T) {
+func TestComplaintsArePublished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := emptyRig(t, nil, "sg")
@@ -68,8 +68,8 @@ func TestComplaintsAreTold(t *testing.T) {
 				models.Pause(ctx, time.Millisecond)
 			}
 		}
-		// told waits until so many users were told, and returns them.
-		told := func(n int) (users []string) {
+		// published waits until there are notices of so many users, and returns these.
+		published := func(n int) (users []string) {
 			r.until(func() bool {
 				page, err := feed.Read(ctx, r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
 				require.NoError(t, err)
@@ -84,17 +84,17 @@ func TestComplaintsAreTold(t *testing.T) {
 		sends(9, 9)
 		sends(20, 2)
 		want := []string{sends(20, 3)}
-		require.Equal(t, want, told(1))
+		require.Equal(t, want, published(1))
 		restart(0)
 		off := sends(10, 10)
 		checked()
-		require.Equal(t, want, told(1))
+		require.Equal(t, want, published(1))
 		restart(10)
 		want = append(want, off)
-		require.Equal(t, want, told(2))
+		require.Equal(t, want, published(2))
 		restart(10)
 		want = append(want, sends(30, 4))
-		require.Equal(t, want, told(3))
+		require.Equal(t, want, published(3))
 
 		posts := newApplication(r, feed.Installation, feed.ComplaintsHigh).wait(t, 3)
 		slices.SortFunc(posts, func(a, b update) int { return cmp.Compare(a.Data.Number, b.Data.Number) }) // made together

@@ -72,7 +72,14 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 	if e.suppressions = cfg.Suppressions; e.suppressions == nil {
 		e.suppressions = suppression.New(store, suppression.DefaultMemory)
 	}
-	e.cluster, e.flows = cluster.New(store, cfg.cluster()), provider.NewFlows()
+	e.cluster, e.flows = cluster.New(store, cluster.Config{
+		Worker:    cfg.Worker,
+		Life:      cfg.life,
+		Started:   cfg.started,
+		Heartbeat: cfg.Heartbeat,
+		Sole:      cfg.Sole,
+		Logger:    cfg.Logger,
+	}), provider.NewFlows()
 	var err error
 	if e.providers, err = provider.NewSet(specs, cfg.provider(), e.cluster); err != nil {
 		return nil, err
@@ -107,7 +114,13 @@ func New(store models.Store, broker models.Broker, specs []Provider, cfg Config)
 // buildRooms builds the rooms that handle chunks, in the order of their imports.
 func (e *Engine) buildRooms(decisions *policy.Policy) {
 	cfg, seen := &e.cfg, &observer{metrics: e.metrics, history: e.history, flows: e.flows}
-	e.dispatch = dispatch.New(cfg.dispatch(), dispatch.Deps{
+	e.dispatch = dispatch.New(dispatch.Config{
+		Worker:   cfg.Worker,
+		Times:    cfg.Times,
+		Pace:     cfg.Pace,
+		Priority: cfg.Priority,
+		Logger:   cfg.Logger,
+	}, dispatch.Deps{
 		Store:        e.store,
 		Broker:       e.broker,
 		Follower:     e.follower,
@@ -116,16 +129,36 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Providers:    e.providers,
 		Observer:     seen,
 	})
-	e.rollup = rollup.New(cfg.rollup(), e.store, e.dispatch, e.metrics.watched)
-	e.rollup.OnCounted(guard.New(cfg.guard(), e.store, e.follower).Counted)
-	e.evidence = evidence.New(cfg.evidence(), evidence.Deps{
+	e.rollup = rollup.New(rollup.Config{
+		Worker: cfg.Worker,
+		Times:  cfg.Times,
+		Limits: cfg.Limits,
+		Pace:   cfg.Pace,
+		Sole:   cfg.Sole,
+		Logger: cfg.Logger,
+	}, e.store, e.dispatch, e.metrics.watched)
+	e.rollup.OnCounted(guard.New(guard.Config{Bounces: cfg.Bounces, Keep: cfg.KeepLogs, Logger: cfg.Logger}, e.store, e.follower).Counted)
+	e.evidence = evidence.New(evidence.Config{
+		Worker: cfg.Worker,
+		Times:  cfg.Times,
+		Pace:   cfg.Pace,
+		Logger: cfg.Logger,
+	}, evidence.Deps{
 		Store:     e.store,
 		Policy:    decisions,
 		Providers: e.providers,
 		Dispatch:  e.dispatch,
 	})
 	e.dispatch.Connect(e.evidence, e.rollup)
-	e.events = events.New(cfg.events(), events.Deps{
+	e.events = events.New(events.Config{
+		Worker:   cfg.Worker,
+		Times:    cfg.Times,
+		Limits:   cfg.Limits,
+		Pace:     cfg.Pace,
+		Sole:     cfg.Sole,
+		Priority: cfg.Priority,
+		Logger:   cfg.Logger,
+	}, events.Deps{
 		Suppressions: e.suppressions,
 		Store:        e.store,
 		Broker:       e.broker,
@@ -135,7 +168,12 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Summaries:    e.rollup,
 		Observer:     seen,
 	})
-	e.agenda = agenda.New(cfg.agenda(), agenda.Deps{
+	e.agenda = agenda.New(agenda.Config{
+		Worker: cfg.Worker,
+		Times:  cfg.Times,
+		Pace:   cfg.Pace,
+		Logger: cfg.Logger,
+	}, agenda.Deps{
 		Store:     e.store,
 		Broker:    e.broker,
 		Follower:  e.follower,
@@ -148,8 +186,12 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 	})
 	e.events.Connect(e.agenda)
 	e.silence = provider.NewSilenceDetector(cfg.provider(), e.store, e.providers, e.flows, e.events.EventsWaiting)
-	e.retention = retention.New(cfg.retention(), e.store, e.follower)
-	e.lists = lists.New(cfg.lists(), lists.Deps{
+	e.retention = retention.New(retention.Config{
+		Worker: cfg.Worker,
+		Times:  cfg.Times,
+		Logger: cfg.Logger,
+	}, e.store, e.follower)
+	e.lists = lists.New(lists.Config{Worker: cfg.Worker, Every: cfg.ProviderLists, Logger: cfg.Logger}, lists.Deps{
 		Store:        e.store,
 		Suppressions: e.suppressions,
 		Providers:    e.providers,
@@ -164,7 +206,7 @@ func (e *Engine) buildRooms(decisions *policy.Policy) {
 		Posted:   func(c endpoints.Class) { e.metrics.posts.WithLabelValues(string(c)).Inc() },
 		Logger:   cfg.Logger,
 	}, e.store, e.broker)
-	e.rollup.OnTold(e.endpoints.Grown)
+	e.rollup.OnPublished(e.endpoints.Grown)
 }
 
 // A loop runs until ctx ends.
@@ -219,7 +261,7 @@ func (e *Engine) workLoops(empty bool) []loop {
 		inLowPriority(e.rollup.RunChecks),
 		inLowPriority(e.endpoints.Run),
 		inLowPriority(e.lists.Run),
-		inLowPriority(e.lists.RunTelling),
+		inLowPriority(e.lists.RunPublishing),
 		inLowPriority(e.events.RunSoftBounces),
 		inLowPriority(notices.New(e.cfg.Worker+"/"+e.cfg.life, names, e.store, e.log).Run),
 	}

@@ -145,7 +145,7 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cfg := fast()
-				cfg.EvidenceWindow, cfg.FinalEventWait = 300*time.Millisecond, time.Second
+				cfg.EvidenceWindow, cfg.FinalEvent = 300*time.Millisecond, time.Second
 				sg, mg := newScripted("sg", always(models.Unknown)), newScripted("mg", always(models.Accepted))
 				r := emptyRig(t, nil, "sg", "mg")
 				b := r.envelope(func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = c.policy })
@@ -183,8 +183,8 @@ func TestEnvelopeIsLookedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.EvidenceWindow, cfg.FinalEventWait, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
-		sg := &told{scripted: newScripted("sg", always(models.Unknown)), down: true}
+		cfg.EvidenceWindow, cfg.FinalEvent, cfg.LookUpPause = 400*time.Millisecond, 2*time.Second, 50*time.Millisecond
+		sg := &reporting{scripted: newScripted("sg", always(models.Unknown)), down: true}
 		mg := newScripted("mg", always(models.Accepted))
 		r := emptyRig(t, nil, "sg", "mg")
 		var specs []provider.Spec
@@ -202,7 +202,7 @@ func TestEnvelopeIsLookedUp(t *testing.T) {
 			return models.ParsedEvent{Log: b.ID.Log(1), Address: fmt.Sprintf("u%d@x.test", n), Event: models.Event{
 				ID: fmt.Sprint(n, kind), Attempt: made, Kind: kind, Reason: reason, At: time.Now()}}
 		}
-		sg.tellAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
+		sg.reportAll(about(1, models.Delivered, ""), about(2, models.Bounced, models.MailboxInvalid),
 			about(3, models.Blocked, models.PolicyReputation))
 		sg.mu.Lock()
 		sg.down = false

@@ -18,9 +18,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// told is a scripted provider with an events API, which returns the events that the test
-// has told it.
-type told struct {
+// reporting is a scripted provider with an events API, which returns the events that the test has added.
+type reporting struct {
 	*scripted
 	mu      sync.Mutex
 	events  []models.ParsedEvent
@@ -29,11 +28,11 @@ type told struct {
 	hangs   bool
 }
 
-func (p *told) LookupLag() time.Duration { return 0 }
+func (p *reporting) LookupLag() time.Duration { return 0 }
 
-func (p *told) Repeats() time.Duration { return 0 }
+func (p *reporting) Repeats() time.Duration { return 0 }
 
-func (p *told) LookUp(ctx context.Context, q models.LookupQuery, post func([]byte) error) error {
+func (p *reporting) LookUp(ctx context.Context, q models.LookupQuery, post func([]byte) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.queried++
@@ -65,30 +64,30 @@ func (p *told) LookUp(ctx context.Context, q models.LookupQuery, post func([]byt
 }
 
 // address returns the address of one of the rig's recipients.
-func (p *told) address(log models.ID) string {
+func (p *reporting) address(log models.ID) string {
 	return fmt.Sprintf("u%d@x.test", log.Recipient())
 }
 
-// tell adds an event of an attempt.
-func (p *told) tell(log models.ID, attempt int, kind models.EventKind, at time.Time) {
+// report adds an event of an attempt.
+func (p *reporting) report(log models.ID, attempt int, kind models.EventKind, at time.Time) {
 	ev := models.Event{ID: log.String() + string(kind), Attempt: attempt, Kind: kind, At: at}
-	p.tellAll(models.ParsedEvent{Log: log, Event: ev})
+	p.reportAll(models.ParsedEvent{Log: log, Event: ev})
 }
 
-func (p *told) tellAll(events ...models.ParsedEvent) {
+func (p *reporting) reportAll(events ...models.ParsedEvent) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.events = append(p.events, events...)
 }
 
-func (p *told) queries() int {
+func (p *reporting) queries() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queried
 }
 
 // lookUpRig is a rig whose one provider has an events API.
-func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
+func lookUpRig(t *testing.T, cfg Config, p *reporting) *rig {
 	t.Helper()
 	r := emptyRig(t, nil, "mg")
 	r.engine = r.lookUpWorker(cfg, p)
@@ -96,7 +95,7 @@ func lookUpRig(t *testing.T, cfg Config, p *told) *rig {
 }
 
 // lookUpWorker starts an engine whose one provider has an events API.
-func (r *rig) lookUpWorker(cfg Config, p *told) *Engine {
+func (r *rig) lookUpWorker(cfg Config, p *reporting) *Engine {
 	r.t.Helper()
 	return r.start(
 		cfg,
@@ -112,7 +111,7 @@ func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
-		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
+		p := &reporting{scripted: newScripted("mg", always(models.Unknown)), down: true}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(3, true, nil)
 		require.Eventually(
@@ -124,8 +123,8 @@ func TestUnknownOutcomeIsLookedUp(t *testing.T) {
 		)
 		require.EqualValues(t, 3, open(r.view(b)), "while the provider cannot be queried, nothing is ended")
 		made := r.view(b).Status(1).Last.Attempt
-		p.tell(b.ID.Log(1), made, models.Delivered, time.Now())
-		p.tell(b.ID.Log(2), made, models.Processed, time.Now())
+		p.report(b.ID.Log(1), made, models.Delivered, time.Now())
+		p.report(b.ID.Log(2), made, models.Processed, time.Now())
 		p.mu.Lock()
 		p.down = false
 		p.mu.Unlock()
@@ -147,7 +146,7 @@ func TestResendWaitsForLookup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow, cfg.LookUpPause = time.Hour, 400*time.Millisecond, 50*time.Millisecond
-		p := &told{scripted: newScripted("mg", always(models.Unknown)), down: true}
+		p := &reporting{scripted: newScripted("mg", always(models.Unknown)), down: true}
 		other := newScripted("sg", always(models.Accepted))
 		r := emptyRig(t, nil, "mg", "sg")
 		const timeout = 100 * time.Millisecond
@@ -164,7 +163,7 @@ func TestResendWaitsForLookup(t *testing.T) {
 		)
 		r.looked(b)
 		require.Zero(t, other.count(), "while it cannot be queried, nothing is sent again")
-		p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
+		p.report(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, time.Now())
 		p.mu.Lock()
 		p.down = false
 		p.mu.Unlock()
@@ -183,12 +182,12 @@ func TestLookupAfterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 300*time.Millisecond
-		p := &told{scripted: newScripted("mg", always(models.Unknown))}
+		p := &reporting{scripted: newScripted("mg", always(models.Unknown))}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(2, true, nil)
 		require.Equal(t, models.OutcomeUnknown, r.done(b).Status(1).Reason)
 		at := time.Now()
-		p.tell(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
+		p.report(b.ID.Log(1), r.view(b).Status(1).Last.Attempt, models.Delivered, at)
 		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
 		require.Eventually(
 			t,
@@ -227,13 +226,13 @@ func (r *rig) outages() map[string]telemetry.Outage {
 func TestOutageIsLookedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		p := &reporting{scripted: newScripted("mg", always(models.Accepted))}
 		r := lookUpRig(t, fast(), p)
 		b := r.batch(4, true, nil)
 		r.taken(b)
 		at := time.Now()
 		for n := 1; n <= 4; n++ {
-			p.tell(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
+			p.report(b.ID.Log(n), r.view(b).Status(n).Last.Attempt, models.Delivered, at)
 		}
 		r.outage(telemetry.Outage{From: at.Add(-time.Minute), To: at.Add(time.Millisecond)})
 		require.EqualValues(t, 4, r.done(b).Summary().Success)
@@ -249,10 +248,10 @@ func TestHangingEventsAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		cfg.StartBy, cfg.EvidenceWindow = time.Hour, 600*time.Millisecond
-		hangs := &told{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
-		good := &told{scripted: newScripted("mg-eu", always(models.Unknown))}
+		hangs := &reporting{scripted: newScripted("mg", always(models.Unknown)), hangs: true}
+		good := &reporting{scripted: newScripted("mg-eu", always(models.Unknown))}
 		r := emptyRig(t, nil, "mg", "mg-eu")
-		spec := func(p *told) provider.Spec {
+		spec := func(p *reporting) provider.Spec {
 			return provider.Spec{
 				Adapter: p,
 				Provider: models.Provider{
@@ -299,7 +298,7 @@ func TestHangingEventsAPI(t *testing.T) {
 func TestOutagesShareQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		p := &reporting{scripted: newScripted("mg", always(models.Accepted))}
 		r := emptyRig(t, nil, "mg")
 		at := time.Now().Add(-time.Second)
 		for i := range 50 {
@@ -351,11 +350,11 @@ func TestNoFinalEventIsLookedUpFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.FinalEventWait = 300 * time.Millisecond
-		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		cfg.FinalEvent = 300 * time.Millisecond
+		p := &reporting{scripted: newScripted("mg", always(models.Accepted))}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(2, false, nil)
-		p.tell(b.ID.Log(2), 1, models.Delivered, time.Now().Add(10*time.Millisecond))
+		p.report(b.ID.Log(2), 1, models.Delivered, time.Now().Add(10*time.Millisecond))
 		r.announce(b)
 		v := r.done(b)
 		require.Equal(t, models.NoFinalEvent, v.Status(1).Reason)

@@ -41,7 +41,7 @@ func TestTooManyRecipients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sg, mg := newScripted("sg", atMost(10)), newScripted("mg", always(models.Accepted))
 		cfg := fast()
-		cfg.MaxRetries = 1 // smaller calls are no retries
+		cfg.Retries = 1 // smaller calls are no retries
 		r := newRig(t, cfg, nil, sg, mg)
 		v := r.done(r.batch(100, true, from("a@b.test", "sg", "mg")))
 		require.Equal(t, int64(100), v.Summary().Success)

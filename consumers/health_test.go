@@ -37,7 +37,7 @@ func TestSlowComposing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.MaxRetries = 0
+		cfg.Retries = 0
 		var r *rig
 		var calls atomic.Int64
 		const late = 6 // five failures in a row suspend a provider
@@ -176,8 +176,8 @@ func TestFailedCallsAreStored(t *testing.T) {
 	})
 }
 
-// What several workers find out about a provider is told to operators once.
-func TestOutageIsTold(t *testing.T) {
+// Operators get one notice of what several workers find out about a provider.
+func TestOutageIsPublished(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool
@@ -192,7 +192,7 @@ func TestOutageIsTold(t *testing.T) {
 		r := newRig(t, cfg, nil, sg)
 		cfg.Worker = "two"
 		r.worker(cfg, sg)
-		told := func() (kinds []models.NoticeKind) {
+		published := func() (kinds []models.NoticeKind) {
 			page, err := feed.Read(t.Context(), r.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 100})
 			require.NoError(t, err)
 			for i := range page.Updates {
@@ -202,15 +202,15 @@ func TestOutageIsTold(t *testing.T) {
 			return kinds
 		}
 		b := r.batch(5, true, nil)
-		require.Eventually(t, func() bool { return len(told()) >= 2 }, patience, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(published()) >= 2 }, patience, 10*time.Millisecond)
 		up.Store(true)
 		r.done(b)
 		require.Eventually(t, func() bool {
 			r.batch(1, true, nil) // each worker probes the provider with mail of its own
-			return len(told()) >= 4
+			return len(published()) >= 4
 		}, patience, 200*time.Millisecond)
 		require.Equal(t, []models.NoticeKind{
 			models.FailoverStarted, models.ProviderSuspended, models.ProviderRecovered, models.FailoverEnded,
-		}, told())
+		}, published())
 	})
 }

@@ -109,7 +109,7 @@ func (r *rig) posting() Config {
 	return cfg
 }
 
-// TestRollUpWakesPoster: an update is posted when the roll-up has told it, although the feed would not be read for an hour.
+// TestRollUpWakesPoster: an update is posted when the roll-up has published it, although the feed would not be read for an hour.
 func TestRollUpWakesPoster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestNoticesOfCauses(t *testing.T) {
 			v := r.view(b)
 			return len(v.Entries) == 1 && v.Tries(1)[0].Verdict == models.VerdictUnknown
 		})
-		restart() // a worker stores what it has counted when it stops, and one that begins tells it at once
+		restart() // a worker stores what it has counted when it stops, and one that begins publishes it at once
 		posts := app.wait(t, 1)
 		require.Equal(t, feed.UnknownOutcomes, posts[0].Type)
 		require.Equal(t, []any{"sg", int64(3)}, []any{posts[0].Data.Provider, posts[0].Data.Count})

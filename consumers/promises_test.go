@@ -318,7 +318,7 @@ func (m *promises) finish(t *rapid.T) {
 // fed compares the feed of updates with a recount of all logs, and says how they differ; "" if
 // they do not. A chunk is marked a moment after its facts were stored; after a kill, by the agenda.
 func (m *promises) fed(t *rapid.T) (wrong string) {
-	told, seen := map[models.ID]models.Told{}, map[string]bool{}
+	published, seen := map[models.ID]models.Published{}, map[string]bool{}
 	done := map[models.ID]bool{} // batches that have ended, and were not opened again
 	n, at := 0, time.Time{}
 	for p, more := feed.Begin, true; more; {
@@ -336,7 +336,7 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 			at = u.At
 			once := fmt.Sprint(u.Log, u.Event, u.Provider)
 			if u.Event != "" && u.Event != models.BatchEnded && seen[once] {
-				t.Fatalf("%s is told twice", once)
+				t.Fatalf("%s is published twice", once)
 			}
 			seen[fmt.Sprint(key, u.Number)], seen[once] = true, true
 			n++
@@ -344,21 +344,21 @@ func (m *promises) fed(t *rapid.T) (wrong string) {
 			if done[batch] = u.Event == models.BatchEnded || done[batch] && u.State != models.Queued; u.Event == models.BatchEnded {
 				continue
 			}
-			c := told[u.Log.ChunkID()]
+			c := published[u.Log.ChunkID()]
 			c.Chunk = u.Log.ChunkID()
 			c.Apply(
 				&models.FeedEntry{Number: n, Chunks: []models.FeedChunk{{Chunk: c.Chunk, Changes: []models.FeedChange{{
 					State: u.State, Event: u.Event, Reason: u.Reason, Provider: u.Provider, Number: u.Number,
 					Recipients: models.SetOf(u.Log.Recipient())}}}}},
 			)
-			told[u.Log.ChunkID()] = c
+			published[u.Log.ChunkID()] = c
 		}
 		p, more = page.Next, page.More
 	}
 	queued := map[models.ID]int64{}
 	for _, b := range m.batches {
-		c, v := told[b.chunk], m.view(t, b).ForFeed()
-		if !c.Agrees(&v) {
+		c, v := published[b.chunk], m.view(t, b).ForFeed()
+		if !c.Matches(&v) {
 			return fmt.Sprintf("the feed says %+v of %s, and a recount %+v, kills %d", c, b.chunk, v, m.kills)
 		}
 		queued[b.ID] += open(m.view(t, b))

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -87,7 +89,7 @@ func (o *outageRun) answer(name string, c *models.Call) []models.Part {
 func (o *outageRun) start() (stop func()) {
 	var stops []func()
 	for i := range o.workers {
-		cfg := DefaultConfig()
+		cfg := settings.Default[Config]()
 		cfg.Worker, cfg.Sole = fmt.Sprint("w", i), o.workers == 1
 		var specs []provider.Spec
 		for _, name := range []string{"sg", "mg"} {

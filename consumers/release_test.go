@@ -22,7 +22,7 @@ func TestUnknownWithoutOtherProvider(t *testing.T) {
 		sg := newScripted("sg", always(models.Unknown))
 		r := emptyRig(t, nil, "sg")
 		cfg := fast()
-		cfg.EvidenceWindow, cfg.MaxRetries = 200*time.Millisecond, 1
+		cfg.EvidenceWindow, cfg.Retries = 200*time.Millisecond, 1
 		r.withEvents(cfg, sg)
 		b := r.batch(1, true, func(b *models.Batch, _ []models.Recipient) { b.OnUnknown = models.Resend })
 		v := r.done(b)
@@ -54,7 +54,7 @@ func TestRetryThatIsNoLongerSafe(t *testing.T) {
 		})
 		r := emptyRig(t, nil, "mg")
 		cfg := fast()
-		cfg.MaxRetries = 0
+		cfg.Retries = 0
 		r.withEvents(cfg, mg)
 		b := r.batch(2, true, nil)
 		require.Equal(t, models.RetriesUsedUp, r.done(b).Status(1).EndedBy)
@@ -97,7 +97,7 @@ func TestReleasedMailIsRerouted(t *testing.T) {
 				mg := newScripted("mg", always(models.Accepted))
 				r := emptyRig(t, nil, "sg", "mg")
 				cfg := fast()
-				cfg.FinalEventWait, cfg.SilenceLeast = 300*time.Millisecond, time.Hour
+				cfg.FinalEvent, cfg.Silence = 300*time.Millisecond, time.Hour
 				r.withEvents(cfg, sg, mg)
 				b := r.batch(
 					4,
@@ -120,8 +120,8 @@ func TestCancelAfterRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.StartBy, cfg.EvidenceWindow, cfg.FinalEventWait = 200*time.Millisecond, 300*time.Millisecond, 100*time.Hour
-		p := &told{scripted: newScripted("mg", always(models.Unknown))}
+		cfg.StartBy, cfg.EvidenceWindow, cfg.FinalEvent = 200*time.Millisecond, 300*time.Millisecond, 100*time.Hour
+		p := &reporting{scripted: newScripted("mg", always(models.Unknown))}
 		r := lookUpRig(t, cfg, p)
 		b := r.batch(1, true, nil)
 		require.Eventually(t, func() bool {

@@ -158,7 +158,7 @@ func TestUncalledAttemptIsNoRetry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.StartBy, cfg.MaxRetries = time.Second, 0
+		cfg.StartBy, cfg.Retries = time.Second, 0
 		sg := newScripted("sg", always(models.Accepted))
 		var once sync.Once
 		r := newRig(t, cfg, func(s models.Store) models.Store {

@@ -20,7 +20,7 @@ func TestRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newScripted("sg", always(models.Accepted))
 		cfg := fast()
-		cfg.FinalEventWait = time.Hour
+		cfg.FinalEvent = time.Hour
 		r := newRig(t, cfg, nil, p)
 		ctx := t.Context()
 		r.known()
@@ -86,7 +86,7 @@ func TestRetentionOfClientIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newScripted("sg", always(models.Accepted))
 		cfg := fast()
-		cfg.FinalEventWait, cfg.KeepLogs = time.Hour, 200*24*time.Hour
+		cfg.FinalEvent, cfg.KeepLogs = time.Hour, 200*24*time.Hour
 		r := newRig(t, cfg, nil, p)
 		ctx := t.Context()
 		r.known()
@@ -145,7 +145,7 @@ func TestPurgeOfUnfinishedBatch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.KeepContent, cfg.FinalEventWait = 24*time.Hour, time.Hour
+		cfg.KeepContent, cfg.FinalEvent = 24*time.Hour, time.Hour
 		r := emptyRig(t, nil, "sg")
 		ctx := t.Context()
 		r.known()
@@ -178,7 +178,7 @@ func TestPurgeKeepsMovedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
 		const day = 24 * time.Hour
-		cfg.KeepContent, cfg.FinalEventWait = day, time.Hour
+		cfg.KeepContent, cfg.FinalEvent = day, time.Hour
 		r := newRig(t, cfg, nil)
 		r.known()
 		now := time.Now()

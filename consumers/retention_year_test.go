@@ -197,16 +197,16 @@ func steadyBatch(t *testing.T, store *sqlite.Store, user string, at time.Time, c
 		v := models.Resolve(all.Len(), []models.Entry{entry}, facts)
 		sum := models.ChunkSummary{User: user, Chunk: c.ID, Summary: v.SummaryOf(c.ID, nil)}
 		require.NoError(t, store.PutSummaries(ctx, sum))
-		view, told := v.ForFeed(), models.Told{Chunk: c.ID}
-		news, ok := told.News(&view)
+		view, published := v.ForFeed(), models.Published{Chunk: c.ID}
+		pending, ok := published.Pending(&view)
 		require.True(t, ok)
 		head, err := store.FeedHead(ctx, user)
 		require.True(t, err == nil || errors.Is(err, models.ErrNotFound), err)
 		update := models.FeedEntry{Number: head.Number + 1, Token: models.NewToken(), Settled: head.Number,
-			At: at.Add(time.Duration(head.Number) * time.Microsecond), Chunks: []models.FeedChunk{news}}
+			At: at.Add(time.Duration(head.Number) * time.Microsecond), Chunks: []models.FeedChunk{pending}}
 		require.NoError(t, store.AppendFeed(ctx, user, update))
-		told.Apply(&update)
-		require.NoError(t, store.PutTold(ctx, told))
+		published.Apply(&update)
+		require.NoError(t, store.PutPublished(ctx, published))
 	}
 	for _, level := range models.Levels {
 		_, err := store.RollUp(ctx, models.SpanOf(user, level, at))

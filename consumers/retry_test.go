@@ -37,7 +37,7 @@ func TestRetryingEnds(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			cfg := fast()
-			cfg.MaxRetries = 3
+			cfg.Retries = 3
 			sg, mg := newScripted("sg", always(models.RejectedHereClass)), newScripted("mg", always(models.Unavailable))
 			r := newRig(t, cfg, nil, sg, mg)
 			v := r.done(r.batch(3, true, func(b *models.Batch, _ []models.Recipient) { b.Providers = []string{"sg", "mg"} }))
@@ -50,7 +50,7 @@ func TestRetryingEnds(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			cfg := fast()
-			cfg.MaxRetries = 3
+			cfg.Retries = 3
 			var back atomic.Bool
 			away := func(class models.Class) *scripted {
 				return newScripted(string(class), func(_ context.Context, c *models.Call) []models.Part {
@@ -65,7 +65,7 @@ func TestRetryingEnds(t *testing.T) {
 			b := r.batch(3, true, nil)
 			require.Eventually(
 				t,
-				func() bool { return r.view(b).Status(1).Attempts > 2*cfg.MaxRetries },
+				func() bool { return r.view(b).Status(1).Attempts > 2*cfg.Retries },
 				patience,
 				time.Millisecond,
 			)
@@ -78,7 +78,7 @@ func TestRetryingEnds(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			cfg := fast()
-			cfg.MaxRetries = 0
+			cfg.Retries = 0
 			r := newRig(t, cfg, nil, newScripted("sg", always(models.Unavailable)))
 			require.Equal(t, models.RetriesUsedUp, r.done(r.batch(3, true, nil)).Status(1).EndedBy)
 		})

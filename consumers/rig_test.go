@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -114,18 +116,22 @@ type rig struct {
 // fast returns a configuration with short times.
 func fast() Config {
 	return Config{
-		MaxRetries:     10,
-		StartBy:        5 * time.Second,
-		EvidenceWindow: time.Hour,
-		Recheck:        200 * time.Millisecond,
-		Renewal:        20 * time.Millisecond,
-		AgendaPoll:     20 * time.Millisecond,
-		InboxAge:       200 * time.Millisecond,
-		BreakerOpen:    50 * time.Millisecond,
-		Heartbeat:      50 * time.Millisecond,
-		LookUpPause:    100 * time.Millisecond,
-		Hold:           100 * time.Millisecond,
-		Delays:         []time.Duration{10 * time.Millisecond},
+		Times: settings.Times{
+			StartBy:        5 * time.Second,
+			EvidenceWindow: time.Hour,
+			Recheck:        200 * time.Millisecond,
+			BreakerOpen:    50 * time.Millisecond,
+			Hold:           100 * time.Millisecond,
+		},
+		Limits: settings.Limits{Retries: 10},
+		Pace: settings.Pace{
+			Renewal:     20 * time.Millisecond,
+			AgendaPoll:  20 * time.Millisecond,
+			InboxAge:    200 * time.Millisecond,
+			Heartbeat:   50 * time.Millisecond,
+			LookUpPause: 100 * time.Millisecond,
+		},
+		Delays: []time.Duration{10 * time.Millisecond},
 	}
 }
 

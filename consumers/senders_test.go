@@ -62,7 +62,7 @@ func TestSenderVerifiedNowhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := fast()
-		cfg.MaxRetries = 2
+		cfg.Retries = 2
 		r := newRig(t, cfg, nil, newScripted("sg", verifiedOnly))
 		s := r.done(r.batch(1, true, from("a@bad.test"))).Status(1)
 		require.Equal(t, models.RetriesUsedUp, s.EndedBy)

@@ -17,7 +17,7 @@ import (
 func TestReportsAreCounted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := &told{scripted: newScripted("mg", always(models.Accepted))}
+		p := &reporting{scripted: newScripted("mg", always(models.Accepted))}
 		r := lookUpRig(t, fast(), p)
 		b := r.batch(5, true, nil)
 		r.taken(b)

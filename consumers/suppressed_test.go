@@ -27,7 +27,7 @@ func (r *rig) entriesOf(address string) []models.Suppression {
 }
 
 // TestEventsSuppress: hard bounces, complaints and unsubscribes put an address on the list of
-// the user, with the reason and the log, once, however often they are reported, and the feed tells so. The user's
+// the user, with the reason and the log, once, however often they are reported, and the feed says so. The user's
 // next mail is not sent to these addresses, through no provider, and another user's is.
 func TestEventsSuppress(t *testing.T) {
 	t.Parallel()
@@ -77,8 +77,8 @@ func TestEventsSuppress(t *testing.T) {
 			require.Equal(t, first.ID.Log(i+1), e.Log)
 			require.Equal(t, reason == models.Unsubscribe, e.Category == "news")
 		}
-		told := func() []string {
-			out := map[string]bool{} // one that is reported twice at once may be told twice
+		published := func() []string {
+			out := map[string]bool{} // one that is reported twice at once may be published twice
 			page, err := feed.Read(t.Context(), r.store, r.user, feed.Query{After: feed.Begin, Limit: 1000})
 			require.NoError(t, err)
 			for i := range page.Updates {
@@ -88,9 +88,9 @@ func TestEventsSuppress(t *testing.T) {
 			}
 			return slices.Sorted(maps.Keys(out))
 		}
-		require.Eventually(t, func() bool { return len(told()) == 3 }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(published()) == 3 }, patience, 5*time.Millisecond)
 		for i, about := range []string{"complaint 2 ", "hard_bounce 1 ", "unsubscribe 3 "} {
-			require.True(t, strings.HasPrefix(told()[i], about))
+			require.True(t, strings.HasPrefix(published()[i], about))
 		}
 		require.Empty(t, r.entriesOf("u4@x.test"), "a full mailbox may be emptied")
 		require.Empty(t, r.entriesOf("u5@x.test"), "a guess")

@@ -52,7 +52,7 @@ func TestBrowserEndpoints(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	require.NoError(t, updates.TellSuppressions(t.Context(), f.store, LocalUser().ID, []models.FeedSuppression{{
+	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, LocalUser().ID, []models.FeedSuppression{{
 		SuppressionKey: models.SuppressionKey{Reason: models.HardBounce}, Origin: models.FromEvent, At: now,
 	}}))
 	f.attempted(

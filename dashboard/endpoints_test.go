@@ -74,7 +74,7 @@ func TestEndpointPages(t *testing.T) {
 	require.Contains(t, b.post(page+"/test", nil).text, "</b> It answered 418: the endpoint refused the post. It took ")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
 	added := []models.FeedSuppression{{}, {}}
-	require.NoError(t, updates.TellSuppressions(t.Context(), f.store, LocalUser().ID, added))
+	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, LocalUser().ID, added))
 	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Types, e.Tags = []updates.Type{updates.All}, nil
 		return nil

@@ -15,6 +15,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -43,7 +44,8 @@ type pages struct {
 	sets   map[string]*template.Template
 }
 
-func loadPages() (*pages, error) {
+// loadPages returns the pages of the program. They are parsed and compressed once.
+var loadPages = sync.OnceValues(func() (*pages, error) {
 	a, err := loadAssets()
 	if err != nil {
 		return nil, err
@@ -69,7 +71,7 @@ func loadPages() (*pages, error) {
 		p.sets[strings.TrimSuffix(path.Base(name), ".html")] = set
 	}
 	return p, nil
-}
+})
 
 // parts renders named parts of a page for live events.
 func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
@@ -213,10 +215,10 @@ func TestWakeThroughRabbitMQ(t *testing.T) {
 			Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: time.Second,
 				Events: models.EventsNone},
 		}}, consumers.Config{
+			Pace:           settings.Pace{Renewal: 20 * time.Millisecond},
 			Worker:         name,
 			EndpointPoll:   time.Hour,
 			EndpointClient: outbound.New([]netip.Prefix{netip.MustParsePrefix(receiver.Network)}),
-			Renewal:        20 * time.Millisecond,
 			Logger:         slog.New(slog.NewTextHandler(testkit.Log{T: t}, &slog.HandlerOptions{Level: slog.LevelError})),
 		})
 		require.NoError(t, err)

@@ -86,8 +86,9 @@ func (m *model) addBlock(t *rapid.T, rule client.NewBlock) {
 func (m *model) unblock(t *rapid.T) {
 	for _, id := range m.blocks {
 		m.must(t, "", func(ctx context.Context, options ...client.CallOption) error {
-			return m.client.RemoveBlock(ctx, id, "", options...)
-		}, http.StatusNoContent, http.StatusNotFound)
+			_, err := m.client.RemoveBlock(ctx, id, "", options...)
+			return err
+		}, http.StatusOK, http.StatusNotFound)
 	}
 	m.blocks = nil
 }

@@ -146,7 +146,7 @@ func (r *rig) serveHere() {
 	require.NoError(r.t, err)
 	log := slog.New(slog.NewTextHandler(testkit.Log{T: r.t}, &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, cancel := context.WithCancel(context.Background())
-	r.app, err = app.New(ctx, &cfg, log, app.Commands{})
+	r.app, err = app.New(ctx, &cfg, log)
 	require.NoError(r.t, err)
 	done := make(chan error, 1)
 	go func() { done <- r.app.Serve(ctx) }()

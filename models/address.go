@@ -115,7 +115,7 @@ func (i *Inbox) Erase(address string) (changed bool) {
 	return changed
 }
 
-// Rejection tells why a recipient of a request was left out of its batch.
+// Rejection says why a recipient of a request was left out of its batch.
 type Rejection struct {
 	Index   int    `json:"index"`            // of the recipient in the request, from 0
 	Row     int    `json:"row,omitempty"`    // line of its file on which the recipient begins, from 1

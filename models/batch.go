@@ -172,7 +172,7 @@ type Batch struct {
 	Providers []string          `json:"providers,omitempty"` // allowed, in this order; empty: all, weighted round robin
 	Template  *TemplateUse      `json:"template,omitempty"`
 	Category  string            `json:"category,omitempty"` // kind of mail, which a recipient may unsubscribe from
-	Metadata  map[string]string `json:"metadata,omitempty"` // the sender's own, told with each log
+	Metadata  map[string]string `json:"metadata,omitempty"` // the sender's own, shown with each log
 	// PassUnsubscribes lets the mail reach recipients who unsubscribed from its category.
 	PassUnsubscribes bool            `json:"pass_unsubscribes,omitempty"`
 	Unsubscribe      *Unsubscription `json:"unsubscribe,omitempty"` // nil: recipients have no link to unsubscribe
@@ -275,7 +275,7 @@ type Recipient struct {
 	Email    string            `json:"email"`
 	Name     string            `json:"name,omitempty"`
 	Vars     map[string]string `json:"vars,omitempty"`
-	Metadata map[string]string `json:"metadata,omitempty"`  // the sender's own, told with the log
+	Metadata map[string]string `json:"metadata,omitempty"`  // the sender's own, shown with the log
 	Headers  []Header          `json:"headers,omitempty"`   // in place of those of the content with the same names
 	ClientID string            `json:"client_id,omitempty"` // of the message, if its sender gave it one
 }

@@ -59,7 +59,7 @@ func Queues(providers []string) []Queue {
 	return out
 }
 
-// Disposition says what becomes of a message after its handler.
+// Disposition says what the broker does with a message after its handler.
 type Disposition struct {
 	kind  int
 	delay time.Duration
@@ -86,7 +86,7 @@ func (d Disposition) IsLater() (time.Duration, bool) { return d.delay, d.kind ==
 // IsPark reports whether the message is to be parked, and why.
 func (d Disposition) IsPark() (string, bool) { return d.why, d.kind == 2 }
 
-// Handler processes one message. Its return value decides what becomes of the message;
+// Handler processes one message. Its return value decides what the broker does with the message;
 // nothing else acknowledges. A panic is a failed delivery: the message is delivered
 // again after a delay, and is parked after MaxDeliveries.
 type Handler func(ctx context.Context, m Message) Disposition
@@ -141,7 +141,7 @@ func ParkedWhy(text string) string {
 type Depth struct {
 	Queue   Queue
 	Ready   int // waiting
-	Unacked int // with a handler; -1 if the broker cannot tell
+	Unacked int // with a handler; -1 if the broker does not know
 }
 
 // MaxWoken bounds the users of one wake.
@@ -182,7 +182,7 @@ type Broker interface {
 	// 50 ms before its NotBefore. Errors: ErrInvalid, ErrClosed.
 	Subscribe(ctx context.Context, q Queue, concurrency int, h Handler) error
 
-	// Wake tells the subscribers of all processes that the feeds of 1 to MaxWoken users
+	// Wake calls the subscribers of all processes because the feeds of 1 to MaxWoken users
 	// have grown. A wake waits for no subscriber: one that is not running, or that has
 	// many wakes to handle, does not get it. Errors: ErrUnavailable, ErrInvalid.
 	Wake(ctx context.Context, users ...string) error

@@ -150,10 +150,10 @@ const BatchEnded EventKind = "done"
 // EndpointFailed is the event that an endpoint was disabled, in the feed of its user. No provider reports it.
 const EndpointFailed EventKind = "endpoint_disabled"
 
-// FeedEvents lists the kinds of event that a feed tells.
+// FeedEvents lists the kinds of event that a feed publishes.
 var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
 
-// inFeed returns the kind as which a feed tells an event, or "" if it does not. All reports that a provider gave up are
+// inFeed returns the kind as which a feed publishes an event, or "" if it does not. All reports that a provider gave up are
 // Bounced.
 func (k EventKind) inFeed() EventKind {
 	switch {

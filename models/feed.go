@@ -14,8 +14,7 @@ type FeedEntry struct {
 	Token  Token     // names the append, to resolve an unknown outcome
 	At     time.Time // of all its updates, in microseconds; later than that of the entry before
 
-	// Settled is a number below Number. What the entries up to it have told is stored (see
-	// PutTold).
+	// Settled is a number below Number. What the entries up to it have published is stored; see PutPublished.
 	Settled int
 
 	// Chunks are in the order of their IDs. An entry without any only holds a number and a time.
@@ -24,11 +23,10 @@ type FeedEntry struct {
 	// Suppressions are additions to the user's suppression list, or in the feed of the installation to everyone's.
 	Suppressions []FeedSuppression
 
-	// Notices are in the feed of the installation; that of a user has those of the kind EndpointDisabled only. Standing
-	// is in the feed of the installation: what all its entries up to this one have told, as those who append it encode
-	// it.
-	Notices  []Notice
-	Standing []byte
+	// Notices are in the feed of the installation; that of a user has those of the kind EndpointDisabled only. Status
+	// is in the feed of the installation: what its entries up to this one have published, encoded by package feed.
+	Notices []Notice
+	Status  []byte
 }
 
 // FeedChunk has the updates of one chunk.
@@ -80,26 +78,25 @@ func addChange(all []FeedChange, c *FeedChange) []FeedChange {
 	return append(all, *c)
 }
 
-// Told is what the entries of a feed have told of a chunk.
-type Told struct {
+// Published is the state of a chunk that the entries of a feed have published.
+type Published struct {
 	Chunk   ID
 	Entry   int          // number of the newest entry about the chunk or its batch; 0: there is none
 	Version int64        // of the newest entry about the chunk
 	Changes []FeedChange // the newest change of the state of each log that has one
 	Events  []FeedEvent
-	Ended   bool      // no log is queued
-	Batch   ToldBatch // of the first chunk of a batch
+	Ended   bool           // no log is queued
+	Batch   PublishedBatch // of the first chunk of a batch
 }
 
-// ToldBatch is what the entries of a feed have told of a batch.
-type ToldBatch struct {
+// PublishedBatch is the state of a batch that the entries of a feed have published.
+type PublishedBatch struct {
 	Ended int // chunks without a queued log
 	Done  int // how often the batch has ended
 }
 
-// About returns what the entry tells of a chunk, and if it is the first one of its batch, of the
-// batch. c is nil if there is nothing about the chunk.
-func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b ToldBatch, ok bool) {
+// About returns the part of the entry about a chunk, and about its batch if it is the first chunk. c is nil if there is nothing about the chunk.
+func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b PublishedBatch, ok bool) {
 	i, there := slices.BinarySearchFunc(e.Chunks, chunk, func(c FeedChunk, id ID) int { return c.Chunk.Compare(id) })
 	if there {
 		c = &e.Chunks[i]
@@ -115,9 +112,9 @@ func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b ToldBatch, ok bool) {
 	return c, b, ok
 }
 
-// Apply adds what an entry has told. It changes nothing if the entry is not about the chunk, or
+// Apply adds an entry. It changes nothing if the entry is not about the chunk, or
 // if a newer one was added before.
-func (t *Told) Apply(e *FeedEntry) {
+func (t *Published) Apply(e *FeedEntry) {
 	c, b, ok := e.About(t.Chunk)
 	if !ok || e.Number <= t.Entry {
 		return
@@ -151,8 +148,8 @@ func (t *Told) Apply(e *FeedEntry) {
 	t.Changes = changes
 }
 
-// addEvent adds an event that an entry has told.
-func (t *Told) addEvent(c *FeedChange) {
+// addEvent adds an event of an entry.
+func (t *Published) addEvent(c *FeedChange) {
 	for i := range t.Events {
 		if e := &t.Events[i]; e.Kind == c.Event && e.Provider == c.Provider {
 			e.Recipients = e.Recipients.Or(c.Recipients)
@@ -162,7 +159,7 @@ func (t *Told) addEvent(c *FeedChange) {
 	t.Events = append(t.Events, FeedEvent{Kind: c.Event, Provider: c.Provider, Recipients: c.Recipients})
 }
 
-// FeedView is what a feed tells of a View.
+// FeedView is the part of a View that a feed publishes.
 type FeedView struct {
 	Version int64
 	logs    []FeedChange // of all logs that are not queued
@@ -171,17 +168,16 @@ type FeedView struct {
 	plain   bool
 }
 
-// Plain reports whether no log was ever anything but queued and none has an event: there is
-// nothing to tell, whatever was told before.
+// Plain reports whether every log was always queued and none has an event. Then nothing is to be published.
 func (f *FeedView) Plain() bool { return f.plain }
 
-// ForFeed returns what a feed tells of the view.
+// ForFeed returns the part of the view that a feed publishes.
 func (v *View) ForFeed() FeedView {
 	f := FeedView{Version: v.Version, events: v.events, plain: len(v.events) == 0 && v.plain()}
-	var last *Standing
-	at := -1 // index in logs of the last standing; -1: it is open
+	var last *Result
+	at := -1 // index in logs of the last result; -1: it is open
 	for i := range v.Logs {
-		if s := v.Logs[i].Standing; s != last {
+		if s := v.Logs[i].Result; s != last {
 			last, at = s, f.index(s)
 		}
 		if at < 0 {
@@ -193,9 +189,9 @@ func (v *View) ForFeed() FeedView {
 	return f
 }
 
-// index returns the index in logs of a standing, which it adds if necessary, or -1 if it is
-// open: for a feed, sent mail is still queued.
-func (f *FeedView) index(s *Standing) int {
+// index returns the index in logs of a result, which it adds if necessary. It returns -1 if the result is open: for a
+// feed, sent mail is still queued.
+func (f *FeedView) index(s *Result) int {
 	if s.State.Open() {
 		return -1
 	}
@@ -262,21 +258,20 @@ func (v *View) plain() bool {
 	return true
 }
 
-// News returns what is to be told of a view after t. It reports false if nothing is: t is of
-// the same view or a newer one, or the view is plain. A newer view without updates is told, too,
-// so that an older one cannot be told after it.
-func (t *Told) News(v *FeedView) (c FeedChunk, ok bool) {
+// Pending returns the changes of a view that are not published yet. It reports false if there are none, because t is of
+// this view or a newer one, or the view is plain. A newer view without changes counts, so that no older one can follow.
+func (t *Published) Pending(v *FeedView) (c FeedChunk, ok bool) {
 	if v.Version <= t.Version || v.plain {
 		return c, false
 	}
-	return t.news(v), true
+	return t.pending(v), true
 }
 
-// Agrees reports whether what was told is the view, whatever the versions.
-func (t *Told) Agrees(v *FeedView) bool { return len(t.news(v).Changes) == 0 }
+// Matches reports whether the published state equals the view, ignoring versions.
+func (t *Published) Matches(v *FeedView) bool { return len(t.pending(v).Changes) == 0 }
 
-// news returns what is to be told of a view after t.
-func (t *Told) news(v *FeedView) FeedChunk {
+// pending is Pending for a view of any version.
+func (t *Published) pending(v *FeedView) FeedChunk {
 	c := FeedChunk{Chunk: t.Chunk, Version: v.Version}
 	for i := range v.logs {
 		t.differ(&v.logs[i], &c)
@@ -292,8 +287,8 @@ func (t *Told) news(v *FeedView) FeedChunk {
 	return c
 }
 
-// happened adds to c the events that are not told.
-func (t *Told) happened(events []FeedChange, c *FeedChunk) {
+// happened adds the events to c that are not published.
+func (t *Published) happened(events []FeedChange, c *FeedChunk) {
 	if len(events) == 0 {
 		return
 	}
@@ -316,8 +311,8 @@ func (t *Told) happened(events []FeedChange, c *FeedChunk) {
 	}
 }
 
-// eventsOf returns how many events of a recipient were told.
-func (t *Told) eventsOf(r int) (n int) {
+// eventsOf returns the number of published events of a recipient.
+func (t *Published) eventsOf(r int) (n int) {
 	for i := range t.Events {
 		if t.Events[i].Recipients.Has(r) {
 			n++
@@ -327,7 +322,7 @@ func (t *Told) eventsOf(r int) (n int) {
 }
 
 // differ adds to c the recipients of a state that are not known to be in it.
-func (t *Told) differ(now *FeedChange, c *FeedChunk) {
+func (t *Published) differ(now *FeedChange, c *FeedChunk) {
 	first := now.Recipients // recipients without an update
 	for i := range t.Changes {
 		before := &t.Changes[i]
@@ -346,7 +341,7 @@ func (t *Told) differ(now *FeedChange, c *FeedChunk) {
 	}
 }
 
-// FeedStore stores the feeds of updates, one for each user, and what they have told of each chunk.
+// FeedStore stores the feeds of updates, one for each user, and the published state of each chunk.
 type FeedStore interface {
 	// AppendFeed appends e to the feed of a user by compare-and-set. e.Number must be one
 	// more than the highest number in the feed. If several callers append with the same
@@ -363,10 +358,10 @@ type FeedStore interface {
 	// DropFeed removes entries with numbers less than before, the oldest first. It may leave
 	// some of them, and never removes the newest entry. A removed number is never given again.
 	DropFeed(ctx context.Context, user string, before int) error
-	// PutTold stores what was told of chunks. It changes nothing about a chunk if a
+	// PutPublished stores the published state of chunks. It changes nothing about a chunk if a
 	// newer entry is stored. Purge removes it.
-	PutTold(ctx context.Context, ts ...Told) error
-	// Told returns what was stored of chunks, in any order. It leaves out those that have
+	PutPublished(ctx context.Context, ts ...Published) error
+	// Published returns what was stored of chunks, in any order. It leaves out those that have
 	// nothing stored.
-	Told(ctx context.Context, chunks ...ID) ([]Told, error)
+	Published(ctx context.Context, chunks ...ID) ([]Published, error)
 }

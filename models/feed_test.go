@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlainWasAlwaysQueued: if nothing has to be told of a view because it is plain, then no
+// TestPlainWasAlwaysQueued: if nothing of a view is to be published because it is plain, then no
 // log of it had another state when fewer entries and facts were known.
 func TestPlainWasAlwaysQueued(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestPlainWasAlwaysQueued(t *testing.T) {
 		}
 		full := Resolve(h.size, h.entries, h.facts)
 		view := full.ForFeed()
-		if _, news := (&Told{}).News(&view); news || full.Version == 0 {
+		if _, pending := (&Published{}).Pending(&view); pending || full.Version == 0 {
 			return
 		}
 		plain++
@@ -43,22 +43,22 @@ func TestPlainWasAlwaysQueued(t *testing.T) {
 	require.NotZero(t, plain)
 }
 
-// TestNewsLeadToView: what was told, with the news of a view, is the view. Numbers have no
-// holes, and there are no news of it after that.
-func TestNewsLeadToView(t *testing.T) {
+// TestPendingLeadsToView: what was published and the pending changes of a view make the view. Numbers have no
+// holes, and after that no change is pending.
+func TestPendingLeadsToView(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		h := drawHistory(t)
-		told := Told{Chunk: NewBatchID(t0)}
+		published := Published{Chunk: NewBatchID(t0)}
 		numbers, events := make([]int, h.size+1), make([]int, h.size+1)
 		for n := range len(h.entries) + len(h.facts) {
 			v := Resolve(h.size, h.entries[:min(n, len(h.entries))], h.facts[:max(0, n-len(h.entries))])
 			view := v.ForFeed()
-			news, ok := told.News(&view)
+			pending, ok := published.Pending(&view)
 			if !ok {
 				continue
 			}
-			for _, c := range news.Changes {
+			for _, c := range pending.Changes {
 				n := numbers
 				if c.Event != "" {
 					n = events
@@ -68,14 +68,14 @@ func TestNewsLeadToView(t *testing.T) {
 					require.Equal(t, n[r], c.Number)
 				}
 			}
-			told.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{news}})
-			require.Equal(t, !slices.ContainsFunc(states(v), State.Open), told.Ended)
-			before := told
-			told.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{{}}})
-			require.Equal(t, before, told, "an entry counts once")
+			published.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{pending}})
+			require.Equal(t, !slices.ContainsFunc(states(v), State.Open), published.Ended)
+			before := published
+			published.Apply(&FeedEntry{Number: n + 1, Chunks: []FeedChunk{{}}})
+			require.Equal(t, before, published, "an entry counts once")
 			for r := 1; r <= h.size; r++ {
 				now := FeedChange{State: Queued}
-				for _, c := range told.Changes {
+				for _, c := range published.Changes {
 					if c.Recipients.Has(r) {
 						now = c
 					}
@@ -87,7 +87,7 @@ func TestNewsLeadToView(t *testing.T) {
 				}
 				require.True(t, now.same(&FeedChange{State: s.State, Reason: s.Reason, Provider: s.Provider}))
 			}
-			_, ok = told.News(&view)
+			_, ok = published.Pending(&view)
 			require.False(t, ok)
 		}
 	})

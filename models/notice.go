@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// NoticeKind is what a Notice tells.
+// NoticeKind is the subject of a Notice.
 type NoticeKind string
 
 // The kinds of notice.
@@ -26,7 +26,7 @@ const (
 	AcceptanceResumed NoticeKind = "acceptance.resumed" // they are accepted again
 	SendingStopped    NoticeKind = "sending.stopped"    // no provider accepts mail
 	SendingResumed    NoticeKind = "sending.resumed"    // one does again
-	EndpointDisabled  NoticeKind = "endpoint.disabled"  // it failed, and gets no posts; also told to its user
+	EndpointDisabled  NoticeKind = "endpoint.disabled"  // it failed, and gets no posts; also in the feed of its user
 )
 
 // Notice is an update of the installation's feed: something that operators want to hear of. It
@@ -37,7 +37,7 @@ type Notice struct {
 	Provider string     `json:"provider,omitempty"`
 	Reason   string     `json:"reason,omitempty"` // the source of a suspension, in a word
 	Why      string     `json:"why,omitempty"`    // for people
-	Since    time.Time  `json:"since,omitzero"`   // when what is told, or has ended, began
+	Since    time.Time  `json:"since,omitzero"`   // when the subject began
 	Until    time.Time  `json:"until,omitzero"`   // when it ends at the earliest
 	Count    int64      `json:"count,omitempty"`  // of differences, recipients, messages or complaints; what is used of a limit
 	User     string     `json:"user,omitempty"`   // ID
@@ -56,7 +56,7 @@ type FailedEndpoint struct {
 	Since time.Time `json:"since"` // when its posts began to fail
 }
 
-// Text says what a notice tells, for people.
+// Text describes the notice for people.
 func (n *Notice) Text() string {
 	var s string
 	switch n.Kind {

@@ -249,7 +249,7 @@ func TestSharedHistoryResolvesAsSeparate(t *testing.T) {
 		for r := 1; r <= h.size; r++ {
 			entries, facts := onlyOf(r, h)
 			alone := Resolve(h.size, entries, facts)
-			require.Equal(t, *alone.Status(r).Standing, *together.Status(r).Standing)
+			require.Equal(t, *alone.Status(r).Result, *together.Status(r).Result)
 			require.Equal(t, alone.Tries(r), together.Tries(r))
 		}
 	})

@@ -233,25 +233,25 @@ func (v *View) settleAll() {
 	for i := range v.attempts {
 		own = own.Or(v.attempts[i].own)
 	}
-	var made pool[Standing]
+	var made pool[Result]
 	var lately [4]int // the last recipients with different histories
 	k := 0
 	for r := 1; r <= v.Size; r++ {
 		s := &v.Logs[r-1]
 		if own.Has(r) {
-			s.Standing = made.new()
-			v.settle(r, s.Standing)
+			s.Result = made.new()
+			v.settle(r, s.Result)
 			continue
 		}
 		for _, other := range lately {
 			if other > 0 && v.alike(r, other) {
-				s.Standing = v.Logs[other-1].Standing
+				s.Result = v.Logs[other-1].Result
 				break
 			}
 		}
-		if s.Standing == nil {
-			s.Standing = new(Standing)
-			v.settle(r, s.Standing)
+		if s.Result == nil {
+			s.Result = new(Result)
+			v.settle(r, s.Result)
 			lately[k] = r
 			k = (k + 1) % len(lately)
 		}
@@ -281,7 +281,7 @@ func (v *View) alike(r, other int) bool {
 const uncalledFree = 10
 
 // settle folds the attempts and entries of one recipient into its status.
-func (v *View) settle(r int, s *Standing) {
+func (v *View) settle(r int, s *Result) {
 	s.State = Queued
 	var f fold
 	k := 0
@@ -314,7 +314,7 @@ type fold struct {
 }
 
 // attempt adds an attempt.
-func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
+func (f *fold) attempt(s *Result, e *Entry, t *Try) {
 	f.closing, s.Released = nil, false
 	smaller := f.last != nil && f.last.wantsFewer() && f.last.Provider == t.Provider
 	f.last = t
@@ -344,7 +344,7 @@ func (f *fold) attempt(s *Standing, e *Entry, t *Try) {
 }
 
 // entry adds an entry that is no attempt.
-func (f *fold) entry(s *Standing, e *Entry) {
+func (f *fold) entry(s *Result, e *Entry) {
 	switch e.Kind {
 	case Attempt:
 	case Ending, Cancel:
@@ -358,7 +358,7 @@ func (f *fold) entry(s *Standing, e *Entry) {
 }
 
 // conclude completes the status.
-func (f *fold) conclude(s *Standing) {
+func (f *fold) conclude(s *Result) {
 	if s.Released && (s.OptedOut || !f.manual && f.accepted != nil) {
 		s.Released = false // it was released as safe, but later facts show that it is not
 	}
@@ -396,7 +396,7 @@ func (f *fold) conclude(s *Standing) {
 }
 
 // close ends the log as the closing entry says.
-func (f *fold) close(s *Standing) {
+func (f *fold) close(s *Result) {
 	if f.closing.Kind == Cancel {
 		s.State, s.Reason, s.Detail = Cancelled, CancelledByRq, f.closing.Detail
 		return

@@ -230,7 +230,7 @@ func (b *Batch) Dues(now time.Time) (out []Due) {
 }
 
 // ID returns the ID of an entry. It carries At, so that entries are in the order of time, and names no mail. Its other
-// bits tell batches apart: those of the batch that are random, and the last 20 of the millisecond of its acceptance.
+// bits distinguish batches: those of the batch that are random, and the last 20 of the millisecond of its acceptance.
 func (d *Due) ID() ID {
 	id := d.Batch.Chunk(int(d.Batch.Time().UnixMilli() & chunkMask))
 	id.setTime(d.At)

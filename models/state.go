@@ -65,11 +65,11 @@ type Try struct {
 }
 
 // Status is the state of one log. It must not be changed: logs with the same history
-// share one Standing to save memory.
-type Status struct{ *Standing }
+// share one Result to save memory.
+type Status struct{ *Result }
 
-// Standing is the state of a log and how it came about.
-type Standing struct {
+// Result is the state of a log and how it came about.
+type Result struct {
 	State     State
 	Reason    Reason // why it failed or was cancelled; Unconfirmed or Implied if no delivery was reported
 	EndedBy   Reason // what ended it, if that is not the reason: no provider was left, or the retries were used up
@@ -110,7 +110,7 @@ type View struct {
 	Logs    []Status // Logs[i] is recipient i+1
 
 	attempts []attempted  // ascending
-	events   []FeedChange // those that a feed tells, without numbers
+	events   []FeedChange // those that a feed publishes, without numbers
 	reparsed bool         // some webhooks were parsed again
 }
 

@@ -243,10 +243,10 @@ func TestResolveSharesStatus(t *testing.T) {
 	entries := []Entry{{Number: 1, Kind: Attempt, Provider: "sg", Recipients: SetTo(1000), At: t0}}
 	facts := []Fact{answer(1, Accepted, slices.Collect(SetTo(1000).All())...)}
 	v := Resolve(1000, entries, facts)
-	tries, standings := map[*Try]bool{}, map[*Standing]bool{}
+	tries, standings := map[*Try]bool{}, map[*Result]bool{}
 	for r := 1; r <= 1000; r++ {
 		tries[v.attempts[0].of(r)] = true
-		standings[v.Status(r).Standing] = true
+		standings[v.Status(r).Result] = true
 	}
 	require.Len(t, tries, 1)
 	require.Len(t, standings, 1)

@@ -35,7 +35,7 @@ type Summary struct {
 	Doubled     int64 `json:"db,omitempty"` // known to be delivered more than once
 
 	Reasons   map[Reason]int64          `json:"re,omitempty"` // of failed logs
-	Events    map[EventKind]int64       `json:"e,omitempty"`  // logs with an event of a kind that feeds tell
+	Events    map[EventKind]int64       `json:"e,omitempty"`  // logs with an event of a kind that feeds publish
 	Providers map[string]ProviderCounts `json:"a,omitempty"`
 
 	In         []Group            `json:"in,omitempty"` // of a chunk: the groups that all its logs are in

@@ -30,12 +30,12 @@ func TestGroupsOf(t *testing.T) {
 
 // TestBatchesAreCountedOnce: a sum counts each batch once, whatever number of chunks it has, and so does each group.
 func TestBatchesAreCountedOnce(t *testing.T) {
-	news := Group{ByTag, "news"}
+	newsletter := Group{ByTag, "news"}
 	var sum Summary
 	for n, chunks := range []int{1, 3, 2} {
 		id, in := NewBatchID(time.Now()), []Group(nil)
 		if n > 0 {
-			in = []Group{news}
+			in = []Group{newsletter}
 		}
 		for k := range chunks {
 			of := Resolve(2, nil, nil).SummaryOf(id.Chunk(k), in)
@@ -44,7 +44,7 @@ func TestBatchesAreCountedOnce(t *testing.T) {
 	}
 	require.EqualValues(t, 3, sum.Batches)
 	require.EqualValues(t, 12, sum.Accepted)
-	require.EqualValues(t, 2, sum.Groups[news].Batches)
+	require.EqualValues(t, 2, sum.Groups[newsletter].Batches)
 	require.EqualValues(t, 1, (&Batch{Recipients: 5}).Total(Summary{}).Batches, "before its first chunk has a summary")
 }
 
@@ -64,12 +64,12 @@ func TestRunningCallIsNotUnknown(t *testing.T) {
 // reported them, and at a provider that it left it counts as rerouted.
 func TestGroupsByProvider(t *testing.T) {
 	t.Parallel()
-	chunk, news := NewBatchID(time.Now()), Group{ByTag, "news"}
+	chunk, newsletter := NewBatchID(time.Now()), Group{ByTag, "news"}
 	sg, mg := Group{ByProvider, "sg"}, Group{ByProvider, "mg"}
 	entries := []Entry{attempt(1, "sg", 1, 2, 3, 4, 5, 6)}
 	facts := []Fact{answer(1, Accepted, 1, 2, 3, 4, 5, 6)}
-	sum := Resolve(6, entries, facts).SummaryOf(chunk, []Group{news})
-	require.Equal(t, []Group{sg, news}, sum.In, "all are at sg")
+	sum := Resolve(6, entries, facts).SummaryOf(chunk, []Group{newsletter})
+	require.Equal(t, []Group{sg, newsletter}, sum.In, "all are at sg")
 	require.Empty(t, sum.Groups)
 
 	facts = append(facts,
@@ -83,8 +83,8 @@ func TestGroupsByProvider(t *testing.T) {
 	facts = append(facts, answer(2, Accepted, 3, 5), event(2, "mg", Delivered, "", 3), event(2, "mg", Clicked, "", 3),
 		event(2, "mg", Bounced, MailboxFull, 5))
 	entries = append(entries, ending(3, RetriesUsedUp, 5))
-	sum = Resolve(7, entries, facts).SummaryOf(chunk, []Group{news})
-	require.Equal(t, []Group{news}, sum.In)
+	sum = Resolve(7, entries, facts).SummaryOf(chunk, []Group{newsletter})
+	require.Equal(t, []Group{newsletter}, sum.In)
 	require.EqualValues(t, 1, sum.Untried)
 	require.Equal(t, map[Group]*Summary{
 		sg: {
@@ -103,7 +103,7 @@ func TestGroupsByProvider(t *testing.T) {
 
 	var day Summary
 	day.Add(&sum)
-	require.EqualValues(t, 7, day.Groups[news].Accepted)
+	require.EqualValues(t, 7, day.Groups[newsletter].Accepted)
 	require.Equal(t, sum.Groups[sg], day.Groups[sg])
 }
 

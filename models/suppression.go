@@ -163,7 +163,7 @@ const AddressSuppressed EventKind = "suppressed"
 // SuppressionAdded is the kind of the notice that an address was added to everyone's suppression list.
 const SuppressionAdded NoticeKind = "suppression.added"
 
-// FeedSuppression is an addition to a suppression list as a feed tells it, without the address: that is in the list.
+// FeedSuppression is an addition to a suppression list in a feed, without the address, which only the list has.
 type FeedSuppression struct {
 	SuppressionKey
 	Origin  SuppressionOrigin
@@ -172,7 +172,7 @@ type FeedSuppression struct {
 	Expires time.Time // zero: never
 }
 
-// ForFeed returns what a feed tells of the entry.
+// ForFeed returns the entry as a feed publishes it.
 func (s *Suppression) ForFeed() FeedSuppression {
 	return FeedSuppression{SuppressionKey: s.SuppressionKey, Origin: s.Origin, Log: s.Log, At: s.At, Expires: s.Expires}
 }

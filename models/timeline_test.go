@@ -23,18 +23,18 @@ func TestRepeatedEventCountsOnce(t *testing.T) {
 		}, {Key: "post two", Events: []Event{opened, delivered}}, {Key: "post three", Events: []Event{delivered, delivered}},
 	}
 	require.Len(t, Events(facts), 2)
-	var told []EventKind
+	var got []EventKind
 	for _, m := range Resolve(1, []Entry{sg}, facts).Timeline(log, facts) {
 		if m.What == "event" {
-			told = append(told, m.Event)
+			got = append(got, m.Event)
 		}
 	}
-	require.Equal(t, []EventKind{Delivered, Opened}, told)
+	require.Equal(t, []EventKind{Delivered, Opened}, got)
 }
 
-// TestEventToldUnderTwoIDs: SendGrid may repeat an event under another ID. It is one event. Two
+// TestEventUnderTwoIDs: SendGrid may repeat an event under another ID. It is one event. Two
 // bounces with different texts are two.
-func TestEventToldUnderTwoIDs(t *testing.T) {
+func TestEventUnderTwoIDs(t *testing.T) {
 	t.Parallel()
 	event := func(id string, kind EventKind, text string) Event {
 		return Event{ID: id, Attempt: 1, Provider: "sg", Recipient: 1, Kind: kind, At: t0, Text: text}
@@ -44,11 +44,11 @@ func TestEventToldUnderTwoIDs(t *testing.T) {
 		{Key: "2", Events: []Event{event("d", Delivered, "250"), event("e", Bounced, "x"), event("f", Bounced, "y")}},
 		{Key: "3", Events: []Event{event("e", Bounced, "x"), event("g", Bounced, "x")}},
 	}
-	var told []string
+	var got []string
 	for _, e := range Events(facts) {
-		told = append(told, e.ID)
+		got = append(got, e.ID)
 	}
-	require.ElementsMatch(t, []string{"a", "b", "e", "f"}, told)
+	require.ElementsMatch(t, []string{"a", "b", "e", "f"}, got)
 }
 
 // TestWholeSecondsAreInOrder: events whose times are whole seconds come behind the answer of the
@@ -67,12 +67,12 @@ func TestWholeSecondsAreInOrder(t *testing.T) {
 	}
 	late := Event{ID: "z", Attempt: 1, Provider: "sg", Recipient: 1, Kind: Processed, At: second.Add(time.Second)}
 	facts = append(facts, Fact{Key: "z", Events: []Event{late}})
-	var told []string
+	var got []string
 	for _, m := range Resolve(1, []Entry{sg}, facts).Timeline(log, facts) {
-		told = append(told, m.What+string(m.Event))
+		got = append(got, m.What+string(m.Event))
 	}
 	require.Equal(t, []string{"accepted", "attempt", "answer", "eventprocessed", "eventdeferred", "eventdelivered",
-		"eventbounced", "eventopened", "eventclicked", "eventcomplained", "eventprocessed"}, told)
+		"eventbounced", "eventopened", "eventclicked", "eventcomplained", "eventprocessed"}, got)
 }
 
 // TestDropIsNotTheReceivers: a provider that drops mail without a known reason did not ask the
@@ -108,14 +108,14 @@ func TestAttemptsOfOneRecipientAreCounted(t *testing.T) {
 	delivered := Event{ID: "e", Attempt: 6, Provider: "sg", Recipient: 2, Kind: Delivered, At: at(7)}
 	facts := []Fact{{Key: "o2", Outcome: refused}, {Key: "o6", Outcome: accepted}, {Key: "e", Events: []Event{delivered}}}
 	v := Resolve(2, ledger, facts)
-	var told []string
+	var got []string
 	for _, m := range v.Timeline(log, facts) {
-		told = append(told, fmt.Sprint(m.What, " ", m.Attempt))
+		got = append(got, fmt.Sprint(m.What, " ", m.Attempt))
 	}
 	require.Equal(
 		t,
 		[]string{"accepted 0", "attempt 1", "answer 1", "end 0", "release 0", "attempt 2", "answer 2", "event 2"},
-		told,
+		got,
 	)
 	require.Equal(t, 2, v.Status(2).Attempts)
 }

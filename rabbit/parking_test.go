@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// While another process browses the parking lot, no other is told that it is empty.
+// While another process browses the parking lot, no other finds it empty.
 // When that process is gone, all messages are there.
 func TestParkingLotLocked(t *testing.T) {
 	t.Parallel()

@@ -89,7 +89,7 @@ func TestRenewBeforeDeliveryLimit(t *testing.T) {
 	require.WithinRange(t, p.At, began, time.Now())
 }
 
-// A parked message must tell why and when it was parked, whether a handler or RabbitMQ
+// A parked message must say why and when it was parked, whether a handler or RabbitMQ
 // did it. Neither is known of a message that another program published there.
 func TestParkedReasonAndTime(t *testing.T) {
 	t.Parallel()

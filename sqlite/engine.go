@@ -197,7 +197,7 @@ func (e *engine) isFenced(c *conn, p *shapes.Put, now int64) (fenced bool, err e
 }
 
 // Swap implements shapes.Engine. One transaction makes all swaps.
-func (e *engine) Swap(ctx context.Context, swaps []shapes.Swap, also ...shapes.Put) (refused []shapes.Refusal, err error) {
+func (e *engine) Swap(ctx context.Context, swaps []shapes.Swap, also ...shapes.Put) ([]shapes.Refusal, error) {
 	if len(swaps) == 0 {
 		return nil, nil
 	}
@@ -206,31 +206,26 @@ func (e *engine) Swap(ctx context.Context, swaps []shapes.Swap, also ...shapes.P
 		size += 100 + len(swaps[i].Value)
 	}
 	now := e.millis()
-	err = e.decide(ctx, size, func(c *conn) error {
-		refused = nil
+	return decided(ctx, e, size, func(c *conn) (refused []shapes.Refusal, err error) {
 		for i := range swaps {
 			done, there, err := e.swap(c, &swaps[i], now)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !done {
 				refused = append(refused, shapes.Refusal{Index: i, There: there})
 			}
 		}
 		if len(refused) > 0 {
-			return nil
+			return refused, nil
 		}
 		for i := range also {
 			if _, err := e.insert(c, &also[i], e.statements[also[i].Table].newer, now); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return nil, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return refused, nil
 }
 
 // swap makes a swap. If it is refused, it returns the row that is there.
@@ -388,26 +383,24 @@ func (e *engine) RemoveParts(ctx context.Context, t *shapes.Table, fence int64, 
 // Append implements shapes.Engine.
 func (e *engine) Append(
 	ctx context.Context, t *shapes.Table, part []byte, entry shapes.Entry,
-) (there shapes.Entry, err error) {
+) (shapes.Entry, error) {
 	s := e.statements[t]
-	err = e.decide(ctx, 100+len(entry.Value), func(c *conn) error {
-		there = shapes.Entry{}
+	return decided(ctx, e, 100+len(entry.Value), func(c *conn) (there shapes.Entry, err error) {
 		n, err := c.exec(s.append, part, entry.Number, filled(entry.Token), filled(entry.Value))
 		if err != nil || n > 0 {
-			return err
+			return there, err
 		}
 		found, err := entries(c, s.read, part, entry.Number-1, 1)
 		switch {
 		case err != nil:
-			return err
+			return there, err
 		case len(found) == 0:
-			return fmt.Errorf("%w: there is no entry %d", models.ErrInvalid, entry.Number-1)
+			return there, fmt.Errorf("%w: there is no entry %d", models.ErrInvalid, entry.Number-1)
 		case found[0].Number != entry.Number || !bytes.Equal(found[0].Token, entry.Token): // else it is a repeat
 			there = found[0]
 		}
-		return nil
+		return there, nil
 	})
-	return there, err
 }
 
 // entries reads the entries that a query selects.
@@ -485,13 +478,11 @@ func (e *engine) Trim(ctx context.Context, t *shapes.Table, part []byte, before 
 // Rewrite implements shapes.Engine.
 func (e *engine) Rewrite(
 	ctx context.Context, t *shapes.Table, part []byte, entry shapes.Entry, was []byte,
-) (done bool, err error) {
-	err = e.decide(ctx, 100+len(entry.Value), func(c *conn) error {
+) (bool, error) {
+	return decided(ctx, e, 100+len(entry.Value), func(c *conn) (bool, error) {
 		n, err := c.exec(e.statements[t].rewrite, part, entry.Number, filled(entry.Value), filled(was))
-		done = n > 0
-		return err
+		return n > 0, err
 	})
-	return done, err
 }
 
 // Now implements shapes.Engine.

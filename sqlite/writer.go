@@ -60,7 +60,7 @@ type request struct {
 	low bool // low priority
 
 	// exclusive says that the caller has to know whether the write was done. A commit
-	// that failed must be told from one that never began.
+	// that failed must be distinguished from one that never began.
 	exclusive bool
 }
 
@@ -288,9 +288,18 @@ func (e *engine) write(ctx context.Context, size int, do func(c *conn) error) er
 	return e.submit(ctx, &request{do: do, size: size})
 }
 
-// decide is write for a request that decides something between callers.
-func (e *engine) decide(ctx context.Context, size int, do func(c *conn) error) error {
-	return e.submit(ctx, &request{do: do, size: size, exclusive: true})
+// decided is write for a request that decides something between callers, and returns what do returned. After an error
+// the result is zero, because do may still run.
+func decided[T any](ctx context.Context, e *engine, size int, do func(c *conn) (T, error)) (T, error) {
+	var out, none T
+	err := e.submit(ctx, &request{size: size, exclusive: true, do: func(c *conn) (err error) {
+		out, err = do(c)
+		return err
+	}})
+	if err != nil {
+		return none, err
+	}
+	return out, nil
 }
 
 func (e *engine) submit(ctx context.Context, r *request) error {

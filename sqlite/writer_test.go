@@ -179,7 +179,8 @@ func TestGroupWithUnknownOutcome(t *testing.T) {
 			require.ErrorIs(t, errs[i], models.ErrUnavailable)
 			require.NotErrorIs(t, errs[i], models.ErrOutcomeUnknown, "it may be repeated in any case")
 		}
-		require.ErrorIs(t, s.engine.decide(t.Context(), 0, failCommit), models.ErrOutcomeUnknown, "alone from the beginning")
+		_, err := decided(t.Context(), s.engine, 0, func(c *conn) (bool, error) { return true, failCommit(c) })
+		require.ErrorIs(t, err, models.ErrOutcomeUnknown, "alone from the beginning")
 	})
 }
 

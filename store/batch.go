@@ -328,7 +328,7 @@ func (s *Store) Purge(ctx context.Context, user string, batch models.ID) error {
 			id := batch.Chunk(n)
 			parts = append(parts, id[:])
 		}
-		for _, t := range []*shapes.Table{&told, &facts, &ledgers} {
+		for _, t := range []*shapes.Table{&published, &facts, &ledgers} {
 			for some := range slices.Chunk(parts, pageRows) {
 				if err := s.engine.RemoveParts(ctx, t, 0, 0, some...); err != nil {
 					return err

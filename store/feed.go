@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	feeds = shapes.Table{Name: "feed", Log: true, Group: 200, Packed: true} // user
-	told  = shapes.Table{Name: "told"}                                      // chunk; the version is the number of the newest entry
+	feeds     = shapes.Table{Name: "feed", Log: true, Group: 200, Packed: true} // user
+	published = shapes.Table{Name: "published"}                                 // chunk; the version is the number of the newest entry
 )
 
 // AppendFeed implements models.Store.
@@ -84,30 +84,30 @@ func (s *Store) DropFeed(ctx context.Context, user string, before int) error {
 	}, "drop the feed of %s before %d", user, before)
 }
 
-// PutTold implements models.Store.
-func (s *Store) PutTold(ctx context.Context, ts ...models.Told) error {
+// PutPublished implements models.Store.
+func (s *Store) PutPublished(ctx context.Context, ts ...models.Published) error {
 	return s.call(ctx, func() error {
 		for part := range slices.Chunk(ts, pageRows) {
 			puts := make([]shapes.Put, len(part))
 			for i := range part {
-				puts[i] = shapes.Put{Table: &told, Row: shapes.Row{Part: idKey(part[i].Chunk), Version: int64(part[i].Entry) + 1,
-					Value: codec.EncodeTold(&part[i])}}
+				puts[i] = shapes.Put{Table: &published, Row: shapes.Row{Part: idKey(part[i].Chunk), Version: int64(part[i].Entry) + 1,
+					Value: codec.EncodePublished(&part[i])}}
 			}
 			if err := s.engine.Put(ctx, puts...); err != nil {
 				return err
 			}
 		}
 		return nil
-	}, "put what was told of %d chunks", len(ts))
+	}, "put the published state of %d chunks", len(ts))
 }
 
-// Told implements models.Store.
-func (s *Store) Told(ctx context.Context, chunks ...models.ID) (out []models.Told, err error) {
+// Published implements models.Store.
+func (s *Store) Published(ctx context.Context, chunks ...models.ID) (out []models.Published, err error) {
 	err = s.call(ctx, func() error {
 		for part := range slices.Chunk(chunks, pageRows) {
 			at := make([]shapes.Address, len(part))
 			for i := range part {
-				at[i] = shapes.Address{Table: &told, Part: part[i][:]}
+				at[i] = shapes.Address{Table: &published, Part: part[i][:]}
 			}
 			found, err := s.engine.Find(ctx, at...)
 			if err != nil {
@@ -118,7 +118,7 @@ func (s *Store) Told(ctx context.Context, chunks ...models.ID) (out []models.Tol
 				if errors.Is(err, models.ErrNotFound) {
 					continue
 				}
-				t, err := codec.DecodeTold(part[i], row.Value)
+				t, err := codec.DecodePublished(part[i], row.Value)
 				if err != nil {
 					return stored(err)
 				}
@@ -126,7 +126,7 @@ func (s *Store) Told(ctx context.Context, chunks ...models.ID) (out []models.Tol
 			}
 		}
 		return nil
-	}, "what was told of %d chunks", len(chunks))
+	}, "the published state of %d chunks", len(chunks))
 	if err != nil {
 		return nil, err
 	}

@@ -77,7 +77,7 @@ func Tables() []*shapes.Table {
 		&ledgers, &facts, &summaries, &sums[0], &sums[1], &sums[2], &sums[3],
 		&agenda, &agendaMarks, &dues, &posts, &pending, &replayGuards,
 		&commands, &rules, &claims, &answers, &leases, &transients,
-		&addressIndex, &suppressions, &additions, &feeds, &told, &documents,
+		&addressIndex, &suppressions, &additions, &feeds, &published, &documents,
 	}
 }
 

@@ -330,7 +330,7 @@ func TestRefusedPostsAreReported(t *testing.T) {
 		}
 		first := time.Now().UTC()
 		for range refusedReported {
-			require.Zero(t, reported(), "a stranger's post or two are no news")
+			require.Zero(t, reported(), "a stranger's post or two change nothing")
 			s.refusedOne("sg", "bad_signature")
 		}
 		want := telemetry.Refused{Provider: "sg", Code: "bad_signature", Posts: refusedReported, Since: first, Last: first}

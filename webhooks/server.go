@@ -89,7 +89,7 @@ type provider struct {
 	lost lostPosts
 }
 
-// New returns a server for the posts of providers. sched tells whether urgent mail passes.
+// New returns a server for the posts of providers. sched says whether urgent mail passes.
 // A nil log discards all lines.
 func New(inbox Inbox, broker Publisher, providers []Provider, sched *priority.Scheduler, log *slog.Logger) *Server {
 	if log == nil {

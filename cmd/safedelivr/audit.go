@@ -7,64 +7,35 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/accesslog"
-	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/client"
 )
 
 func (c *cli) auditCommand() *cobra.Command {
-	cmd := c.pagesCommand(listing{
-		use:   "audit",
-		short: "Who gave which command, when and why; newest first",
-		head:  "AT\tBY\tCOMMAND\tABOUT\tWHY",
-	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.Audit.Find(ctx, c.operator(), audit.Filter{}, p)
-		name := c.names(ctx, svc)
-		for i := range page.Commands {
-			e := &page.Commands[i]
-			row(e.At, name(e.By), e.Command, subjects(e, name), e.Why)
-		}
-		return page.Next, err
+	cmd := listOf(c, listing{
+		call:   call{op: "listAudit", use: "audit", short: "Who gave which command, when and why; newest first"},
+		head:   "AT\tBY\tCOMMAND\tABOUT\tWHY",
+		paging: true,
+	}, func(ctx context.Context, o *operator, e *client.AuditEntry) []any {
+		return []any{e.At, o.name(ctx, e.By), e.Command, subjects(ctx, o, e), e.Why}
 	})
-	cmd.AddCommand(c.accessCommand())
-	return cmd
-}
-
-func (c *cli) accessCommand() *cobra.Command {
-	var kind string
-	cmd := c.pagesCommand(listing{
-		use:   "access",
-		short: "Who logged in, and which logins and API keys were refused; newest first, of the last 90 days",
-		head:  "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
-	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.People.AccessLog(ctx, c.operator(), accesslog.Kind(kind), p)
-		name := c.names(ctx, svc)
-		for i := range page.Entries {
-			e := &page.Entries[i]
-			row(e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(name(e.User), e.GitHubLogin), e.Key,
-				cmp.Or(e.Address, "many"))
-		}
-		return page.Next, err
-	})
-	cmd.Flags().StringVar(&kind, "kind", "", "only login, login.failed or key.failed")
+	cmd.AddCommand(listOf(c, listing{
+		call:   call{op: "listAccess", use: "access", usage: map[string]string{"kind": "only login, login.failed or key.failed"}},
+		head:   "FIRST\tLAST\tTIMES\tKIND\tREASON\tUSER\tKEY\tADDRESS",
+		paging: true,
+	}, func(ctx context.Context, o *operator, e *client.AccessEntry) []any {
+		return []any{e.At, e.LastAt, e.Count, e.Kind, e.Reason, cmp.Or(o.name(ctx, e.User), e.GitHubLogin), e.Key,
+			cmp.Or(e.Address, "many")}
+	}))
 	return cmd
 }
 
 // subjects names what a command was about.
-func subjects(e *audit.Entry, name func(string) string) string {
-	var out []string
-	if !e.LogID.IsZero() {
-		out = append(out, e.LogID.String())
-	} else if !e.BatchID.IsZero() {
-		out = append(out, e.BatchID.String())
-	}
+func subjects(ctx context.Context, o *operator, e *client.AuditEntry) string {
+	block := ""
 	if e.Block != nil {
-		out = append(out, e.Block.ID)
+		block = e.Block.ID
 	}
-	for _, s := range []string{name(e.User), e.Provider, e.Subject, strings.Join(e.Senders, ",")} {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
-	return strings.Join(out, " ")
+	return strings.Join(strings.Fields(strings.Join([]string{
+		cmp.Or(e.LogID, e.BatchID), block, o.name(ctx, e.User), e.Provider, e.Subject, strings.Join(e.Senders, ","),
+	}, " ")), " ")
 }

@@ -10,11 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api"
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/consumers"
-	"github.com/safedelivr/safedelivr/consumers/rollup"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/models"
 )
 
@@ -101,8 +104,11 @@ func TestCheckAsJSON(t *testing.T) {
 	id := d.heldBatch()
 	wrong := models.Summary{Version: 1, Repairs: 1, Accepted: 1, Success: 1}
 	require.NoError(t, d.store.PutSummaries(t.Context(), models.ChunkSummary{User: "aaaa", Chunk: id, Summary: wrong}))
-	engine, err := consumers.New(d.store, d.broker, nil, consumers.DefaultConfig())
+	engine, err := consumers.New(d.store, d.broker, nil, settings.Default[consumers.Config]())
 	require.NoError(t, err)
+	c := api.Config{}
+	c.Work.Check = app.CheckWork(func() (*consumers.Engine, error) { return engine, nil }, time.Millisecond)
+	d.api = api.New(d.service, c).Local()
 	check := func(ctx context.Context) (out struct {
 		Found []struct {
 			What, User, ID string
@@ -113,8 +119,11 @@ func TestCheckAsJSON(t *testing.T) {
 	}) {
 		t.Helper()
 		var printed bytes.Buffer
-		c := &cli{streams: streams{out: &printed, err: io.Discard}}
-		sum, err := c.checkAsJSON(ctx, engine, rollup.CheckOptions{Settle: time.Millisecond})
+		c := &cli{streams: streams{out: &printed, err: io.Discard}, handler: d.api}
+		o, end, err := c.connect(t.Context())
+		require.NoError(t, err)
+		defer end()
+		sum, err := c.checkAsJSON(ctx, o, client.NewCheck{})
 		require.Equal(t, ctx.Err() != nil, err != nil)
 		require.NoError(t, json.Unmarshal(printed.Bytes(), &out), printed.String())
 		require.Equal(t, sum.Differences, out.Differences)

@@ -2,91 +2,60 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // maxNames is how many names a shell offers.
 const maxNames = 100
 
-// namesCommand prints names for the completion in shells: a name and what it is, separated by a tab.
-func (c *cli) namesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "names KIND",
-		Hidden: true,
-		Args:   takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.printNames(ctx, svc, args[0])
-			})
-		},
-	}
+// nameLists are the lists whose names a shell offers, by kind: the operation, the member of an item that names it, and
+// the members that say what it is.
+var nameLists = map[string]struct {
+	op, name string
+	about    []string
+}{
+	"user":     {"listUsers", "name", []string{"disabled", "paused"}},
+	"provider": {"listProviders", "name", []string{"kind"}},
+	"batch":    {"listBatches", "id", []string{"subject"}},
+	"log":      {"searchLogs", "id", []string{"email", "subject"}},
+	"key":      {"listKeys", "id", []string{"user_name", "name"}},
+	"block":    {"listBlocks", "id", []string{"why"}},
+	"parked":   {"listParked", "id", []string{"key"}},
 }
 
-func (c *cli) printNames(ctx context.Context, svc *service.Service, kind string) error {
-	who, page := c.operator(), service.Page{Limit: maxNames}
-	say := func(name, what string) { fmt.Fprintf(c.out, "%s\t%s\n", name, what) }
-	switch kind {
-	case "user":
-		list, err := svc.People.ListUsers(ctx, who, page)
-		for i := range list.Users {
-			say(list.Users[i].Name, strings.Join(userStates(&list.Users[i]), ","))
-		}
-		return err
-	case "provider":
-		list, err := svc.Operate.Providers(ctx, who)
-		for i := range list {
-			say(list[i].Name, list[i].Kind)
-		}
-		return err
-	case "batch":
-		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames)
-		for i := range list {
-			say(list[i].ID.String(), list[i].Subject)
-		}
-		return err
-	case "log":
-		list, err := c.firstBatches(ctx, svc, mail.BatchFilter{}, maxNames/10)
-		if err != nil {
-			return err
-		}
-		for i := range list {
-			logs, err := svc.Mail.Logs(ctx, who, list[i].ID.String(), mail.LogFilter{}, service.Page{Limit: maxNames / 10})
-			if err != nil {
-				return err
-			}
-			for _, l := range logs.Logs {
-				say(l.ID.String(), l.Email+", "+list[i].Subject)
-			}
-		}
-		return nil
-	case "key":
-		list, err := svc.People.AllKeys(ctx, who, page)
-		for i := range list.Keys {
-			say(list.Keys[i].ID, list.Keys[i].UserName+" "+list.Keys[i].Name)
-		}
-		return err
-	case "block":
-		list, err := svc.Operate.Blocks(ctx, who)
-		for _, b := range list {
-			say(b.ID, b.Why)
-		}
-		return err
-	case "parked":
-		list, err := svc.Operate.Parked(ctx, who, page)
-		for _, m := range list.Parked {
-			say(m.ID, m.Key)
-		}
-		return err
+// names returns names of a kind, each with a tab and what it is.
+func names(ctx context.Context, o *operator, kind string) (out []string, err error) {
+	list := nameLists[kind]
+	op := operations()[list.op]
+	member, pages := itemsOf(&op)
+	query := url.Values{}
+	if pages {
+		query.Set("limit", strconv.Itoa(maxNames))
 	}
-	return errors.New("there are no names of this kind")
+	if _, mine := op.In.FieldByName("Whose"); mine {
+		query.Set("everyone", "true")
+	}
+	items, _, err := readPage[map[string]any](ctx, o, op.Path(), member, query)
+	for _, item := range items {
+		var about []string
+		for _, name := range list.about {
+			switch v := item[name].(type) {
+			case string:
+				about = append(about, v)
+			case bool:
+				if v {
+					about = append(about, name)
+				}
+			}
+		}
+		out = append(out, fmt.Sprintf("%s\t%s", item[list.name], strings.Join(about, ", ")))
+	}
+	return out, err
 }
 
 // completeNames has shells complete the arguments of all commands that name something, and the flags --user and
@@ -111,6 +80,9 @@ func argumentOf(cmd *cobra.Command) string {
 	if len(words) < 2 || cmd.CommandPath() == "safedelivr user add" {
 		return ""
 	}
+	if words[1] == "BATCH" {
+		return "batch"
+	}
 	switch parent {
 	case "user", "provider", "batch", "log", "block", "parked":
 		return parent
@@ -129,15 +101,11 @@ func (c *cli) offer(kind string) cobra.CompletionFunc {
 		} else if len(args) > 0 && kind != "provider" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var out strings.Builder
-		other := *c
-		other.streams, other.args = streams{out: &out, err: io.Discard}, []string{"names", kind}
-		if c.configFile != "" {
-			other.args = append(other.args, "-c", c.configFile)
-		}
-		if other.run(cmd.Context()) != 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return strings.Split(strings.TrimSpace(out.String()), "\n"), cobra.ShellCompDirectiveNoFileComp
+		var out []string
+		_ = c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) (err error) { // without the API there are none
+			out, err = names(ctx, o, kind)
+			return err
+		})
+		return out, cobra.ShellCompDirectiveNoFileComp
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/postgres"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
@@ -51,7 +50,8 @@ func (c *cli) migrateCommand() *cobra.Command {
 				fmt.Fprintln(c.out, "the schema is up to date")
 				return nil
 			}
-			return c.onStore(cmd.Context(), false, func(context.Context, *opened) error { // opening it updates its schema
+			// Opening the store updates its schema. A process that serves has opened it.
+			return c.withAPI(cmd.Context(), func(context.Context, *operator) error {
 				fmt.Fprintln(c.out, "the schema is up to date")
 				return nil
 			})
@@ -105,13 +105,13 @@ it again. States and timelines stay, without the address. The audit trail names 
 
 It may be stopped and run again. Addresses that users send from, and block rules, stay.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
 				var all client.Erasure
 				say := progress(c, func(n client.Erasure) string {
 					return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
 				})
 				for !all.Done {
-					part, _, err := svc.Erasures.Address(ctx, c.operator(), args[0], cursor, why, service.Repeat{})
+					part, err := o.EraseAddress(ctx, client.NewErasure{Email: args[0], Cursor: cursor, Why: why})
 					if err != nil {
 						return err
 					}

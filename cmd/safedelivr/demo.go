@@ -121,7 +121,6 @@ func (c *cli) demoCommand() *cobra.Command {
 the API, break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It
 needs no credentials, no broker and no database.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Commands = handedOver()
 			err := demo.Run(cmd.Context(), o)
 			if errors.Is(err, demo.ErrWrong) {
 				return exitFailed // the summary says what is wrong

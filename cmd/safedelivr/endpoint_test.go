@@ -75,7 +75,7 @@ func TestInstallationWebhook(t *testing.T) {
 	out, _ = d.run("endpoint list --user ada")
 	require.NotContains(t, out, id)
 
-	require.NoError(t, feed.Announce(t.Context(), d.store, func(*feed.Standing) []models.Notice {
+	require.NoError(t, feed.Announce(t.Context(), d.store, func(*feed.Status) []models.Notice {
 		return []models.Notice{{Kind: models.CheckDifference, Count: 3}, {Kind: models.QuotaNear}}
 	}))
 	out, _ = d.run("updates --installation --events check.difference")

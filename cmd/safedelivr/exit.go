@@ -3,11 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // exitCode is how the program ends. As an error it ends the program without a message.
@@ -83,21 +82,17 @@ func (c *cli) codeOf(err error) exitCode {
 	case !c.began:
 		return exitUsage
 	}
-	return codeOfKind(err)
+	return exitFailed
 }
 
-// codeOfKind returns the exit code of an error of a use case, and exitFailed for any other.
-func codeOfKind(err error) exitCode {
-	var e *service.Error
-	if !errors.As(err, &e) {
-		return exitFailed
-	}
-	switch e.Kind { //nolint:exhaustive // the others are failures
-	case service.Malformed, service.Invalid, service.Unsupported:
+// codeOfStatus returns the exit code for the status of an answer that is not a success.
+func codeOfStatus(status int) exitCode {
+	switch status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusUnsupportedMediaType:
 		return exitUsage
-	case service.NotFound:
+	case http.StatusNotFound:
 		return exitMissing
-	case service.Unavailable:
+	case http.StatusServiceUnavailable:
 		return exitUnreachable
 	}
 	return exitFailed

@@ -66,7 +66,7 @@ func serveFor(t *testing.T, file string) string {
 	t.Helper()
 	cfg, err := config.Load(file, []string{"SAFEDELIVR_LISTEN=127.0.0.1:0", "SAFEDELIVR_METRICS_LISTEN=off"})
 	require.NoError(t, err)
-	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler), handedOver())
+	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -304,7 +304,7 @@ func TestSend(t *testing.T) {
 		"key add ":             "ada",
 		"batch list --user ":   "ada",
 		"send --provider ":     "sg\tsendgrid",
-		"key revoke ada ":      "\tada init",
+		"key revoke ada ":      "\tada, init",
 		"provider check sg mg": "",
 	} {
 		out, _ := typed(t, 0, "", append([]string{"__complete", "-c", file}, strings.Split(line, " ")...)...)

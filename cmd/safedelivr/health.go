@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -37,10 +38,19 @@ store and broker are away, and a restart would not help it.`,
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), healthTime)
 			defer cancel()
+			server := client.New(base, "", client.HTTPClient(caller))
 			if live {
-				return c.alive(ctx, caller, base)
+				err := server.Health(ctx)
+				var wrong *client.Error
+				if errors.As(err, &wrong) {
+					return fmt.Errorf("not alive: %s", http.StatusText(wrong.Status))
+				}
+				if err == nil {
+					fmt.Fprintln(c.out, "alive")
+				}
+				return exitWith(exitUnreachable, err)
 			}
-			r, err := client.New(base, "", client.HTTPClient(caller)).Readiness(ctx)
+			r, err := server.Readiness(ctx)
 			if err != nil {
 				return exitWith(exitUnreachable, err)
 			}
@@ -83,24 +93,6 @@ func (c *cli) healthServer(args []string) (base string, caller *http.Client, err
 	// The certificate is for the public name. A check sends no secret.
 	t := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 	return "https://" + address, &http.Client{Transport: t}, nil
-}
-
-// alive prints that a server answers, or returns an error.
-func (c *cli) alive(ctx context.Context, caller *http.Client, base string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/healthz", http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := caller.Do(r)
-	if err != nil {
-		return exitWith(exitUnreachable, err)
-	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("not alive: %s", resp.Status)
-	}
-	fmt.Fprintln(c.out, "alive")
-	return nil
 }
 
 // missing lists the parts that a server lacks, and why.

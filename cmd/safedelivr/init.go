@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/setup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -97,23 +98,27 @@ func (c *cli) setUp(ctx context.Context, o *initFlags) error {
 	for _, path := range files.Secrets {
 		fmt.Fprintf(c.err, "wrote %s (only you can read it)\n", path)
 	}
-	return c.onStore(ctx, true, func(ctx context.Context, opened *opened) error {
-		return opened.withUseCases(ctx, func(ctx context.Context, svc *service.Service) error {
-			return c.firstKey(ctx, opened.store, svc, o)
-		})
-	})
+	return c.firstKey(ctx, o)
 }
 
 // firstKey adds the first user with a key, and prints what to do next.
-func (c *cli) firstKey(ctx context.Context, s models.Store, svc *service.Service, o *initFlags) error {
-	u := dashboard.LocalUser() // so that the link that serve prints shows this user's mail
-	u.Name, u.Created = o.user, time.Now().UTC()
-	if err := s.CreateUser(ctx, u); err != nil {
+func (c *cli) firstKey(ctx context.Context, o *initFlags) error {
+	cfg, err := c.load()
+	if err != nil {
 		return err
 	}
-	who := c.operator()
-	who.User = u.ID
-	_, secret, err := svc.People.CreateKey(ctx, who, "init", models.KeyOptions{})
+	a, err := app.Open(ctx, &cfg, c.logger(&cfg))
+	if err != nil {
+		return exitWith(exitUnreachable, err)
+	}
+	defer a.Close()
+	u := dashboard.LocalUser() // so that the link that serve prints shows this user's mail
+	u.Name, u.Created = o.user, time.Now().UTC()
+	if err := a.Store().CreateUser(ctx, u); err != nil {
+		return err
+	}
+	who := service.Caller{By: "cli:" + c.person(), User: u.ID, Operator: true}
+	_, secret, err := a.Service().People.CreateKey(ctx, who, "init", models.KeyOptions{})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,9 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/mail"
 )
 
 // table is a list that is being printed. It is printed as lines with cells below each other, where an empty cell is a
@@ -124,14 +122,6 @@ func (c *cli) withJSON(cmd *cobra.Command, usage string) *cobra.Command {
 	return cmd
 }
 
-// show prints a value: with --json as one JSON object, or else as print does.
-func (c *cli) show(v any, print func() error) error {
-	if !c.json {
-		return print()
-	}
-	return json.NewEncoder(c.out).Encode(v)
-}
-
 func timeOrDash(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -150,109 +140,15 @@ func count[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// listing is a command that prints a list.
-type listing struct {
-	use, short string
-	head       string // of the columns, separated by tabs
-	none       string // what is printed if the list is empty
-}
-
-// listCommand prints a list. It prints nothing if rows fails.
-func (c *cli) listCommand(
-	l listing, rows func(ctx context.Context, svc *service.Service, row func(...any)) error,
-) *cobra.Command {
-	return c.withJSON(&cobra.Command{
-		Use:   l.use,
-		Short: l.short,
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				t, n := c.newTable(l.head), 0
-				if err := rows(ctx, svc, func(cells ...any) { n++; t.row(cells...) }); err != nil {
-					return err
-				}
-				if n == 0 && l.none != "" && !c.json {
-					fmt.Fprintln(c.out, l.none)
-					return nil
-				}
-				return t.flush()
-			})
-		},
-	}, jsonRows)
-}
-
-// pageRows is how many rows of a long list are read and laid out together.
-const pageRows = 500
-
-// readPage prints one page of a list and returns the cursor of the next one.
-type readPage func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (next string, err error)
-
-// pagesCommand prints the beginning of a long list, or all of it with --all. It reads page by page, so that memory does
-// not grow with the list.
-func (c *cli) pagesCommand(l listing, page readPage) *cobra.Command {
-	var limit int
-	var all bool
-	cmd := &cobra.Command{
-		Use:   l.use,
-		Short: l.short,
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 {
-				return wrongUsage("--limit %d: at least 1", limit)
-			}
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				t, p, n := c.newTable(l.head), service.Page{}, 0
-				row := func(cells ...any) { n++; t.row(cells...) }
-				for left := limit; all || left > 0; left -= p.Limit {
-					if p.Limit = pageRows; !all {
-						p.Limit = min(left, pageRows)
-					}
-					next, err := page(ctx, svc, p, row)
-					if err != nil {
-						return err
-					}
-					if n == 0 && next == "" && l.none != "" && !c.json {
-						fmt.Fprintln(c.out, l.none)
-						return nil
-					}
-					if err := t.flush(); err != nil || next == "" {
-						return err
-					}
-					p.Cursor = next
-				}
-				c.warn("There are more rows: --limit N or --all.")
-				return nil
-			})
-		},
-	}
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many")
-	cmd.Flags().BoolVar(&all, "all", false, "all there are")
-	cmd.MarkFlagsMutuallyExclusive("limit", "all")
-	return c.withJSON(cmd, jsonRows)
-}
-
-// printStories prints the whole story of each log.
-func (c *cli) printStories(ctx context.Context, svc *service.Service, logs []mail.LogView) error {
-	for i := range logs {
-		story, err := svc.Mail.Log(ctx, c.operator(), logs[i].ID.String())
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(c.out)
-		printStory(c.out, &story)
-	}
-	return nil
-}
-
 // printStory prints the story of a recipient: what became of the mail, and each step with its time in UTC.
-func printStory(w io.Writer, l *mail.LogStory) {
+func printStory(w io.Writer, l *client.Log) {
 	state := string(l.State)
 	if l.ReasonText != "" {
 		state += ": " + l.ReasonText
 	}
 	to := cmp.Or(l.Email, "(erased)")
 	if l.Role != "" {
-		to += " (" + string(l.Role) + ")"
+		to += " (" + l.Role + ")"
 	}
 	fmt.Fprintf(w, "%s  %s\n", to, state)
 	fmt.Fprintf(w, "  log %s, subject %q\n", l.ID, l.Subject)
@@ -262,13 +158,13 @@ func printStory(w io.Writer, l *mail.LogStory) {
 	if l.Waits != nil && !l.Waits.Until.IsZero() {
 		fmt.Fprintln(
 			w,
-			"  until "+l.Waits.Until.UTC().Format(time.RFC3339)+" at the latest; see again: safedelivr log show "+l.ID.String(),
+			"  until "+l.Waits.Until.UTC().Format(time.RFC3339)+" at the latest; see again: safedelivr log show "+l.ID,
 		)
 	}
 }
 
 // step returns a step of a story as a line.
-func step(m *models.Moment) string {
+func step(m *client.Moment) string {
 	at := m.At.UTC().Format("2006-01-02T15:04:05.000Z")
 	if m.What == "event" && m.At.Nanosecond() == 0 { // in whole seconds, as the provider gave it
 		at = m.At.UTC().Format("2006-01-02T15:04:05Z    ")
@@ -284,8 +180,8 @@ func step(m *models.Moment) string {
 		}
 	case "answer":
 		text = fmt.Sprintf("%s answered: %s", m.Provider, m.Class)
-		if m.Class != models.Accepted && m.Reason != "" {
-			text += ", " + m.Reason.Words()
+		if m.Class != string(models.Accepted) && m.Reason != "" {
+			text += ", " + models.Reason(m.Reason).Words()
 		}
 		if m.TookMS > 0 {
 			text += fmt.Sprintf(", after %.0f ms", m.TookMS)
@@ -293,7 +189,7 @@ func step(m *models.Moment) string {
 	case "event":
 		text = fmt.Sprintf("%s reported: %s", m.Provider, m.Event)
 		if m.Reason != "" {
-			text += ", " + m.Reason.Words()
+			text += ", " + models.Reason(m.Reason).Words()
 		}
 	case "end", "cancel", "release":
 		if m.Because != "" {
@@ -307,7 +203,7 @@ func step(m *models.Moment) string {
 }
 
 // printPlan prints what would happen to a message.
-func (c *cli) printPlan(p *service.DryRun) {
+func (c *cli) printPlan(p *client.Plan) {
 	fmt.Fprintf(c.out, "nothing was sent; accepted would be %s, %d repeated, %d suppressed; lane %s, expires at %s\n",
 		count(p.Recipients, "recipient"), p.Duplicates, p.Suppressed, p.Lane, p.ExpiresAt.Format(time.RFC3339))
 	for i := range p.Routes {

@@ -24,14 +24,15 @@ var withoutJSON = map[string][]string{
 		"batch try", "block add", "block remove", "erase", "hold lift", "key revoke", "log release", "migrate",
 		"parked discard", "parked requeue", "provider drain", "provider offline", "provider online", "provider probe",
 		"provider suppressions clear", "release", "replay", "suppression add", "suppression import", "suppression remove",
-		"template publish", "template push", "user add", "user disable", "user enable", "user end-sessions", "user pause",
+		"template archive", "template publish", "template push", "user add", "user disable", "user enable", "user end-sessions", "user pause",
 		"user resume", "endpoint add", "endpoint disable", "endpoint enable", "endpoint remove", "endpoint replay",
 		"endpoint rotate", "endpoint test",
 	},
-	"they print one value":           {"key add", "login", "version"},
-	"they print CSV":                 {"batch rejected", "suppression export"},
-	"they run, or tell a story":      {"init", "send", "serve", "simulator"},
-	"they print names for the shell": {"names", "rehearsed"},
+	"they print one value":      {"key add", "login", "version"},
+	"they print CSV":            {"batch rejected", "suppression export"},
+	"they run, or tell a story": {"init", "send", "serve", "simulator"},
+	"they write files":          {"man"},
+	"the drill runs it":         {"rehearsed"},
 }
 
 // leaves calls do with each command that does something, by its name without the program's.
@@ -69,7 +70,7 @@ func TestJSONRows(t *testing.T) {
 	key, _ := d.run("key add ada --name shop")
 	require.NotEmpty(t, key)
 	ann := service.Caller{By: "cli:ann", Operator: true}
-	require.NoError(t, d.server.service.Operate.HoldOld(t.Context(), ann, "restored"))
+	require.NoError(t, d.service.Operate.HoldOld(t.Context(), ann, "restored"))
 	for line, want := range map[string]map[string]any{
 		"user list":        {"name": "ada", "id": "aaaa", "state": []any{}, "why": nil},
 		"user limits ada":  {"limit": "requests_per_second", "value": 0.0, "set": false, "used": 0.0, "until": nil},

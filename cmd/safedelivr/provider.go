@@ -18,10 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/app"
 	"github.com/safedelivr/safedelivr/internal/dnscheck"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/providers"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 func (c *cli) providerCommand() *cobra.Command {
@@ -29,69 +26,41 @@ func (c *cli) providerCommand() *cobra.Command {
 		Use:   "provider",
 		Short: "List and check providers; take them offline and online, drain or probe them",
 	}
-	cmd.AddCommand(c.providerListCommand(), c.providerCheckCommand(), c.providerSuppressions(), c.controlCommand(about{
-		use:   "probe NAME",
-		short: "End the suspension of a provider early",
-		long: `Send mail through a suspended provider at once, for example after its key was renewed or its quota raised. One
-mail shows whether it works.`,
-		what: "provider",
-	}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-		return svc.Operate.ProbeProvider(ctx, c.operator(), name, why, service.Repeat{})
-	}))
-	for _, p := range []struct {
-		verb, short string
-		kind        models.CommandKind
-	}{
-		{"offline", "Make no call through it", models.ProviderOffline},
-		{"online", "Use it again", models.ProviderOnline},
-		{"drain", "Give it only mail that no other provider may send", models.ProviderDrain},
-	} {
-		a := about{use: p.verb + " NAME", short: p.short, what: "provider"}
-		cmd.AddCommand(c.controlCommand(a,
-			func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-				return svc.Operate.ControlProvider(ctx, c.operator(), p.kind, name, why, service.Repeat{})
-			}))
-	}
-	return cmd
-}
-
-func (c *cli) providerListCommand() *cobra.Command {
-	return c.listCommand(listing{
-		use:   "list",
-		short: "List the providers with their health, as the workers report it",
-		head:  "NAME\tKIND\tSTATE\tUNTIL\tCALLS AT ONCE\tACCEPTED/S\tLAST WEBHOOK\tWHY",
-		none:  "no provider is configured: see safedelivr init",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		list, err := svc.Operate.Providers(ctx, c.operator())
-		if err != nil {
-			return err
-		}
-		conditions, err := svc.Operate.Conditions(ctx)
-		if err != nil {
-			return err
-		}
-		modes, err := svc.Operate.ProviderModes(ctx)
-		for i := range list {
-			p := &list[i]
+	cmd.AddCommand(
+		listOf(c, listing{
+			call: call{op: "listProviders", use: "list"},
+			head: "NAME\tKIND\tSTATE\tUNTIL\tCALLS AT ONCE\tACCEPTED/S\tLAST WEBHOOK\tWHY",
+			none: "no provider is configured: see safedelivr init",
+		}, func(_ context.Context, _ *operator, p *client.Provider) []any {
 			state, until, why := "no worker", time.Time{}, ""
 			if p.Health != nil {
 				state, until, why = p.Health.State, p.Health.Until, p.Health.Why
 			}
-			switch m := modes[p.Name]; m.Mode { //nolint:exhaustive // the others are found out by workers
-			case models.ProviderOffline:
-				state, why = "offline", m.Why
-			case models.ProviderDrain:
-				state, why = "draining", m.Why
-			}
-			row(p.Name, p.Kind, state, until, p.Concurrency, shown{fmt.Sprintf("%.1f", p.RateUsed), p.RateUsed},
-				lastWebhook(p, conditions), why)
-		}
-		return err
-	})
+			return []any{p.Name, p.Kind, state, until, p.Concurrency, shown{fmt.Sprintf("%.1f", p.RateUsed), p.RateUsed},
+				lastWebhook(p), why}
+		}),
+		listOf(c, listing{
+			call: call{
+				op: "providerHistory", use: "history", short: "Count what happened at each provider lately",
+				usage: map[string]string{"range": "hour, day, week or month (default: hour)"},
+			},
+			head: "PROVIDER\tCALLS\tACCEPTED\tREFUSED\tUNKNOWN\tDELIVERED\tFAILED\tDEFERRED",
+		}, func(_ context.Context, _ *operator, p *client.ProviderHistory) []any {
+			n := &p.Totals
+			return []any{p.Provider, n.Calls, n.Accepted, n.Refused, n.Unknown, n.Delivered, n.Failed, n.Deferred}
+		}),
+		c.providerCheckCommand(), c.providerSuppressions())
+	for op, use := range map[string]string{
+		"providerProbe": "probe NAME", "providerOffline": "offline NAME", "providerOnline": "online NAME",
+		"providerDrain": "drain NAME",
+	} {
+		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "provider"}))
+	}
+	return cmd
 }
 
 // lastWebhook says when the last webhook of a provider was verified, or that its webhooks are refused.
-func lastWebhook(p *operate.Provider, cs []condition.Condition) shown {
+func lastWebhook(p *client.Provider) shown {
 	var v struct {
 		At           time.Time `json:"at,omitzero"`            // the last one that was verified
 		RefusedSince time.Time `json:"refused_since,omitzero"` // zero: they are not refused
@@ -99,11 +68,9 @@ func lastWebhook(p *operate.Provider, cs []condition.Condition) shown {
 	}
 	v.At = p.LastWebhook
 	text := timeOrDash(p.LastWebhook)
-	for i := range cs {
-		if cs[i].Kind == condition.WebhooksRefused && cs[i].Provider == p.Name {
-			v.RefusedSince, v.Refused = cs[i].Since, cs[i].Posts
-			text = fmt.Sprintf("refused since %s (%d)", timeOrDash(v.RefusedSince), v.Refused)
-		}
+	if r := p.WebhooksRefused; r != nil {
+		v.RefusedSince, v.Refused = r.Since, r.Posts
+		text = fmt.Sprintf("refused since %s (%d)", timeOrDash(v.RefusedSince), v.Refused)
 	}
 	return shown{text, v}
 }
@@ -189,7 +156,7 @@ func findingRows(t *table, name string, findings []providers.Finding) {
 
 // checkReceived prints what is to be said about a mail as it was received.
 func (c *cli) checkReceived(path string) error {
-	file, err := os.Open(c.path(path))
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -214,45 +181,20 @@ func (c *cli) checkReceived(path string) error {
 // providerSuppressions returns the command that lists what a provider suppresses and we do not, and its
 // subcommand that clears an address there.
 func (c *cli) providerSuppressions() *cobra.Command {
-	var name string
-	cmd := c.pagesCommand(listing{
-		use:   "suppressions NAME",
-		short: "List the addresses that a provider suppresses and we do not",
-		head:  "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
-		none:  "the provider suppresses no address that is not suppressed here",
-	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		page, err := svc.Suppressions.ProviderSuppressions(ctx, c.operator(), name, p)
-		for i := range page.Suppressions {
-			e := &page.Suppressions[i]
-			row(e.Email, e.List, e.Reason, e.At, e.RemovedBy, e.Text)
-		}
-		return page.Next, orMissing(err, "provider", name)
+	cmd := listOf(c, listing{
+		call:   call{op: "listProviderSuppressions", use: "suppressions NAME", what: "provider"},
+		head:   "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
+		none:   "the provider suppresses no address that is not suppressed here",
+		paging: true,
+	}, func(_ context.Context, _ *operator, e *client.ProviderSuppression) []any {
+		return []any{e.Email, e.List, e.Reason, e.At, e.RemovedBy, e.Text}
 	})
-	cmd.Args = takes(1, 1)
-	cmd.PreRun = func(_ *cobra.Command, args []string) { name = args[0] }
-	cmd.AddCommand(c.clearProviderSuppression())
-	return cmd
-}
-
-func (c *cli) clearProviderSuppression() *cobra.Command {
-	var list, why string
-	cmd := &cobra.Command{
-		Use:   "clear NAME ADDRESS",
-		Short: "Remove an address from the suppression lists of a provider",
-		Long:  "Remove an address from the provider's own suppression lists. Our lists stay as they are.",
-		Args:  takes(2, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				err := svc.Suppressions.ClearProviderSuppression(ctx, c.operator(), args[0], args[1], list, why)
-				if err == nil {
-					c.sayDone(models.ProviderUnlist, args[1], true)
-				}
-				return orMissing(err, "provider", args[0])
-			})
-		},
-	}
-	cmd.Flags().StringVar(&list, "list", "", "only from this list, like bounces")
-	whyFlag(cmd, &why)
+	cmd.AddCommand(doing(c, call{
+		op: "clearProviderSuppression", use: "clear NAME ADDRESS", what: "provider",
+	}, func(_ context.Context, _ *operator, args []string, _ *struct{}) error {
+		c.sayDone(models.ProviderUnlist, args[1], true)
+		return nil
+	}))
 	return cmd
 }
 

@@ -8,21 +8,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 func (c *cli) queuesCommand() *cobra.Command {
-	return c.listCommand(listing{
-		use:   "queues",
-		short: "Show queue depths, and an upper bound of the age of the oldest message in each",
-		head:  "QUEUE\tREADY\tWORKING\tOLDEST",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		queues, err := svc.Operate.Queues(ctx, c.operator())
-		for _, q := range queues {
-			row(q.Name, q.Ready, q.Working, oldest(&q))
-		}
-		return err
+	return listOf(c, listing{
+		call: call{op: "listQueues", use: "queues"},
+		head: "QUEUE\tREADY\tWORKING\tOLDEST",
+	}, func(_ context.Context, _ *operator, q *client.Queue) []any {
+		return []any{q.Name, q.Ready, q.Working, oldest(q)}
 	})
 }
 
@@ -40,31 +33,21 @@ func oldest(q *client.Queue) shown {
 
 // waitingCommand returns the command that lists the mail that waits here.
 func waitingCommand(c *cli) *cobra.Command {
-	return c.listCommand(listing{
-		use:   "waiting",
-		short: "Show what mail waits for, how much of it, and since when, urgent mail first",
-		head:  "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
-		none:  "no mail waits here",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		b, err := svc.Mail.Backlog(ctx, c.operator())
-		for _, l := range b.Lines {
-			row(l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, l.Since, l.Until, l.Oldest, l.Text)
-		}
-		return err
+	return listOf(c, listing{
+		call: call{op: "getWaiting", use: "waiting"},
+		head: "LANE\tWAITS FOR\tPROVIDER\tMESSAGES\tBATCHES\tSINCE\tNEXT ATTEMPT\tOLDEST BATCH\tWHY",
+		none: "no mail waits here",
+	}, func(_ context.Context, _ *operator, l *client.WaitingMail) []any {
+		return []any{l.Lane, l.Code, l.Provider, l.Recipients, l.Batches, l.Since, l.Until, l.Oldest, l.Text}
 	})
 }
 
 func (c *cli) workersCommand() *cobra.Command {
-	return c.listCommand(listing{
-		use:   "workers",
-		short: "Workers that reported lately, and their share of every limit",
-		head:  "WORKER\tSTARTED\tSHARE",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		workers, err := svc.Operate.Workers(ctx, c.operator())
-		for _, w := range workers {
-			row(w.Name, w.Started, shown{fmt.Sprintf("%.0f %%", 100*w.Share), 100 * w.Share})
-		}
-		return err
+	return listOf(c, listing{
+		call: call{op: "listWorkers", use: "workers", short: "List the workers, and their share of every limit"},
+		head: "WORKER\tSTARTED\tSHARE",
+	}, func(_ context.Context, _ *operator, w *client.Worker) []any {
+		return []any{w.Name, w.Started, shown{fmt.Sprintf("%.0f %%", 100*w.Share), 100 * w.Share}}
 	})
 }
 
@@ -76,39 +59,31 @@ func (c *cli) parkedCommand() *cobra.Command {
 store, and the agenda finds it even if the message is discarded.`,
 	}
 	cmd.AddCommand(
-		c.pagesCommand(listing{
-			use:   "list",
-			short: "List parked messages, oldest first if the broker knows their times",
-			head:  "ID\tKEY\tAT\tWHY",
-			none:  "no message is parked",
-		}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-			parked, err := svc.Operate.Parked(ctx, c.operator(), p)
-			for _, m := range parked.Parked {
-				row(m.ID, m.Key, m.At, m.Why)
-			}
-			return parked.Next, err
+		listOf(c, listing{
+			call:   call{op: "listParked", use: "list"},
+			head:   "ID\tKEY\tAT\tWHY",
+			none:   "no message is parked",
+			paging: true,
+		}, func(_ context.Context, _ *operator, m *client.ParkedMessage) []any {
+			return []any{m.ID, m.Key, m.At, m.Why}
 		}),
-		c.commandAbout(about{
-			use:   "requeue ID",
-			short: "Publish a parked message again",
-			what:  "parked message",
-		}, func(ctx context.Context, svc *service.Service, id, why string) error {
-			changed, _, err := svc.Operate.Requeue(ctx, c.operator(), id, why, service.Repeat{})
-			if err == nil {
-				c.sayDone(models.Requeued, id, changed)
-			}
-			return err
+		controlling(c, call{op: "requeueParked", use: "requeue ID", what: "parked message"}),
+		controlling(c, call{op: "discardParked", use: "discard ID", what: "parked message"}))
+	return cmd
+}
+
+// unmatchedCommand returns the command about events of providers that fit no message, or several.
+func unmatchedCommand(c *cli) *cobra.Command {
+	cmd := &cobra.Command{Use: "unmatched", Short: "Events of providers that fit no message, or several"}
+	cmd.AddCommand(
+		listOf(c, listing{
+			call:   call{op: "listUnmatched", use: "list"},
+			head:   "ID\tPROVIDER\tAT\tEVENT\tRECIPIENT\tREASON\tTEXT",
+			none:   "all events fit a message",
+			paging: true,
+		}, func(_ context.Context, _ *operator, e *client.UnmatchedEvent) []any {
+			return []any{e.ID, e.Provider, e.At, e.Kind, e.Email, e.Reason, e.Text}
 		}),
-		c.commandAbout(about{
-			use:   "discard ID",
-			short: "Drop one",
-			what:  "parked message",
-		}, func(ctx context.Context, svc *service.Service, id, why string) error {
-			changed, err := svc.Operate.Discard(ctx, c.operator(), id, why)
-			if err == nil {
-				c.sayDone(models.Discarded, id, changed)
-			}
-			return err
-		}))
+		doing[client.UnmatchedEvent](c, call{op: "getUnmatched", use: "show ID", what: "event"}, nil))
 	return cmd
 }

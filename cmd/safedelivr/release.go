@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/commands"
 )
 
 func (c *cli) releaseCommand() *cobra.Command {
@@ -37,14 +36,12 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 					return wrongUsage("--to: %w", err)
 				}
 			}
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v client.ReleaseResult
-				var err error
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				var options []client.CallOption
 				if dryRun {
-					v, err = svc.Commands.DryRunRange(ctx, c.operator(), rel)
-				} else {
-					v, _, err = svc.Commands.ReleaseRange(ctx, c.operator(), rel, service.Repeat{})
+					options = append(options, client.DryRun())
 				}
+				v, err := o.ReleaseRange(ctx, rel, options...)
 				if err != nil {
 					return err
 				}
@@ -67,29 +64,6 @@ like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
 }
 
 func (c *cli) holdCommand() *cobra.Command {
-	var why string
-	lift := &cobra.Command{
-		Use:   "lift",
-		Short: "Send everything that is held",
-		Args:  takes(0, 0),
-		Long: `Send everything that is held since a restore. Mail sent after the backup was made arrives twice:
-cancel such batches first.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, _, err := svc.Operate.LiftHolds(ctx, c.operator(), why, service.Repeat{})
-				switch {
-				case err != nil:
-					return err
-				case v.Changed:
-					fmt.Fprintln(c.out, "lifted: what was held is sent now")
-				default:
-					fmt.Fprintln(c.out, "nothing is held")
-				}
-				return nil
-			})
-		},
-	}
-	whyFlag(lift, &why)
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
@@ -97,84 +71,58 @@ cancel such batches first.`,
 because it may have been sent since. Look at it, cancel what must not be sent, and lift
 the hold.`,
 	}
-	cmd.AddCommand(lift, c.holdListCommand())
+	cmd.AddCommand(
+		doing(c, call{
+			op: "liftHolds", use: "lift",
+		}, func(_ context.Context, _ *operator, _ []string, v *client.LiftResult) error {
+			if v.Changed {
+				fmt.Fprintln(c.out, "lifted: what was held is sent now")
+			} else {
+				fmt.Fprintln(c.out, "nothing is held")
+			}
+			return nil
+		}),
+		listOf(c, listing{
+			call: call{op: "listHolds", use: "list"},
+			head: "BEFORE\tSINCE\tBY\tWHY",
+			none: "nothing is held",
+		}, func(_ context.Context, _ *operator, h *client.RestoreHold) []any {
+			return []any{h.Before, h.At, h.By, h.Why}
+		}))
 	return cmd
 }
 
-func (c *cli) holdListCommand() *cobra.Command {
-	return c.withJSON(&cobra.Command{
-		Use:   "list",
-		Short: "List the holds",
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				holds, err := svc.Operate.Holds(ctx, c.operator())
-				if err != nil {
-					return err
-				}
-				if c.json {
-					t := c.newTable("BEFORE\tSINCE\tBY\tWHY")
-					for _, h := range holds {
-						t.row(h.Before, h.At, h.By, h.Why)
-					}
-					return t.flush()
-				}
-				for _, h := range holds {
-					fmt.Fprintf(c.out, "mail accepted before %s is held since %s, by %s",
-						h.Before.UTC().Format(time.RFC3339), h.At.UTC().Format(time.RFC3339), h.By)
-					if h.Why != "" {
-						fmt.Fprintf(c.out, ": %s", h.Why)
-					}
-					fmt.Fprintln(c.out)
-				}
-				if len(holds) == 0 {
-					fmt.Fprintln(c.out, "nothing is held")
-				}
-				return nil
-			})
-		},
-	}, jsonRows)
-}
-
 func (c *cli) logCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "log", Short: "Show the story of one recipient; release the mail to it"}
-	cmd.AddCommand(c.withJSON(&cobra.Command{
-		Use:   "show ID",
-		Short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
-		Args:  takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				story, err := svc.Mail.Log(ctx, c.operator(), args[0])
-				if err != nil {
-					return orMissing(err, "log", args[0])
-				}
-				return c.show(story, func() error {
-					printStory(c.out, &story)
-					return nil
-				})
-			})
-		},
-	}, jsonObject))
-	var dryRun bool
-	release := c.commandAbout(about{
-		use:   "release ID",
-		short: "Send to one recipient again; it may arrive twice",
-		long: `Send to one recipient again, by the id of the log. The mail must have failed, and not because the recipient was
-refused for good. If it is unknown whether a provider accepted it before, it may arrive twice.`,
-		what: "log",
-	}, func(ctx context.Context, svc *service.Service, id, why string) (err error) {
-		var v commands.Result
-		if dryRun {
-			v, err = svc.Commands.DryRunLog(ctx, c.operator(), id, why)
-		} else {
-			v, _, err = svc.Commands.ReleaseLog(ctx, c.operator(), id, why, service.Repeat{})
-		}
-		if err == nil {
-			c.sayBatch(&v)
-		}
-		return err
-	})
-	dryRunFlag(release, &dryRun)
-	cmd.AddCommand(release)
+	cmd := &cobra.Command{Use: "log", Short: "Find recipients, show the story of one, and release the mail to it"}
+	const head = "LOG\tRECIPIENT\tSTATE\tATTEMPTS\tREASON"
+	row := func(_ context.Context, _ *operator, l *client.Log) []any {
+		return []any{l.ID, l.Email, l.State, l.Attempts, l.ReasonText}
+	}
+	everyone := func(_ context.Context, o *operator, query url.Values) (*operator, error) {
+		query.Set("everyone", "true")
+		return o, nil
+	}
+	cmd.AddCommand(
+		listOf(c, listing{
+			call: call{op: "listLogs", use: "list BATCH", what: "batch"},
+			head: head, none: "there is no such recipient", paging: true,
+		}, row),
+		listOf(c, listing{
+			call: call{
+				op: "searchLogs", use: "search", short: "Find recipients in all batches of all users, newest first", whose: everyone,
+				flags: map[string]string{"q": "part"},
+			},
+			head: head, none: "there is no such recipient", paging: true,
+		}, row),
+		doing(c, call{
+			op: "getLog", use: "show ID", what: "log",
+			short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
+		}, func(_ context.Context, _ *operator, _ []string, v *client.Log) error {
+			printStory(c.out, v)
+			return nil
+		}),
+		doing(c, call{
+			op: "releaseLog", use: "release ID", what: "log", short: "Send to one recipient again; it may arrive twice",
+		}, c.sayBatch))
 	return cmd
 }

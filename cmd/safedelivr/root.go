@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -29,9 +29,9 @@ type cli struct {
 	in         io.Reader // nil: that of the process
 	environ    []string  // nil: that of the process
 	args       []string
-	server     *server // the process that runs a handed-over command; nil in the process of the user
-	ranBy      string  // who handed it over
-	folder     string  // where it was run; empty: here
+	handler    http.Handler      // of the API; nil: that of the process that serves, or of this one
+	by         string            // who gives the command; empty: the user of the process
+	flags      map[string]string // names of the flags of the command by the fields that they set
 	configFile string
 	resolver   dnscheck.Resolver // nil: that of the system
 	json       bool              // the flag --json
@@ -80,11 +80,8 @@ func (c *cli) run(ctx context.Context) int {
 	return int(exitGood)
 }
 
-// runGroup is the group of commands that run in the process of the user. A server runs all others, and those of
-// handedOverToo, for a process that cannot open the store.
+// runGroup is the group of commands that act by themselves, and of help.
 const runGroup = "run"
-
-var handedOverToo = []string{"login", "migrate"}
 
 // addCommands adds all commands, in groups.
 func (c *cli) addCommands(root *cobra.Command) {
@@ -97,54 +94,19 @@ func (c *cli) addCommands(root *cobra.Command) {
 	}
 	add(runGroup, "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
 		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand(),
-		c.rehearsedCommand())
+		manCommand(c), c.rehearsedCommand())
 	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
 		c.endpointCommand())
 	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
 		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), waitingCommand(c), c.queuesCommand(),
 		c.workersCommand(), c.auditCommand())
-	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
+	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), unmatchedCommand(c), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
 		c.eraseCommand())
 	root.SetHelpCommandGroupID(runGroup)
 	root.SetCompletionCommandGroupID(runGroup)
-	root.AddCommand(c.namesCommand())
 	root.SetFlagErrorFunc(unknownFlag)
 	c.completeNames(root)
 	c.noteBegin(root)
-}
-
-// path returns a path of the command line as this process finds it. A server that carries out the command works in
-// another folder.
-func (c *cli) path(name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(c.folder, name)
-}
-
-// handedOver are the commands that another process may hand over to the server.
-func handedOver() app.Commands {
-	var root cobra.Command
-	new(cli).addCommands(&root)
-	names := slices.Clone(handedOverToo)
-	for _, cmd := range root.Commands() {
-		if cmd.GroupID != runGroup {
-			names = append(names, cmd.Name())
-		}
-	}
-	return app.Commands{
-		Names: names,
-		Run: func(ctx context.Context, a *app.App, cmd app.Command) int {
-			c := &cli{
-				streams: streams{out: cmd.Out, err: cmd.Err},
-				args:    cmd.Args,
-				server:  serverOf(a),
-				ranBy:   cmd.RanBy,
-				folder:  cmd.Folder,
-			}
-			return c.run(ctx)
-		},
-	}
 }
 
 // unknownCommand returns an error if the arguments name no command, or a group of commands and then none of the group.
@@ -222,11 +184,8 @@ func (c *cli) env() []string {
 	return os.Environ()
 }
 
-// load reads the configuration. A handed-over command has that of the server, with the address that it listens on.
+// load reads the configuration.
 func (c *cli) load() (config.Config, error) {
-	if c.server != nil {
-		return c.server.cfg, nil
-	}
 	cfg, err := config.Load(c.configPath(), c.environ)
 	if err != nil {
 		return cfg, mistakes(err)

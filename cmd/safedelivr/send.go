@@ -3,11 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,29 +22,58 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/safedelivr/safedelivr/dashboard"
-	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/mail"
 )
 
-// sendFlags are the flags of send.
+// sendFlags are the flags of send that are no fields of a batch, and what was made from the others.
 type sendFlags struct {
-	texts  map[string]*string   // by field of a batch
-	lists  map[string]*[]string // by field of a batch
-	marks  map[string]*bool     // by field of a batch
-	named  map[string]*[]string // headers, metadata and vars: NAME=VALUE
-	to     []string
-	attach []string
-	inline []string
-
 	user, file         string
-	columns            []string
+	to, columns        []string
+	attach, inline     []string
 	permissive, dryRun bool
 	watch              bool
 	wait               time.Duration
+
+	form map[string]string // fields of the batch
+	vars map[string]string // of the recipients
+}
+
+// The kinds of flags that are fields of a batch.
+const (
+	aText = iota
+	aList
+	aMark
+	aMap // NAME=VALUE
+)
+
+// sendFields are the fields of a batch that send has a flag for.
+var sendFields = []struct {
+	field string
+	kind  int
+	usage string
+}{
+	{"from", aText, "sender: ADDRESS or 'Name <ADDRESS>'"},
+	{"cc", aList, "address in Cc of one mail to all; may be given several times"},
+	{"bcc", aList, "address that gets the same mail and is not shown to others; may be given several times"},
+	{"subject", aText, "subject"},
+	{"text", aText, "body as text (default: a sentence, if there is no --html)"},
+	{"html", aText, "body as HTML"},
+	{"template", aText, "what the message is made from instead: NAME, or NAME@VERSION"},
+	{"language", aText, "language of the template, like de-AT"},
+	{"reply_to", aList, "address for replies; may be given several times"},
+	{"headers", aMap, "header field: NAME=VALUE; may be given several times"},
+	{"tags", aList, "tag for statistics; may be given several times"},
+	{"category", aText, "kind of mail that a recipient may unsubscribe from"},
+	{"metadata", aMap, "value for your application: NAME=VALUE; may be given several times"},
+	{"track_opens", aMark, "let the provider see who opens the mail"},
+	{"track_clicks", aMark, "let the provider see who clicks its links"},
+	{"unsubscribe", aMark, "whether recipients can unsubscribe by a link (default: if the mail is bulk and has a category)"},
+	{"providers", aList, "providers that may be used, in this order (default: all)"},
+	{"lane", aText, "urgent or bulk (default: by the number of recipients)"},
+	{"deliver_at", aText, "when it is sent, like 2026-12-24T18:00 (default: at once)"},
+	{"time_zone", aText, "time zone of --deliver-at, like Europe/Vienna"},
+	{"expires_at", aText, "when it expires, like 2026-12-25T18:00 (default: seven days later)"},
 }
 
 // maxSendTo is how many recipients send takes: it prints the story of each.
@@ -59,139 +92,109 @@ recipient failed. With --file the recipients are the rows of a CSV file, whose c
 left out and printed. The message is sent by the running server: without one it is stored, and sent when the
 server starts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.read(cmd.Flags()); err != nil {
 				return err
 			}
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.send(ctx, svc, cmd, &o)
-			})
+			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error { return c.send(ctx, api, &o) })
 		},
 	}
 	o.add(cmd.Flags())
 	return cmd
 }
 
-// check reports what is missing or does not go together.
-func (o *sendFlags) check() error {
-	written := *o.texts["from"] != "" && *o.texts["subject"] != ""
-	if !written && *o.texts["template"] == "" || len(o.to) == 0 && o.file == "" {
-		return wrongUsage("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
-			"--to ann@example.com --subject 'It works'")
-	}
-	switch n := len(o.to) + len(*o.lists["cc"]) + len(*o.lists["bcc"]); {
-	case n > maxSendTo:
-		return wrongUsage("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
-	case len(o.to) > 0 && o.file != "":
-		return wrongUsage("--file: give either a file or --to")
-	case len(o.columns) > 0 && o.file == "":
-		return wrongUsage("--column needs a --file")
-	case len(*o.named["vars"]) > 0 && o.file != "":
-		return wrongUsage("--var: with a --file the columns are the variables")
-	}
-	return nil
-}
-
 // add defines the flags.
 func (o *sendFlags) add(f *pflag.FlagSet) {
-	o.texts, o.lists = map[string]*string{}, map[string]*[]string{}
-	o.marks, o.named = map[string]*bool{}, map[string]*[]string{}
-	text := func(flag, usage string) { o.texts[strings.ReplaceAll(flag, "-", "_")] = f.String(flag, "", usage) }
-	text("from", "sender: ADDRESS or 'Name <ADDRESS>'")
+	for _, s := range sendFields {
+		switch name := flagName(s.field); s.kind {
+		case aText:
+			f.String(name, "", s.usage)
+		case aMark:
+			f.Bool(name, false, s.usage)
+		default:
+			f.StringArray(name, nil, s.usage)
+		}
+	}
 	f.StringArrayVar(&o.to, "to", nil, "recipient; may be given several times")
-	o.lists["cc"] = f.StringArray("cc", nil, "address in Cc of one mail to all; may be given several times")
-	o.lists["bcc"] = f.StringArray("bcc", nil,
-		"address that gets the same mail and is not shown to others; may be given several times")
+	f.StringArray("var", nil, "value of a placeholder: NAME=VALUE; may be given several times")
 	f.StringVar(&o.file, "file", "", "CSV file of recipients; the first row has the names of the columns")
 	f.StringArrayVar(&o.columns, "column", nil,
 		"what a column of the file is: 'HEADING=email', =name, =VARIABLE, or = to leave it out; may be given several times")
 	f.BoolVar(&o.permissive, "permissive", false, "leave out recipients with mistakes")
-	text("subject", "subject")
-	text("text", "body as text (default: a sentence, if there is no --html)")
-	text("html", "body as HTML")
-	text("template", "what the message is made from instead: NAME, or NAME@VERSION")
-	text("language", "language of the template, like de-AT")
-	o.named["vars"] = f.StringArray("var", nil, "value of a placeholder: NAME=VALUE; may be given several times")
-	o.lists["reply_to"] = f.StringArray("reply-to", nil, "address for replies; may be given several times")
-	o.named["headers"] = f.StringArray("header", nil, "header field: NAME=VALUE; may be given several times")
 	f.StringArrayVar(&o.attach, "attach", nil, "file to attach; may be given several times")
-	f.StringArrayVar(&o.inline, "inline", nil,
-		"image that the HTML shows as cid: and its file name; may be given several times")
-	o.lists["tags"] = f.StringArray("tag", nil, "tag for statistics; may be given several times")
-	text("category", "kind of mail that a recipient may unsubscribe from")
-	o.named["metadata"] = f.StringArray("metadata", nil, "value for your application: NAME=VALUE; may be given several times")
-	o.marks["track_opens"] = f.Bool("track-opens", false, "let the provider see who opens the mail")
-	o.marks["track_clicks"] = f.Bool("track-clicks", false, "let the provider see who clicks its links")
-	o.marks["unsubscribe"] = f.Bool("unsubscribe", false,
-		"whether recipients can unsubscribe by a link (default: if the mail is bulk and has a category)")
-	o.lists["providers"] = f.StringSlice("provider", nil, "providers that may be used, in this order (default: all)")
-	text("lane", "urgent or bulk (default: by the number of recipients)")
-	text("deliver-at", "when it is sent, like 2026-12-24T18:00 (default: at once)")
-	text("time-zone", "time zone of --deliver-at, like Europe/Vienna")
-	text("expires-at", "when it expires, like 2026-12-25T18:00 (default: seven days later)")
+	f.StringArrayVar(&o.inline, "inline", nil, "image that the HTML shows as cid: and its file name; may be given several times")
 	f.StringVar(&o.user, "user", "", "user who sends, by name (default: the only one, or the one that init has added)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "send nothing, and say what would happen")
 	f.BoolVar(&o.watch, "watch", false, "show each step when it happens, and wait until the end")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for the end, without --watch")
 }
 
-// fill fills a request with the flags that were given, except for recipients and files.
-func (o *sendFlags) fill(cmd *cobra.Command, in *intake.Builder) error {
-	if *o.texts["text"] == "" && *o.texts["html"] == "" && *o.texts["template"] == "" {
-		*o.texts["text"] = "This message was sent by safedelivr send."
-	}
-	for name, text := range o.texts {
-		if *text != "" {
-			in.SetText(name, *text)
+// read makes the fields of a batch from the flags that were given.
+func (o *sendFlags) read(f *pflag.FlagSet) (err error) {
+	o.form = map[string]string{}
+	recipients := len(o.to)
+	for _, s := range sendFields {
+		name := flagName(s.field)
+		if !f.Changed(name) {
+			continue
+		}
+		if s.kind == aText || s.kind == aMark {
+			o.form[s.field] = f.Lookup(name).Value.String()
+			continue
+		}
+		list, _ := f.GetStringArray(name) // add has defined it as one
+		if s.field == "cc" || s.field == "bcc" {
+			recipients += len(list)
+		}
+		o.form[s.field] = strings.Join(list, ", ")
+		if s.kind == aMap {
+			if o.form[s.field], err = asObject(name, list); err != nil {
+				return err
+			}
 		}
 	}
-	for name, list := range o.lists {
-		if len(*list) > 0 {
-			in.SetList(name, slices.All(*list))
+	if len(o.columns) > 0 {
+		if o.form["columns"], err = asObject("column", o.columns); err != nil {
+			return err
 		}
 	}
-	for name, on := range o.marks {
-		if cmd.Flags().Changed(strings.ReplaceAll(name, "_", "-")) {
-			in.SetFlag(name, *on)
-		}
-	}
-	headers, err := o.values("headers", "header")
-	if err != nil {
+	vars, _ := f.GetStringArray("var")
+	if o.vars, err = named("--var", vars, "=", "give NAME=VALUE"); err != nil {
 		return err
 	}
-	if len(headers) > 0 {
-		in.SetHeaders(maps.All(headers))
+	if o.form["text"] == "" && o.form["html"] == "" && o.form["template"] == "" {
+		o.form["text"] = "This message was sent by safedelivr send."
 	}
-	metadata, err := o.values("metadata", "metadata")
-	if len(metadata) > 0 {
-		in.SetMetadata(metadata)
-	}
-	if o.permissive {
-		in.Permit()
-	}
-	return err
+	return o.check(recipients)
 }
 
-// values returns the values of a flag that is given as NAME=VALUE; nil if it is not given.
-func (o *sendFlags) values(field, flag string) (map[string]string, error) {
-	var out map[string]string
-	for _, given := range *o.named[field] {
-		name, value, ok := strings.Cut(given, "=")
-		if !ok || name == "" {
-			return nil, wrongUsage("--%s %q: give NAME=VALUE", flag, given)
-		}
-		if _, again := out[name]; again {
-			return nil, wrongUsage("--%s: %s is given twice", flag, name)
-		}
-		if out == nil {
-			out = map[string]string{}
-		}
-		out[name] = value
+// asObject returns values that are given as NAME=VALUE as a JSON object.
+func asObject(flag string, list []string) (string, error) {
+	values, err := named("--"+flag, list, "=", "give NAME=VALUE")
+	raw, _ := json.Marshal(values) // never an error: words
+	return string(raw), err
+}
+
+// check reports what is missing or does not go together.
+func (o *sendFlags) check(recipients int) error {
+	written := o.form["from"] != "" && o.form["subject"] != ""
+	switch {
+	case !written && o.form["template"] == "" || len(o.to) == 0 && o.file == "":
+		return wrongUsage("--from, --to and --subject are needed; for example: safedelivr send --from shop@example.com " +
+			"--to ann@example.com --subject 'It works'")
+	case recipients > maxSendTo:
+		return wrongUsage("--to, --cc, --bcc: at most %d recipients; send more with --file or POST /v1/batches", maxSendTo)
+	case len(o.to) > 0 && o.file != "":
+		return wrongUsage("--file: give either a file or --to")
+	case len(o.columns) > 0 && o.file == "":
+		return wrongUsage("--column needs a --file")
+	case len(o.vars) > 0 && o.file != "":
+		return wrongUsage("--var: with a --file the columns are the variables")
 	}
-	return out, nil
+	return nil
 }
 
 // printTime prints when the mail of a scheduled batch is sent.
-func (c *cli) printTime(a *service.Accepted) {
+func (c *cli) printTime(a *client.Accepted) {
 	what, at := "It", a.DeliverAt
 	if a.OwnTimes != nil {
 		what, at = "The first mail", a.OwnTimes.First
@@ -199,91 +202,120 @@ func (c *cli) printTime(a *service.Accepted) {
 	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
 }
 
-func (c *cli) send(ctx context.Context, svc *service.Service, cmd *cobra.Command, o *sendFlags) error {
-	u, err := c.sendingUser(ctx, svc, o.user)
+func (c *cli) send(ctx context.Context, api *operator, o *sendFlags) error {
+	u, err := api.sender(ctx, o.user)
 	if err != nil {
 		return err
 	}
-	who := c.operator()
-	who.User = u.ID
-	in := svc.NewIntake(ctx, who)
-	defer in.Close()
-	if err := o.fill(cmd, in); err != nil {
-		return err
-	}
-	if err := c.addRecipients(in, o); err != nil {
-		return err
-	}
-	for i, path := range slices.Concat(o.attach, o.inline) {
-		if err := attach(in, i, c.path(path), i >= len(o.attach)); err != nil {
-			return err
-		}
+	api = api.as(u.ID)
+	query := url.Values{}
+	if o.permissive {
+		query.Set("mode", "permissive")
 	}
 	if o.dryRun {
-		plan, err := svc.DryRunAccept(ctx, who, in)
-		if err != nil {
-			return inFile(err, o)
+		var plan client.Plan
+		query.Set("dry_run", "true")
+		if err := o.post(ctx, api, query, &plan); err != nil {
+			return err
 		}
 		c.printPlan(&plan)
 		return nil
 	}
-	a, _, err := svc.Accept(ctx, who, in, service.Repeat{})
-	if err != nil {
-		return inFile(err, o)
+	var a client.Accepted
+	if err := o.post(ctx, api, query, &a); err != nil {
+		return err
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
 	c.printRejected(&a)
-	if !a.DeliverAt.IsZero() || a.State == models.BatchScheduled {
+	switch {
+	case !a.DeliverAt.IsZero() || a.State == client.BatchScheduled:
 		c.printTime(&a)
-		return nil
-	}
-	if c.server == nil {
-		if cfg, err := c.load(); err == nil && app.StoreName(&cfg) == "sqlite" {
-			fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
-			return nil
-		}
-	}
-	if o.file != "" {
-		return nil
-	}
-	return c.follow(ctx, svc, a.ID, o)
-}
-
-// addRecipients adds the recipients of --to or --file.
-func (c *cli) addRecipients(in *intake.Builder, o *sendFlags) error {
-	vars, err := o.values("vars", "var")
-	if err != nil {
-		return err
-	}
-	for _, to := range o.to {
-		if err := in.Add(&service.Recipient{Email: to, Vars: vars}); err != nil {
-			return err
-		}
-	}
-	if o.file == "" {
-		return nil
-	}
-	for _, column := range o.columns {
-		heading, name, ok := strings.Cut(column, "=")
-		if !ok {
-			return wrongUsage("--column %q: give HEADING=NAME", column)
-		}
-		in.MapColumn(heading, name)
-	}
-	f, err := os.Open(c.path(o.file))
-	if err != nil {
-		return fmt.Errorf("--file: %w", err)
-	}
-	defer f.Close()
-	if err := in.AddTable(f); err != nil {
-		return fmt.Errorf("--file %s: %w", o.file, err)
+	case !api.serves:
+		fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
+	case o.file == "":
+		return c.follow(ctx, api, a.ID, o)
 	}
 	return nil
 }
 
+// post posts the batch as a form, whose files are read while they are sent, and decodes the answer into out.
+func (o *sendFlags) post(ctx context.Context, api *operator, query url.Values, out any) error {
+	r, w := io.Pipe()
+	parts, written := multipart.NewWriter(w), make(chan error, 1)
+	go func() {
+		err := o.write(parts)
+		_ = w.CloseWithError(err) // the reader of the pipe gets the error
+		written <- err
+	}()
+	err := api.Call(ctx, http.MethodPost, client.Path("batches"), query, r, out, client.ContentType(parts.FormDataContentType()))
+	_ = r.Close() // the writer stops if the answer came early
+	if wrong := <-written; wrong != nil && !errors.Is(wrong, io.ErrClosedPipe) {
+		return wrong
+	}
+	return inFile(err, o)
+}
+
+// write writes the form: its fields, the attachments, and then the recipients.
+func (o *sendFlags) write(w *multipart.Writer) error {
+	for name, value := range o.form {
+		if err := w.WriteField(name, value); err != nil {
+			return err
+		}
+	}
+	for i, path := range slices.Concat(o.attach, o.inline) {
+		name := filepath.Base(path)
+		about := mime.FormatMediaType("form-data", map[string]string{"name": "attachments", "filename": name})
+		header := textproto.MIMEHeader{"Content-Disposition": {about}}
+		if kind, _, err := mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path))); err == nil {
+			header.Set("Content-Type", kind)
+		}
+		if i >= len(o.attach) { // the HTML may show it
+			header.Set("Content-ID", "<"+name+">")
+		}
+		part, err := w.CreatePart(header)
+		if err == nil {
+			err = copyFile(part, path)
+		}
+		if err != nil {
+			return fmt.Errorf("the file cannot be sent: %w", err)
+		}
+	}
+	if o.file != "" {
+		part, err := w.CreatePart(textproto.MIMEHeader{
+			"Content-Disposition": {`form-data; name="to"; filename="recipients.csv"`}, "Content-Type": {"text/csv"},
+		})
+		if err == nil {
+			err = copyFile(part, o.file)
+		}
+		return errors.Join(err, w.Close())
+	}
+	part, err := w.CreateFormFile("to", "recipients.ndjson")
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(part)
+	for _, to := range o.to {
+		if err := lines.Encode(map[string]any{"email": to, "vars": o.vars}); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// copyFile copies a file to w.
+func copyFile(w io.Writer, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
 // inFile names the recipients of a file in the mistakes of a request.
 func inFile(err error, o *sendFlags) error {
-	var e *service.Error
+	var e *client.Error
 	if o.file == "" || !errors.As(err, &e) {
 		return err
 	}
@@ -293,6 +325,8 @@ func inFile(err error, o *sendFlags) error {
 		number, _, _ := strings.Cut(rest, "/")
 		if index, err := strconv.Atoi(number); err == nil {
 			f.Pointer, f.Detail = "/file", fmt.Sprintf("recipient %d: %s", index+1, f.Detail)
+		} else if f.Pointer == "/to" {
+			f.Pointer = "/file"
 		}
 	}
 	return e
@@ -302,7 +336,7 @@ func inFile(err error, o *sendFlags) error {
 const printedRejected = 10
 
 // printRejected prints the first recipients that were left out.
-func (c *cli) printRejected(a *service.Accepted) {
+func (c *cli) printRejected(a *client.Accepted) {
 	if a.Rejected == nil || a.Rejected.Count == 0 {
 		return
 	}
@@ -319,71 +353,26 @@ func (c *cli) printRejected(a *service.Accepted) {
 	}
 }
 
-// attach adds a file to a message. The HTML may show an inline one.
-func attach(in *intake.Builder, number int, path string, inline bool) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("the file cannot be sent: %w", err)
-	}
-	defer f.Close()
-	a := &service.Attachment{Filename: filepath.Base(path), File: in.NewFile()}
-	if inline {
-		a.ContentID = a.Filename
-	}
-	a.Type, _, _ = mime.ParseMediaType(mime.TypeByExtension(filepath.Ext(path)))
-	if _, err := io.Copy(a.File, f); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	in.AddAttachment(fmt.Sprintf("/attachments/%d", number), a)
-	return nil
-}
-
-// sendingUser returns the user of a name; without a name the one that init has added, or the only one.
-func (c *cli) sendingUser(ctx context.Context, svc *service.Service, name string) (models.User, error) {
-	if name != "" {
-		u, err := svc.People.User(ctx, c.operator(), name)
-		return u, orMissing(err, "user", name)
-	}
-	page, err := svc.People.ListUsers(ctx, c.operator(), service.Page{Limit: pageRows})
-	if err != nil {
-		return models.User{}, err
-	}
-	var names []string
-	for _, u := range page.Users {
-		if u.ID == dashboard.LocalUser().ID {
-			return svc.People.User(ctx, c.operator(), u.ID)
-		}
-		names = append(names, u.Name)
-	}
-	switch len(names) {
-	case 0:
-		return models.User{}, exitWith(exitMissing, errors.New("there is no user: see safedelivr user add"))
-	case 1:
-		return svc.People.User(ctx, c.operator(), names[0])
-	}
-	return models.User{}, wrongUsage("--user: name one of %s", strings.Join(names[:min(len(names), 10)], ", "))
-}
-
 // follow waits until all recipients of a small batch have an end, and prints their stories.
-func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID, o *sendFlags) error {
+func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	end := time.Now().Add(o.wait)
 	printed := map[string]bool{}
 	for range models.Every(ctx, 200*time.Millisecond) {
-		logs, err := svc.Mail.Logs(ctx, c.operator(), batch.String(), mail.LogFilter{}, service.Page{Limit: maxSendTo})
+		logs, err := first(api.Logs(ctx, batch, client.LogOptions{}), maxSendTo)
 		if err != nil {
 			return err
 		}
 		waiting, failed := 0, false
-		for i := range logs.Logs {
-			l := &logs.Logs[i]
-			if l.State.Open() {
+		for i := range logs {
+			l := &logs[i]
+			if l.State == client.Queued || l.State == client.Sent {
 				waiting++
 			}
-			failed = failed || l.State == models.Failed
+			failed = failed || l.State == client.Failed
 			if o.watch {
-				if err := c.printNew(ctx, svc, l, printed); err != nil {
+				if err := c.printNew(ctx, api, l, printed); err != nil {
 					return err
 				}
 			}
@@ -391,7 +380,7 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 		if waiting > 0 && (o.watch || time.Now().Before(end)) {
 			continue
 		}
-		if err := c.printStories(ctx, svc, logs.Logs); err != nil {
+		if err := c.printStories(ctx, api, logs); err != nil {
 			return err
 		}
 		if failed {
@@ -403,8 +392,8 @@ func (c *cli) follow(ctx context.Context, svc *service.Service, batch models.ID,
 }
 
 // printNew prints the steps of a recipient's story that were not printed before.
-func (c *cli) printNew(ctx context.Context, svc *service.Service, l *mail.LogView, printed map[string]bool) error {
-	story, err := svc.Mail.Log(ctx, c.operator(), l.ID.String())
+func (c *cli) printNew(ctx context.Context, api *operator, l *client.Log, printed map[string]bool) error {
+	story, err := api.Log(ctx, l.ID)
 	if err != nil {
 		return err
 	}
@@ -414,6 +403,19 @@ func (c *cli) printNew(ctx context.Context, svc *service.Service, l *mail.LogVie
 			printed[line] = true
 			fmt.Fprintln(c.out, line)
 		}
+	}
+	return nil
+}
+
+// printStories prints the whole story of each log.
+func (c *cli) printStories(ctx context.Context, api *operator, logs []client.Log) error {
+	for i := range logs {
+		story, err := api.Log(ctx, logs[i].ID)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(c.out)
+		printStory(c.out, &story)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
 	"github.com/safedelivr/safedelivr/internal/app"
+	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
@@ -67,12 +68,13 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 		return err
 	}
 	defer endTraces()
-	a, err := app.New(ctx, cfg, log, handedOver())
+	a, err := app.New(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
 	if restored {
-		if err := explain(a.Service().Operate.HoldOld(ctx, c.operator(), "restored from a backup")); err != nil {
+		operator := service.Caller{By: "cli:" + c.person(), Operator: true}
+		if err := a.Service().Operate.HoldOld(ctx, operator, "restored from a backup"); err != nil {
 			a.Close()
 			return fmt.Errorf("nothing was started: cannot hold the mail that was accepted before: %w", err)
 		}

@@ -2,119 +2,60 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
+	"net/url"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/suppressions"
 )
 
-// suppressionList is the list that a command is about.
-type suppressionList struct{ user string }
-
-// caller returns an operator who means the list.
-func (l *suppressionList) caller(ctx context.Context, c *cli, svc *service.Service) (service.Caller, error) {
-	who := c.operator()
-	if l.user == "" {
-		who.Everyone = true
-		return who, nil
-	}
-	u, err := svc.People.User(ctx, who, l.user)
-	who.User = u.ID
-	return who, orMissing(err, "user", l.user)
-}
-
 func (c *cli) suppressionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to"}
-	var l suppressionList
-	cmd.PersistentFlags().StringVar(&l.user, "user", "", "the list of this user, by name or id, instead of everyone's")
-	cmd.AddCommand(c.listSuppressions(&l), c.addSuppression(&l), c.removeSuppression(&l), c.importSuppressions(&l),
-		c.exportSuppressions(&l))
+	cmd := &cobra.Command{Use: "suppression", Short: "Addresses that no mail is sent to, for all users or for one (--user)"}
+	var user string
+	cmd.PersistentFlags().StringVar(&user, "user", "", "the list of this user, by name or id, instead of everyone's")
+	list := func(ctx context.Context, o *operator, query url.Values) (*operator, error) {
+		if user == "" {
+			query.Set("everyone", "true")
+			return o, nil
+		}
+		u, err := o.find(ctx, user)
+		return o.as(u.ID), err
+	}
+	const head = "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY"
+	row := func(_ context.Context, _ *operator, e *client.Suppression) []any {
+		return []any{e.Email, e.Reason, e.Category, e.At, e.Expires, e.Origin, e.Why}
+	}
+	cmd.AddCommand(
+		listOf(c, listing{
+			call: call{op: "listSuppressions", use: "list", whose: list, flags: map[string]string{"q": "part"}},
+			head: head, none: "no address is suppressed", paging: true,
+		}, row),
+		listOf(c, listing{
+			call: call{op: "getSuppressions", use: "show ADDRESS", whose: list, what: "suppressed address"}, head: head,
+		}, row),
+		doing(c, call{
+			op: "addSuppression", use: "add ADDRESS", fields: []string{"email"}, whose: list,
+			flags: map[string]string{"expires_at": "for"},
+			usage: map[string]string{
+				"reason":     "complaint, hard_bounce, manual, unsubscribe or soft_bounce (default: manual)",
+				"expires_at": "for this long, like 720h, or until a day or a time (default: for ever)",
+			},
+		}, func(_ context.Context, _ *operator, _ []string, e *client.Suppression) error {
+			fmt.Fprintf(c.out, "%s is suppressed\n", e.Email)
+			return nil
+		}),
+		controlling(c, call{
+			op: "removeSuppressions", use: "remove ADDRESS", what: "suppressed address", whose: list,
+			long:  "Remove an address from the list. After a complaint or a hard bounce --why is required.",
+			usage: map[string]string{"reason": "only the entry with this reason", "category": "only that of this category"},
+		}),
+		c.importSuppressions(list), c.exportSuppressions(list))
 	return cmd
 }
 
-func (c *cli) listSuppressions(l *suppressionList) *cobra.Command {
-	return c.pagesCommand(listing{
-		use:   "list",
-		short: "List the suppressed addresses",
-		head:  "EMAIL\tREASON\tCATEGORY\tSINCE\tUNTIL\tORIGIN\tWHY",
-		none:  "no address is suppressed",
-	}, func(ctx context.Context, svc *service.Service, p service.Page, row func(...any)) (string, error) {
-		who, err := l.caller(ctx, c, svc)
-		if err != nil {
-			return "", err
-		}
-		page, err := svc.Suppressions.List(ctx, who, suppressions.Filter{}, p)
-		for i := range page.Suppressions {
-			e := &page.Suppressions[i]
-			row(e.Email, e.Reason, e.Category, e.At, e.Expires, e.Origin, e.Why)
-		}
-		return page.Next, err
-	})
-}
-
-func (c *cli) addSuppression(l *suppressionList) *cobra.Command {
-	var n client.NewSuppression
-	var reason string
-	var ttl time.Duration
-	add := &cobra.Command{
-		Use:   "add ADDRESS",
-		Short: "Suppress an address",
-		Long: `Suppress an address: no provider is called with it any more, and its logs fail with the reason suppressed.
-Without --user it is suppressed for the mail of all users.`,
-		Args: takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				who, err := l.caller(ctx, c, svc)
-				if err != nil {
-					return err
-				}
-				n.Email, n.Reason = args[0], reason
-				if ttl != 0 {
-					n.Expires = time.Now().Add(ttl)
-				}
-				v, _, err := svc.Suppressions.Suppress(ctx, who, n, models.FromAPI, service.Repeat{})
-				if err == nil {
-					fmt.Fprintf(c.out, "%s is suppressed\n", v.Email)
-				}
-				return err
-			})
-		},
-	}
-	f := add.Flags()
-	f.StringVar(&reason, "reason", "manual", "complaint, hard_bounce, manual, unsubscribe or soft_bounce")
-	f.StringVar(&n.Category, "category", "", "only mail of this category")
-	f.DurationVar(&ttl, "for", 0, "for this long, like 720h (default: for ever)")
-	whyFlag(add, &n.Why)
-	return add
-}
-
-func (c *cli) removeSuppression(l *suppressionList) *cobra.Command {
-	return c.commandAbout(about{
-		use:   "remove ADDRESS",
-		short: "Send to an address again",
-		long:  "Remove an address from the list. After a complaint or a hard bounce --why is required.",
-		what:  "suppressed address",
-	}, func(ctx context.Context, svc *service.Service, email, why string) error {
-		who, err := l.caller(ctx, c, svc)
-		if err != nil {
-			return err
-		}
-		changed, err := svc.Suppressions.Unsuppress(ctx, who, email, suppressions.Filter{}, why)
-		if err == nil {
-			c.sayDone(models.RemovedSuppression, email, changed)
-		}
-		return err
-	})
-}
-
-func (c *cli) importSuppressions(l *suppressionList) *cobra.Command {
+func (c *cli) importSuppressions(list whose) *cobra.Command {
 	return &cobra.Command{
 		Use:   "import FILE",
 		Short: "Suppress the addresses of a CSV file",
@@ -122,17 +63,17 @@ func (c *cli) importSuppressions(l *suppressionList) *cobra.Command {
 expires_at and why. Rows with mistakes are left out. It may be repeated.`,
 		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := os.Open(c.path(args[0]))
+			file, err := os.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer func() { _ = file.Close() }() // it was only read
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				who, err := l.caller(ctx, c, svc)
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				o, options, err := ofList(ctx, o, list)
 				if err != nil {
 					return err
 				}
-				v, err := svc.Suppressions.Import(ctx, who, file, models.FromImport)
+				v, err := o.ImportSuppressions(ctx, file, options...)
 				if err != nil {
 					return err
 				}
@@ -146,24 +87,29 @@ expires_at and why. Rows with mistakes are left out. It may be repeated.`,
 	}
 }
 
-func (c *cli) exportSuppressions(l *suppressionList) *cobra.Command {
+func (c *cli) exportSuppressions(list whose) *cobra.Command {
 	return &cobra.Command{
 		Use:   "export",
 		Short: "Print the list as CSV",
 		Args:  takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				who, err := l.caller(ctx, c, svc)
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				o, options, err := ofList(ctx, o, list)
 				if err != nil {
 					return err
 				}
-				out := csv.NewWriter(c.out)
-				err = svc.Suppressions.Export(ctx, who, out.Write)
-				if out.Flush(); err == nil {
-					err = out.Error()
-				}
-				return err
+				return o.ExportSuppressions(ctx, c.out, options...)
 			})
 		},
 	}
+}
+
+// ofList returns how the suppression list of a command is named in a call.
+func ofList(ctx context.Context, o *operator, list whose) (*operator, []client.CallOption, error) {
+	query := url.Values{}
+	o, err := list(ctx, o, query)
+	if query.Has("everyone") {
+		return o, []client.CallOption{client.Everyone()}, err
+	}
+	return o, nil, err
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path"
 	"strconv"
@@ -16,9 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/templates"
 )
 
 func (c *cli) templateCommand() *cobra.Command {
@@ -31,160 +30,133 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 	}
 	var user string
 	cmd.PersistentFlags().StringVar(&user, "user", "", "owner of the templates, by name")
-	about := func(
-		use, short string, args int, do func(ctx context.Context, l *templates.Library, user string, args []string) error,
-	) *cobra.Command {
-		sub := &cobra.Command{
-			Use:   use,
-			Short: short,
-			Args:  takes(args, args),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-					u, err := c.sendingUser(ctx, svc, user)
-					if err != nil {
-						return err
-					}
-					return do(ctx, svc.Templates, u.ID, args)
-				})
-			},
-		}
-		cmd.AddCommand(sub)
-		return sub
+	of := func(ctx context.Context, o *operator, _ url.Values) (*operator, error) {
+		u, err := o.sender(ctx, user)
+		return o.as(u.ID), err
 	}
-	c.withJSON(about("list", "List templates by name", 0, c.listTemplates), jsonRows)
-	show := about("show NAME", "Show the published or else the newest version, and the numbers of all", 1, c.showTemplate)
-	c.withJSON(show, jsonObject+", with the numbers of all versions")
-	about("publish NAME VERSION", "Make a version the one that batches use; an older one rolls back", 2, c.publishTemplate)
-	var publish bool
-	push := about(
-		"push DIR",
-		"Store each folder of DIR as a new version of the template of its name, unless it is the same",
-		1,
-		func(ctx context.Context, l *templates.Library, user string, args []string) error {
-			return c.pushTemplates(ctx, l, user, os.DirFS(c.path(args[0])), publish)
-		},
-	)
-	push.Long = "The folder must be readable for the server, if one runs: it carries out the command."
-	push.Flags().BoolVar(&publish, "publish", false, "publish the versions")
-	var to, name, vars, language string
-	preview := about(
-		"preview NAME",
-		"Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
-		1,
-		func(ctx context.Context, l *templates.Library, user string, args []string) error {
-			s := templates.Sample{Template: args[0], Language: language, To: models.Recipient{Email: to, Name: name}}
-			if err := readVars(vars, &s); err != nil {
-				return err
-			}
-			return c.previewTemplate(ctx, l, user, s)
-		},
-	)
-	c.withJSON(preview, jsonObject)
-	preview.Flags().StringVar(&to, "to", "ann@example.com", "address of the recipient")
-	preview.Flags().StringVar(&name, "name", "Ann", "name of the recipient")
-	preview.Flags().StringVar(&vars, "vars", "{}", "variables of the recipient, as a JSON object")
-	preview.Flags().StringVar(&language, "language", "", "language, like de-AT")
-	return cmd
-}
-
-func (c *cli) listTemplates(ctx context.Context, l *templates.Library, user string, _ []string) error {
-	t := c.newTable("NAME\tSTATE\tPUBLISHED\tNEWEST\tUPDATED")
-	for cursor, more := "", true; more; {
-		list, next, err := l.List(ctx, user, pageRows, cursor)
-		if err != nil {
-			return err
-		}
-		for _, i := range list {
+	cmd.AddCommand(
+		listOf(c, listing{
+			call: call{
+				op: "listTemplates", use: "list", short: "List templates by name", whose: of,
+			},
+			head: "NAME\tSTATE\tPUBLISHED\tNEWEST\tUPDATED",
+		}, func(_ context.Context, _ *operator, i *client.TemplateInfo) []any {
 			var published any = i.Published
 			if i.Published == 0 {
 				published = ""
 			}
-			t.row(i.Name, i.State, published, i.Newest, i.UpdatedAt)
-		}
-		cursor, more = next, next != ""
-	}
-	return t.flush()
+			return []any{i.Name, i.State, published, i.Newest, i.UpdatedAt}
+		}),
+		doing(c, call{op: "archiveTemplate", use: "archive NAME", whose: of, what: "template"},
+			func(_ context.Context, _ *operator, _ []string, v *client.TemplateInfo) error {
+				fmt.Fprintf(c.out, "%s is archived: batches cannot use it\n", v.Name)
+				return nil
+			}),
+		c.showTemplate(of), c.publishTemplate(of), c.pushTemplates(of), c.previewTemplate(of))
+	return cmd
 }
 
-func (c *cli) showTemplate(ctx context.Context, l *templates.Library, user string, args []string) error {
-	v, err := l.Get(ctx, user, args[0], 0)
-	if err != nil {
-		return orMissing(err, "template", args[0])
-	}
-	versions, _, err := l.Versions(ctx, user, args[0], pageRows, "")
+func (c *cli) showTemplate(of whose) *cobra.Command {
+	cmd := c.withUser(of, "show NAME", "Show the published or else the newest version, and the numbers of all",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
+			v, err := o.GetTemplate(ctx, args[0], 0)
+			if err != nil {
+				return orMissing(err, "template", args[0])
+			}
+			versions, err := first(o.TemplateVersions(ctx, args[0], client.ListOptions{}), pageRows)
+			if err != nil {
+				return err
+			}
+			if c.json {
+				return c.printJSON(struct {
+					client.Template
+					Versions []client.TemplateVersion `json:"versions"`
+				}{v, versions})
+			}
+			raw, err := json.MarshalIndent(v, "", "  ")
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(c.out, "%s\n", raw)
+			t := c.newTable("VERSION\tCREATED\tPUBLISHED")
+			for _, v := range versions {
+				t.row(v.Version, v.CreatedAt, v.Published)
+			}
+			return t.flush()
+		})
+	return c.withJSON(cmd, jsonObject+", with the numbers of all versions")
+}
+
+func (c *cli) publishTemplate(of whose) *cobra.Command {
+	return c.withUser(of, "publish NAME VERSION", "Make a version the one that batches use; an older one rolls back",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
+			number, err := strconv.Atoi(args[1])
+			if err != nil {
+				return wrongUsage("%s is not the number of a version", args[1])
+			}
+			info, err := o.PublishTemplate(ctx, args[0], number)
+			if err == nil {
+				fmt.Fprintf(c.out, "%s: version %d is published\n", info.Name, info.Published)
+			}
+			return orMissing(err, "template", args[0])
+		})
+}
+
+// pushTemplates returns the command that stores each folder as a template.
+func (c *cli) pushTemplates(of whose) *cobra.Command {
+	var publish bool
+	cmd := c.withUser(of, "push DIR", "Store each folder of DIR as a new version of the template of its name, unless it is the same",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
+			dir := os.DirFS(args[0])
+			entries, err := fs.ReadDir(dir, ".")
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, e := range entries {
+				if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+					continue
+				}
+				n++
+				if err := c.pushTemplate(ctx, o, dir, e.Name(), publish); err != nil {
+					return err
+				}
+			}
+			if n == 0 {
+				return errors.New("there is no folder with a template in it; see safedelivr template --help")
+			}
+			return nil
+		})
+	cmd.Flags().BoolVar(&publish, "publish", false, "publish the versions")
+	return cmd
+}
+
+// pushTemplate stores a folder as a template.
+func (c *cli) pushTemplate(ctx context.Context, o *operator, dir fs.FS, name string, publish bool) error {
+	src, err := readTemplate(dir, name)
 	if err != nil {
 		return err
 	}
-	if c.json {
-		return json.NewEncoder(c.out).Encode(struct {
-			client.Template
-			Versions []client.TemplateVersion `json:"versions"`
-		}{v, versions})
+	in := client.NewTemplateVersion{TemplateSource: src, Publish: publish}
+	v, err := o.AddTemplateVersion(ctx, name, in)
+	var missing *client.Error
+	if errors.As(err, &missing) && missing.Status == http.StatusNotFound {
+		v, err = o.CreateTemplate(ctx, client.NewTemplate{Name: name, NewTemplateVersion: in})
 	}
-	raw, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, templateError(err))
 	}
-	fmt.Fprintf(c.out, "%s\n", raw)
-	t := c.newTable("VERSION\tCREATED\tPUBLISHED")
-	for _, v := range versions {
-		t.row(v.Version, v.CreatedAt, v.Published)
+	state := "a draft"
+	if v.Published == v.Version {
+		state = "published"
 	}
-	return t.flush()
-}
-
-func (c *cli) publishTemplate(ctx context.Context, l *templates.Library, user string, args []string) error {
-	number, err := strconv.Atoi(args[1])
-	if err != nil {
-		return wrongUsage("%s is not the number of a version", args[1])
-	}
-	info, err := l.Publish(ctx, user, args[0], number)
-	if err == nil {
-		fmt.Fprintf(c.out, "%s: version %d is published\n", info.Name, info.Published)
-	}
-	return orMissing(err, "template", args[0])
-}
-
-// pushTemplates stores each folder as a template.
-func (c *cli) pushTemplates(ctx context.Context, l *templates.Library, user string, dir fs.FS, publish bool) error {
-	entries, err := fs.ReadDir(dir, ".")
-	if err != nil {
-		return err
-	}
-	n := 0
-	for _, e := range entries {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		n++
-		src, err := readTemplate(dir, e.Name())
-		if err != nil {
-			return err
-		}
-		in := client.NewTemplateVersion{TemplateSource: src, Publish: publish}
-		v, err := l.AddVersion(ctx, user, e.Name(), &in)
-		var missing *service.Error
-		if errors.As(err, &missing) && missing.Kind == service.NotFound {
-			v, err = l.Create(ctx, user, &client.NewTemplate{Name: e.Name(), NewTemplateVersion: in})
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", e.Name(), templateError(err))
-		}
-		state := "a draft"
-		if v.Published == v.Version {
-			state = "published"
-		}
-		fmt.Fprintf(c.out, "%s: version %d is %s\n", v.Name, v.Version, state)
-	}
-	if n == 0 {
-		return errors.New("there is no folder with a template in it; see safedelivr template --help")
-	}
+	fmt.Fprintf(c.out, "%s: version %d is %s\n", v.Name, v.Version, state)
 	return nil
 }
 
 // templateError lists the mistakes in a template, each by the part that it is in.
 func templateError(err error) error {
-	var e *service.Error
+	var e *client.Error
 	if !errors.As(err, &e) {
 		return err
 	}
@@ -192,7 +164,7 @@ func templateError(err error) error {
 	for _, f := range e.Fields {
 		text += "\n  " + strings.TrimPrefix(f.Pointer, "/") + ": " + f.Detail
 	}
-	return exitWith(codeOfKind(err), errors.New(text))
+	return exitWith(codeOfStatus(e.Status), errors.New(text))
 }
 
 // readTemplate reads the folder of a template.
@@ -256,42 +228,39 @@ func readOptional(dir fs.FS, name string) (string, error) {
 	return string(raw), err
 }
 
-// readVars decodes the variables of a recipient.
-func readVars(text string, s *templates.Sample) error {
-	var vars map[string]json.RawMessage
-	if err := json.Unmarshal([]byte(text), &vars); err != nil {
-		return fmt.Errorf("--vars is not a JSON object: %w", err)
-	}
-	s.To.Vars = map[string]string{}
-	for name, raw := range vars {
-		var value string
-		if json.Unmarshal(raw, &value) != nil {
-			value = string(raw)
-			s.JSON = append(s.JSON, name)
-		}
-		s.To.Vars[name] = value
-	}
-	return nil
-}
-
-func (c *cli) previewTemplate(ctx context.Context, l *templates.Library, user string, s templates.Sample) error {
-	p, _, err := l.Preview(ctx, user, s)
-	if err != nil {
-		return templateError(err)
-	}
-	if c.json {
-		return json.NewEncoder(c.out).Encode(p)
-	}
-	for _, h := range p.Headers {
-		fmt.Fprintf(c.out, "%s: %s\n", h.Name, h.Value)
-	}
-	for _, body := range []string{p.Text, p.HTML} {
-		if body != "" {
-			fmt.Fprintf(c.out, "\n%s\n", body)
-		}
-	}
-	for _, w := range p.Warnings {
-		fmt.Fprintf(c.err, "warning: %s: %s\n", w.Code, w.Detail)
-	}
-	return nil
+func (c *cli) previewTemplate(of whose) *cobra.Command {
+	var to client.Recipient
+	var vars, language string
+	cmd := c.withUser(of, "preview NAME", "Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
+		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
+			if err := json.Unmarshal([]byte(vars), &to.Vars); err != nil {
+				return fmt.Errorf("--vars is not a JSON object: %w", err)
+			}
+			var raw []byte
+			in := client.NewPreview{Template: args[0], Language: language, To: &to}
+			p, err := o.Preview(ctx, in, client.Raw(&raw))
+			if err != nil {
+				return templateError(err)
+			}
+			return c.show(raw, func() error {
+				for _, h := range p.Headers {
+					fmt.Fprintf(c.out, "%s: %s\n", h.Name, h.Value)
+				}
+				for _, body := range []string{p.Text, p.HTML} {
+					if body != "" {
+						fmt.Fprintf(c.out, "\n%s\n", body)
+					}
+				}
+				for _, w := range p.Warnings {
+					fmt.Fprintf(c.err, "warning: %s: %s\n", w.Code, w.Detail)
+				}
+				return nil
+			})
+		})
+	f := cmd.Flags()
+	f.StringVar(&to.Email, "to", "ann@example.com", "address of the recipient")
+	f.StringVar(&to.Name, "name", "Ann", "name of the recipient")
+	f.StringVar(&vars, "vars", "{}", "variables of the recipient, as a JSON object")
+	f.StringVar(&language, "language", "", "language, like de-AT")
+	return c.withJSON(cmd, jsonObject)
 }

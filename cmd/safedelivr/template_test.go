@@ -71,7 +71,7 @@ func TestTemplates(t *testing.T) {
 		"template push " + dir + "/welcome/body": "no such file",
 	} {
 		var o, e strings.Builder
-		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields(line), server: d.server, ranBy: "zoe"}
+		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields(line), handler: d.api, by: "zoe"}
 		require.NotZero(t, c.run(t.Context()), line)
 		require.Contains(t, e.String(), want, line)
 	}

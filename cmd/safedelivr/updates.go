@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,22 +17,17 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/stats"
-	"github.com/safedelivr/safedelivr/service/updates"
 )
 
 // updatesFlags are the flags of updates.
 type updatesFlags struct {
-	user, from, state string
-	events            []string
-	follow, json      bool
-	installation      bool
-	query             updates.Query
+	user, from, batch, tag, state string
+	events                        []string
+	follow, installation          bool
 }
 
 func (c *cli) updatesCommand() *cobra.Command {
-	var o updatesFlags
+	var f updatesFlags
 	cmd := &cobra.Command{
 		Use:   "updates",
 		Short: "Print the status changes of a user's mail, oldest first",
@@ -38,93 +37,95 @@ also each deferral, bounce, complaint, unsubscription, first open and first clic
 as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
 want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				return c.updates(ctx, svc, &o)
-			})
-			if o.follow && cmd.Context().Err() != nil {
+			err := c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error { return c.updates(ctx, o, &f) })
+			if f.follow && cmd.Context().Err() != nil {
 				return nil //nolint:nilerr // the user has ended it
 			}
 			return err
 		},
 	}
-	f := cmd.Flags()
-	f.StringVar(&o.user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
-	f.BoolVar(&o.follow, "follow", false, "go on with those that come")
-	f.BoolVar(&o.json, "json", false, "print JSON")
-	f.StringVar(&o.from, "from", "", "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)")
-	f.StringVar(&o.query.Batch, "batch", "", "only those of this batch")
-	f.StringVar(&o.query.Tag, "tag", "", "only those of batches with this tag")
-	f.StringVar(&o.state, "state", "", "only those to this state: queued, delivered, failed or cancelled")
-	f.StringSliceVar(&o.events, "events", nil, "only these: "+feed.Names("")+" (default: all changes of the state)")
-	f.BoolVar(&o.installation, "installation", false, "those of the installation; --events has the names "+
+	s := cmd.Flags()
+	s.StringVar(&f.user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
+	s.BoolVar(&f.follow, "follow", false, "go on with those that come")
+	s.StringVar(&f.from, "from", "", "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)")
+	s.StringVar(&f.batch, "batch", "", "only those of this batch")
+	s.StringVar(&f.tag, "tag", "", "only those of batches with this tag")
+	s.StringVar(&f.state, "state", "", "only those to this state: queued, delivered, failed or cancelled")
+	s.StringSliceVar(&f.events, "events", nil, "only these: "+feed.Names("")+" (default: all changes of the state)")
+	s.BoolVar(&f.installation, "installation", false, "those of the installation; --events has the names "+
 		feed.Names(feed.Installation))
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")
-	return cmd
+	return c.withJSON(cmd, "print JSON")
 }
 
-func (c *cli) updates(ctx context.Context, svc *service.Service, o *updatesFlags) error {
-	whose, err := c.ownerOf(ctx, svc, o.installation, o.user)
-	if err != nil {
-		return err
-	}
-	q := o.query
-	q.State, q.Limit = models.State(o.state), updates.MaxLimit
-	for _, e := range o.events {
-		q.Events = append(q.Events, feed.Type(e))
-	}
-	if o.from != "" {
-		if q.From, err = time.Parse(time.RFC3339, o.from); err != nil {
-			return wrongUsage("--from: a time like 2026-01-31T12:00:00Z")
+func (c *cli) updates(ctx context.Context, o *operator, f *updatesFlags) error {
+	path, query := client.Path("notices"), url.Values{"limit": {"1000"}}
+	for name, value := range map[string]string{
+		"batch": f.batch, "tag": f.tag, "state": f.state, "events": strings.Join(f.events, ","), "from": f.from,
+	} {
+		if value != "" {
+			query.Set(name, value)
 		}
 	}
-	enc := json.NewEncoder(c.out)
-	for {
-		page, err := svc.Updates.Read(ctx, whose, q)
+	if !f.installation {
+		u, err := o.sender(ctx, f.user)
 		if err != nil {
-			return explain(err)
+			return err
 		}
-		for i := range page.Updates {
-			if err := c.printUpdate(enc, &page.Updates[i], o.json); err != nil {
+		o, path = o.as(u.ID), client.Path("updates")
+	}
+	if _, err := time.Parse(time.RFC3339, f.from); f.from != "" && err != nil {
+		return wrongUsage("--from: a time like 2026-01-31T12:00:00Z")
+	}
+	for {
+		var page struct {
+			Updates, Notices []json.RawMessage
+			Next             string `json:"next_cursor"`
+			More             bool
+		}
+		if err := o.Call(ctx, http.MethodGet, path, query, nil, &page); err != nil {
+			return err
+		}
+		for _, raw := range append(page.Updates, page.Notices...) {
+			if err := c.printUpdate(raw); err != nil {
 				return err
 			}
 		}
-		if !page.More && !o.follow {
+		if !page.More && !f.follow {
 			return nil
 		}
-		q.Cursor, q.Wait = page.Next, 0
-		if o.follow && !page.More {
-			q.Wait = updates.MaxWait
+		query.Set("cursor", page.Next)
+		if query.Del("wait"); f.follow && !page.More {
+			query.Set("wait", "1m")
 		}
 	}
 }
 
 // printUpdate prints an update as a line.
-func (c *cli) printUpdate(enc *json.Encoder, v *feed.Described, asJSON bool) (err error) {
+func (c *cli) printUpdate(raw json.RawMessage) (err error) {
+	if c.json {
+		_, err = fmt.Fprintf(c.out, "%s\n", raw)
+		return err
+	}
+	var v client.Update
+	var notice models.Notice
+	if err := errors.Join(json.Unmarshal(raw, &v), json.Unmarshal(raw, &notice)); err != nil {
+		return err
+	}
 	at := v.At.Format(time.RFC3339)
 	switch {
-	case asJSON:
-		return enc.Encode(v)
-	case v.Notice != nil:
-		_, err = fmt.Fprintf(c.out, "%s  %d  %s  %s\n", at, v.Number, v.Kind, v.Text())
-	case v.Endpoint != nil:
-		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %s  %s\n", at, v.Endpoint.ID, v.Number, v.Event, v.Endpoint.Why)
 	case v.Suppression != nil:
 		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Suppression.ID, v.Number, v.Event,
-			words(v.Suppression.Email, string(v.Suppression.Reason)))
+			words(v.Suppression.Email, v.Suppression.Reason))
+	case v.Endpoint != nil:
+		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %s  %s\n", at, v.Endpoint.ID, v.Number, v.Event, v.Endpoint.Why)
+	case v.State == "" && v.Event == "":
+		_, err = fmt.Fprintf(c.out, "%s  %d  %s  %s\n", at, v.Number, notice.Kind, notice.Text())
 	default:
 		_, err = fmt.Fprintf(c.out, "%s  %s  %d  %-12s  %s\n", at, v.Log, v.Number,
-			cmp.Or(string(v.State), string(v.Event)), words(v.Provider, string(v.Reason)))
+			cmp.Or(string(v.State), v.Event), words(v.Provider, v.Reason))
 	}
 	return err
-}
-
-// ownerOf returns the owner of a feed or of endpoints: the installation, or a user by name.
-func (c *cli) ownerOf(ctx context.Context, svc *service.Service, installation bool, user string) (string, error) {
-	if installation {
-		return feed.Installation, nil
-	}
-	u, err := c.sendingUser(ctx, svc, user)
-	return u.ID, err
 }
 
 // words joins texts that are not empty.
@@ -140,55 +141,71 @@ func words(texts ...string) (out string) {
 
 // statsCommand counts mail by day or by group.
 func (c *cli) statsCommand() *cobra.Command {
-	var q stats.Query
-	var user string
-	cmd := c.listCommand(listing{
-		use:   "stats",
-		short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
-		head:  "NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED",
-		none:  "no mail of these days has one",
-	}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-		who := c.operator()
-		who.Everyone = user == ""
-		if user != "" {
-			u, err := svc.People.User(ctx, c.operator(), user)
-			if err != nil {
-				return orMissing(err, "user", user)
-			}
-			who.User = u.ID
-		}
-		found, err := svc.Stats.Of(ctx, who, q)
-		if err != nil {
-			return explain(err)
-		}
-		line := func(name string, n *client.Counts) {
-			row(name, n.Accepted, n.Delivered, n.Failed, share(n.FailedReasons["mailbox_invalid"], n.Ended()), n.Events.Deferred,
-				share(n.Events.Complained, n.Delivered), share(n.Events.Unsubscribed, n.Delivered),
-				share(n.Events.Opened, n.Delivered), share(n.Events.Clicked, n.Delivered))
-		}
-		if q.By != "" && q.Name == "" {
-			for i := range found.Groups {
-				line(found.Groups[i].Name, &found.Groups[i].Counts)
-			}
-		} else {
-			for i := range found.Days {
-				if found.Days[i].Accepted > 0 {
-					line(found.Days[i].Date, &found.Days[i].Counts)
+	var user, by, name, from, to string
+	cmd := &cobra.Command{
+		Use:   "stats",
+		Short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
+		Args:  takes(0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				query := url.Values{"everyone": {"true"}}
+				if user != "" {
+					u, err := o.find(ctx, user)
+					if err != nil {
+						return err
+					}
+					o, query = o.as(u.ID), url.Values{}
 				}
-			}
-			line("all", &found.Totals)
-		}
-		if found.MoreGroups {
-			c.warn("There are more groups, which are not counted apart.")
-		}
-		return nil
-	})
-	cmd.Flags().StringVar(&q.By, "by", "", "provider, category, sender, template or tag (default: by UTC day)")
-	cmd.Flags().StringVar(&q.Name, "name", "", "with --by: the days of this one")
-	cmd.Flags().StringVar(&q.From, "from", "", "first day, like 2026-01-31 (default: 29 days before --to)")
-	cmd.Flags().StringVar(&q.To, "to", "", "last day (default: today)")
+				for parameter, value := range map[string]string{"by": by, "name": name, "from": from, "to": to} {
+					if value != "" {
+						query.Set(parameter, value)
+					}
+				}
+				var stats client.Stats
+				if err := o.Call(ctx, http.MethodGet, client.Path("stats"), query, nil, &stats); err != nil {
+					return err
+				}
+				return c.printStats(&stats, by != "" && name == "")
+			})
+		},
+	}
+	cmd.Flags().StringVar(&by, "by", "", "provider, category, sender, template or tag (default: by UTC day)")
+	cmd.Flags().StringVar(&name, "name", "", "with --by: the days of this one")
+	cmd.Flags().StringVar(&from, "from", "", "first day, like 2026-01-31 (default: 29 days before --to)")
+	cmd.Flags().StringVar(&to, "to", "", "last day (default: today)")
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name (default: all users)")
-	return cmd
+	return c.withJSON(cmd, jsonRows)
+}
+
+// printStats prints a line for each day or group.
+func (c *cli) printStats(stats *client.Stats, groups bool) error {
+	t := c.newTable("NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED")
+	line := func(name string, n *client.Counts) {
+		bounced := n.FailedReasons[string(models.MailboxInvalid)]
+		t.row(name, n.Accepted, n.Delivered, n.Failed, share(bounced, n.Delivered+n.Failed), n.Events.Deferred,
+			share(n.Events.Complained, n.Delivered), share(n.Events.Unsubscribed, n.Delivered),
+			share(n.Events.Opened, n.Delivered), share(n.Events.Clicked, n.Delivered))
+	}
+	if groups {
+		for i := range stats.Groups {
+			line(stats.Groups[i].Name, &stats.Groups[i].Counts)
+		}
+		if len(stats.Groups) == 0 && !c.json {
+			fmt.Fprintln(c.out, "no mail of these days has one")
+			return nil
+		}
+	} else {
+		for i := range stats.Days {
+			if stats.Days[i].Accepted > 0 {
+				line(stats.Days[i].Date, &stats.Days[i].Counts)
+			}
+		}
+		line("all", &stats.Totals)
+	}
+	if stats.MoreGroups {
+		c.warn("There are more groups, which are not counted apart.")
+	}
+	return t.flush()
 }
 
 // share is a share in percent. That of nothing is a dash, and null in JSON.

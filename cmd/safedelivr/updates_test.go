@@ -6,13 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/config"
@@ -50,7 +48,7 @@ func TestUpdatesCommand(t *testing.T) {
 		entries, facts, err := d.store.Record(t.Context(), id)
 		require.NoError(t, err)
 		view := models.Resolve(1, entries, facts).ForFeed()
-		require.NoError(t, w.Tell(t.Context(), "aaaa", []feed.Chunk{{ID: id, View: view}}))
+		require.NoError(t, w.Publish(t.Context(), "aaaa", []feed.Chunk{{ID: id, View: view}}))
 		return id
 	}
 	out, _ := d.run("updates")
@@ -68,7 +66,7 @@ func TestUpdatesCommand(t *testing.T) {
 	var o, e lines
 	ended := make(chan int, 1)
 	go func() {
-		c := &cli{streams: streams{out: &o, err: &e}, args: []string{"updates", "--follow"}, server: d.server, ranBy: "zoe"}
+		c := &cli{streams: streams{out: &o, err: &e}, args: []string{"updates", "--follow"}, handler: d.api, by: "zoe"}
 		ended <- c.run(ctx)
 	}()
 	shows := func(id models.ID) func() bool {
@@ -106,7 +104,7 @@ func TestMessageCommands(t *testing.T) {
 	)
 	fails := func(args, want string) {
 		var o, e lines
-		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields("message put " + args + list), server: d.server}
+		c := &cli{streams: streams{out: &o, err: &e}, args: strings.Fields("message put " + args + list), handler: d.api}
 		require.Equal(t, 1, c.run(t.Context()), e.String())
 		require.Regexp(t, want, o.String())
 	}
@@ -119,24 +117,14 @@ func TestMessageCommands(t *testing.T) {
 	require.Regexp(t, `(?s)cancelled  cancelled  the sender has cancelled the message\nann@example.com  cancelled`, out)
 }
 
-// TestFollowHandedOver: a command that follows what happens is run by the process that holds the data folder. It prints
-// updates as they come, and ends there when the user ends it here. That process runs all commands but those that start
-// or set up something.
-func TestFollowHandedOver(t *testing.T) {
+// TestFollowThroughSocket: a command that follows what happens prints updates as they come from the process that holds
+// the data folder, and that process ends the request when the user ends the command.
+func TestFollowThroughSocket(t *testing.T) {
 	t.Parallel()
 	env := []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"}
 	cfg, err := config.Load("", env)
 	require.NoError(t, err)
-	commands, endedThere := handedOver(), make(chan int, 1)
-	there := commands.Run
-	commands.Run = func(ctx context.Context, a *app.App, cmd app.Command) int {
-		code := there(ctx, a, cmd)
-		if slices.Contains(cmd.Args, "--follow") {
-			endedThere <- code
-		}
-		return code
-	}
-	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler), commands)
+	a, err := app.New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
@@ -147,7 +135,7 @@ func TestFollowHandedOver(t *testing.T) {
 	}()
 	command := func(ctx context.Context, out io.Writer, line string) int {
 		var errs lines
-		c := &cli{streams: streams{out: out, err: &errs}, environ: env, args: strings.Fields(line), ranBy: "zoe"}
+		c := &cli{streams: streams{out: out, err: &errs}, environ: env, args: strings.Fields(line), by: "zoe"}
 		code := c.run(ctx)
 		require.Empty(t, errs.String(), line)
 		return code
@@ -166,15 +154,4 @@ func TestFollowHandedOver(t *testing.T) {
 	}
 	end()
 	require.Zero(t, <-ended)
-	require.Zero(t, <-endedThere)
-
-	var root cobra.Command
-	new(cli).addCommands(&root)
-	here := []string{"init", "serve", "health", "backup", "demo", "rehearse", "rehearsed", "simulator", "version"}
-	for _, cmd := range root.Commands() {
-		help := app.Command{Args: []string{cmd.Name(), "--help"}, Out: io.Discard, Err: io.Discard}
-		code, err := app.HandOver(t.Context(), cfg.DataDir, help)
-		require.Equal(t, slices.Contains(here, cmd.Name()), err != nil, "%s: %v", cmd.Name(), err)
-		require.Zero(t, code)
-	}
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,13 +13,53 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var userNames = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+
+func badUserName(name string) error {
+	return wrongUsage("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", name)
+}
+
+func (c *cli) userCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "user",
+		Short: "Add, list, pause, disable users, set their senders and limits, and end their sessions",
+	}
+	cmd.AddCommand(
+		doing(c, call{op: "addUser", use: "add NAME", fields: []string{"name"}},
+			func(_ context.Context, _ *operator, _ []string, u *client.User) error {
+				fmt.Fprintf(c.out, "user %s added; give it a key: safedelivr key add %s\n", u.Name, u.Name)
+				return nil
+			}),
+		c.sendersCommand(),
+		c.limitsCommand(),
+		c.defaultsCommand(),
+		listOf(c, listing{
+			call: call{op: "listUsers", use: "list"},
+			head: "NAME\tID\tCREATED\tSTATE\tWHY",
+		}, func(_ context.Context, _ *operator, u *client.User) []any {
+			return []any{u.Name, u.ID, u.Created, listed(userStates(u), ""), u.DisabledWhy}
+		}))
+	for op, use := range map[string]string{
+		"pauseUser": "pause USER", "resumeUser": "resume USER", "disableUser": "disable USER", "enableUser": "enable USER",
+		"endSessions": "end-sessions USER",
+	} {
+		cmd.AddCommand(controlling(c, call{op: op, use: use, what: "user"}))
+	}
+	return cmd
+}
+
+// userStates returns the words for what is not usual about a user.
+func userStates(u *client.User) (words []string) {
+	if u.Disabled {
+		words = append(words, "disabled")
+	}
+	if u.Paused {
+		words = append(words, "paused")
+	}
+	return words
+}
 
 func (c *cli) sendersCommand() *cobra.Command {
 	var none bool
@@ -31,21 +71,22 @@ func (c *cli) sendersCommand() *cobra.Command {
 		Long: `Show or set the senders that a user may use: addresses, or @domain for all of a domain. By default, users
 that were added here may use any sender, and users that logged in through GitHub none.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				var v people.AllowedSenders
-				var err error
-				if none && len(args) > 1 {
-					return wrongUsage("--none takes no addresses")
-				}
+			if none && len(args) > 1 {
+				return wrongUsage("--none takes no addresses")
+			}
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) (err error) {
+				var raw []byte
+				var v client.Senders
 				if len(args) > 1 || none {
-					v, _, err = svc.People.SetSenders(ctx, c.operator(), args[0], args[1:], why, service.Repeat{})
+					in := client.SetSenders{Senders: args[1:], Why: why}
+					v, err = o.SetSenders(ctx, args[0], in, client.Raw(&raw))
 				} else {
-					v, err = svc.People.AllowedSendersOf(ctx, c.operator(), args[0])
+					v, err = o.GetSenders(ctx, args[0], client.Raw(&raw))
 				}
 				if err != nil {
 					return orMissing(err, "user", args[0])
 				}
-				return c.show(v, func() error {
+				return c.show(raw, func() error {
 					switch {
 					case v.Anyone:
 						fmt.Fprintln(c.out, args[0], "may use any sender")
@@ -74,22 +115,25 @@ func (c *cli) limitsCommand() *cobra.Command {
 		Long: `Show the limits of a user or an API key and how much of them is used, or set some of them. 0 means no limit.
 Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) for a user, and none for a key.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withService(cmd.Context(), func(ctx context.Context, svc *service.Service) error {
-				v, err := svc.Limits.LimitsOf(ctx, c.operator(), args[0], key)
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				path := client.Path("users", args[0], "limits")
+				if key != "" {
+					path = client.Path("users", args[0], "keys", key, "limits")
+				}
+				var v client.Limits
+				err := o.Call(ctx, http.MethodGet, path, nil, nil, &v)
 				if err != nil && key == "" {
 					return orMissing(err, "user", args[0])
 				}
+				if err == nil && (len(args) > 1 || defaults) {
+					var to map[string]any
+					if to, err = changedLimits(&v, args[1:], defaults); err == nil {
+						to["why"] = why
+						err = o.Call(ctx, http.MethodPut, path, nil, to, &v)
+					}
+				}
 				if err != nil {
 					return err
-				}
-				if len(args) > 1 || defaults {
-					limits, err := changedLimits(&v, args[1:], defaults)
-					if err != nil {
-						return err
-					}
-					if v, err = svc.Limits.SetLimits(ctx, c.operator(), args[0], key, limits, why); err != nil {
-						return err
-					}
 				}
 				t := c.newTable("LIMIT\tVALUE\tSET\tUSED\tUNTIL")
 				for _, l := range v.Limits {
@@ -112,49 +156,14 @@ Limits that were not set are those of the configuration (SAFEDELIVR_QUOTAS_…) 
 	return c.withJSON(cmd, jsonRows)
 }
 
-func (c *cli) defaultsCommand() *cobra.Command {
-	var o scheduleFlags
-	cmd := c.commandAbout(about{
-		use:   "defaults NAME",
-		short: "Show or set the time zone and the hours of a user's batches that name none",
-		long: `Show the time zone and the hours in which mail of a user is sent whose batch names none, or set what is given.
-Batches that were accepted keep theirs.`,
-		what: "user",
-	}, func(ctx context.Context, svc *service.Service, name, why string) error {
-		v, err := svc.People.Defaults(ctx, c.operator(), name)
-		if err == nil && o != (scheduleFlags{}) {
-			in := svc.NewIntake(ctx, c.operator())
-			defer in.Close()
-			in.SetWindow(intake.WindowOf(v.Window))
-			in.SetText(intake.TimeZone, v.Zone)
-			if err = o.set(in); err == nil {
-				v, err = svc.People.SetDefaults(ctx, c.operator(), name, in, why)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		window := "any time"
-		if v.Window != nil {
-			window = v.Window.String()
-		}
-		return c.show(v, func() error {
-			fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.Zone, "none"), window)
-			return nil
-		})
-	})
-	cmd.Flags().StringVar(
-		&o.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
-	o.windowFlags(cmd)
-	return c.withJSON(cmd, jsonObject)
-}
-
 // changedLimits returns the limits that are set, with changes like requests_per_second=10.
-func changedLimits(v *client.Limits, changes []string, defaults bool) (models.Limits, error) {
-	limits := models.Limits{}
+func changedLimits(v *client.Limits, changes []string, defaults bool) (map[string]any, error) {
+	limits, names := map[string]any{}, map[string]bool{}
+	var all []string
 	for _, l := range v.Limits {
+		names[l.Limit], all = true, append(all, l.Limit)
 		if l.Set && !defaults {
-			limits[models.Limit(l.Limit)] = l.Value
+			limits[l.Limit] = l.Value
 		}
 	}
 	for _, change := range changes {
@@ -163,139 +172,60 @@ func changedLimits(v *client.Limits, changes []string, defaults bool) (models.Li
 		if err != nil {
 			return nil, wrongUsage("%q does not have the form LIMIT=VALUE with a whole number", change)
 		}
-		if !models.Limit(name).Valid() {
-			return nil, wrongUsage("there is no limit %q; the limits are %s", name, strings.Join(limitNames(), ", "))
+		if !names[name] {
+			return nil, wrongUsage("there is no limit %q; the limits are %s", name, strings.Join(all, ", "))
 		}
-		limits[models.Limit(name)] = n
+		limits[name] = n
 	}
 	return limits, nil
 }
 
-func limitNames() []string {
-	var out []string
-	for _, l := range models.AllLimits() {
-		out = append(out, string(l))
-	}
-	return out
-}
-
-func (c *cli) userCommand() *cobra.Command {
+func (c *cli) defaultsCommand() *cobra.Command {
+	var s scheduleFlags
+	var why string
 	cmd := &cobra.Command{
-		Use:   "user",
-		Short: "Add, list, pause, disable users, set their senders and limits, and end their sessions",
-	}
-	cmd.AddCommand(
-		&cobra.Command{
-			Use:   "add NAME",
-			Short: "Add a user",
-			Args:  takes(1, 1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				if !userNames.MatchString(args[0]) {
-					return badUserName(args[0])
+		Use:   "defaults NAME",
+		Short: "Show or set the time zone and the hours of a user's batches that name none",
+		Args:  takes(1, 1),
+		Long: `Show the time zone and the hours in which mail of a user is sent whose batch names none, or set what is given.
+Batches that were accepted keep theirs.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
+				var raw []byte
+				v, err := o.GetDefaults(ctx, args[0], client.Raw(&raw))
+				if err != nil {
+					return orMissing(err, "user", args[0])
 				}
-				return c.withStore(cmd.Context(), func(ctx context.Context, s models.Store) error {
-					u, err := addUser(ctx, s, args[0])
-					if err != nil {
+				if s != (scheduleFlags{}) {
+					in := map[string]any{"time_zone": v.TimeZone, "why": why}
+					if v.SendWindow != nil {
+						in["send_window"] = v.SendWindow
+					}
+					if err := s.set(in); err != nil {
 						return err
 					}
-					fmt.Fprintf(c.out, "user %s added; give it a key: safedelivr key add %s\n", u.Name, u.Name)
+					v = client.Defaults{}
+					path := client.Path("users", args[0], "defaults")
+					if err := o.Call(ctx, http.MethodPut, path, nil, in, &v, client.Raw(&raw)); err != nil {
+						return err
+					}
+				}
+				return c.show(raw, func() error {
+					window := "any time"
+					if v.SendWindow != nil {
+						window = windowText(v.SendWindow)
+					}
+					fmt.Fprintf(c.out, "time zone: %s; sent from: %s\n", cmp.Or(v.TimeZone, "none"), window)
 					return nil
 				})
-			},
+			})
 		},
-		c.sendersCommand(),
-		c.limitsCommand(),
-		c.defaultsCommand(),
-		c.switchUser(models.PauseUser, about{
-			use:   "pause USER",
-			short: "Start no new call for any batch of a user",
-			long: `Start no new call to a provider for any batch of a user, named by name or id. New batches are accepted
-and wait. Only an operator can resume the user.`,
-			what: "user",
-		}),
-		c.switchUser(models.ResumeUser, about{
-			use:   "resume USER",
-			short: "Resume the batches of a paused user",
-			long:  "Resume the batches of a paused user, named by name or id.",
-			what:  "user",
-		}),
-		c.controlCommand(about{
-			use:   "disable USER",
-			short: "Refuse all keys and end all sessions of a user",
-			long: `Refuse all API keys of a user, named by name or id, end all sessions, and keep the user from logging in.
-When the command ends, every process knows it. Mail that was accepted still goes out: see user pause.`,
-			what: "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.People.Switch(ctx, c.operator(), models.DisableUser, name, why, service.Repeat{})
-		}),
-		c.controlCommand(about{
-			use:   "enable USER",
-			short: "Accept the keys of a disabled user again",
-			long:  "Accept the API keys of a disabled user, named by name or id, again. Ended sessions do not come back.",
-			what:  "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.People.Switch(ctx, c.operator(), models.EnableUser, name, why, service.Repeat{})
-		}),
-		c.controlCommand(about{
-			use:   "end-sessions USER",
-			short: "End all sessions of a user",
-			long:  "End all sessions of a user, named by name or id. The user can log in again: see user disable.",
-			what:  "user",
-		}, func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.People.EndSessions(ctx, c.operator(), name, why, service.Repeat{})
-		}),
-		c.listCommand(listing{
-			use:   "list",
-			short: "List users, oldest first",
-			head:  "NAME\tID\tCREATED\tSTATE\tWHY",
-		}, func(ctx context.Context, svc *service.Service, row func(...any)) error {
-			for p := (service.Page{Limit: pageRows}); ; {
-				page, err := svc.People.ListUsers(ctx, c.operator(), p)
-				if err != nil {
-					return err
-				}
-				for i := range page.Users {
-					u := &page.Users[i]
-					row(u.Name, u.ID, u.Created, listed(userStates(u), ""), u.DisabledWhy)
-				}
-				if p.Cursor = page.Next; p.Cursor == "" {
-					return nil
-				}
-			}
-		}))
-	return cmd
-}
-
-// userStates returns the words for what is not usual about a user.
-func userStates(u *client.User) (words []string) {
-	if u.Disabled {
-		words = append(words, "disabled")
 	}
-	if u.Paused {
-		words = append(words, "paused")
-	}
-	return words
-}
-
-func (c *cli) switchUser(kind models.CommandKind, a about) *cobra.Command {
-	return c.controlCommand(a,
-		func(ctx context.Context, svc *service.Service, name, why string) (client.ControlResult, bool, error) {
-			return svc.People.Control(ctx, c.operator(), kind, name, why, service.Repeat{})
-		})
-}
-
-func badUserName(name string) error {
-	return wrongUsage("%q is not a user name: a-z, 0-9, dot, dash and underscore, at most 64", name)
-}
-
-// addUser adds a user with a new name.
-func addUser(ctx context.Context, s models.Store, name string) (models.User, error) {
-	u := models.User{ID: models.NewUserID(), Name: name, Created: time.Now().UTC()}
-	err := s.CreateUser(ctx, u)
-	if errors.Is(err, models.ErrExists) {
-		err = fmt.Errorf("there is a user %s already", name)
-	}
-	return u, err
+	cmd.Flags().StringVar(
+		&s.timeZone, "time-zone", "", "time zone of times without an offset, like Europe/Vienna, or none")
+	s.windowFlags(cmd)
+	whyFlag(cmd, &why)
+	return c.withJSON(cmd, jsonObject)
 }
 
 // scheduleFlags are flags about times.
@@ -305,51 +235,62 @@ type scheduleFlags struct {
 }
 
 // windowFlags adds the flags about a window.
-func (o *scheduleFlags) windowFlags(cmd *cobra.Command) {
+func (s *scheduleFlags) windowFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.window, "send-window", "", "hours in which mail is sent, like 09:00-17:00, or none for any time")
-	f.StringVar(&o.weekdays, "weekdays", "", "days of --send-window, like monday,tuesday (default: every day)")
-	f.BoolVar(&o.strict, "strict", false, "send nothing outside of --send-window, even if it expires")
+	f.StringVar(&s.window, "send-window", "", "hours in which mail is sent, like 09:00-17:00, or none for any time")
+	f.StringVar(&s.weekdays, "weekdays", "", "days of --send-window, like monday,tuesday (default: every day)")
+	f.BoolVar(&s.strict, "strict", false, "send nothing outside of --send-window, even if it expires")
 }
 
 // set sets the fields of a request that flags name.
-func (o *scheduleFlags) set(in *intake.Builder) error {
+func (s *scheduleFlags) set(in map[string]any) error {
 	for name, text := range map[string]string{
-		intake.DeliverAt: o.deliverAt, intake.TimeZone: o.timeZone, intake.ExpiresAt: o.expiresAt,
+		"deliver_at": s.deliverAt, "time_zone": s.timeZone, "expires_at": s.expiresAt,
 	} {
-		if name == intake.DeliverAt && text == "now" {
-			text = time.Now().Format(time.RFC3339)
-		}
-		if name == intake.TimeZone && text == "none" {
-			in.SetText(name, "")
-		} else if text != "" {
-			in.SetText(name, text)
+		switch {
+		case name == "deliver_at" && text == "now":
+			in[name] = time.Now().Format(time.RFC3339)
+		case name == "time_zone" && text == "none":
+			delete(in, name)
+		case text != "":
+			in[name] = text
+		case in[name] == "":
+			delete(in, name)
 		}
 	}
-	from, to, both := strings.Cut(o.window, "-")
+	from, to, both := strings.Cut(s.window, "-")
 	switch {
-	case o.window == "none":
-		in.SetWindow(nil)
-	case o.window != "" && !both:
-		return wrongUsage("--send-window %s: like 09:00-17:00, or none", o.window)
-	case o.window != "":
-		w := &intake.Window{From: from, To: to, Strict: o.strict}
-		if o.weekdays != "" {
-			w.Weekdays = strings.Split(o.weekdays, ",")
+	case s.window == "none":
+		in["send_window"] = client.AnyTime()
+	case s.window != "" && !both:
+		return wrongUsage("--send-window %s: like 09:00-17:00, or none", s.window)
+	case s.window != "":
+		w := &client.SendWindow{From: from, To: to, Strict: s.strict}
+		if s.weekdays != "" {
+			w.Weekdays = strings.Split(s.weekdays, ",")
 		}
-		in.SetWindow(w)
+		in["send_window"] = w
 	}
 	return nil
 }
 
+// windowText describes the hours in which mail is sent.
+func windowText(w *client.SendWindow) string {
+	on := ""
+	for i, d := range w.Weekdays {
+		on += []string{" on ", ", "}[min(i, 1)] + strings.ToUpper(d[:1]) + d[1:]
+	}
+	return fmt.Sprintf("%s to %s%s (%s)", w.From, w.To, on, w.TimeZone)
+}
+
 // scheduleText describes the times of a batch.
-func scheduleText(t models.Schedule) string {
+func scheduleText(deliverAt, expiresAt time.Time, w *client.SendWindow) string {
 	text := "sent at once"
-	if !t.DeliverAt.IsZero() {
-		text = "sent at " + t.DeliverAt.Format(time.RFC3339)
+	if !deliverAt.IsZero() {
+		text = "sent at " + deliverAt.Format(time.RFC3339)
 	}
-	if t.Window != nil {
-		text += "; only from " + t.Window.String()
+	if w != nil {
+		text += "; only from " + windowText(w)
 	}
-	return text + "; expires at " + t.ExpiresAt.Format(time.RFC3339)
+	return text + "; expires at " + expiresAt.Format(time.RFC3339)
 }

@@ -57,7 +57,7 @@ func (a *Agenda) Run(ctx context.Context) {
 	for {
 		changed := a.follower.Changed()
 		now := time.Now()
-		all := now.Sub(read) >= a.cfg.Poll
+		all := now.Sub(read) >= a.cfg.AgendaPoll
 		if all {
 			read = now
 			a.acquireShards(ctx)
@@ -92,13 +92,13 @@ func (a *Agenda) Run(ctx context.Context) {
 // pause returns how long to wait after all shards were read at a time: until the next poll, or until an entry is due
 // before that.
 func (a *Agenda) pause(read time.Time) time.Duration {
-	next := read.Add(a.cfg.Poll)
+	next := read.Add(a.cfg.AgendaPoll)
 	for _, s := range a.shards {
 		if s.held.Load() && !s.next.IsZero() {
 			next = models.EarlierOf(next, s.next)
 		}
 	}
-	return max(time.Until(next), a.cfg.Poll/pollParts)
+	return max(time.Until(next), a.cfg.AgendaPoll/pollParts)
 }
 
 // workShard reads a shard once: entries that are due, entries that slow clocks wrote
@@ -280,7 +280,7 @@ func (a *Agenda) reconcileEntries(
 	once := map[models.ID]bool{}
 	upTo := to
 	if due {
-		s.next, upTo = time.Time{}, to.Add(a.cfg.Poll)
+		s.next, upTo = time.Time{}, to.Add(a.cfg.AgendaPoll)
 	}
 	for entry, err := range a.store.Agenda(ctx, s.n, from, upTo) {
 		if err != nil {

@@ -107,7 +107,7 @@ func TestIdleAgendaIsCheap(t *testing.T) {
 		f.inbox.sweeps.Store(0)
 		const rounds = 20
 		for range rounds {
-			time.Sleep(f.cfg.Poll)
+			time.Sleep(f.cfg.AgendaPoll)
 			f.workShards(t)
 		}
 		require.LessOrEqual(t, s.agendas.Load(), rounds*shards+2*shards, "one each, and a few for late writes")

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -17,13 +19,10 @@ import (
 
 // Config configures an Agenda.
 type Config struct {
-	Worker      string
-	Recheck     time.Duration // how soon something unfinished is reconciled again
-	IntakeGrace time.Duration // after which an incomplete batch is removed
-	Poll        time.Duration // how often the agenda is read
-	Lease       time.Duration // how long a worker keeps a shard without renewing its lease
-	InboxAge    time.Duration // after which a post that was not processed is announced again
-	Logger      *slog.Logger
+	Worker string
+	settings.Times
+	settings.Pace
+	Logger *slog.Logger
 }
 
 // Store is the part of models.Store that the agenda needs.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -64,13 +66,14 @@ func (nothing) MarkChunk(*dispatch.Chunk) {}
 // testConfig has times in which nothing becomes due by itself.
 func testConfig() Config {
 	return Config{
-		Worker:      models.NewUserID(),
-		Recheck:     time.Hour,
-		IntakeGrace: time.Hour,
-		Poll:        20 * time.Millisecond,
-		Lease:       15 * time.Second,
-		InboxAge:    time.Hour,
-		Logger:      slog.New(slog.DiscardHandler),
+		Times: settings.Times{Recheck: time.Hour, IntakeGrace: time.Hour},
+		Pace: settings.Pace{
+			AgendaPoll: 20 * time.Millisecond,
+			Lease:      15 * time.Second,
+			InboxAge:   time.Hour,
+		},
+		Worker: models.NewUserID(),
+		Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -88,7 +91,7 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 	t.Helper()
 	providers, err := provider.NewSet(
 		[]provider.Spec{{Adapter: idleAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		&provider.Config{Heartbeat: time.Second, Logger: cfg.Logger},
+		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: cfg.Logger},
 		nil,
 	)
 	require.NoError(t, err)
@@ -96,11 +99,13 @@ func newFixture(t *testing.T, store models.Store, broker models.Broker, cfg Conf
 	decisions := policy.Config{MaxRetries: 10, Recheck: cfg.Recheck, Delays: []time.Duration{time.Second}}
 	d := dispatch.New(
 		dispatch.Config{
-			StartBy:     time.Second,
-			Recheck:     cfg.Recheck,
-			KeepContent: 24 * time.Hour,
-			Priority:    priority.New(),
-			Logger:      cfg.Logger,
+			Times: settings.Times{
+				StartBy:     time.Second,
+				Recheck:     cfg.Recheck,
+				KeepContent: 24 * time.Hour,
+			},
+			Priority: priority.New(),
+			Logger:   cfg.Logger,
 		},
 		dispatch.Deps{
 			Store:     store,

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -16,7 +18,7 @@ import (
 // is ahead set the time of the batch.
 func TestAlignFromFastClock(t *testing.T) {
 	t.Parallel()
-	a := &Agenda{cfg: Config{Recheck: time.Minute}}
+	a := &Agenda{cfg: Config{Times: settings.Times{Recheck: time.Minute}}}
 	created := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Duration]time.Duration{
 		time.Second:                   time.Minute,

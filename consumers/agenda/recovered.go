@@ -32,7 +32,7 @@ var lanes = [2]models.Lane{models.Urgent, models.Bulk}
 // runRecovered is RunRecovered for one lane.
 func (a *Agenda) runRecovered(ctx context.Context, lane int) {
 	var next time.Time // providers that fail now and then do not keep the agenda busy
-	for now := range models.Every(ctx, a.cfg.Poll) {
+	for now := range models.Every(ctx, a.cfg.AgendaPoll) {
 		if now.Before(next) {
 			continue
 		}
@@ -42,7 +42,7 @@ func (a *Agenda) runRecovered(ctx context.Context, lane int) {
 			a.log.Warn("mail that waited for a provider is delayed by minutes", "lane", string(lanes[lane]), "err", err)
 		}
 		if worked {
-			next = time.Now().Add(max(2*a.cfg.Poll, 4*time.Since(began)))
+			next = time.Now().Add(max(2*a.cfg.AgendaPoll, 4*time.Since(began)))
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestEntryIsReconciledWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &timedStore{Store: sqlitetest.Open(t), read: map[models.ID]time.Time{}}
 		cfg := testConfig()
-		cfg.Poll = 10 * time.Second
+		cfg.AgendaPoll = 10 * time.Second
 		f := newFixture(t, s, inproctest.New(t, "sg"), cfg)
 		stop := f.run(t)
 		synctest.Wait()
@@ -45,7 +45,7 @@ func TestEntryIsReconciledWhenDue(t *testing.T) {
 		stop()
 		require.Len(t, s.read, len(due))
 		for id, at := range due {
-			require.InDelta(t, 0, s.read[id].Sub(at), float64(cfg.Poll/pollParts), "due at %s, read at %s", at, s.read[id])
+			require.InDelta(t, 0, s.read[id].Sub(at), float64(cfg.AgendaPoll/pollParts), "due at %s, read at %s", at, s.read[id])
 		}
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -20,13 +22,11 @@ import (
 
 // Config configures a Dispatcher.
 type Config struct {
-	Worker      string        // this process's name in ledger entries
-	StartBy     time.Duration // a call begins within this of the moment before its append, or never
-	Recheck     time.Duration // how soon something unfinished is reconciled again
-	LookUpPause time.Duration // pause between look-ups of the same attempt
-	KeepContent time.Duration // how long content and recipients are kept after acceptance
-	Priority    *priority.Scheduler
-	Logger      *slog.Logger
+	Worker string // this process's name in ledger entries
+	settings.Times
+	settings.Pace
+	Priority *priority.Scheduler
+	Logger   *slog.Logger
 }
 
 // Store is the part of models.Store that the dispatcher needs.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -87,12 +89,10 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 		configured[i] = specs[i].Provider
 	}
 	health := &provider.Config{
-		Hold:        time.Minute,
-		BreakerOpen: time.Second,
-		FirstDelay:  time.Second,
-		Heartbeat:   time.Second,
-		SlowCall:    time.Minute,
-		Logger:      log,
+		Times:      settings.Times{Hold: time.Minute, BreakerOpen: time.Second},
+		Pace:       settings.Pace{Heartbeat: time.Second, SlowCall: time.Minute},
+		FirstDelay: time.Second,
+		Logger:     log,
 	}
 	providers, err := provider.NewSet(specs, health, alone{})
 	require.NoError(t, err)
@@ -106,12 +106,14 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 	}
 	d := New(
 		Config{
-			Worker:      models.NewUserID(),
-			StartBy:     5 * time.Second,
-			Recheck:     time.Minute,
-			KeepContent: time.Hour,
-			Priority:    priority.New(),
-			Logger:      log,
+			Times: settings.Times{
+				StartBy:     5 * time.Second,
+				Recheck:     time.Minute,
+				KeepContent: time.Hour,
+			},
+			Worker:   models.NewUserID(),
+			Priority: priority.New(),
+			Logger:   log,
 		},
 		Deps{
 			Store:        store,

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Class says what became of a post.
+// Class is the result of a post.
 type Class string
 
 // The classes of posts.

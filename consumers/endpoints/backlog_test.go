@@ -31,7 +31,7 @@ func TestLags(t *testing.T) {
 		}
 		back, gone := newReceiver(f, answer), newReceiver(f, status(http.StatusServiceUnavailable, 1<<30))
 		f.endpoint(back, func(e *endpoint.Endpoint) { e.Ordered = true })
-		f.tell(f.batch(2, nil), 1, models.Success, 1, 2)
+		f.publish(f.batch(2, nil), 1, models.Success, 1, 2)
 		f.run("w", slices.Repeat([]time.Duration{50 * time.Millisecond}, 1000)...) // none is given up
 		lag := func() (active, failing time.Duration) { return f.poster.Lags(time.Now()) }
 		f.eventually(func() bool {

@@ -25,28 +25,28 @@ func TestUpdatesArePosted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		all, some := newReceiver(f, nil), newReceiver(f, nil)
-		news := f.batch(2, nil)
+		newsletter := f.batch(2, nil)
 		receipt := f.batch(1, func(b *models.Batch) { b.Category = "receipt" })
 		e := f.endpoint(all, func(e *endpoint.Endpoint) { e.Headers = map[string]string{"Authorization": "Bearer x"} })
 		f.endpoint(some, func(e *endpoint.Endpoint) {
 			e.Types, e.Categories = []feed.Type{feed.Failed}, []string{"receipt"}
 		})
-		f.tell(news, 1, models.Success, 1, 2)
+		f.publish(newsletter, 1, models.Success, 1, 2)
 		f.run("w")
 		f.eventually(func() bool { return len(all.accepted()) == 2 })
-		f.tell(receipt, 1, models.Success, 1)
-		f.tell(news, 1, models.Failed, 1)
-		f.tell(receipt, 2, models.Failed, 1)
+		f.publish(receipt, 1, models.Success, 1)
+		f.publish(newsletter, 1, models.Failed, 1)
+		f.publish(receipt, 2, models.Failed, 1)
 		f.eventually(func() bool { return len(all.accepted()) == 5 && len(some.accepted()) == 1 })
 
 		first := all.got()[0]
-		if first.updates[0].Log != news.Log(1) { // several are posted at once
+		if first.updates[0].Log != newsletter.Log(1) { // several are posted at once
 			first = all.got()[1]
 		}
 		require.Equal(t, "Bearer x", first.header.Get("Authorization"))
 		require.Equal(t, []feed.Type{feed.Delivered}, first.types)
 		require.Equal(t, feed.Described{
-			Log: news.Log(1), ID: "order-1", Number: 1, Batch: news, State: models.Success, Provider: "sg",
+			Log: newsletter.Log(1), ID: "order-1", Number: 1, Batch: newsletter, State: models.Success, Provider: "sg",
 			At: first.updates[0].At, Metadata: map[string]string{"run": "7", "customer": "1"}, Tags: []string{"a"},
 		}, first.updates[0])
 		require.Equal(t, []feed.Type{feed.Failed}, some.got()[0].types)
@@ -66,11 +66,11 @@ func TestEventsArePosted(t *testing.T) {
 		f.endpoint(opens, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.Opened} })
 		f.endpoint(all, func(e *endpoint.Endpoint) { e.Types = []feed.Type{feed.All} })
 		b := f.batch(1, nil)
-		f.tell(b, 1, models.Success, 1)
+		f.publish(b, 1, models.Success, 1)
 		for n, kind := range []models.EventKind{models.Opened, models.Clicked, models.Complained, models.Unsubscribed} {
 			f.happen(b, models.FeedChange{Event: kind, Provider: "sg", Number: n + 1, Recipients: models.SetOf(1)})
 		}
-		f.tell(b, 2, models.Failed, 1)
+		f.publish(b, 2, models.Failed, 1)
 		require.NoError(t, f.store.AppendFeed(t.Context(), f.user, models.FeedEntry{
 			Number: f.head + 1, Token: models.NewToken(), At: time.Now().UTC(),
 			Chunks: []models.FeedChunk{{Chunk: b, Version: 9, Ended: 1, Done: 1}},
@@ -113,7 +113,7 @@ func TestBatchesOfUpdates(t *testing.T) {
 			for i := range recipients {
 				recipients[i] = i + 1
 			}
-			f.tell(b, 1, models.Success, recipients...)
+			f.publish(b, 1, models.Success, recipients...)
 		}
 		f.run("w")
 		f.eventually(func() bool { return len(r.accepted()) == 2700 })
@@ -142,7 +142,7 @@ func TestLargeMetadata(t *testing.T) {
 		for i := range recipients {
 			recipients[i] = i + 1
 		}
-		f.tell(b, 1, models.Success, recipients...)
+		f.publish(b, 1, models.Success, recipients...)
 		f.run("w")
 		f.eventually(func() bool { return len(r.accepted()) == 200 })
 		require.Greater(t, len(r.got()), 4)
@@ -178,7 +178,7 @@ func TestFailedPostIsRepeated(t *testing.T) {
 		})
 		e := f.endpoint(r, nil)
 		b := f.batch(3, nil)
-		f.tell(b, 1, models.Success, 1, 2, 3)
+		f.publish(b, 1, models.Success, 1, 2, 3)
 		f.run("w")
 		f.eventually(func() bool { return len(r.accepted()) == 3 && f.state(e).Posted == 3 })
 		ids := map[string]bool{}
@@ -203,7 +203,7 @@ func TestGivenUp(t *testing.T) {
 		r := newReceiver(f, status(http.StatusBadRequest, 3))
 		e := f.endpoint(r, func(e *endpoint.Endpoint) { e.Ordered = true })
 		b := f.batch(2, nil)
-		f.tell(b, 1, models.Success, 1, 2)
+		f.publish(b, 1, models.Success, 1, 2)
 		f.run("w", time.Millisecond, time.Millisecond)
 		f.eventually(func() bool { return len(r.accepted()) == 1 && f.state(e).Posted == 1 })
 		require.EqualValues(t, 1, f.state(e).GivenUp)
@@ -232,7 +232,7 @@ func TestFailingEndpointGetsFewPosts(t *testing.T) {
 		for i := range recipients {
 			recipients[i] = i + 1
 		}
-		f.tell(b, 1, models.Failed, recipients...)
+		f.publish(b, 1, models.Failed, recipients...)
 		f.run("w", time.Hour)
 		f.eventually(func() bool { return len(up.accepted()) == 500 && len(f.state(e).Retries) == endpoint.DefaultAtOnce })
 		require.Len(t, down.got(), endpoint.DefaultAtOnce)
@@ -253,17 +253,17 @@ func TestAllGivenUp(t *testing.T) {
 		r := newReceiver(f, status(http.StatusInternalServerError, 24))
 		e := f.endpoint(r, nil)
 		b := f.batch(9, nil)
-		f.tell(b, 1, models.Success, 1, 2, 3, 4, 5, 6, 7, 8)
+		f.publish(b, 1, models.Success, 1, 2, 3, 4, 5, 6, 7, 8)
 		f.run("w", time.Millisecond, time.Millisecond)
 		f.eventually(func() bool { return f.state(e).GivenUp == 8 })
-		f.tell(b, 1, models.Success, 9)
+		f.publish(b, 1, models.Success, 9)
 		f.eventually(func() bool { return len(r.accepted()) == 1 })
 		require.Equal(t, b.Log(9), r.accepted()[0].Log)
 	})
 }
 
 // TestGone: an endpoint that answers 410 gets nothing more until it is enabled again, and its user and operators are
-// told. Then it gets what it missed.
+// published. Then it gets what it missed.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestGone(t *testing.T) {
 		e := f.endpoint(r, nil)
 		others, operators := newReceiver(f, nil), newReceiver(f, nil)
 		b := f.batch(2, nil)
-		f.tell(b, 1, models.Success, 1)
+		f.publish(b, 1, models.Success, 1)
 		f.endpoint(others, func(e *endpoint.Endpoint) { e.Replay = &feed.Position{Entry: 1} })
 		f.endpoint(operators, func(e *endpoint.Endpoint) { e.User = feed.Installation })
 		f.run("w")
@@ -285,12 +285,12 @@ func TestGone(t *testing.T) {
 			return disabled() != nil && len(others.accepted()) == 1 && len(operators.accepted()) == 1
 		})
 		require.Equal(t, feed.EndpointDisabled, others.got()[0].types[0])
-		told := others.accepted()[0].Endpoint
-		require.Equal(t, []string{e.ID, "it answered 410: the address is gone"}, []string{told.ID, told.Why})
-		require.Equal(t, told, operators.accepted()[0].Endpoint)
+		published := others.accepted()[0].Endpoint
+		require.Equal(t, []string{e.ID, "it answered 410: the address is gone"}, []string{published.ID, published.Why})
+		require.Equal(t, published, operators.accepted()[0].Endpoint)
 		require.Equal(t, f.user, operators.accepted()[0].User)
 		f.head++ // that is an entry of the feed
-		f.tell(b, 1, models.Success, 2)
+		f.publish(b, 1, models.Success, 2)
 		require.Contains(t, disabled().Why, "410")
 		f.change(e, func(e *endpoint.Endpoint) {
 			e.Disabled, e.Replay = nil, nil
@@ -314,7 +314,7 @@ func TestPostIsMadeAgain(t *testing.T) {
 		r := newReceiver(f, status(http.StatusInternalServerError, 1))
 		e := f.endpoint(r, func(e *endpoint.Endpoint) { e.AtOnce = 1 })
 		b := f.batch(3, nil)
-		f.tell(b, 1, models.Success, 1, 2, 3)
+		f.publish(b, 1, models.Success, 1, 2, 3)
 		f.run("w", time.Hour)
 		f.eventually(func() bool { return len(f.state(e).Attempts) == 3 })
 		s := f.state(e) // the newest attempt is the first
@@ -343,10 +343,10 @@ func TestChangedWhileRetrying(t *testing.T) {
 				e.Batch, e.Ordered, e.Types = batch, true, []feed.Type{feed.Failed}
 			})
 			b := f.batch(6, nil)
-			f.tell(b, 1, models.Success, 1, 2)
-			f.tell(b, 1, models.Failed, 3, 4)
-			f.tell(b, 1, models.Success, 5)
-			f.tell(b, 1, models.Failed, 6)
+			f.publish(b, 1, models.Success, 1, 2)
+			f.publish(b, 1, models.Failed, 3, 4)
+			f.publish(b, 1, models.Success, 5)
+			f.publish(b, 1, models.Failed, 6)
 			f.run("w", time.Hour)
 			f.eventually(func() bool { return len(f.state(e).Retries) == 1 })
 			f.change(e, func(e *endpoint.Endpoint) {
@@ -364,7 +364,7 @@ func TestChangedWhileRetrying(t *testing.T) {
 	})
 }
 
-// TestDisabledUser: nothing is posted for a user who is disabled, while others get their posts, and all that was told
+// TestDisabledUser: nothing is posted for a user who is disabled, while others get their posts, and all that was published
 // meanwhile when that is over.
 func TestDisabledUser(t *testing.T) {
 	t.Parallel()
@@ -373,7 +373,7 @@ func TestDisabledUser(t *testing.T) {
 		r, other := newReceiver(f, nil), newReceiver(f, nil)
 		f.endpoint(r, nil)
 		b := f.batch(1, nil)
-		f.tell(b, 1, models.Success, 1)
+		f.publish(b, 1, models.Success, 1)
 		f.disabled.Store(f.user)
 		// Endpoints are looked through in the order of their users.
 		f.user, f.head = f.user+"0", 0
@@ -381,7 +381,7 @@ func TestDisabledUser(t *testing.T) {
 		b = f.batch(3, nil)
 		f.run("w")
 		for n := range 3 {
-			f.tell(b, 1, models.Success, n+1)
+			f.publish(b, 1, models.Success, n+1)
 			f.eventually(func() bool { return len(other.accepted()) == n+1 })
 		}
 		require.Empty(t, r.got())
@@ -410,7 +410,7 @@ func TestNothingIsMissed(t *testing.T) {
 				b := f.batch(20, nil)
 				stopThis := f.run(fmt.Sprint("w", round), delays...)
 				for i := range 20 {
-					f.tell(b, 1, models.Success, i+1)
+					f.publish(b, 1, models.Success, i+1)
 					want[b.Log(i+1)]++
 				}
 				if round%3 == 0 {

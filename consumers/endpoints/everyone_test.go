@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-// newUser stores a user, and lets batch and tell be about the user's mail.
+// newUser stores a user, and makes batch and publish use the user's mail.
 func (f *fixture) newUser(name string) string {
 	f.t.Helper()
 	u := models.User{ID: models.NewUserID(), Name: name}
@@ -28,7 +28,7 @@ func (f *fixture) newUser(name string) string {
 	return u.ID
 }
 
-// as lets batch and tell be about the mail of a user.
+// as makes batch and publish use the mail of a user.
 func (f *fixture) as(user string) *fixture {
 	f.t.Helper()
 	f.user, f.head = user, 0
@@ -53,7 +53,7 @@ func TestEveryonesUpdates(t *testing.T) {
 		ann, bob := f.newUser("ann"), f.newUser("bob")
 		f.as(ann)
 		old := f.batch(1, nil)
-		f.tell(old, 1, models.Success, 1)
+		f.publish(old, 1, models.Success, 1)
 		time.Sleep(time.Millisecond) // the endpoints are newer
 		r, tagged := newReceiver(f, nil), newReceiver(f, nil)
 		e := f.endpoint(r, everyonesMail)
@@ -62,27 +62,27 @@ func TestEveryonesUpdates(t *testing.T) {
 			e.Tags, e.Batch = []string{"b"}, true
 		})
 		want := map[models.ID]string{}
-		tell := func(user, tag string, n int) {
+		publish := func(user, tag string, n int) {
 			t.Helper()
 			b := f.as(user).batch(n, func(b *models.Batch) { b.Content.Tags = []string{tag} })
 			for i := range n {
-				f.tell(b, 1, models.Failed, i+1)
+				f.publish(b, 1, models.Failed, i+1)
 				want[b.Log(i+1)] = user
 			}
 		}
-		tell(ann, "a", 70)
-		tell(bob, "b", 3)
-		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+		publish(ann, "a", 70)
+		publish(bob, "b", 3)
+		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
 			return []models.Notice{{Kind: models.FailoverStarted}}
 		}))
 		stop := f.run("w")
 		f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 3 })
 		cat := f.newUser("cat")
-		tell(cat, "b", 2)
+		publish(cat, "b", 2)
 		f.eventually(func() bool { return maps.Equal(r.users(0), want) && len(tagged.users(0)) == 5 })
 		stop()
-		tell(ann, "a", 1)
-		tell(cat, "a", 1)
+		publish(ann, "a", 1)
+		publish(cat, "a", 1)
 		stop = f.run("v")
 		f.eventually(func() bool { return maps.Equal(r.users(0), want) })
 		for _, p := range tagged.got() {
@@ -104,7 +104,7 @@ func TestEveryonesUpdates(t *testing.T) {
 	})
 }
 
-// users returns the logs that the accepted posts from a number on tell of, and their users.
+// users returns the logs that the accepted posts from a number on are about, and their users.
 func (r *receiver) users(from int) map[models.ID]string {
 	out := map[models.ID]string{}
 	for _, p := range r.got()[from:] {
@@ -128,7 +128,7 @@ func TestFailingEveryone(t *testing.T) {
 		want := 0
 		for i := range 8 {
 			f.newUser(fmt.Sprint("user", i))
-			f.tell(f.batch(3, nil), 1, models.Success, 1, 2, 3)
+			f.publish(f.batch(3, nil), 1, models.Success, 1, 2, 3)
 			want += 3
 		}
 		delays := make([]time.Duration, 20)
@@ -178,7 +178,7 @@ func TestKilledEveryone(t *testing.T) {
 		f.endpoint(r, everyonesMail)
 		for i := range 4 {
 			f.newUser(fmt.Sprint("user", i))
-			f.tell(f.batch(5, nil), 1, models.Success, 1, 2, 3, 4, 5)
+			f.publish(f.batch(5, nil), 1, models.Success, 1, 2, 3, 4, 5)
 		}
 		f.run("w")
 		logs := map[models.ID]bool{}
@@ -229,10 +229,10 @@ func TestFailedReadRepeatsNoPost(t *testing.T) {
 		f.newUser("ann")
 		b := f.batch(collected, nil)
 		for n := range collected {
-			f.tell(b, 1, models.Success, n+1)
+			f.publish(b, 1, models.Success, n+1)
 		}
 		f.store = &unread{Store: f.store, user: f.newUser("bob"), after: func() bool { return len(r.got()) > 0 }}
-		f.tell(f.batch(1, nil), 1, models.Success, 1)
+		f.publish(f.batch(1, nil), 1, models.Success, 1)
 		f.run("w")
 		f.eventually(func() bool { return len(r.users(0)) == collected+1 })
 		require.Len(t, r.got(), collected+1)
@@ -250,7 +250,7 @@ func TestManyUsers(t *testing.T) {
 		for i := range users {
 			f.newUser(fmt.Sprintf("user%05d", i))
 			if i%100 == 0 {
-				f.tell(f.batch(1, nil), 1, models.Success, 1)
+				f.publish(f.batch(1, nil), 1, models.Success, 1)
 			}
 		}
 		f.run("w")

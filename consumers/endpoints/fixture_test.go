@@ -85,8 +85,8 @@ func (f *fixture) batch(n int, change func(*models.Batch)) models.ID {
 	return b.ID
 }
 
-// tell appends the same update of some recipients of a batch to the feed.
-func (f *fixture) tell(batch models.ID, number int, s models.State, recipients ...int) {
+// publish appends the same update of some recipients of a batch to the feed.
+func (f *fixture) publish(batch models.ID, number int, s models.State, recipients ...int) {
 	f.t.Helper()
 	f.happen(batch, models.FeedChange{State: s, Provider: "sg", Number: number, Recipients: models.SetOf(recipients...)})
 }

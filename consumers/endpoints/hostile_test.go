@@ -97,7 +97,7 @@ func TestReceiversThatLie(t *testing.T) {
 					f.timeout = time.Second / 2
 				}
 				e := f.endpoint(&receiver{url: listen(f, c.answer, c.then)}, nil)
-				f.tell(f.batch(1, nil), 1, models.Success, 1)
+				f.publish(f.batch(1, nil), 1, models.Success, 1)
 				f.run("w", time.Hour)
 				f.eventually(func() bool { return len(f.state(e).Attempts) == 1 })
 				s := f.state(e)
@@ -132,13 +132,13 @@ func TestHangingEndpointDelaysNoOther(t *testing.T) {
 		e := f.endpoint(slow, nil)
 		f.endpoint(up, nil)
 		b := f.batch(50, nil)
-		f.tell(b, 1, models.Success, slices.Collect(models.SetOf(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).All())...)
+		f.publish(b, 1, models.Success, slices.Collect(models.SetOf(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12).All())...)
 		f.run("w")
 		for range endpoint.DefaultAtOnce {
 			<-came
 		}
 		for i := 13; i <= 50; i++ {
-			f.tell(b, 1, models.Success, i)
+			f.publish(b, 1, models.Success, i)
 		}
 		f.eventually(func() bool { return len(up.accepted()) == 50 })
 		require.Empty(t, f.state(e).Attempts)

@@ -34,13 +34,13 @@ func TestNoticesArePosted(t *testing.T) {
 		f.endpoint(some, func(e *endpoint.Endpoint) { of(e); e.Types = []feed.Type{feed.FailoverEnded} })
 		f.endpoint(&receiver{url: app}, func(e *endpoint.Endpoint) { of(e); e.Format = endpoint.Slack })
 		since := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
-		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
 			return []models.Notice{
 				{Kind: models.FailoverStarted, Provider: "sg", Since: since, Why: "503\n<busy> & slow"},
 				{Kind: models.FailoverEnded, Provider: "sg", Since: since},
 			}
 		}))
-		f.tell(f.batch(1, nil), 1, models.Success, 1)
+		f.publish(f.batch(1, nil), 1, models.Success, 1)
 		f.run("w")
 		f.eventually(func() bool {
 			return len(all.accepted()) == 2 && len(some.accepted()) == 1 && len(users.accepted()) == 1
@@ -68,7 +68,7 @@ func TestNoticesAreMailed(t *testing.T) {
 			e.User, e.Format = feed.Installation, endpoint.Mail
 			e.Sender = &endpoint.Sender{User: "ada", From: "alerts@x.test"}
 		})
-		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Standing) []models.Notice {
+		require.NoError(t, feed.Announce(t.Context(), f.store, func(*feed.Status) []models.Notice {
 			return []models.Notice{{Kind: models.ProviderRecovered, Provider: "sg", Since: time.Unix(0, 0)}}
 		}))
 		var mu sync.Mutex
@@ -108,7 +108,7 @@ func TestNoticesAreMailed(t *testing.T) {
 }
 
 // TestSuppressionsArePosted: endpoints that ask for them get additions to the list of their user, those that are about mail
-// by its tags and category, too. One that is told again has the same ID. After the erasure of an address no retry has it.
+// by its tags and category, too. A repeat has the same ID. After the erasure of an address no retry has it.
 func TestSuppressionsArePosted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,16 +134,16 @@ func TestSuppressionsArePosted(t *testing.T) {
 			t.Helper()
 			require.NoError(t, f.store.PutSuppressions(t.Context(), list, es...))
 		}
-		tell := func(list string, e models.Suppression) {
+		publish := func(list string, e models.Suppression) {
 			t.Helper()
-			require.NoError(t, feed.TellSuppressions(t.Context(), f.store, list, []models.FeedSuppression{e.ForFeed()}))
+			require.NoError(t, feed.PublishSuppressions(t.Context(), f.store, list, []models.FeedSuppression{e.ForFeed()}))
 		}
 		store(f.user, about, plain)
 		store(models.EveryonesList, everyones)
-		tell(f.user, about)
-		tell(f.user, plain)
-		tell(f.user, about)
-		tell(models.EveryonesList, everyones)
+		publish(f.user, about)
+		publish(f.user, plain)
+		publish(f.user, about)
+		publish(models.EveryonesList, everyones)
 		stop := f.run("w", time.Hour)
 		f.eventually(func() bool { return len(all.accepted()) == 3 && len(tagged.got()) == 2 })
 		v := all.accepted()

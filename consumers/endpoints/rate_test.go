@@ -84,7 +84,7 @@ func TestRateOfRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		r := newReceiver(f, nil)
-		f.tell(f.batch(1, nil), 1, models.Failed, 1)
+		f.publish(f.batch(1, nil), 1, models.Failed, 1)
 		one := round{p: f.newPoster("w"), e: f.endpoint(r, nil), pace: rate.NewLimiter(1, 1)}
 		_, err := one.run(t.Context())
 		require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestRateOfRetries(t *testing.T) {
 		f := newFixture(t)
 		r := newReceiver(f, nil)
 		e := f.endpoint(r, nil)
-		f.tell(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
+		f.publish(f.batch(3, nil), 1, models.Failed, 1, 2, 3)
 		one := round{p: f.newPoster("w"), e: e, pace: rate.NewLimiter(rate.Every(time.Hour), 1), until: time.Now().Add(time.Minute)}
 		for i := range 3 {
 			one.state.Retries = append(one.state.Retries, endpoint.Retry{

@@ -83,7 +83,7 @@ func TestDisabledAfterDays(t *testing.T) {
 				_, err = f.store.FeedHead(t.Context(), feed.Installation)
 				if want && !accepted {
 					require.Contains(t, got.Disabled.Why, "all posts have failed since 1999-12-26T23:59:00Z")
-					require.NoError(t, err, "operators are told")
+					require.NoError(t, err, "operators get a notice")
 				} else {
 					require.ErrorIs(t, err, models.ErrNotFound)
 				}

@@ -30,7 +30,7 @@ type round struct {
 	made  int       // posts to an endpoint of everyone's mail
 }
 
-// result is what became of a post; it was not made if at is zero.
+// result is the result of a post, which was not made if at is zero.
 type result struct {
 	at     time.Time
 	answer outbound.Answer
@@ -276,7 +276,7 @@ func (r *round) sendOne(ctx context.Context, id string, body []byte) result {
 	return out
 }
 
-// note records what became of a post.
+// note records the result of a post.
 func (r *round) note(p *endpoint.Post, res *result) {
 	r.p.cfg.Posted(res.class())
 	s, part := &r.state, p.Part(r.e)
@@ -336,7 +336,7 @@ func (r *round) disable(ctx context.Context) error {
 	if user == feed.Installation {
 		user = ""
 	}
-	// It is told before: a worker that is killed in between tells it again.
+	// The notice comes first: a worker that is killed in between publishes it again.
 	err = feed.EndpointIsDisabled(ctx, r.p.store, user, models.FailedEndpoint{
 		ID: r.e.ID, Why: why, Since: r.state.FailingSince,
 	})

@@ -31,7 +31,7 @@ func TestStopWaitsForAnswer(t *testing.T) {
 			} else {
 				f.endpoint(app, nil)
 			}
-			f.tell(f.batch(1, nil), 1, models.Success, 1)
+			f.publish(f.batch(1, nil), 1, models.Success, 1)
 			ctx, stop := context.WithCancel(t.Context())
 			p, done := f.newPoster("first"), make(chan struct{})
 			go func() { defer close(done); p.Run(ctx) }()
@@ -40,7 +40,7 @@ func TestStopWaitsForAnswer(t *testing.T) {
 			answer <- true
 			<-done
 
-			f.tell(f.batch(1, nil), 1, models.Success, 1)
+			f.publish(f.batch(1, nil), 1, models.Success, 1)
 			f.run("second")
 			f.eventually(func() bool { return len(app.accepted()) >= 2 })
 			posts := app.got()

@@ -40,7 +40,7 @@ func TestWakeAlone(t *testing.T) {
 		f.endpoint(app, nil)
 		b := f.batch(3, nil)
 		f.run("w")
-		f.tell(b, 1, models.Success, 1)
+		f.publish(b, 1, models.Success, 1)
 		other := f.newPoster("other")
 		other.owners[f.user] = true // as if it had listed the endpoints
 		ctx, stop := context.WithCancel(t.Context())
@@ -52,7 +52,7 @@ func TestWakeAlone(t *testing.T) {
 			return len(app.accepted()) == 1 && store.waits.Load() == int64(f.head)
 		})
 		for n := 2; n <= 3; n++ {
-			f.tell(b, 1, models.Success, n)
+			f.publish(b, 1, models.Success, n)
 			other.Grown([]string{f.user})
 			f.eventually(func() bool { return len(app.accepted()) == n && store.waits.Load() == int64(f.head) })
 		}
@@ -76,7 +76,7 @@ func TestWakesAreLost(t *testing.T) {
 		b := f.batch(2, nil)
 		f.run("w")
 		for n := 1; n <= 2; n++ {
-			f.tell(b, 1, models.Success, n)
+			f.publish(b, 1, models.Success, n)
 			f.poster.Grown([]string{f.user})
 			f.eventually(func() bool { return len(app.accepted()) == n && store.waits.Load() == int64(f.head) })
 		}

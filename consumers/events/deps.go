@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
@@ -15,15 +17,11 @@ import (
 
 // Config configures a Processor.
 type Config struct {
-	Worker   string
-	InboxAge time.Duration // age at which an unprocessed post is announced again
-	Sole     bool          // no other process uses the store
-
-	SoftBounces      int           // soft bounces in a row that suppress an address; 0: none do
-	SoftBounceExpiry time.Duration // for how long
-	SoftBouncePoll   time.Duration // how often what is due is decided
-	KeepContent      time.Duration // how long addresses are known after acceptance
-
+	Worker string
+	settings.Times
+	settings.Limits
+	settings.Pace
+	Sole     bool // no other process uses the store
 	Priority *priority.Scheduler
 	Logger   *slog.Logger
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -32,12 +34,12 @@ func newProcessor(t *testing.T, store Store, broker Depths) *Processor {
 	log := slog.New(slog.DiscardHandler)
 	providers, err := provider.NewSet(
 		[]provider.Spec{{Adapter: jsonAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		&provider.Config{Heartbeat: time.Second, Logger: log},
+		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log},
 		nil,
 	)
 	require.NoError(t, err)
 	return New(
-		Config{InboxAge: 200 * time.Millisecond, Priority: priority.New(), Logger: log},
+		Config{Pace: settings.Pace{InboxAge: 200 * time.Millisecond}, Priority: priority.New(), Logger: log},
 		Deps{Store: store, Broker: broker, Providers: providers},
 	)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -42,12 +44,12 @@ func newMatchRig(t *testing.T) *matchRig {
 	var err error
 	q.providers, err = provider.NewSet(
 		[]provider.Spec{{Adapter: parsedAdapter{}, Provider: models.Provider{Name: "sg", Weight: 1, Concurrency: 1}}},
-		&provider.Config{Heartbeat: time.Second, Logger: slog.New(slog.DiscardHandler)},
+		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: slog.New(slog.DiscardHandler)},
 		nil,
 	)
 	require.NoError(t, err)
 	q.dispatch = dispatch.New(
-		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
+		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
 		dispatch.Deps{Store: store},
 	)
 	t.Cleanup(q.dispatch.Stop)

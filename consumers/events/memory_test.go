@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -53,7 +55,7 @@ func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures m
 	store, summaries := sqlitetest.Open(t), &marks{marked: map[models.ID][]func(){}}
 	q := newProcessor(t, store, nil)
 	q.dispatch = dispatch.New(
-		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
+		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},
 		dispatch.Deps{Store: store},
 	)
 	t.Cleanup(q.dispatch.Stop)

@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/models"
@@ -19,11 +21,10 @@ import (
 
 // Config configures Lookups.
 type Config struct {
-	Worker         string
-	Poll           time.Duration // how often the agenda is read, which requests look-ups
-	FinalEventWait time.Duration // how long accepted mail waits for a final event
-	LookUpPause    time.Duration // pause before a query that follows a failed one, or one that found events
-	Logger         *slog.Logger
+	Worker string
+	settings.Times
+	settings.Pace
+	Logger *slog.Logger
 }
 
 // Store is the part of models.Store that Lookups need.

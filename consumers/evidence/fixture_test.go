@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -79,7 +81,7 @@ func newLookups(t *testing.T, store *sqlite.Store, adapter models.Adapter) *Look
 			Adapter:  adapter,
 			Provider: models.Provider{Name: "mg", Weight: 1, Concurrency: 1, Events: models.EventsWebhook},
 		}},
-		&provider.Config{Heartbeat: time.Second, Logger: log},
+		&provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log},
 		nil,
 	)
 	require.NoError(t, err)
@@ -88,12 +90,12 @@ func newLookups(t *testing.T, store *sqlite.Store, adapter models.Adapter) *Look
 	if store != nil {
 		deps.Store = store
 		deps.Dispatch = dispatch.New(
-			dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: log},
+			dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
 			dispatch.Deps{Store: store, Broker: inproctest.New(t, "mg"), Policy: decisions, Providers: providers},
 		)
 		t.Cleanup(deps.Dispatch.Stop)
 	}
-	return New(Config{LookUpPause: 100 * time.Millisecond, Logger: log}, deps)
+	return New(Config{Pace: settings.Pace{LookUpPause: 100 * time.Millisecond}, Logger: log}, deps)
 }
 
 // unknownBatch stores a batch of n recipients with one attempt at mg that was not

@@ -72,7 +72,7 @@ func TestQuerySaysWhenMailWasSent(t *testing.T) {
 	t.Parallel()
 	store, p := sqlitetest.Open(t), &asked{}
 	l := newLookups(t, store, p)
-	l.cfg.FinalEventWait = 100 * time.Hour
+	l.cfg.FinalEvent = 100 * time.Hour
 	id := unknownBatch(t, store, 1)
 	o := models.Outcome{Attempt: 1, At: time.Now(), Parts: []models.Part{{
 		Class:      models.Accepted,

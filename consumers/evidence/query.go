@@ -29,7 +29,7 @@ func (l *Lookups) Run(ctx context.Context) {
 			continue
 		}
 		wg.Go(func() {
-			l.every(ctx, min(queryPoll, 10*l.cfg.Poll), func() {
+			l.every(ctx, min(queryPoll, 10*l.cfg.AgendaPoll), func() {
 				for _, group := range groupByTime(l.due(a.Name, time.Now())) {
 					l.query(ctx, a.Name, group)
 				}
@@ -37,7 +37,7 @@ func (l *Lookups) Run(ctx context.Context) {
 		})
 	}
 	wg.Go(func() {
-		l.every(ctx, min(outagePoll, 50*l.cfg.Poll), func() {
+		l.every(ctx, min(outagePoll, 50*l.cfg.AgendaPoll), func() {
 			if err := l.lookUpOutages(ctx); err != nil && ctx.Err() == nil {
 				l.log.Warn("cannot look up outages of the webhook receiver; will retry", "err", err)
 			}

@@ -38,8 +38,8 @@ func (l *Lookups) tryAnswered(c *dispatch.Chunk, t *models.Try, now time.Time) b
 	end := ended.Add(l.policy.EvidenceWindow(t.Provider))
 	lateEnough := models.EarlierOf(end, ended.Add(api.LookupLag()))
 	if t.Verdict == models.VerdictAccepted {
-		end = t.At.Add(l.cfg.FinalEventWait)
-		lateEnough = end.Add(-min(time.Hour, l.cfg.FinalEventWait/4))
+		end = t.At.Add(l.cfg.FinalEvent)
+		lateEnough = end.Add(-min(time.Hour, l.cfg.FinalEvent/4))
 	}
 	if now.After(end.Add(giveUp)) {
 		return true

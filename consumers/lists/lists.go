@@ -40,7 +40,7 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// Observer is told what a Reader does.
+// Observer observes a Reader.
 type Observer interface {
 	ListsJoined(provider string, n int)         // entries became suppressions
 	ListsFailed(provider string)                // a list could not be read

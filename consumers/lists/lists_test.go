@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/provider"
@@ -95,7 +97,7 @@ func (f *fixture) reader(store Store, worker string) *Reader {
 		{Adapter: f.api, Provider: models.Provider{Name: "sg"}},
 		{Adapter: none{}, Provider: models.Provider{Name: "relay"}},
 	}
-	providers, err := provider.NewSet(specs, &provider.Config{Heartbeat: time.Second, Logger: log}, nil)
+	providers, err := provider.NewSet(specs, &provider.Config{Pace: settings.Pace{Heartbeat: time.Second}, Logger: log}, nil)
 	require.NoError(f.t, err)
 	lists := suppression.New(f.store, suppression.DefaultMemory)
 	return New(Config{Worker: worker, Every: time.Hour, Logger: log},

@@ -17,7 +17,7 @@ const (
 	maxAddress = 320
 )
 
-// taken is what becomes of a page.
+// taken is the result of a page.
 type taken struct {
 	add    []models.Suppression // entries of everyone's list to be stored
 	joined int                  // how many of them are new
@@ -25,7 +25,7 @@ type taken struct {
 	keys   []string             // of all entries of the page
 }
 
-// take stores what becomes of the entries of a page. It may be repeated. If again is set, entries
+// take stores the results of the entries of a page. It may be repeated. If again is set, entries
 // that are stored already are stored again.
 func (g *reading) take(
 	ctx context.Context, list string, pass *drift.Pass, entries []models.Listed, again bool,
@@ -65,7 +65,7 @@ func (g *reading) take(
 	return g.show(ctx, pass, &t)
 }
 
-// takeEntry decides what becomes of an entry, beside the known entries of everyone's list.
+// takeEntry decides about an entry, beside the known entries of everyone's list.
 func (g *reading) takeEntry(
 	t *taken, list string, e *models.Listed, known map[models.AddressHash][]models.Suppression, again bool,
 ) {

@@ -26,7 +26,7 @@ var ended = map[condition.Kind]models.NoticeKind{
 }
 
 // conditionNotices returns notices of conditions that have lasted for a while, and of those that are over for as long.
-func (w *Watch) conditionNotices(s *feed.Standing, now time.Time) (out []models.Notice) {
+func (w *Watch) conditionNotices(s *feed.Status, now time.Time) (out []models.Notice) {
 	for i := range w.conditions {
 		c := &w.conditions[i]
 		key := c.Key()

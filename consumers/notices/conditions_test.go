@@ -52,7 +52,7 @@ func TestNoticesOfConditions(t *testing.T) {
 			f.rounds(a, 2)
 			c.begin(f)
 			of := func(kind models.NoticeKind) (out []models.Notice) {
-				for _, n := range f.told() {
+				for _, n := range f.published() {
 					if n.Kind == kind {
 						out = append(out, n)
 					}

@@ -1,4 +1,4 @@
-// Package notices tells in the feed of the installation what operators want to hear of: what
+// Package notices publishes in the feed of the installation what operators want to know: what
 // workers find out about providers, unknown outcomes, and sums that differ.
 package notices
 
@@ -34,8 +34,8 @@ type Store interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// Watch compares what the workers report with what the feed has told, and tells the difference.
-// One worker does so at a time; if two do, the feed decides which of them tells it.
+// Watch compares the reports of the workers with the published state, and publishes the differences.
+// One worker does so at a time. If two do, the feed decides which of them publishes it.
 type Watch struct {
 	worker    string
 	providers []string
@@ -94,20 +94,20 @@ func (w *Watch) round(ctx context.Context, now time.Time) error {
 		}
 	}
 	var troubles []models.Notice
-	err = feed.Announce(ctx, w.store, func(s *feed.Standing) (news []models.Notice) {
+	err = feed.Announce(ctx, w.store, func(s *feed.Status) (out []models.Notice) {
 		for _, name := range slices.Sorted(maps.Keys(found)) {
-			news = append(news, w.healthNews(s, name, found[name], now)...)
+			out = append(out, w.healthChanges(s, name, found[name], now)...)
 		}
 		troubles = w.conditionNotices(s, now)
-		news = append(news, troubles...)
-		news = append(news, queueNews(s, queues)...)
+		out = append(out, troubles...)
+		out = append(out, queueChanges(s, queues)...)
 		if checked != nil {
-			news = append(news, differenceNews(s, checked)...)
+			out = append(out, differenceChanges(s, checked)...)
 		}
 		if due {
-			news = append(news, unknownNews(s, unknown, telemetry.HistoryKind(hourBefore(now, unknownBack)))...)
+			out = append(out, unknownChanges(s, unknown, telemetry.HistoryKind(hourBefore(now, unknownBack)))...)
 		}
-		return news
+		return out
 	})
 	if err != nil {
 		return err

@@ -65,8 +65,8 @@ func (f *fixture) rounds(w *Watch, n int) {
 	}
 }
 
-// told returns the notices of the feed.
-func (f *fixture) told() (out []models.Notice) {
+// published returns the notices of the feed.
+func (f *fixture) published() (out []models.Notice) {
 	page, err := feed.Read(f.t.Context(), f.store, feed.Installation, feed.Query{After: feed.Begin, Limit: 10_000})
 	require.NoError(f.t, err)
 	for i := range page.Updates {
@@ -76,9 +76,9 @@ func (f *fixture) told() (out []models.Notice) {
 	return out
 }
 
-// kinds returns what was told of a provider.
+// kinds returns the kinds of the notices about a provider.
 func (f *fixture) kinds(provider string) (out []models.NoticeKind) {
-	for _, n := range f.told() {
+	for _, n := range f.published() {
 		if n.Provider == provider {
 			out = append(out, n.Kind)
 		}
@@ -91,7 +91,7 @@ func (f *fixture) is(state string, ago time.Duration) telemetry.Health {
 }
 
 // TestOutageOfAProvider: an outage that several workers see is one failover with one suspension in it. A worker that
-// takes over tells nothing again.
+// takes over publishes nothing again.
 func TestOutageOfAProvider(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -100,12 +100,12 @@ func TestOutageOfAProvider(t *testing.T) {
 	f.reports("a", good, good)
 	f.reports("b", good, good)
 	f.rounds(a, 2)
-	require.Empty(t, f.told())
+	require.Empty(t, f.published())
 
 	failing := f.is(telemetry.Failing, 0)
 	f.reports("a", failing, good)
 	f.rounds(a, 1)
-	require.Empty(t, f.told(), "it may be for a moment")
+	require.Empty(t, f.published(), "it may be for a moment")
 	f.rounds(a, 2)
 	require.Equal(t, []models.NoticeKind{models.FailoverStarted}, f.kinds("sg"))
 	suspended := f.is(telemetry.Suspended, 0)
@@ -116,7 +116,7 @@ func TestOutageOfAProvider(t *testing.T) {
 	f.rounds(a, 2)
 	during := []models.NoticeKind{models.FailoverStarted, models.ProviderSuspended}
 	require.Equal(t, during, f.kinds("sg"))
-	n := f.told()[1]
+	n := f.published()[1]
 	require.Equal(t, []any{"calls", "503", suspended.Since, suspended.Until}, []any{n.Reason, n.Why, n.Since, n.Until})
 
 	b := f.watch(f.store)
@@ -130,7 +130,7 @@ func TestOutageOfAProvider(t *testing.T) {
 	f.rounds(b, 10)
 	f.rounds(f.watch(f.store), 10)
 	require.Equal(t, append(during, models.ProviderRecovered, models.FailoverEnded), f.kinds("sg"))
-	require.Equal(t, failing.Since, f.told()[3].Since)
+	require.Equal(t, failing.Since, f.published()[3].Since)
 	require.Empty(t, f.kinds("mg"))
 }
 
@@ -143,7 +143,7 @@ func TestMoments(t *testing.T) {
 		f.reports("a", f.is(telemetry.Failing, 0), good) // another call each time
 		f.rounds(w, 1)
 	}
-	require.Empty(t, f.told())
+	require.Empty(t, f.published())
 	bad := f.is(telemetry.Suspended, 0)
 	for range 3 {
 		f.reports("a", bad, good)
@@ -154,10 +154,10 @@ func TestMoments(t *testing.T) {
 	require.Equal(t, []models.NoticeKind{models.FailoverStarted, models.ProviderSuspended}, f.kinds("sg"))
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "a", nil, 0))
 	f.rounds(w, 20)
-	require.Len(t, f.told(), 2, "it is not known how the provider does")
+	require.Len(t, f.published(), 2, "it is not known how the provider does")
 }
 
-// TestCounts: differences are told when there are more, and unknown outcomes once a minute with their number.
+// TestCounts: differences are published when there are more, and unknown outcomes once a minute with their number.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -176,7 +176,7 @@ func TestCounts(t *testing.T) {
 	w = f.watch(f.store)
 	minute(2)
 	var got []string
-	for _, n := range f.told() {
+	for _, n := range f.published() {
 		got = append(got, fmt.Sprint(n.Kind, " ", n.Provider, " ", n.Count))
 	}
 	require.Equal(
@@ -187,7 +187,7 @@ func TestCounts(t *testing.T) {
 	f.now = f.now.Add((unknownBack + 1) * time.Hour)
 	f.unknown("b", 1)
 	minute(2)
-	require.Equal(t, int64(1), f.told()[4].Count)
+	require.Equal(t, int64(1), f.published()[4].Count)
 }
 
 // errKilled is the error of all calls of a worker that was killed.
@@ -210,10 +210,10 @@ func (s *faulty) AppendFeed(ctx context.Context, owner string, e models.FeedEntr
 	return err
 }
 
-// TestToldOnce: whatever workers see of a provider, and whichever of them is killed before or after it has told
+// TestPublishedOnce: whatever workers see of a provider, and whichever of them is killed before or after it has published
 // something, failovers and suspensions begin and end in turn, a suspension is within a failover, in the end the
-// feed says what is the case, and no unknown outcome is missed or told twice.
-func TestToldOnce(t *testing.T) {
+// feed says what is the case, and no unknown outcome is missed or published twice.
+func TestPublishedOnce(t *testing.T) {
 	t.Parallel()
 	for run := range 15 {
 		seed := rand.Uint64()
@@ -261,16 +261,16 @@ func TestToldOnce(t *testing.T) {
 			}
 			f.reports("a", good, good)
 			f.rounds(f.watch(f.store), int(unknownEvery/poll)+1)
-			checkOrder(t, f.told(), unknown)
+			checkOrder(t, f.published(), unknown)
 		})
 	}
 }
 
 // checkOrder checks the notices of a time after which all is well.
-func checkOrder(t *testing.T, told []models.Notice, unknown int64) {
+func checkOrder(t *testing.T, published []models.Notice, unknown int64) {
 	t.Helper()
 	failover, suspended := false, false
-	for _, n := range told {
+	for _, n := range published {
 		switch n.Kind { //nolint:exhaustive // there is no other
 		case models.FailoverStarted:
 			require.False(t, failover)
@@ -305,16 +305,16 @@ func TestStalledQueue(t *testing.T) {
 	f.rounds(w, 3)
 	f.put(telemetry.StalledQueueReport, "sg.bulk", telemetry.StalledQueue{Queue: "sg.bulk", Since: f.now, Waiting: 20})
 	f.rounds(f.watch(f.store), 3) // another worker
-	told := f.told()
-	require.Len(t, told, 1)
-	require.Equal(t, models.QueueStalled, told[0].Kind)
-	require.EqualValues(t, 17, told[0].Count)
-	require.Contains(t, told[0].Text(), "17 messages waited")
-	require.Contains(t, told[0].Text(), "sg.bulk")
+	published := f.published()
+	require.Len(t, published, 1)
+	require.Equal(t, models.QueueStalled, published[0].Kind)
+	require.EqualValues(t, 17, published[0].Count)
+	require.Contains(t, published[0].Text(), "17 messages waited")
+	require.Contains(t, published[0].Text(), "sg.bulk")
 
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.StalledQueueReport, "sg.bulk", nil, 0))
 	f.rounds(w, 1)
 	f.put(telemetry.StalledQueueReport, "sg.bulk", stalled)
 	f.rounds(w, 3)
-	require.Len(t, f.told(), 2)
+	require.Len(t, f.published(), 2)
 }

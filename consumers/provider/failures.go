@@ -28,7 +28,7 @@ type failures struct {
 
 	begun  time.Time // when a line was last logged that they begin
 	logged time.Time // when the newest line about these calls was logged; zero: there is none
-	source string    // the suspension that it told; empty: none
+	source string    // the suspension that it reported; empty: none
 }
 
 // failed counts a call that began at a time and failed. A call that began before the call
@@ -83,7 +83,7 @@ func (f *failures) due(source string, now time.Time) bool {
 }
 
 // count counts a call that began at a time. ended has the failures that it ended, if Calls is
-// not 0; logged tells whether there was a line about them.
+// not 0; logged says whether there was a line about them.
 func (f *failures) count(says callSays, began time.Time, why string, now time.Time) (
 	ended telemetry.FailedCalls, logged bool,
 ) {

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 )
@@ -11,15 +13,19 @@ import (
 // defaultConfig has the times of a production worker.
 func defaultConfig() *Config {
 	return &Config{
-		Hold:         5 * time.Minute,
-		BreakerOpen:  5 * time.Second,
-		FirstDelay:   time.Second,
-		Heartbeat:    time.Second,
-		SlowCall:     10 * time.Second,
-		SilenceLeast: time.Minute,
-		SilencePoll:  5 * time.Second,
-		InboxAge:     30 * time.Second,
-		Logger:       slog.New(slog.DiscardHandler),
+		Times: settings.Times{
+			Hold:        5 * time.Minute,
+			BreakerOpen: 5 * time.Second,
+			Silence:     time.Minute,
+		},
+		Pace: settings.Pace{
+			Heartbeat:   time.Second,
+			SlowCall:    10 * time.Second,
+			SilencePoll: 5 * time.Second,
+			InboxAge:    30 * time.Second,
+		},
+		FirstDelay: time.Second,
+		Logger:     slog.New(slog.DiscardHandler),
 	}
 }
 

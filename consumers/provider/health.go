@@ -119,7 +119,7 @@ func (h *Health) Begin(domain string, n int) (done func(parts []models.Part, too
 	if !h.refusedUntil(domain, now).IsZero() {
 		return nil, false
 	}
-	round, ok := h.machine.begin(n, h.cfg.SilenceLeast, now)
+	round, ok := h.machine.begin(n, h.cfg.Silence, now)
 	if !ok {
 		return nil, false // that changed since the call was planned
 	}

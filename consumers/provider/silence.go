@@ -151,7 +151,7 @@ func (d *SilenceDetector) silence(
 	if usual == 0 || p.Events != models.EventsWebhook {
 		return false, false, about, 0
 	}
-	wait = min(max(d.cfg.SilenceLeast, 6*usual), time.Hour)
+	wait = min(max(d.cfg.Silence, 6*usual), time.Hour)
 	last := bucket(now.Add(-wait)) - 1
 	// No mail counts twice.
 	first := max(bucket(now.Add(-wait-silenceOver)), bucket(receiverSince)+1, bucket(p.Health.SilentUntil())+1)

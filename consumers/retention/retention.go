@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/safedelivr/safedelivr/consumers/jobs"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/clientid"
@@ -26,12 +28,9 @@ const (
 
 // Config configures Retention.
 type Config struct {
-	Worker         string
-	KeepContent    time.Duration // content and recipients, after acceptance
-	KeepLogs       time.Duration // everything else about a batch, after acceptance; commands
-	KeepUpdates    time.Duration // entries of the feeds of updates
-	FinalEventWait time.Duration // how long accepted mail waits for a final event
-	Logger         *slog.Logger
+	Worker string
+	settings.Times
+	Logger *slog.Logger
 }
 
 // Store is the part of models.Store that the purge needs.
@@ -161,7 +160,7 @@ func (r *Retention) purgeUser(ctx context.Context, user string, now time.Time) (
 				failed = append(failed, fmt.Errorf("batch %s: %w", b.ID, models.ErrDamaged))
 				continue
 			}
-			if !r.follower.Rules().Scheduled(b).Ends().Add(r.cfg.FinalEventWait).Before(now) {
+			if !r.follower.Rules().Scheduled(b).Ends().Add(r.cfg.FinalEvent).Before(now) {
 				first = models.ID{} // it is unfinished: the next run comes back to it
 				continue
 			}

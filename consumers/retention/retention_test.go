@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -28,8 +30,14 @@ func newRig(t *testing.T) *rig {
 	s := sqlitetest.Open(t)
 	r := &rig{store: s, user: models.NewUserID()}
 	cfg := Config{
-		Worker: "w", KeepContent: 90 * 24 * time.Hour, KeepLogs: 365 * 24 * time.Hour, KeepUpdates: 24 * time.Hour,
-		FinalEventWait: time.Hour, Logger: slog.New(slog.DiscardHandler),
+		Times: settings.Times{
+			KeepContent: 90 * 24 * time.Hour,
+			KeepLogs:    365 * 24 * time.Hour,
+			KeepUpdates: 24 * time.Hour,
+			FinalEvent:  time.Hour,
+		},
+		Worker: "w",
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	r.Retention = New(cfg, s, control.NewFollower(s))
 	u := models.User{ID: r.user, Name: "u", Created: time.Now().UTC().Truncate(time.Millisecond)}

@@ -44,7 +44,7 @@ type check struct {
 
 // Check recounts every chunk from its recipients, ledger and facts, every batch from its
 // chunks, and every day of a user from its batches. It compares the results with the
-// stored sums, and the chunks with what the feeds of updates have told of them, and reports
+// stored sums, and the chunks with their published state, and reports
 // each difference.
 func (s *Rollup) Check(ctx context.Context, o CheckOptions) (telemetry.Recount, error) {
 	ctx = priority.WithLow(ctx)

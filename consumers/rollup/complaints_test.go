@@ -25,8 +25,8 @@ func (f *fixture) complain(b *models.Batch, recipients ...int) {
 	require.NoError(f, f.Flush(f.Context()))
 }
 
-// TestComplaints: a day of a user with too large a share of complaints is told once, up to a week after it, whichever
-// worker checks it. A share that may be, a day with little mail, and any day if it is off are not told.
+// TestComplaints: a day of a user with too many complaints has one notice, up to a week later, whichever worker checks
+// it. There is none about an allowed share, about a day with little mail, or if the limit is off.
 func TestComplaints(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

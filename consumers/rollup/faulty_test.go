@@ -86,13 +86,13 @@ func (s *faulty) FeedHead(ctx context.Context, user string) (e models.FeedEntry,
 	return e, err
 }
 
-func (s *faulty) PutTold(ctx context.Context, ts ...models.Told) error {
-	return s.call(func() error { return s.Store.PutTold(ctx, ts...) })
+func (s *faulty) PutPublished(ctx context.Context, ts ...models.Published) error {
+	return s.call(func() error { return s.Store.PutPublished(ctx, ts...) })
 }
 
-func (s *faulty) Told(ctx context.Context, chunks ...models.ID) (ts []models.Told, err error) {
+func (s *faulty) Published(ctx context.Context, chunks ...models.ID) (ts []models.Published, err error) {
 	err = s.call(func() (err error) {
-		ts, err = s.Store.Told(ctx, chunks...)
+		ts, err = s.Store.Published(ctx, chunks...)
 		return err
 	})
 	return ts, err

@@ -12,7 +12,7 @@ import (
 // toldAtOnce is the number of chunks that a feed is asked about at a time.
 const toldAtOnce = 500
 
-// fed compares what the feed of updates has told of the chunks of a batch with their recount. A
+// fed compares the published state of the chunks of a batch with their recount. A
 // round does not.
 func (c *check) fed(ctx context.Context, b *models.Batch, chunks []recounted) error {
 	if c.feed == nil || c.unfed[b.User] {
@@ -25,7 +25,7 @@ func (c *check) fed(ctx context.Context, b *models.Batch, chunks []recounted) er
 		}
 	}
 	for some := range slices.Chunk(ids, toldAtOnce) {
-		told, err := c.feed.Told(ctx, b.User, some...)
+		published, err := c.feed.Published(ctx, b.User, some...)
 		if errors.Is(err, models.ErrDamaged) {
 			c.unfed[b.User] = true
 			c.found(Difference{What: "feed", User: b.User, ID: "of all mail", Damaged: err.Error()})
@@ -35,8 +35,8 @@ func (c *check) fed(ctx context.Context, b *models.Batch, chunks []recounted) er
 			return err
 		}
 		for _, id := range some {
-			t := told[id]
-			if t.Agrees(&chunks[id.ChunkNumber()].view) {
+			t := published[id]
+			if t.Matches(&chunks[id.ChunkNumber()].view) {
 				continue
 			}
 			if err := c.fedWrong(ctx, b, id); err != nil {
@@ -47,7 +47,7 @@ func (c *check) fed(ctx context.Context, b *models.Batch, chunks []recounted) er
 	return nil
 }
 
-// fedWrong waits for the feed to tell what became of a chunk, as it does while mail flows. If
+// fedWrong waits until the state of a chunk is published, as it is while mail flows. If
 // nothing changes for as long as Settle, it reports and repairs the difference.
 func (c *check) fedWrong(ctx context.Context, b *models.Batch, id models.ID) error {
 	since, version := time.Now(), int64(-1)
@@ -57,9 +57,9 @@ func (c *check) fedWrong(ctx context.Context, b *models.Batch, id models.ID) err
 			return err
 		}
 		view := k.View.ForFeed()
-		all, err := c.feed.Told(ctx, b.User, id)
-		told := all[id]
-		if err != nil || told.Agrees(&view) {
+		all, err := c.feed.Published(ctx, b.User, id)
+		published := all[id]
+		if err != nil || published.Matches(&view) {
 			return err
 		}
 		if view.Version != version {
@@ -67,12 +67,12 @@ func (c *check) fedWrong(ctx context.Context, b *models.Batch, id models.ID) err
 		}
 		if time.Since(since) >= c.o.Settle {
 			c.found(Difference{What: "feed", User: b.User, ID: id.String(),
-				Damaged: "the newest updates of the chunk are not what became of its mail"})
+				Damaged: "the newest updates of the chunk differ from the state of its mail"})
 			if !c.o.Repair {
 				return nil
 			}
 			c.out.Repaired++
-			return c.tellAgain(ctx, b, id, view.Version, told.Version)
+			return c.publishAgain(ctx, b, id, view.Version, published.Version)
 		}
 		select {
 		case <-time.After(min(time.Second, c.o.Settle/4)):
@@ -82,10 +82,10 @@ func (c *check) fedWrong(ctx context.Context, b *models.Batch, id models.ID) err
 	}
 }
 
-// tellAgain raises the version of a chunk above the one that was told, and tells what became of
+// publishAgain raises the version of a chunk above the published one, and publishes the state of
 // the chunk.
-func (c *check) tellAgain(ctx context.Context, b *models.Batch, id models.ID, version, told int64) error {
-	f := models.Fact{Key: models.VersionFloorKey(max(version, told)), VersionFloor: max(0, told-version)}
+func (c *check) publishAgain(ctx context.Context, b *models.Batch, id models.ID, version, published int64) error {
+	f := models.Fact{Key: models.VersionFloorKey(max(version, published)), VersionFloor: max(0, published-version)}
 	if err := c.s.store.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: f}); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (f *fixture) check(repair bool) (found []string) {
 	return found
 }
 
-// TestCheckFindsWrongFeed: a check finds a feed that tells something else than the logs, or less, and a repair tells
+// TestCheckFindsWrongFeed: a check finds a feed that publishes something else than the logs, or less, and a repair publishes
 // what is missing.
 func TestCheckFindsWrongFeed(t *testing.T) {
 	t.Parallel()
@@ -42,12 +42,12 @@ func TestCheckFindsWrongFeed(t *testing.T) {
 	require.Equal(t, want, f.check(false))
 	require.Equal(t, want, f.check(true))
 	require.Empty(t, f.check(false))
-	told, _ := updates(t, f.store, f.user)
-	require.Equal(t, models.Success, told[b.ID.Log(3)].State)
-	require.Equal(t, 3, told[b.ID.Log(3)].Number)
-	require.Equal(t, 1, told[b.ID.Log(2)].Number)
+	published, _ := updates(t, f.store, f.user)
+	require.Equal(t, models.Success, published[b.ID.Log(3)].State)
+	require.Equal(t, 3, published[b.ID.Log(3)].Number)
+	require.Equal(t, 1, published[b.ID.Log(2)].Number)
 
-	// An event whose mark was lost: its sum differs, too, and the repair of the sum tells it.
+	// An event whose mark was lost: its sum differs, too, and the repair of the sum publishes it.
 	deferred := models.Event{
 		ID: "x", Recipient: 2, Attempt: 1, Provider: "sg", Kind: models.Deferred, At: time.Now().UTC(),
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -20,7 +22,7 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// feedModel is two workers that tell the feeds of two users.
+// feedModel is two workers that publish the feeds of two users.
 type feedModel struct {
 	store   models.Store
 	workers [2]*feedWorker
@@ -41,7 +43,7 @@ func (m *feedModel) start(n int) {
 	log := slog.New(slog.DiscardHandler)
 	s := &faulty{Store: m.store}
 	d := dispatch.New(
-		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: log},
+		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
 		dispatch.Deps{Store: s},
 	)
 	w := &feedWorker{Rollup: New(Config{Logger: log}, s, d, func(*Round) {}), store: s, marked: map[models.ID]string{}}
@@ -141,12 +143,12 @@ func (m *feedModel) disturb(t *rapid.T) {
 	case 1:
 		f.late = true
 	case 2: // the other worker goes on while this one is frozen
-		var news []happening
+		var pending []happening
 		for range rapid.IntRange(0, 3).Draw(t, "news") {
-			news = append(news, m.happening(t))
+			pending = append(pending, m.happening(t))
 		}
 		f.freeze = func() {
-			for _, h := range news {
+			for _, h := range pending {
 				frozen = errors.Join(frozen, m.add(h, 1-n))
 			}
 			frozen = errors.Join(frozen, m.flush(1-n))
@@ -163,7 +165,7 @@ func (m *feedModel) disturb(t *rapid.T) {
 	s.mu.Unlock()
 }
 
-// event is an event of a log, as a feed tells it.
+// event is an event of a log, as a feed publishes it.
 type event struct {
 	log      models.ID
 	kind     models.EventKind
@@ -188,7 +190,7 @@ func updates(t require.TestingT, store models.FeedStore, user string) (map[model
 					continue
 				}
 				ev := event{u.Log, u.Event, u.Provider}
-				require.False(t, events[ev], "%v is told twice", ev)
+				require.False(t, events[ev], "%v is published twice", ev)
 				events[ev] = true
 				continue
 			}
@@ -208,7 +210,7 @@ func updates(t require.TestingT, store models.FeedStore, user string) (map[model
 	}
 }
 
-// eventsOf returns the events that the feed has to tell of a chunk. It counts them one by one.
+// eventsOf returns the events of a chunk that the feed has to publish. It counts them one by one.
 func eventsOf(chunk models.ID, entries []models.Entry, facts []models.Fact) map[event]bool {
 	out := map[event]bool{}
 	for _, e := range models.Events(facts) {
@@ -228,11 +230,11 @@ func eventsOf(chunk models.ID, entries []models.Entry, facts []models.Fact) map[
 
 // recount compares the feeds with the logs.
 func (m *feedModel) recount(t require.TestingT) {
-	told := map[string]map[models.ID]feed.Update{}
+	published := map[string]map[models.ID]feed.Update{}
 	events, counted := map[event]bool{}, map[event]bool{}
 	for _, user := range m.users {
 		var some map[event]bool
-		told[user], some = updates(t, m.store, user)
+		published[user], some = updates(t, m.store, user)
 		maps.Copy(events, some)
 	}
 	for _, b := range m.batches {
@@ -241,7 +243,7 @@ func (m *feedModel) recount(t require.TestingT) {
 		maps.Copy(counted, eventsOf(b.ID, entries, facts))
 		v := models.Resolve(b.Recipients, entries, facts)
 		for r := 1; r <= b.Recipients; r++ {
-			u, ok := told[b.User][b.ID.Log(r)]
+			u, ok := published[b.User][b.ID.Log(r)]
 			if !ok {
 				u.State = models.Queued
 			}
@@ -258,7 +260,7 @@ func (m *feedModel) recount(t require.TestingT) {
 	m.ended(t)
 }
 
-// ended checks that the feeds tell each end of a batch once, when no log of it is queued.
+// ended checks that the feeds publish each end of a batch once, when no log of it is queued.
 func (m *feedModel) ended(t require.TestingT) {
 	for _, b := range m.batches {
 		page, err := feed.Read(context.Background(), m.store, b.User, feed.Query{After: feed.Begin, Limit: 10_000})
@@ -360,8 +362,8 @@ func TestUnreadableFeedHoldsUpNoOther(t *testing.T) {
 			}
 			return n
 		}
-		told, _ := updates(t, f.store, user)
-		require.Len(t, told, good.Recipients)
+		published, _ := updates(t, f.store, user)
+		require.Len(t, published, good.Recipients)
 		if errors.Is(failure, models.ErrDamaged) {
 			require.EqualValues(t, 2, shown())
 			require.Zero(t, f.Pending())
@@ -373,8 +375,8 @@ func TestUnreadableFeedHoldsUpNoOther(t *testing.T) {
 		store.err = nil
 		require.NoError(t, f.Flush(t.Context()))
 		require.EqualValues(t, 2, shown())
-		told, _ = updates(t, f.store, store.user)
-		require.Len(t, told, 2)
+		published, _ = updates(t, f.store, store.user)
+		require.Len(t, published, 2)
 		require.Zero(t, f.Lag(time.Now()))
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
@@ -39,11 +41,11 @@ func newFixture(t *testing.T, wrap func(models.Store) models.Store) *fixture {
 func (f *fixture) restart() {
 	log := slog.New(slog.DiscardHandler)
 	d := dispatch.New(
-		dispatch.Config{KeepContent: time.Hour, Priority: priority.New(), Logger: log},
+		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: log},
 		dispatch.Deps{Store: f.store},
 	)
 	f.Cleanup(d.Stop)
-	cfg := Config{SumsPoll: time.Hour, KeepContent: time.Hour, Logger: log}
+	cfg := Config{Times: settings.Times{KeepContent: time.Hour}, Pace: settings.Pace{SumsPoll: time.Hour}, Logger: log}
 	f.Rollup = New(cfg, f.store, d, func(*Round) {})
 }
 

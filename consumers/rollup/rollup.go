@@ -1,4 +1,4 @@
-// Package rollup tells the feeds of updates what changed. It keeps the summaries of chunks and
+// Package rollup publishes changes in the feeds of updates. It keeps the summaries of chunks and
 // the sums above them, and checks them by recounts.
 package rollup
 
@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/safedelivr/safedelivr/models/settings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -27,14 +29,14 @@ import (
 // processed only after the summary was stored. The rounds of RunChecks renew what is out of
 // date anyway.
 type Rollup struct {
-	cfg      Config
-	log      *slog.Logger
-	store    Store
-	dispatch *dispatch.Dispatcher
-	feed     *feed.Writer
-	onRound  func(*Round)
-	counted  func(context.Context, []models.ChunkSummary)
-	told     func(users []string)
+	cfg       Config
+	log       *slog.Logger
+	store     Store
+	dispatch  *dispatch.Dispatcher
+	feed      *feed.Writer
+	onRound   func(*Round)
+	counted   func(context.Context, []models.ChunkSummary)
+	published func(users []string)
 
 	mu     sync.Mutex
 	marked map[models.ID]*mark
@@ -82,15 +84,11 @@ const maxRenewal = 10 * time.Second
 
 // Config configures a Rollup.
 type Config struct {
-	Worker      string
-	Renewal     time.Duration // how often summaries are renewed
-	SumsPoll    time.Duration // how often a round of checks is made
-	KeepContent time.Duration // how long recipients are kept after acceptance
-	Sole        bool          // no other process uses the store
-
-	Complaints     float64 // percent of a user's delivered mail of a day that may be reported as spam; 0: any
-	ComplaintsFrom int64   // number of mails that must be delivered before that is judged
-
+	Worker string
+	settings.Times
+	settings.Limits
+	settings.Pace
+	Sole   bool // no other process uses the store
 	Logger *slog.Logger
 }
 
@@ -124,9 +122,9 @@ func New(cfg Config, store Store, d *dispatch.Dispatcher, onRound func(*Round)) 
 // OnCounted has f called with the summaries that were stored, before Run.
 func (s *Rollup) OnCounted(f func(context.Context, []models.ChunkSummary)) { s.counted = f }
 
-// OnTold has f called, before Run, with the users to whose feeds a renewal has appended or may have appended.
+// OnPublished has f called, before Run, with the users to whose feeds a renewal has appended or may have appended.
 // It must not wait.
-func (s *Rollup) OnTold(f func(users []string)) { s.told = f }
+func (s *Rollup) OnPublished(f func(users []string)) { s.published = f }
 
 // Mark implements dispatch.SummaryMarks.
 func (s *Rollup) Mark(user string, chunk models.ID, then ...func()) {
@@ -210,7 +208,7 @@ func (s *Rollup) Flush(ctx context.Context) error {
 	chunks, err := s.count(ctx, work)
 	var held map[string]bool
 	if err == nil {
-		held, err = s.tell(ctx, chunks)
+		held, err = s.publish(ctx, chunks)
 	}
 	if err == nil {
 		chunks = slices.DeleteFunc(chunks, func(c counted) bool { return held[c.User] })
@@ -246,7 +244,7 @@ func (s *Rollup) remark(work map[models.ID]*mark) {
 	}
 }
 
-// Lag returns how long the chunk that was marked first waits for its updates to be told.
+// Lag returns how long the chunk that was marked first waits for its updates to be published.
 func (s *Rollup) Lag(now time.Time) (lag time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +271,7 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 	for id, m := range work {
 		if m.empty > 0 {
 			v := models.Resolve(m.empty, nil, nil)
-			add(m.user, id, v.SummaryOf(id, m.in), v, 0) // there is nothing to tell
+			add(m.user, id, v.SummaryOf(id, m.in), v, 0) // there is nothing to publish
 			continue
 		}
 		g.Go(func() error {
@@ -289,14 +287,14 @@ func (s *Rollup) count(ctx context.Context, work map[models.ID]*mark) ([]counted
 	return out, g.Wait()
 }
 
-// tellAtOnce is how many feeds are appended to at once.
-const tellAtOnce = 16
+// publishAtOnce is how many feeds are appended to at once.
+const publishAtOnce = 16
 
-// tell appends what is new about chunks to the feeds of their users. That is done before the
+// publish appends the changes of chunks to the feeds of their users. That is done before the
 // summaries are stored: a chunk whose summary is up to date is not marked after a crash. It
 // returns the users whose feed this process cannot write now: their summaries have to wait. A
 // damaged feed is logged, and does not hold up the summaries.
-func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bool, err error) {
+func (s *Rollup) publish(ctx context.Context, chunks []counted) (held map[string]bool, err error) {
 	users := map[string][]feed.Chunk{}
 	for i := range chunks {
 		c := &chunks[i]
@@ -305,18 +303,18 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bo
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(tellAtOnce)
+	g.SetLimit(publishAtOnce)
 	var mu sync.Mutex
-	var told []string
+	var done []string
 	held = map[string]bool{}
 	for user, chunks := range users {
 		g.Go(func() error {
-			err := s.feed.Tell(ctx, user, chunks)
+			err := s.feed.Publish(ctx, user, chunks)
 			switch {
 			case err == nil:
 				mu.Lock()
 				defer mu.Unlock()
-				told = append(told, user)
+				done = append(done, user)
 				return nil
 			case errors.Is(err, models.ErrDamaged):
 				s.log.Error("the feed of updates of a user is damaged; its updates are missing", "user_id", user, "err", err)
@@ -332,8 +330,8 @@ func (s *Rollup) tell(ctx context.Context, chunks []counted) (held map[string]bo
 		})
 	}
 	err = g.Wait()
-	if s.told != nil && len(told) > 0 {
-		s.told(told)
+	if s.published != nil && len(done) > 0 {
+		s.published(done)
 	}
 	return held, err
 }

@@ -23,7 +23,7 @@ const (
 	userDays    = 8                  // days of a user whose sums are checked
 	unknownDays = 100                // days whose unknown outcomes are counted; longer than content is kept
 
-	complaintDays = 7 // days before today about whose complaints operators are told
+	complaintDays = 7 // days before today whose complaints operators get notices of
 )
 
 // Round is the result of a round of checks. The next round continues from it, perhaps in
@@ -176,7 +176,7 @@ func (c *check) older(ctx context.Context, users []models.User, w *Round, since 
 	return nil
 }
 
-// days reads the sums of the last unknownDays. It counts the unknown outcomes and the duplicates, and tells operators
+// days reads the sums of the last unknownDays. It counts the unknown outcomes and the duplicates, and notifies operators
 // of days with many complaints.
 func (c *check) days(ctx context.Context, users []models.User, w *Round, now time.Time) error {
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0

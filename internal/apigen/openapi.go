@@ -109,7 +109,7 @@ func (d *description) parameters(o *operation.Operation) {
 	}
 	d.line(6, "parameters:")
 	for _, p := range params {
-		text := d.words.of(declaring(o.In, p.Field), p.Field.Name)
+		text := d.words.of(p.Declaring, p.Field.Name)
 		if text == "" && d.err == nil {
 			d.err = fmt.Errorf("the parameter %s of %s has no comment", p.Name, o.Name)
 		}
@@ -123,14 +123,6 @@ func (d *description) parameters(o *operation.Operation) {
 	if o.Repeats() {
 		d.line(8, `- {$ref: "#/components/parameters/IdempotencyKey"}`)
 	}
-}
-
-// declaring returns the struct, embedded in t or t itself, that declares a field.
-func declaring(t reflect.Type, f reflect.StructField) reflect.Type {
-	for _, i := range f.Index[:len(f.Index)-1] {
-		t = t.Field(i).Type
-	}
-	return t
 }
 
 func (d *description) body(o *operation.Operation) {

@@ -3,12 +3,9 @@ package app
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,113 +16,118 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/api"
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-// TestHandedOverOutput requires that what a handed-over command prints arrives whole and while it runs, however much it
-// is, with its exit code, and that an answer that breaks off is an error.
-func TestHandedOverOutput(t *testing.T) {
+// as adds who gives a command, and for whom.
+type as struct {
+	http.RoundTripper
+	by, user string
+}
+
+func (t as) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(api.ByHeader, t.by)
+	r.Header.Set(api.UserHeader, t.user)
+	return t.RoundTripper.RoundTrip(r)
+}
+
+// through returns a client of the API through a transport.
+func through(t http.RoundTripper, user string) *client.Client {
+	return client.New("http://safedelivr", "", client.HTTPClient(&http.Client{Transport: as{t, "zoe", user}}))
+}
+
+// TestAdminSocket: the socket in the data folder has the API for operators, without a key, under the name of the person
+// who calls it and on behalf of a user. Only the owner of the folder can open it. The network has none of this. A process
+// that only opens the store for a command has the same API.
+func TestAdminSocket(t *testing.T) {
 	t.Parallel()
-	seen := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a := newAnswer(w)
-		defer a.close()
-		out := output{a}
-		fmt.Fprintln(out, "first")
-		if r.URL.Path == "/follows" {
-			<-r.Context().Done()
-			a.end(0)
-			return
-		}
-		fmt.Fprintln(a, "progress")
-		select {
-		case <-seen: // before the command has ended
-		case <-r.Context().Done():
-			return
-		}
-		for range 10_000 {
-			fmt.Fprint(out, "größer ")
-		}
-		if r.URL.Path == "/breaks-off" {
-			panic(http.ErrAbortHandler)
-		}
-		a.end(3)
-	}))
-	t.Cleanup(server.Close)
-	ask := func(path string) (out string, code int, err error) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30), "data") // longer than the path of a socket may be
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	cfg, err := config.Load("", []string{"SAFEDELIVR_DATA_DIR=" + dir, "SAFEDELIVR_LISTEN=127.0.0.1:0"})
+	require.NoError(t, err)
+	check := func(over http.RoundTripper, name string) {
+		t.Helper()
+		c := through(over, "")
+		u, err := c.AddUser(t.Context(), name)
 		require.NoError(t, err)
-		resp, err := server.Client().Do(r)
+		done, err := c.PauseUser(t.Context(), name, "holidays")
 		require.NoError(t, err)
-		defer resp.Body.Close()
-		var printed, errs strings.Builder
-		code, err = copyAnswer(resp.Body, Command{Out: &printed, Err: notifyingWriter{&errs, seen}})
-		require.Equal(t, "progress\n", errs.String())
-		return printed.String(), code, err
+		require.True(t, done.Changed)
+		for e, err := range c.ListAudit(t.Context(), client.ListOptions{}) {
+			require.NoError(t, err)
+			require.Equal(t, "cli:zoe", e.By)
+			break
+		}
+		usage, err := through(over, u.ID).GetUsage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, u.ID, usage.User)
+		var out client.Check
+		out, err = c.RunCheck(t.Context(), client.NewCheck{User: name}, func(*client.Step[client.Check]) {})
+		require.NoError(t, err)
+		require.Equal(t, 1, out.Users)
+		for range 20 { // the answer comes before the request has ended
+			large := strings.NewReader(`"` + strings.Repeat("x", 4<<20) + `"`)
+			_, err = through(over, u.ID).CreateBatchJSON(t.Context(), large, client.IdempotencyKey("ö"))
+			require.Equal(t, "invalid_idempotency_key", client.ErrorCode(err))
+		}
+		var link LoginLink
+		require.NoError(t, c.Call(t.Context(), http.MethodPost, LoginPath, nil, nil, &link))
+		require.Contains(t, link.URL, "/login/link?secret=")
 	}
-	out, code, err := ask("/")
-	require.NoError(t, err)
-	require.Equal(t, 3, code)
-	require.Equal(t, "first\n"+strings.Repeat("größer ", 10_000), out)
-	_, _, err = ask("/breaks-off")
-	require.ErrorContains(t, err, "may have been carried out")
 
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+"/follows", nil)
+	alone, err := Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	resp, err := server.Client().Do(r)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	var part adminPart
-	require.NoError(t, json.NewDecoder(resp.Body).Decode(&part), "it is sent though nothing follows")
-	require.Equal(t, "first\n", string(part.Out))
-}
+	within, end := alone.Transport()
+	check(within, "ann")
+	end()
+	alone.Close()
 
-// notifyingWriter says when something was written.
-type notifyingWriter struct {
-	io.Writer
-	seen chan struct{}
-}
-
-func (w notifyingWriter) Write(p []byte) (int, error) {
-	if len(p) > 0 {
-		w.seen <- struct{}{}
-	}
-	return w.Writer.Write(p)
-}
-
-// TestHandOver hands commands over to a process: one that it runs, under the name of who ran it, and one that it
-// refuses.
-func TestHandOver(t *testing.T) {
-	t.Parallel()
-	cfg, err := config.Load("", []string{"SAFEDELIVR_DATA_DIR=" + t.TempDir(), "SAFEDELIVR_LISTEN=127.0.0.1:0"})
-	require.NoError(t, err)
-	commands := Commands{Names: []string{"audit"}, Run: func(_ context.Context, a *App, c Command) int {
-		fmt.Fprint(c.Out, c.RanBy, c.Folder, c.Args, a.Addr())
-		return 4
-	}}
-	a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler), commands)
+	a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- a.Serve(ctx) }()
-	var out strings.Builder
-	c := Command{Args: []string{"audit", "--all"}, RanBy: "zoe", Folder: "/here", Out: &out, Err: &out}
-	code, err := HandOver(t.Context(), cfg.DataDir, c)
+	_, err = Open(t.Context(), &cfg, slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, sqlite.ErrInUse)
+	socket := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return DialAdmin(ctx, dir)
+	}}
+	defer socket.CloseIdleConnections()
+	check(socket, "bob")
+	info, err := os.Stat(filepath.Join(dir, AdminSocket))
 	require.NoError(t, err)
-	require.Equal(t, 4, code)
-	require.Equal(t, "zoe/here[audit --all]"+a.Addr(), out.String())
-	c.Args = []string{"serve"}
-	_, err = HandOver(t.Context(), cfg.DataDir, c)
-	require.ErrorContains(t, err, "400")
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+
+	for path, status := range map[string]int{"/v1/users": http.StatusUnauthorized, LoginPath: http.StatusNotFound} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+a.Addr()+path, http.NoBody)
+		require.NoError(t, err)
+		resp, err := as{http.DefaultTransport, "zoe", ""}.RoundTrip(r)
+		require.NoError(t, err)
+		var problem struct{ Status int }
+		_ = json.NewDecoder(resp.Body).Decode(&problem)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, status, resp.StatusCode, path)
+	}
 	stop()
 	require.NoError(t, <-served)
 }
 
-// TestHandOverWaits: a process that has only begun, and opens its socket late, is reached. One that never does is an
+// TestWithinEnds: calls after the end of a transport without a network are errors.
+func TestWithinEnds(t *testing.T) {
+	t.Parallel()
+	over, end := Within(http.NotFoundHandler())
+	require.Error(t, through(over, "").Health(t.Context()))
+	end()
+	require.ErrorIs(t, through(over, "").Health(t.Context()), net.ErrClosed)
+}
+
+// TestDialAdminWaits: a process that has only begun, and opens its socket late, is reached. One that never does is an
 // error.
-func TestHandOverWaits(t *testing.T) {
+func TestDialAdminWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

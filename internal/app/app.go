@@ -37,24 +37,25 @@ import (
 type App struct {
 	cfg      *config.Config
 	log      *slog.Logger
-	commands Commands
 	priority *priority.Scheduler // of low-priority work, for all parts
 
-	providers    []provider.Spec
-	store        models.Store
-	broker       models.Broker
-	follower     *control.Follower // of the command log, for all parts
-	suppressions *suppression.Lists
-	metrics      *prometheus.Registry
-	engine       *consumers.Engine // of the role worker
-	service      *service.Service
-	hooks        *webhooks.Server // of the role webhooks
-	api          *api.Server
-	dashboard    *dashboard.Dashboard // of the role api
-	http         *http.Server
-	listener     net.Listener
-	certs        *certificate      // nil: the listener speaks no TLS
-	resolver     dnscheck.Resolver // for checks of providers; nil: that of the system
+	providers      []provider.Spec
+	command        bool  // it carries out one command, and neither listens nor works
+	wrongProviders error // of a command: mistakes in the settings of providers that are not open
+	store          models.Store
+	broker         models.Broker
+	follower       *control.Follower // of the command log, for all parts
+	suppressions   *suppression.Lists
+	metrics        *prometheus.Registry
+	engine         *consumers.Engine // of the role worker
+	service        *service.Service
+	hooks          *webhooks.Server // of the role webhooks
+	api            *api.Server
+	dashboard      *dashboard.Dashboard // of the role api
+	http           *http.Server
+	listener       net.Listener
+	certs          *certificate      // nil: the listener speaks no TLS
+	resolver       dnscheck.Resolver // for checks of providers; nil: that of the system
 
 	github atomic.Pointer[dashboard.GitHub] // nil: the login through GitHub is not used
 
@@ -62,12 +63,11 @@ type App struct {
 }
 
 // New opens everything that the configuration names and listens, but serves nothing yet. It closes what it opened if it
-// returns an error. The commands are those that other processes may hand over; see [HandOver].
-func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Commands) (*App, error) {
+// returns an error.
+func New(ctx context.Context, cfg *config.Config, log *slog.Logger) (*App, error) {
 	a := &App{
 		cfg:      cfg,
 		log:      log,
-		commands: commands,
 		priority: priority.New(),
 		metrics:  newRegistry(),
 	}
@@ -83,6 +83,7 @@ func New(ctx context.Context, cfg *config.Config, log *slog.Logger, commands Com
 		a.loadCertificate,
 		a.listen,
 		a.listenMetrics,
+		a.buildAPI,
 		a.buildDashboard,
 		a.route,
 	} {
@@ -151,6 +152,9 @@ func (a *App) buildService(context.Context) error {
 	deps.Adapters = map[string]models.Adapter{}
 	for i := range a.providers {
 		deps.Providers = append(deps.Providers, a.providers[i].Provider)
+		if a.providers[i].Adapter == nil {
+			continue
+		}
 		deps.Adapters[a.providers[i].Name] = a.providers[i].Adapter
 		if c, ok := a.providers[i].Adapter.(models.Composer); ok {
 			deps.Composers[a.providers[i].Name] = c
@@ -188,10 +192,9 @@ func unsubscribeURL(cfg *config.Config) string {
 
 func (a *App) serviceConfig() service.Config {
 	limits, t := &a.cfg.Limits, &a.cfg.Times
-	return service.Config{
+	c := service.Config{
 		MaxRecipients:   limits.Recipients,
 		MaxContent:      limits.Content,
-		SpoolDir:        a.spoolDir(),
 		UnsubscribeURL:  unsubscribeURL(a.cfg),
 		ExpireAfter:     t.ExpireAfter,
 		Kept:            t.KeepLogs - t.FinalEvent,
@@ -211,6 +214,13 @@ func (a *App) serviceConfig() service.Config {
 		Priority:        a.priority,
 		Logger:          a.log,
 	}
+	switch {
+	case !a.command:
+		c.SpoolDir = a.spoolDir()
+	case !SoleProcess(a.cfg):
+		c.DiskFree = nil // this machine may have no data folder
+	}
+	return c
 }
 
 // spoolDir returns the folder that keeps large requests while they are checked; "" is the system's temporary folder.
@@ -248,9 +258,15 @@ func (a *App) listen(ctx context.Context) error {
 	return nil
 }
 
+func (a *App) buildAPI(context.Context) error {
+	c := api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log}
+	a.addWork(&c)
+	a.api = api.New(a.service, c)
+	return nil
+}
+
 // route gives every path the part that answers it. Every role serves its health.
 func (a *App) route(context.Context) error {
-	a.api = api.New(a.service, api.Config{MaxBody: a.cfg.Limits.Body, Logger: a.log})
 	a.metrics.MustRegister(&intake{a.hooks, a.service})
 	a.metrics.MustRegister(diskMetrics(a.cfg.DataDir, a.cfg.Limits.DiskReserve)...)
 	all, mux := http.NewServeMux(), http.NewServeMux()

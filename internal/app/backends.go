@@ -14,6 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/postgres"
 	"github.com/safedelivr/safedelivr/postgres/queue"
 	"github.com/safedelivr/safedelivr/providers"
@@ -208,7 +209,9 @@ func providerSettings(cfg *config.Config, name string) providers.Settings {
 // CloseProviders closes the adapters.
 func CloseProviders(providers []provider.Spec) {
 	for i := range providers {
-		providers[i].Adapter.Close()
+		if providers[i].Adapter != nil {
+			providers[i].Adapter.Close()
+		}
 	}
 }
 
@@ -217,25 +220,23 @@ func CloseProviders(providers []provider.Spec) {
 // them.
 func evidenceWindow(cfg *config.Config, c config.Provider, adapter models.Adapter) time.Duration {
 	l, ok := adapter.(models.EventLookup)
-	if ok && c.Evidence == 0 && cfg.Times.EvidenceWindow == config.DefaultEvidence {
-		return config.DefaultEvidence + l.LookupLag()
+	usual := config.Defaults().Times.EvidenceWindow
+	if ok && c.Evidence == 0 && cfg.Times.EvidenceWindow == usual {
+		return usual + l.LookupLag()
 	}
 	return c.Evidence
 }
 
 // EngineConfig returns the settings of a worker.
 func EngineConfig(cfg *config.Config, log *slog.Logger) consumers.Config {
-	c := consumers.DefaultConfig()
-	c.Worker, c.Logger, c.MaxRetries = cfg.Worker, log, cfg.Limits.Retries
-	t := &cfg.Times
-	c.StartBy, c.EvidenceWindow, c.FinalEventWait, c.Recheck = t.StartBy, t.EvidenceWindow, t.FinalEvent, t.Recheck
-	c.KeepContent, c.KeepLogs, c.KeepUpdates, c.SilenceLeast = t.KeepContent, t.KeepLogs, t.KeepUpdates, t.Silence
-	c.IntakeGrace, c.Hold, c.BreakerOpen = t.IntakeGrace, t.Hold, t.BreakerOpen
-	c.ListsEvery = t.ProviderLists
-	c.SoftBounces, c.SoftBounceExpiry = cfg.Limits.SoftBounces, t.SoftBounceExpiry
-	c.AttachmentMemory, c.Bounces = cfg.Limits.AttachmentMemory, cfg.Limits.Bounces
-	c.Complaints, c.ComplaintsFrom = cfg.Limits.Complaints, cfg.Limits.ComplaintsFrom
-	c.InboxAge = min(c.InboxAge, t.Recheck)
+	c := consumers.Config{
+		Worker: cfg.Worker,
+		Times:  cfg.Times,
+		Limits: cfg.Limits,
+		Pace:   settings.Default[settings.Pace](),
+		Logger: log,
+	}
+	c.InboxAge = min(c.InboxAge, c.Recheck)
 	c.EndpointClient = outbound.New(cfg.AllowedEndpoints())
 	c.Sole = SoleProcess(cfg)
 	return c

@@ -40,7 +40,7 @@ func Check(ctx context.Context, cfg *config.Config, found error) error {
 		}
 		add(err)
 	}
-	if at := cfg.Metrics.Listen; at != "off" && at != config.DefaultMetrics && !wrong["metrics.listen"] {
+	if at := cfg.Metrics.Listen; at != "off" && at != config.Defaults().Metrics.Listen && !wrong["metrics.listen"] {
 		l, err := listenOn(ctx, cfg, "metrics.listen", at)
 		if err == nil {
 			_ = l.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 )
 
-// TestCheckNamesAllMistakes: mistakes of the configuration, of providers and of addresses are told together, once each,
+// TestCheckNamesAllMistakes: mistakes of the configuration, of providers and of addresses are reported together, once each,
 // by the names that were typed.
 func TestCheckNamesAllMistakes(t *testing.T) {
 	t.Parallel()

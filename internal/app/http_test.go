@@ -340,7 +340,7 @@ func TestMetricsHaveTheirOwnAddress(t *testing.T) {
 			"SAFEDELIVR_PROVIDERS_SG_EVENTS=none",
 		})
 		require.NoError(t, err)
-		a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler), Commands{})
+		a, err := New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)

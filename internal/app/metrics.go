@@ -34,7 +34,7 @@ func (a *App) listenMetrics(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.metricsListener = l
-	case addr != config.DefaultMetrics:
+	case addr != config.Defaults().Metrics.Listen:
 		return err
 	default:
 		a.log.Warn("metrics are not served; set SAFEDELIVR_METRICS_LISTEN to a free address, or to off", "err", err)

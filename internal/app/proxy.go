@@ -12,10 +12,10 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// unknownClient is the RemoteAddr of a request whose proxy does not tell the client's address. It is in no network.
+// unknownClient is the RemoteAddr of a request whose proxy does not report the client's address. It is in no network.
 const unknownClient = "unknown"
 
-// A hop is what a proxy reports of a request: the address that it came from, which is invalid if it is not told, and
+// A hop is what a proxy reports of a request: the address that it came from, which is invalid if it is not reported, and
 // the scheme.
 type hop struct {
 	from   netip.Addr
@@ -128,7 +128,7 @@ func split(lines []string) (out []string) {
 	return out
 }
 
-// forwarded returns the hops of the lines of Forwarded (RFC 7239). A line that is malformed is one hop that tells
+// forwarded returns the hops of the lines of Forwarded (RFC 7239). A line that is malformed is one hop that reports
 // nothing.
 func forwarded(lines []string) (out []hop) {
 	for _, line := range lines {

@@ -23,7 +23,7 @@ func serveApp(t *testing.T, log *slog.Logger, environ ...string) *App {
 		"SAFEDELIVR_METRICS_LISTEN=off",
 	}, environ...))
 	require.NoError(t, err)
-	a, err := New(t.Context(), &cfg, log, Commands{})
+	a, err := New(t.Context(), &cfg, log)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)

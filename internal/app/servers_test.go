@@ -111,7 +111,7 @@ func TestTLSWithServers(t *testing.T) {
 	}{
 		{"the servers' CA is another", wrongCA, "signed by unknown authority", "signed by unknown authority"},
 		{"the servers have another name", wrongName, "wanted to match localhost", "wanted to match localhost"},
-		// Java tells a client no more.
+		// Java says no more to a client.
 		{"the client's CA is another", stranger, "remote error: tls", "remote error: tls: unknown certificate authority"},
 		{"the client has no certificate", bare, "tls: certificate required", "tls: certificate required"},
 	} {

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models/settings"
+
 	"pgregory.net/rapid"
 
 	"github.com/safedelivr/safedelivr/api"
@@ -128,7 +130,7 @@ func (m *timedMail) leaves(t *testing.T) error {
 	described := models.Provider{
 		Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 10 * time.Second, Events: models.EventsNone,
 	}
-	cfg := consumers.DefaultConfig()
+	cfg := settings.Default[consumers.Config]()
 	cfg.Sole = true
 	engine, err := consumers.New(store, broker, []consumers.Provider{{Provider: described, Adapter: provider}}, cfg)
 	if err != nil {

@@ -151,7 +151,7 @@ func TestCertificateMistakes(t *testing.T) {
 		"SAFEDELIVR_TLS_KEY=" + none,
 	})
 	require.NoError(t, err)
-	_, err = New(t.Context(), &cfg, slog.New(slog.DiscardHandler), Commands{})
+	_, err = New(t.Context(), &cfg, slog.New(slog.DiscardHandler))
 	require.ErrorContains(t, err, "cannot use the certificate (SAFEDELIVR_TLS_CERT, _KEY): no such file")
 	_, err = clientTLS("amqp", none, "", "")
 	require.ErrorContains(t, err, "cannot read amqp.tls_ca: no such file")

@@ -25,7 +25,7 @@ func run(out string, write bool) error {
 		if err != nil {
 			return err
 		}
-		text, err := withTables(string(raw), "config/config.go")
+		text, err := withTables(string(raw))
 		if err != nil {
 			return err
 		}

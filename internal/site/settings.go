@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/config"
+	"github.com/safedelivr/safedelivr/models/settings"
 )
 
 const configurationPage = "docs/configuration.md"
@@ -18,12 +19,16 @@ const configurationPage = "docs/configuration.md"
 // markers enclose the table of a section of the configuration.
 var markers = regexp.MustCompile(`(?s)(<!-- settings of (\w+) -->\n).*?(<!-- end -->)`)
 
-// withTables replaces the tables of the page by those that the code says. The meanings are the comments in the file
-// that declares the settings.
-func withTables(page, file string) (string, error) {
-	meanings, err := comments(file)
-	if err != nil {
-		return "", err
+// declarations are the files that declare settings. The comments of the fields are their meanings.
+var declarations = []string{"config/config.go", "models/settings/settings.go"}
+
+// withTables replaces the tables of the page by those that the code says.
+func withTables(page string) (string, error) {
+	meanings := map[string]string{}
+	for _, file := range declarations {
+		if err := comments(file, meanings); err != nil {
+			return "", err
+		}
 	}
 	var wrong error
 	found := map[string]bool{}
@@ -44,13 +49,12 @@ func withTables(page, file string) (string, error) {
 	return page, wrong
 }
 
-// comments returns the comments of the fields of structs in a Go file, by "Type.Field".
-func comments(file string) (map[string]string, error) {
+// comments adds the comments of the fields of structs in a Go file to out, by "Type.Field".
+func comments(file string, out map[string]string) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := map[string]string{}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		t, ok := n.(*ast.TypeSpec)
 		if !ok {
@@ -65,7 +69,7 @@ func comments(file string) (map[string]string, error) {
 		}
 		return true
 	})
-	return out, nil
+	return nil
 }
 
 // sections returns the names of the sections of the configuration: "general" has the settings outside of sections.
@@ -84,7 +88,7 @@ func tableOf(section string, meanings map[string]string) (string, error) {
 	values, prefix := reflect.ValueOf(config.Defaults()), ""
 	switch {
 	case section == "providers":
-		values, prefix = reflect.ValueOf(config.Provider{}.WithDefaults()), "providers.<NAME>."
+		values, prefix = reflect.ValueOf(settings.Default[config.Provider]()), "providers.<NAME>."
 	case section != "general":
 		for _, f := range reflect.VisibleFields(values.Type()) {
 			if f.Tag.Get("koanf") == section {
@@ -102,7 +106,7 @@ func tableOf(section string, meanings map[string]string) (string, error) {
 		}
 		meaning := meanings[values.Type().Name()+"."+f.Name]
 		if meaning == "" {
-			return "", fmt.Errorf("%s.%s in config.go has no comment", values.Type().Name(), f.Name)
+			return "", fmt.Errorf("%s.%s has no comment", values.Type().Name(), f.Name)
 		}
 		name := config.Variable(prefix + f.Tag.Get("koanf"))
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", name, meaning, valuesOf(f), defaultOf(name, f, values.Field(i)))

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 func TestConfigurationPage(t *testing.T) {
 	raw, err := os.ReadFile(configurationPage)
 	require.NoError(t, err)
-	want, err := withTables(string(raw), "config/config.go")
+	want, err := withTables(string(raw))
 	require.NoError(t, err)
 	require.Equal(t, want, string(raw), "write it with: go run ./internal/site -write")
 	for _, row := range []string{
@@ -46,7 +46,7 @@ func TestConfigurationPage(t *testing.T) {
 	} {
 		require.Contains(t, want, row)
 	}
-	_, err = withTables(strings.Replace(string(raw), "<!-- settings of times -->", "", 1), "config/config.go")
+	_, err = withTables(strings.Replace(string(raw), "<!-- settings of times -->", "", 1))
 	require.ErrorContains(t, err, "no place for the settings of times")
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-// postsAll measures updates that are posted to an endpoint, and how fast the mail that they tell
-// of is sent meanwhile.
+// postsAll measures updates that are posted to an endpoint, and how fast the mail
+// that they are about is sent meanwhile.
 func (b *bench) postsAll(be *backend) error {
 	for _, o := range []struct {
 		how        string

@@ -38,8 +38,6 @@ type Options struct {
 	Dir string
 	// Listen is the address of the API. Another port is taken if it is in use.
 	Listen string
-	// Commands are those that other processes may hand over to the server.
-	Commands app.Commands
 	// Out gets the output of the demo, Err the log of the server.
 	Out, Err io.Writer
 }
@@ -252,7 +250,7 @@ func (d *demo) startServer(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	silent := &slog.HandlerOptions{Level: slog.LevelError + 4} // the demo prints what matters
-	if d.app, err = app.New(ctx, &cfg, slog.New(slog.NewTextHandler(d.o.Err, silent)), d.o.Commands); err != nil {
+	if d.app, err = app.New(ctx, &cfg, slog.New(slog.NewTextHandler(d.o.Err, silent))); err != nil {
 		return nil, err
 	}
 	base := "http://" + d.app.Addr()

@@ -211,7 +211,7 @@ func (d *demo) printHints() {
 		`curl -s -w '\n' `+quoted(d.client.URL("/v1/batches"))+auth+` -d from=me@demo.test -d subject=Hello -d text=Hello `+
 			`-d "to=$(printf 'user%s@demo.test,' $(seq 3000))last@demo.test"`)
 	hint("Heal SendGrid:", "curl -s -w '\\n' -X DELETE "+quoted(d.simURL+"/control/faults?account=sg"))
-	d.say("\nAddresses at demo.test decide what becomes of the mail: hardbounce@ bounces, softbounce@ is deferred\n" +
+	d.say("\nAddresses at demo.test decide about the mail: hardbounce@ bounces, softbounce@ is deferred\n" +
 		"first, mailboxfull@ is full, blocked@ is blocked by the receiver, blocked-sg@ only through sg, complain@\n" +
 		"is marked as spam, expire@ is never delivered. hardbounce+7@ is another one of the same kind.")
 	hint("Log in again:", "SAFEDELIVR_DATA_DIR="+quoted(d.o.Dir)+" "+program()+" login")

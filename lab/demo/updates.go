@@ -14,14 +14,14 @@ const postWait = 5 * time.Minute
 
 // compareUpdates reads the feed of updates to its end, and compares it with the batch and with what an application got.
 func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Counts) error {
-	told := map[receiver.Update]client.State{}
+	published := map[receiver.Update]client.State{}
 	newest := map[string]client.Update{}
 	options := client.UpdateOptions{Batch: d.batch.String(), Events: receiver.Types}
 	for u, err := range d.client.Updates(options).All(ctx) {
 		if err != nil {
 			return err
 		}
-		told[receiver.Named(&u)] = u.State
+		published[receiver.Named(&u)] = u.State
 		if u.Event != "" {
 			continue
 		}
@@ -41,13 +41,13 @@ func (d *demo) compareUpdates(ctx context.Context, s *Summary, batch *client.Cou
 	within, cancel := context.WithTimeout(ctx, postWait)
 	defer cancel()
 	for range models.Every(within, 50*time.Millisecond) {
-		if d.receiver.Missing(told) == 0 {
+		if d.receiver.Missing(published) == 0 {
 			break
 		}
 	}
 	n := d.receiver.Counts()
-	s.Updates, s.Posted, s.Posts = int64(len(told)), int64(n.Updates), int64(n.Posts)
-	if missing := d.receiver.Missing(told); missing > 0 || n.Refused > 0 {
+	s.Updates, s.Posted, s.Posts = int64(len(published)), int64(n.Updates), int64(n.Posts)
+	if missing := d.receiver.Missing(published); missing > 0 || n.Refused > 0 {
 		s.wrong("%d updates were not posted, and %d posts were not verified", missing, n.Refused)
 	}
 	return ctx.Err()

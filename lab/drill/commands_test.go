@@ -337,6 +337,9 @@ func (d *drill) block() *command {
 			rule, err = d.client.AddBlock(ctx, client.NewBlock{Domain: blockedDomain, Why: why})
 			return err
 		},
-		undo: func(ctx context.Context, _ models.ID) error { return d.client.RemoveBlock(ctx, rule.ID, why) },
+		undo: func(ctx context.Context, _ models.ID) error {
+			_, err := d.client.RemoveBlock(ctx, rule.ID, why)
+			return err
+		},
 	}
 }

@@ -100,7 +100,7 @@ func (d *drill) countBatch(ctx context.Context, b posted, copies map[string]int)
 			d.checkAttachment(l.ID)
 		}
 		d.noteLateness(l.ID, d.times[l.ID])
-		b.of.logged = append(b.of.logged, told{log: l.ID, state: l.State, reason: l.Reason})
+		b.of.logged = append(b.of.logged, published{log: l.ID, state: l.State, reason: l.Reason})
 		n := copies[l.ID]
 		delete(copies, l.ID)
 		if err := d.countLog(ctx, l, n, &counted); err != nil {

@@ -57,7 +57,7 @@ type drill struct {
 	follower   *follower
 	receiver   *receiver.Receiver    // to which every update is posted
 	everyone   *receiver.Receiver    // to which those of all users are posted
-	failedOver map[string][]failover // the failovers of each provider that notices tell of
+	failedOver map[string][]failover // the failovers of each provider in notices
 	heldUp     standstills
 
 	unanswered        atomic.Int64 // requests that may or may not have been accepted

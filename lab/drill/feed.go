@@ -17,11 +17,11 @@ type account struct {
 	user   models.User
 	secret string // of its key
 	client *client.Client
-	logged []told // the logs that were counted
+	logged []published // the logs that were counted
 }
 
-// told is an update, as far as it is compared.
-type told struct {
+// published is the part of an update that is compared.
+type published struct {
 	log      string // or the batch that is done, or the ID of an addition to the suppression list
 	number   int
 	state    client.State
@@ -32,8 +32,8 @@ type told struct {
 	added    client.AddedSuppression // if the update is about that
 }
 
-func toldOf(u *client.Update) told {
-	t := told{log: receiver.Named(u).About, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
+func updateOf(u *client.Update) published {
+	t := published{log: receiver.Named(u).About, number: u.Number, state: u.State, event: u.Event, reason: u.Reason, at: u.At}
 	if u.Event != "" {
 		t.provider = u.Provider
 	}
@@ -69,7 +69,7 @@ func (d *drill) closeReceivers() {
 type follower struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	read   []told // after done
+	read   []published // after done
 }
 
 // follow starts a follower. After an error, as while the API is away, it goes on where it stopped.
@@ -86,7 +86,7 @@ func (d *drill) follow(ctx context.Context) *follower {
 				if err != nil {
 					break
 				}
-				f.read = append(f.read, toldOf(&u))
+				f.read = append(f.read, updateOf(&u))
 			}
 			select {
 			case <-time.After(200 * time.Millisecond):
@@ -97,7 +97,7 @@ func (d *drill) follow(ctx context.Context) *follower {
 	return f
 }
 
-// countFeeds compares the feeds of updates with what became of the mail, with what the follower has read, and with what
+// countFeeds compares the feeds of updates with the states of the mail, with what the follower has read, and with what
 // was posted.
 func (d *drill) countFeeds(ctx context.Context) error {
 	all, err := d.countFeed(ctx, &d.account)
@@ -129,9 +129,9 @@ func (d *drill) countFeeds(ctx context.Context) error {
 }
 
 // countFeed reads the feed of a user to its end, and compares it with the logs and the suppression list.
-func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err error) {
+func (d *drill) countFeed(ctx context.Context, a *account) (all []published, err error) {
 	updates := a.client.Updates(everything)
-	newest, events := map[string]told{}, map[string][]told{}
+	newest, events := map[string]published{}, map[string][]published{}
 	var added []client.AddedSuppression
 	why := ""
 	err = poll(ctx, d.bound(patience), "the feed agrees with the logs", func() (_ bool, err error) {
@@ -139,7 +139,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err erro
 			if err != nil {
 				return false, err
 			}
-			now := toldOf(&u)
+			now := updateOf(&u)
 			all = append(all, now)
 			if u.Suppression != nil {
 				added = append(added, now.added)
@@ -147,7 +147,7 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err erro
 			}
 			before := newest[now.log]
 			if happened := events[now.log]; u.Event != "" {
-				before = told{}
+				before = published{}
 				if len(happened) > 0 {
 					before = happened[len(happened)-1]
 				}
@@ -180,8 +180,8 @@ func (d *drill) countFeed(ctx context.Context, a *account) (all []told, err erro
 	return all, err
 }
 
-// statesOf returns the states that updates tell. The names of the updates have a user.
-func statesOf(user string, all []told) map[receiver.Update]client.State {
+// statesOf returns the states in updates. The names of the updates have a user.
+func statesOf(user string, all []published) map[receiver.Update]client.State {
 	states := map[receiver.Update]client.State{}
 	for i := range all {
 		u := &all[i]
@@ -207,7 +207,7 @@ func (d *drill) countPosts(
 }
 
 // follows says why an update may not follow on the one before of its log; "" if it may.
-func follows(before told, u *client.Update) string {
+func follows(before published, u *client.Update) string {
 	switch {
 	case u.Number != before.number+1:
 		return fmt.Sprintf("follows update %d", before.number)
@@ -219,7 +219,7 @@ func follows(before told, u *client.Update) string {
 
 // differs says how the newest update of a log differs from the log; "" if it does not. The log may have changed since
 // it was counted.
-func (d *drill) differs(ctx context.Context, l *told, newest told) string {
+func (d *drill) differs(ctx context.Context, l *published, newest published) string {
 	if newest.state == l.state && newest.reason == l.reason {
 		return ""
 	}
@@ -235,7 +235,7 @@ func (d *drill) differs(ctx context.Context, l *told, newest told) string {
 }
 
 // otherEvents says how the events of a log in the feed differ from those in its timeline; "" if they do not.
-func (d *drill) otherEvents(ctx context.Context, log string, happened []told) (string, error) {
+func (d *drill) otherEvents(ctx context.Context, log string, happened []published) (string, error) {
 	story, err := d.timeline(ctx, log)
 	if err != nil {
 		return "", err
@@ -263,11 +263,11 @@ func (d *drill) otherEvents(ctx context.Context, log string, happened []told) (s
 }
 
 // countRanges reads the feed in ranges of time that touch.
-func (d *drill) countRanges(ctx context.Context, all []told) error {
+func (d *drill) countRanges(ctx context.Context, all []published) error {
 	if len(all) == 0 {
 		return nil
 	}
-	var read []told
+	var read []published
 	from := time.Time{}
 	for _, to := range []time.Time{all[len(all)/3].at, all[len(all)/2].at, all[len(all)-1].at.Add(time.Microsecond)} {
 		o := everything
@@ -277,7 +277,7 @@ func (d *drill) countRanges(ctx context.Context, all []told) error {
 			if err != nil {
 				return err
 			}
-			read = append(read, toldOf(&u))
+			read = append(read, updateOf(&u))
 		}
 		if part.Complete().Before(to) {
 			d.res.wrong("the updates before %s are complete only until %s", to, part.Complete())

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// held reports whether a log says that it is unknown what became of its mail.
+// held reports whether a log says that the outcome of its mail is unknown.
 func held(l *client.Log) bool {
 	reason := models.Reason(l.Reason)
 	return l.State == client.Failed && (reason == models.OutcomeUnknown || reason == models.NoFinalEvent)
@@ -57,7 +57,7 @@ type doubts uint8
 
 const (
 	answersWithheld doubts = 1 << iota // calls have no answer, or one that does not say whether the mail was accepted
-	eventsWithheld                     // the provider accepts mail and never reports what became of it
+	eventsWithheld                     // the provider accepts mail and never reports its outcome
 	callsCutOff                        // workers are killed or frozen during calls
 	appendsLost                        // it is unknown until the end of an attempt's window whether it is stored
 )
@@ -66,7 +66,7 @@ const (
 func (d *drill) heldWrongly(ctx context.Context, l *client.Log, o *outcome) (string, error) {
 	switch {
 	case o.final > 0:
-		return "the provider reported what became of its mail", nil
+		return "the provider reported the outcome of its mail", nil
 	case o.hidden > 0 && d.holds&eventsWithheld != 0:
 		return "", nil
 	case models.Reason(l.Reason) == models.NoFinalEvent:

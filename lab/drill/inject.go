@@ -20,7 +20,7 @@ import (
 const faultMet = 3
 
 // providerFault breaks the scenario's provider until calls have met the fault, mail is sent through the other one, and
-// operators are told so.
+// operators get a notice.
 func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error {
 	return func(ctx context.Context, d *drill) error {
 		f.Account = d.breaks[0]
@@ -31,7 +31,7 @@ func providerFault(f simulator.Fault) func(ctx context.Context, d *drill) error 
 			return d.taken("mg") >= other+int64(d.recipients/10) && d.sim.Met(id) >= faultMet
 		})
 		if err == nil {
-			err = d.until(ctx, "operators are told", func() bool { return d.isTold(ctx, f.Account) })
+			err = d.until(ctx, "operators get a notice", func() bool { return d.isPublished(ctx, f.Account) })
 		}
 		d.sim.Clear(id)
 		d.healed()

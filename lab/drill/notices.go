@@ -17,7 +17,7 @@ type addition struct{ email, reason, category string }
 
 func additionOf(s *client.Suppression) addition { return addition{s.Email, s.Reason, s.Category} }
 
-// additionsDiffer says how what was told of additions to a suppression list differs from the list; "" if it does not.
+// additionsDiffer says how the published additions to a suppression list differ from the list; "" if they do not.
 func (d *drill) additionsDiffer(
 	ctx context.Context, c *client.Client, added []client.AddedSuppression, options ...client.CallOption,
 ) (string, error) {
@@ -28,32 +28,32 @@ func (d *drill) additionsDiffer(
 		}
 		listed[additionOf(&s)] = true
 	}
-	return toldWrongly(listed, added, d.repeated), nil
+	return publishedWrongly(listed, added, d.repeated), nil
 }
 
-// toldWrongly says what is wrong with what was told of additions to a list; "" if nothing is. An addition may be told
-// again with the same ID. With another one it may be told if events of several mails added the address at the same
+// publishedWrongly says what is wrong with the published additions to a list; "" if nothing is. An addition may be
+// published again with the same ID. It may have another one if events of several mails added the address at the same
 // time, or if the request was repeated.
-func toldWrongly(listed map[addition]bool, added []client.AddedSuppression, repeated map[string]bool) string {
-	byID, told := map[string]client.AddedSuppression{}, map[addition]client.AddedSuppression{}
+func publishedWrongly(listed map[addition]bool, added []client.AddedSuppression, repeated map[string]bool) string {
+	byID, published := map[string]client.AddedSuppression{}, map[addition]client.AddedSuppression{}
 	for _, s := range added {
 		what := additionOf(&s.Suppression)
 		if !listed[what] {
-			return fmt.Sprintf("the addition of %v was told, and it is not on the list", what)
+			return fmt.Sprintf("the addition of %v was published, and it is not on the list", what)
 		}
 		if before, ok := byID[s.ID]; ok && additionOf(&before.Suppression) != what {
 			return fmt.Sprintf("the additions of %v and %v have the ID %s", additionOf(&before.Suppression), what, s.ID)
 		}
-		before, ok := told[what]
+		before, ok := published[what]
 		atOnce := s.Origin == string(models.FromEvent) && !s.At.Equal(before.At)
 		if ok && before.ID != s.ID && !atOnce && !repeated[s.Email] {
 			return fmt.Sprintf("the addition of %v has the IDs %s and %s", what, before.ID, s.ID)
 		}
-		byID[s.ID], told[what] = s, s
+		byID[s.ID], published[what] = s, s
 	}
 	for what := range listed {
-		if _, ok := told[what]; !ok {
-			return fmt.Sprintf("%v is on the suppression list, and its addition was not told", what)
+		if _, ok := published[what]; !ok {
+			return fmt.Sprintf("%v is on the suppression list, and its addition was not published", what)
 		}
 	}
 	return ""
@@ -74,11 +74,11 @@ func (d *drill) notices(ctx context.Context, types ...string) (out []client.Noti
 	}
 }
 
-// failover is a time in which mail goes around a provider, as notices tell of it.
+// failover is a time in which mail goes around a provider, as notices say.
 type failover struct {
-	since, told time.Time
-	ended       time.Time // zero: it lasts
-	reason, why string
+	since, published time.Time
+	ended            time.Time // zero: it lasts
+	reason, why      string
 }
 
 // failovers returns the failovers of each provider, and says what is wrong with their notices; "" if nothing is.
@@ -96,19 +96,19 @@ func failoversOf(all []client.Notice) (out map[string][]failover, wrong string) 
 		lasts := last >= 0 && list[last].ended.IsZero()
 		switch {
 		case n.Type == client.FailoverStarted && !lasts:
-			out[n.Provider] = append(list, failover{since: n.Since, told: n.At, reason: n.Reason, why: n.Why})
+			out[n.Provider] = append(list, failover{since: n.Since, published: n.At, reason: n.Reason, why: n.Why})
 		case n.Type == client.FailoverEnded && lasts && list[last].since.Equal(n.Since):
 			list[last].ended = n.At
 		default:
-			wrong = fmt.Sprintf("notice %d tells %s of %s since %s, which does not follow on the one before",
+			wrong = fmt.Sprintf("notice %d has %s of %s since %s, which does not follow on the one before",
 				n.Number, n.Type, n.Provider, n.Since)
 		}
 	}
 	return out, wrong
 }
 
-// isTold reports whether operators were told of a failover of a provider that was not over before the fault.
-func (d *drill) isTold(ctx context.Context, provider string) bool {
+// isPublished reports whether there was a notice of a failover of a provider that was not over before the fault.
+func (d *drill) isPublished(ctx context.Context, provider string) bool {
 	all, _, err := d.failovers(ctx)
 	list := all[provider]
 	if err != nil || len(list) == 0 {
@@ -118,10 +118,10 @@ func (d *drill) isTold(ctx context.Context, provider string) bool {
 	return last.ended.IsZero() || last.ended.After(d.brokenAt)
 }
 
-// countNotices waits until everyone's suppression list and the health of the providers are what notices tell of them.
+// countNotices waits until everyone's suppression list and the health of the providers are as in the notices.
 func (d *drill) countNotices(ctx context.Context) error {
 	why := ""
-	err := poll(ctx, d.bound(patience), "notices tell what is so", func() (_ bool, err error) {
+	err := poll(ctx, d.bound(patience), "the notices are true", func() (_ bool, err error) {
 		all, err := d.notices(ctx, client.SuppressionAdded)
 		if err != nil {
 			return false, err
@@ -163,8 +163,8 @@ func (d *drill) lastsWrongly(ctx context.Context) (why string, err error) {
 // outage is a time in which calls of a worker to a provider failed.
 type outage struct {
 	telemetry.FailedCalls
-	told  bool
-	begun time.Time // when the failover began that began in it; zero: none did
+	published bool
+	begun     time.Time // when the failover began that began in it; zero: none did
 }
 
 func (o *outage) end() time.Time { return models.LaterOf(o.Last, o.To) }
@@ -174,8 +174,8 @@ const (
 	calmLeast = 4 * time.Second
 	// calmMost is how long before a failover begins the call may have failed that it is about.
 	calmMost = 5 * time.Second
-	// surelyTold is how long calls have to fail until that is a failover on the busiest machine.
-	surelyTold = 10 * time.Second
+	// surelyPublished is how long calls have to fail until that is a failover on the busiest machine.
+	surelyPublished = 10 * time.Second
 )
 
 // compareOutages compares the failovers with the failed calls that workers have stored.
@@ -203,7 +203,7 @@ func (d *drill) compareOutages(ctx context.Context) error {
 			}
 		}
 	}
-	// A worker that does not run tells nothing, and when it goes on what it told before.
+	// A worker that does not run publishes nothing. When it goes on, it publishes what it knew before.
 	running := !d.heldUp.any() && d.killed == 0 && len(d.woken) == 0 &&
 		d.needs != needsStore && d.needs != needsOwnStore
 	for provider, list := range d.failedOver {
@@ -213,8 +213,8 @@ func (d *drill) compareOutages(ctx context.Context) error {
 	}
 	for provider, list := range outages {
 		for _, o := range list {
-			if running && !o.told && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyTold {
-				d.res.wrong("calls to %s failed from %s to %s, and no failover was told", provider, o.From, o.end())
+			if running && !o.published && !o.From.Before(d.began) && o.end().Sub(o.Known) > surelyPublished {
+				d.res.wrong("calls to %s failed from %s to %s, and no failover was published", provider, o.From, o.end())
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func (d *drill) compareOutages(ctx context.Context) error {
 
 // failoversDiffer says how failovers since a time differ from the times in which calls failed; "" if they do not: each
 // failover is about failed calls, and, if all workers ran, no two begin in one of these times. It notes which times are
-// told.
+// published.
 func failoversDiffer(list []failover, outages []outage, since time.Time, running bool) string {
 	for _, f := range list {
 		until := time.Now()
@@ -237,18 +237,18 @@ func failoversDiffer(list []failover, outages []outage, since time.Time, running
 				continue
 			}
 			known = true
-			o.told = o.told || !o.end().Before(f.since)
+			o.published = o.published || !o.end().Before(f.since)
 			if f.since.Before(o.From) || f.since.After(o.end()) {
 				continue // it began before, or just after
 			}
 			if running && !o.begun.IsZero() {
-				return fmt.Sprintf("calls failed from %s to %s, and failovers since %s and %s were told",
+				return fmt.Sprintf("calls failed from %s to %s, and failovers since %s and %s were published",
 					o.From, o.end(), o.begun, f.since)
 			}
 			o.begun = f.since
 		}
-		if !known && f.told.After(since) {
-			return fmt.Sprintf("a failover since %s was told, and no call failed then", f.since)
+		if !known && f.published.After(since) {
+			return fmt.Sprintf("a failover since %s was published, and no call failed then", f.since)
 		}
 	}
 	return ""

@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestToldWrongly requires that each addition to a list is told, with one ID, and nothing else.
-func TestToldWrongly(t *testing.T) {
+// TestPublishedWrongly requires that each addition to a list is published, with one ID, and nothing else.
+func TestPublishedWrongly(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	added := func(id, email, origin string, ago time.Duration) client.AddedSuppression {
@@ -24,29 +24,29 @@ func TestToldWrongly(t *testing.T) {
 	a, b := added("1", "a@x.test", "api", 0), added("2", "b@x.test", "event", 0)
 	listed := map[addition]bool{{"a@x.test", "manual", ""}: true, {"b@x.test", "manual", ""}: true}
 	for name, c := range map[string]struct {
-		told  []client.AddedSuppression
-		again string
-		wrong string
+		published []client.AddedSuppression
+		again     string
+		wrong     string
 	}{
-		"all":                   {told: []client.AddedSuppression{a, b}},
-		"again":                 {told: []client.AddedSuppression{a, b, a}},
-		"by two events at once": {told: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 1)}},
-		"by a repeated request": {told: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, again: a.Email},
-		"one is missing":        {told: []client.AddedSuppression{a}, wrong: "its addition was not told"},
+		"all":                   {published: []client.AddedSuppression{a, b}},
+		"again":                 {published: []client.AddedSuppression{a, b, a}},
+		"by two events at once": {published: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 1)}},
+		"by a repeated request": {published: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, again: a.Email},
+		"one is missing":        {published: []client.AddedSuppression{a}, wrong: "its addition was not published"},
 		"another ID": {
-			told: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, wrong: "has the IDs 1 and 3",
+			published: []client.AddedSuppression{a, b, added("3", "a@x.test", "api", 1)}, wrong: "has the IDs 1 and 3",
 		},
 		"another ID of one event": {
-			told: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 0)}, wrong: "has the IDs 2 and 3",
+			published: []client.AddedSuppression{a, b, added("3", "b@x.test", "event", 0)}, wrong: "has the IDs 2 and 3",
 		},
-		"one ID of two": {told: []client.AddedSuppression{a, added("1", "b@x.test", "event", 0)}, wrong: "have the ID 1"},
+		"one ID of two": {published: []client.AddedSuppression{a, added("1", "b@x.test", "event", 0)}, wrong: "have the ID 1"},
 		"not on the list": {
-			told: []client.AddedSuppression{a, b, added("3", "c@x.test", "api", 0)}, wrong: "is not on the list",
+			published: []client.AddedSuppression{a, b, added("3", "c@x.test", "api", 0)}, wrong: "is not on the list",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			why := toldWrongly(listed, c.told, map[string]bool{c.again: true})
+			why := publishedWrongly(listed, c.published, map[string]bool{c.again: true})
 			if c.wrong == "" {
 				require.Empty(t, why)
 			} else {
@@ -82,9 +82,9 @@ func TestFailoversDiffer(t *testing.T) {
 	silent.Reason = telemetry.Silence
 	type notices []client.Notice
 	for name, c := range map[string]struct {
-		told    notices
-		outages []outage
-		wrong   string
+		published notices
+		outages   []outage
+		wrong     string
 	}{
 		"two outages": {
 			notices{started(1, 10), ended(2, 10, 35), started(3, 60)}, []outage{failed(10, 29), failed(60, 70)}, "",
@@ -101,7 +101,7 @@ func TestFailoversDiffer(t *testing.T) {
 			notices{started(1, 10), ended(2, 10, 35), ended(3, 10, 35)}, []outage{failed(10, 29)}, "does not follow",
 		},
 		"ended otherwise": {notices{started(1, 10), ended(2, 11, 35)}, []outage{failed(10, 29)}, "does not follow"},
-		"told twice": {
+		"published twice": {
 			notices{started(1, 10), ended(2, 10, 20), started(3, 22), ended(4, 22, 35)}, []outage{failed(10, 29)},
 			"and failovers since",
 		},
@@ -109,7 +109,7 @@ func TestFailoversDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			all, why := failoversOf(c.told)
+			all, why := failoversOf(c.published)
 			if why == "" {
 				require.NotContains(
 					t,

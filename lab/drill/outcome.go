@@ -34,7 +34,7 @@ var curable = map[string]bool{
 // bouncedAfter is the outcome of a copy that was delivered and bounced later.
 const bouncedAfter = "async"
 
-// outcome is what became of the copies of a mail.
+// outcome counts the copies of a mail by their ends.
 type outcome struct {
 	copies    []simulator.Copy // in the order in which providers accepted them
 	arrived   int              // reached, or will reach, the recipient, or would have if it had not been swallowed
@@ -71,7 +71,7 @@ func (o *outcome) add(c simulator.Copy) {
 	}
 }
 
-// reported reports whether Safedelivr can know what became of a copy, by webhooks or by a look-up.
+// reported reports whether Safedelivr can know the end of a copy, by webhooks or by a look-up.
 // Both providers have look-ups.
 func reported(c *simulator.Copy) bool {
 	return !c.Swallowed
@@ -103,7 +103,7 @@ func (o *outcome) String() string {
 	return strings.Join(out, ", ")
 }
 
-// outcomeOf returns what became of the copies of a mail.
+// outcomeOf returns the outcome of the copies of a mail.
 func (d *drill) outcomeOf(log string) (o outcome) {
 	for _, c := range d.copiesOf(log) {
 		o.add(c)

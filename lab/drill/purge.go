@@ -13,13 +13,22 @@ import (
 // that consumers hold, which are as many as they work on.
 var fewCalls = []string{"SAFEDELIVR_PROVIDERS_SG_CONCURRENCY=2", "SAFEDELIVR_PROVIDERS_MG_CONCURRENCY=2"}
 
+// purgeAnswer is how long calls take while messages are to wait. It is less than the time limit of a call.
+const purgeAnswer = callTimeout / 2
+
 // brokerPurged empties all queues, three times, while mail waits in them. The in-process broker is emptied by the end
 // of its process.
 func brokerPurged(ctx context.Context, d *drill) error {
-	lose := d.purge
 	if d.environment.ownBroker() {
-		lose = d.loseProcess
+		return d.loseThrice(ctx, d.loseProcess)
 	}
+	// The connection is open before mail waits, so that a purge comes at once.
+	return d.environment.withBroker(ctx, func(b models.Broker) error {
+		return d.loseThrice(ctx, func(ctx context.Context) (int, error) { return d.purge(ctx, b) })
+	})
+}
+
+func (d *drill) loseThrice(ctx context.Context, lose func(context.Context) (int, error)) error {
 	sum := 0
 	for i := range 3 {
 		lost, err := d.waitingLost(ctx, lose)
@@ -43,11 +52,13 @@ func brokerPurged(ctx context.Context, d *drill) error {
 // waitingLost has messages about mail wait in the queues and loses the queues, again until messages were lost. It
 // returns how many.
 func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int, error)) (int, error) {
-	d.sim.SetLatency("", slowAnswer)
+	d.sim.SetLatency("", purgeAnswer)
 	defer d.sim.SetLatency("", latency)
 	for range injectTries {
-		if err := d.postSome(ctx); err != nil {
-			return 0, err
+		for range 3 { // more messages than calls at once
+			if err := d.postSome(ctx); err != nil {
+				return 0, err
+			}
 		}
 		if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
 			return 0, err
@@ -84,21 +95,18 @@ func (d *drill) waiting(ctx context.Context) (n int) {
 }
 
 // purge empties all queues and returns how many messages about mail were lost.
-func (d *drill) purge(ctx context.Context) (lost int, err error) {
-	err = d.environment.withBroker(ctx, func(b models.Broker) error {
-		counted, ok := b.(*rabbit.Broker)
-		if !ok {
-			lost = d.waiting(ctx)
-			return b.Purge(ctx)
+func (d *drill) purge(ctx context.Context, b models.Broker) (lost int, err error) {
+	counted, ok := b.(*rabbit.Broker)
+	if !ok {
+		lost = d.waiting(ctx)
+		return lost, b.Purge(ctx)
+	}
+	counts, err := counted.PurgeCounted(ctx)
+	for name, n := range counts {
+		if name != "q.event" && !strings.HasPrefix(name, "delay.") {
+			lost += n
 		}
-		counts, err := counted.PurgeCounted(ctx)
-		for name, n := range counts {
-			if name != "q.event" && !strings.HasPrefix(name, "delay.") {
-				lost += n
-			}
-		}
-		return err
-	})
+	}
 	return lost, err
 }
 

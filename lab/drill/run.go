@@ -35,7 +35,7 @@ type Options struct {
 	Parallel int
 	// Seed chooses the moments at which things break. The default is a new one.
 	Seed uint64
-	// Progress is where the run tells what happens.
+	// Progress is where the run says what happens.
 	Progress io.Writer
 	// Log is where the run's own connections to broker and store log.
 	Log *slog.Logger

@@ -94,7 +94,7 @@ func (r *Receiver) Close() {
 	<-r.done
 }
 
-// These are no statuses: the connection is closed without an answer, at once, or when the receiver is told to do
+// These are no statuses: the connection is closed without an answer, at once, or when the receiver is set to do
 // something else.
 const (
 	Hangup = -1
@@ -144,7 +144,7 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// hang waits until the receiver is told to do something else, or until a post is given up. r.mu is not held meanwhile.
+// hang waits until the receiver is set to something else, or until a post is given up. r.mu is not held meanwhile.
 func (r *Receiver) hang(ctx context.Context) {
 	changed := r.changed
 	r.mu.Unlock()
@@ -166,10 +166,10 @@ func (r *Receiver) Counts() Counts {
 }
 
 // Missing returns how many updates the receiver did not get.
-func (r *Receiver) Missing(told map[Update]client.State) (n int) {
+func (r *Receiver) Missing(published map[Update]client.State) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for u, state := range told {
+	for u, state := range published {
 		if got, ok := r.got[u]; !ok || got != state {
 			n++
 		}

@@ -83,7 +83,7 @@ func (ob *outbox) collect() (p post) {
 	return p
 }
 
-// deliver makes one post and decides what becomes of its events.
+// deliver makes one post and decides about its events.
 func (ob *outbox) deliver(p post) {
 	muted := p.muted
 	status, sent := ob.send(&p)

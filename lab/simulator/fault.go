@@ -195,9 +195,9 @@ func (f *fault) suspends() bool { return f.Mode == ModeSuspend }
 // swallows reports whether nothing ever happens to the mail that f suspends.
 func (f *fault) swallows() bool { return f.suspends() && !f.Release && len(f.events) == 0 }
 
-// mutesStanding reports whether f suppresses webhooks of mail that was accepted
+// mutesUntilChanged reports whether f suppresses webhooks of mail that was accepted
 // before it.
-func (f *fault) mutesStanding() bool { return f.Mode == ModeEventsOff && f.Times == 0 }
+func (f *fault) mutesUntilChanged() bool { return f.Mode == ModeEventsOff && f.Times == 0 }
 
 // inForce returns the faults of the account that satisfy want. It does not use
 // them up.

@@ -280,7 +280,7 @@ func TestFaultOfAcceptedMailChangesItsEvents(t *testing.T) {
 		fault simulator.Fault
 		sg    string // events of a@, b@ has the usual ones
 		mg    string
-		log   string // what the Events API tells of a@
+		log   string // what the Events API returns for a@
 	}{
 		"suspend": {simulator.Fault{Mode: simulator.ModeSuspend}, "", "", ""},
 		"suspend released": {simulator.Fault{Mode: simulator.ModeSuspend, Release: true}, "processed delivered",

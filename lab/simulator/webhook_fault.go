@@ -60,7 +60,7 @@ func overtaken(order []eventKey, f func(i int)) {
 func (ob *outbox) plan(p *post) {
 	fs := &ob.s.faults
 	list := fs.inForce(ob.a.name, func(f *fault) bool {
-		return f.Mode == ModeEventsDuplicate || f.Mode == ModeEventsShuffle || f.mutesStanding()
+		return f.Mode == ModeEventsDuplicate || f.Mode == ModeEventsShuffle || f.mutesUntilChanged()
 	})
 	if len(list) == 0 {
 		return
@@ -70,7 +70,7 @@ func (ob *outbox) plan(p *post) {
 	}
 	p.more.plan = make([]treatment, p.events())
 	for _, f := range list {
-		if f.mutesStanding() || p.concerns(f) && fs.take(f) {
+		if f.mutesUntilChanged() || p.concerns(f) && fs.take(f) {
 			ob.planFault(p, f)
 		}
 	}
@@ -130,7 +130,7 @@ func (ob *outbox) planSingle(p *post, urls int) bool {
 
 // mutes reports whether the single event of p has no webhook.
 func (ob *outbox) mutes(p *post) bool {
-	return p.quiet() || slices.ContainsFunc(ob.s.faults.inForce(ob.a.name, (*fault).mutesStanding), p.concerns)
+	return p.quiet() || slices.ContainsFunc(ob.s.faults.inForce(ob.a.name, (*fault).mutesUntilChanged), p.concerns)
 }
 
 // forged reports whether a fault wants the signature of this request to be wrong.

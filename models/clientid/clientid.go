@@ -154,7 +154,7 @@ func Put(
 	return changed, err
 }
 
-// listKind is the kind of the documents that tell the keys of the messages of a batch whose recipients are removed.
+// listKind is the kind of the documents that have the keys of the messages of a batch whose recipients are removed.
 const listKind = "message-keys"
 
 // Remember notes the ids of recipients that are about to be removed, so that Forget finds their messages.

@@ -25,8 +25,8 @@ func DecodeFeedEntry(number int, token, raw []byte) (models.FeedEntry, error) {
 	return e, err
 }
 
-// EncodeTold returns the stored form of t, without its chunk.
-func EncodeTold(t *models.Told) []byte {
+// EncodePublished returns the stored form of t, without its chunk.
+func EncodePublished(t *models.Published) []byte {
 	return packBinary(64, func(w *binaryWriter) {
 		w.int(int64(t.Entry))
 		w.int(t.Version)
@@ -38,9 +38,9 @@ func EncodeTold(t *models.Told) []byte {
 	})
 }
 
-// DecodeTold reverses EncodeTold. Errors: models.ErrInvalid, models.ErrNewer.
-func DecodeTold(chunk models.ID, raw []byte) (models.Told, error) {
-	t, err := unpackBinary(raw, func(t *models.Told, r *binaryReader) {
+// DecodePublished reverses EncodePublished. Errors: models.ErrInvalid, models.ErrNewer.
+func DecodePublished(chunk models.ID, raw []byte) (models.Published, error) {
+	t, err := unpackBinary(raw, func(t *models.Published, r *binaryReader) {
 		t.Entry, t.Version = r.int(), r.int64()
 		t.Changes = decodeChanges(r)
 		t.Events = decodeFeedEvents(r)
@@ -123,10 +123,10 @@ func encodeFeedFields(e *models.FeedEntry, w *binaryWriter) {
 	}
 	encodeFeedSuppressions(e.Suppressions, w)
 	w.text(string(encodeNotices(e.Notices)))
-	w.text(string(e.Standing))
+	w.text(string(e.Status))
 }
 
-// EncodeFeedSuppressions returns the stored form of what feeds tell of suppression lists.
+// EncodeFeedSuppressions returns the stored form of additions to suppression lists in feeds.
 func EncodeFeedSuppressions(es []models.FeedSuppression) []byte {
 	return packBinary(64*len(es), func(w *binaryWriter) { encodeFeedSuppressions(es, w) })
 }
@@ -211,6 +211,6 @@ func decodeFeedFields(e *models.FeedEntry, r *binaryReader) {
 		r.bad = true
 	}
 	if raw := r.text(); raw != "" {
-		e.Standing = []byte(raw)
+		e.Status = []byte(raw)
 	}
 }

@@ -72,8 +72,8 @@ func (p *Post) Part(e *Endpoint) Part {
 
 // Composer makes posts from feeds. Its methods may be called by many goroutines at once.
 type Composer struct {
-	store models.FeedStore
-	tell  *feed.Describer
+	store     models.FeedStore
+	describer *feed.Describer
 }
 
 // ComposerStore is the part of models.Store that a Composer needs.
@@ -84,7 +84,7 @@ type ComposerStore interface {
 
 // NewComposer returns a Composer.
 func NewComposer(store ComposerStore) *Composer {
-	return &Composer{store: store, tell: feed.NewDescriber(store)}
+	return &Composer{store: store, describer: feed.NewDescriber(store)}
 }
 
 // Read returns the updates of a feed after a position that an endpoint wants.
@@ -95,7 +95,7 @@ func (c *Composer) Read(
 		if !feed.Wanted(e.Types, t) {
 			return false, nil
 		}
-		b, err := c.tell.Batch(ctx, batch)
+		b, err := c.describer.Batch(ctx, batch)
 		return err == nil && e.Wants(t, &b), err
 	}
 	return feed.Read(ctx, c.store, user, feed.Query{
@@ -155,13 +155,13 @@ func batchOf(user string, from feed.Position, updates []feed.Update, messages []
 func (c *Composer) messages(
 	ctx context.Context, e *Endpoint, user string, updates []feed.Update,
 ) ([]json.RawMessage, error) {
-	told, err := c.tell.Describe(ctx, user, updates)
+	described, err := c.describer.Describe(ctx, user, updates)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]json.RawMessage, len(told))
-	for i := range told {
-		u := &told[i]
+	out := make([]json.RawMessage, len(described))
+	for i := range described {
+		u := &described[i]
 		if e.Everyone {
 			u.User = user
 		}

@@ -47,7 +47,7 @@ func (d *Described) Type() Type {
 	return TypeOf(d.State, d.Event)
 }
 
-// Batch is what updates tell of a batch.
+// Batch is the description of a batch in updates.
 type Batch struct {
 	Tags     []string
 	Category string
@@ -83,7 +83,7 @@ func NewDescriber(store DescribedStore) *Describer {
 	return &Describer{store: store, batches: newCache[models.ID, Batch](keptBatches)}
 }
 
-// Describe returns updates of a feed with what their batches, recipients and suppression lists tell.
+// Describe returns updates of a feed with descriptions of their batches, recipients and suppressions.
 func (d *Describer) Describe(ctx context.Context, owner string, found []Update) ([]Described, error) {
 	out := make([]Described, len(found))
 	g, ctx := errgroup.WithContext(ctx)
@@ -177,7 +177,7 @@ func merged(a, b map[string]string) map[string]string {
 	return out
 }
 
-// Batch returns what updates tell of a batch. Nothing is known of one that was removed or
+// Batch returns the description of a batch in updates. Nothing is known of one that was removed or
 // cannot be read.
 func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 	if b, ok := d.batches.Get(id); ok && time.Since(b.read) < batchAge {
@@ -188,12 +188,12 @@ func (d *Describer) Batch(ctx context.Context, id models.ID) (Batch, error) {
 	if err != nil && !gone {
 		return Batch{}, err
 	}
-	told := Batch{
+	out := Batch{
 		Tags: b.Content.Tags, Category: b.Category, Metadata: b.Metadata, removed: gone || b.Redacted,
 		read: time.Now(),
 	}
-	d.batches.Add(id, told)
-	return told, nil
+	d.batches.Add(id, out)
+	return out, nil
 }
 
 func unreadable(err error) bool {

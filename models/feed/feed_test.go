@@ -39,7 +39,7 @@ func readAll(t *testing.T, s models.FeedStore, user string, limit int) (all []Up
 	return all
 }
 
-// TestManyChunks: the news of many chunks are several entries of a bounded size, and can be read in pages
+// TestManyChunks: the changes of many chunks are several entries of a bounded size, and can be read in pages
 // of any size.
 func TestManyChunks(t *testing.T) {
 	t.Parallel()
@@ -55,7 +55,7 @@ func TestManyChunks(t *testing.T) {
 	for range 200 {
 		chunks = append(chunks, chunk(models.NewBatchID(time.Now()), 1000, 1, odd))
 	}
-	require.NoError(t, NewWriter(s).Tell(t.Context(), user, chunks))
+	require.NoError(t, NewWriter(s).Publish(t.Context(), user, chunks))
 	entries, err := s.Feed(t.Context(), user, 0, 1000)
 	require.NoError(t, err)
 	require.Greater(t, len(entries), 3)
@@ -66,14 +66,14 @@ func TestManyChunks(t *testing.T) {
 	all := readAll(t, s, user, 7919)
 	require.Len(t, all, 3*maxChunks+200*500)
 	require.Equal(t, all, readAll(t, s, user, 97))
-	require.NoError(t, NewWriter(s).Tell(t.Context(), user, chunks))
+	require.NoError(t, NewWriter(s).Publish(t.Context(), user, chunks))
 	head, err := s.FeedHead(t.Context(), user)
 	require.NoError(t, err)
 	require.Equal(t, len(entries), head.Number, "nothing is new")
 }
 
-// TestBatchesEnd: the end of a batch of several chunks is told when the last of them has ended, whichever writer tells
-// of which chunk, and if told rows are missing; and again when it was opened and has ended once more.
+// TestBatchesEnd: the end of a batch of several chunks is published when the last of them has ended, whichever writer publishes
+// which chunk, and even if its published state is not stored; and again when it was opened and has ended once more.
 func TestBatchesEnd(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -85,7 +85,7 @@ func TestBatchesEnd(t *testing.T) {
 		views[n] = append(views[n], e)
 	}
 	writers := []*Writer{NewWriter(s), NewWriter(forgetful{s}), NewWriter(s)}
-	tell := func(ns ...int) {
+	publish := func(ns ...int) {
 		t.Helper()
 		i := rand.IntN(len(writers))
 		var some []Chunk
@@ -93,7 +93,7 @@ func TestBatchesEnd(t *testing.T) {
 			view := models.Resolve(size, views[n], nil).ForFeed()
 			some = append(some, Chunk{ID: batch.Chunk(n), View: view, Of: chunks})
 		}
-		if err := writers[i].Tell(ctx, user, some); err != nil { // it has stopped before it stored what was told
+		if err := writers[i].Publish(ctx, user, some); err != nil { // it has stopped before it stored what was published
 			require.ErrorIs(t, err, models.ErrUnavailable)
 			writers[i] = NewWriter(forgetful{s})
 		}
@@ -112,7 +112,7 @@ func TestBatchesEnd(t *testing.T) {
 	for _, n := range rand.Perm(chunks) {
 		require.Empty(t, ends(0))
 		change(n, end)
-		tell(n)
+		publish(n)
 	}
 	for round := range 5 {
 		found := ends(0)
@@ -122,68 +122,70 @@ func TestBatchesEnd(t *testing.T) {
 		for _, n := range []int{a, b} {
 			change(n, release)
 		}
-		tell(a, b)
+		publish(a, b)
 		change(a, end)
-		tell(a)
+		publish(a)
 		require.Len(t, ends(0), round+1, "one chunk is open")
 		change(b, end)
-		tell(b, a)
+		publish(b, a)
 	}
-	told, err := NewWriter(s).Told(ctx, user, batch)
+	published, err := NewWriter(s).Published(ctx, user, batch)
 	require.NoError(t, err)
-	require.Equal(t, models.ToldBatch{Ended: chunks, Done: 6}, told[batch].Batch)
+	require.Equal(t, models.PublishedBatch{Ended: chunks, Done: 6}, published[batch].Batch)
 }
 
-// forgetful is a store that does not store what was told.
+// forgetful is a store that does not store what was published.
 type forgetful struct{ models.Store }
 
-func (s forgetful) PutTold(context.Context, ...models.Told) error { return models.ErrUnavailable }
+func (s forgetful) PutPublished(context.Context, ...models.Published) error {
+	return models.ErrUnavailable
+}
 
-// TestSettle: what a worker that stopped has told is known to others, and stored by them some time later.
+// TestSettle: other workers know what a worker has published that stopped, and store it some time later.
 // Only then may its entries be dropped.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	s, user, id := sqlitetest.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
 	stopped := NewWriter(forgetful{s})
-	require.Error(t, stopped.Tell(ctx, user, []Chunk{chunk(id, 9, 1, models.SetOf(1))}))
+	require.Error(t, stopped.Publish(ctx, user, []Chunk{chunk(id, 9, 1, models.SetOf(1))}))
 	var late time.Duration
 	w := NewWriter(s)
 	w.now = func() time.Time { return time.Now().Add(late) }
-	tell := func(chunk Chunk) models.FeedEntry {
-		require.NoError(t, w.Tell(ctx, user, []Chunk{chunk}))
+	publish := func(chunk Chunk) models.FeedEntry {
+		require.NoError(t, w.Publish(ctx, user, []Chunk{chunk}))
 		head, err := s.FeedHead(ctx, user)
 		require.NoError(t, err)
 		return head
 	}
-	require.Equal(t, 1, tell(chunk(id, 9, 1, models.SetOf(1))).Number)
-	head := tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	require.Equal(t, 1, publish(chunk(id, 9, 1, models.SetOf(1))).Number)
+	head := publish(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
 	require.Equal(t, 2, head.Number)
 	require.Zero(t, head.Settled)
 	require.NoError(t, Drop(ctx, s, user, time.Now().Add(time.Hour)))
 	require.Len(t, readAll(t, s, user, 10), 2, "they may be needed")
-	rows, err := s.Told(ctx, id)
+	rows, err := s.Published(ctx, id)
 	require.NoError(t, err)
 	require.Empty(t, rows)
 
 	late = settleLate
-	tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
-	rows, err = s.Told(ctx, id)
+	publish(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	rows, err = s.Published(ctx, id)
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 	require.Equal(t, 1, rows[0].Entry)
-	head = tell(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
+	head = publish(chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1)))
 	require.Equal(t, 3, head.Settled)
 	require.NoError(t, Drop(ctx, s, user, time.Now().Add(time.Hour)))
 	require.Len(t, readAll(t, s, user, 10), 1)
 	_, err = Read(ctx, s, user, Query{After: Position{Entry: 1}, Limit: 1})
 	require.ErrorIs(t, err, ErrExpired)
-	require.Equal(t, 5, tell(chunk(id, 9, 2, models.SetOf(1, 2))).Number)
+	require.Equal(t, 5, publish(chunk(id, 9, 2, models.SetOf(1, 2))).Number)
 	newest := readAll(t, s, user, 10)
 	require.Equal(t, id.Log(2), newest[len(newest)-1].Log)
 }
 
-// TestWritersTogether: writers of one feed that are asked for the same at the same time tell it once.
+// TestWritersTogether: writers of one feed that are asked for the same at the same time publish it once.
 func TestWritersTogether(t *testing.T) {
 	t.Parallel()
 	s, user := sqlitetest.Open(t), models.NewUserID()
@@ -201,7 +203,7 @@ func TestWritersTogether(t *testing.T) {
 				for _, n := range rand.Perm(len(ids)) {
 					chunks = append(chunks, chunk(ids[n], 10, version, models.SetTo(version)))
 				}
-				if err := w.Tell(context.Background(), user, chunks); err != nil {
+				if err := w.Publish(context.Background(), user, chunks); err != nil {
 					failed.Store(err)
 				}
 			}
@@ -261,18 +263,18 @@ func TestOtherFeed(t *testing.T) {
 	ctx := t.Context()
 	s, user := sqlitetest.Open(t), models.NewUserID()
 	w := NewWriter(s)
-	tell := func() {
-		require.NoError(t, w.Tell(ctx, user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
+	publish := func() {
+		require.NoError(t, w.Publish(ctx, user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))
 	}
-	tell()
+	publish()
 	lost := Position{Entry: 3, Complete: time.Now()} // of the feed before the backup was restored
 	for range 2 {
 		_, err := Read(ctx, s, user, Query{After: lost, Limit: 1})
 		require.ErrorIs(t, err, ErrExpired)
-		tell()
+		publish()
 	}
 	for range 3 {
-		tell()
+		publish()
 		_, err := Read(ctx, s, user, Query{After: lost, Limit: 1})
 		require.ErrorIs(t, err, ErrExpired)
 	}

@@ -14,9 +14,8 @@ import (
 // Installation is the owner of the feed of the installation, in place of a user.
 const Installation = "installation"
 
-// Standing is what the feed of the installation has told, as far as it decides what is to be told
-// next.
-type Standing struct {
+// Status is the part of the published state of the installation that decides which notices come next.
+type Status struct {
 	Notices     int                  `json:"notices"`               // their number
 	Suspended   map[string]time.Time `json:"suspended,omitempty"`   // by provider: since when
 	Failover    map[string]time.Time `json:"failover,omitempty"`    // by provider: since when
@@ -26,24 +25,23 @@ type Standing struct {
 	Quotas      map[string]time.Time `json:"quotas,omitempty"`      // by user and limit: the end of the hour or day
 	Complaints  map[string]time.Time `json:"complaints,omitempty"`  // by user and day: the day
 	Conditions  map[string]time.Time `json:"conditions,omitempty"`  // by condition.Condition.Key: since when
-	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when told
+	Disabled    map[string]time.Time `json:"disabled,omitempty"`    // by endpoint and since when it failed: when published
 }
 
-// disabledFor is how long it is known that a disabled endpoint was told. A worker that was killed tells it again much
-// earlier.
+// disabledFor is how long it is known that the notice of a disabled endpoint was published. A worker that was killed
+// publishes it again much earlier.
 const disabledFor = 24 * time.Hour
 
-// Announce appends to the feed of the installation what news returns, and the standing as news
-// has changed it. It appends nothing if there is neither. If another caller has appended
-// meanwhile, news is called again with the new standing. So of all callers who notice the same,
-// one tells it, whichever of them stops between any two steps.
-func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing) []models.Notice) error {
+// Announce appends the notices that changes returns to the feed of the installation, with the status that changes has
+// set. It appends nothing if both are as before. If another caller has appended meanwhile, it calls changes again with
+// the new status. So if several callers notice the same, exactly one publishes it, even if some of them stop.
+func Announce(ctx context.Context, store models.FeedStore, changes func(s *Status) []models.Notice) error {
 	for {
 		head, err := store.FeedHead(ctx, Installation)
 		if err != nil && !errors.Is(err, models.ErrNotFound) {
 			return err
 		}
-		s := Standing{
+		s := Status{
 			Suspended:  map[string]time.Time{},
 			Failover:   map[string]time.Time{},
 			Stalled:    map[string]time.Time{},
@@ -53,22 +51,22 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 			Disabled:   map[string]time.Time{},
 			Conditions: map[string]time.Time{},
 		}
-		if len(head.Standing) > 0 {
-			if err := codec.UnpackJSON(head.Standing, &s); err != nil {
+		if len(head.Status) > 0 {
+			if err := codec.UnpackJSON(head.Status, &s); err != nil {
 				return err
 			}
 		}
-		notices := news(&s)
+		notices := changes(&s)
 		for i := range notices {
 			s.Notices++
 			notices[i].Number = s.Notices
 		}
-		standing := codec.PackJSON(s)
-		if len(notices) == 0 && (head.Number == 0 || bytes.Equal(standing, head.Standing)) {
+		status := codec.PackJSON(s)
+		if len(notices) == 0 && (head.Number == 0 || bytes.Equal(status, head.Status)) {
 			return nil
 		}
 		e := next(&head)
-		e.Notices, e.Standing = notices, standing
+		e.Notices, e.Status = notices, status
 		if err := store.AppendFeed(ctx, Installation, e); !errors.Is(err, models.ErrExists) {
 			return err
 		}
@@ -78,20 +76,20 @@ func Announce(ctx context.Context, store models.FeedStore, news func(s *Standing
 // next returns an entry without updates that follows the newest one.
 func next(head *models.FeedEntry) models.FeedEntry {
 	e := models.FeedEntry{
-		Number:   head.Number + 1,
-		Token:    models.NewToken(),
-		At:       models.LaterOf(time.Now().UTC().Truncate(time.Microsecond), head.At.Add(time.Microsecond)),
-		Settled:  head.Settled,
-		Standing: head.Standing,
+		Number:  head.Number + 1,
+		Token:   models.NewToken(),
+		At:      models.LaterOf(time.Now().UTC().Truncate(time.Microsecond), head.At.Add(time.Microsecond)),
+		Settled: head.Settled,
+		Status:  head.Status,
 	}
-	if len(head.Chunks) == 0 && head.Settled == head.Number-1 { // nothing is to be stored of the newest entry
+	if len(head.Chunks) == 0 && head.Settled == head.Number-1 { // the newest entry changes no stored state
 		e.Settled = head.Number
 	}
 	return e
 }
 
-// EndpointIsDisabled tells operators that an endpoint is disabled, once, and its user, at least once. user is empty if
-// it is of the installation.
+// EndpointIsDisabled publishes that an endpoint is disabled: for operators once, and for its user at least once. user is
+// empty if the endpoint belongs to the installation.
 func EndpointIsDisabled(
 	ctx context.Context, store models.FeedStore, user string, e models.FailedEndpoint,
 ) error {
@@ -111,10 +109,10 @@ func EndpointIsDisabled(
 		}
 	}
 	now := time.Now().UTC()
-	return Announce(ctx, store, func(s *Standing) []models.Notice {
-		maps.DeleteFunc(s.Disabled, func(_ string, told time.Time) bool { return now.Sub(told) > disabledFor })
+	return Announce(ctx, store, func(s *Status) []models.Notice {
+		maps.DeleteFunc(s.Disabled, func(_ string, published time.Time) bool { return now.Sub(published) > disabledFor })
 		key := e.ID + " " + e.Since.Format(time.RFC3339Nano)
-		if _, told := s.Disabled[key]; told {
+		if _, published := s.Disabled[key]; published {
 			return nil
 		}
 		s.Disabled[key] = now
@@ -122,9 +120,9 @@ func EndpointIsDisabled(
 	})
 }
 
-// NearQuota tells that a user has used most of a limit, once in its hour or day.
+// NearQuota publishes that a user has used most of a limit, once in its hour or day.
 func NearQuota(ctx context.Context, store models.FeedStore, n models.Notice) error {
-	return Announce(ctx, store, func(s *Standing) []models.Notice {
+	return Announce(ctx, store, func(s *Status) []models.Notice {
 		maps.DeleteFunc(s.Quotas, func(_ string, end time.Time) bool { return end.Before(n.Since) })
 		key := n.User + " " + string(n.Limit)
 		if s.Quotas[key].Equal(n.Until) {
@@ -136,19 +134,19 @@ func NearQuota(ctx context.Context, store models.FeedStore, n models.Notice) err
 	})
 }
 
-// HighComplaints tells of days of users on which too much mail was reported as spam, each of which is the Since of a
-// notice, once. None is before oldest, which is a day; the clocks of callers may differ by a day.
+// HighComplaints publishes a notice, once, for each day of a user on which too much mail was reported as spam. The day is
+// the Since of the notice. None is before oldest, which is a day; the clocks of callers may differ by a day.
 func HighComplaints(ctx context.Context, store models.FeedStore, oldest time.Time, days []models.Notice) error {
-	return Announce(ctx, store, func(s *Standing) (news []models.Notice) {
+	return Announce(ctx, store, func(s *Status) (out []models.Notice) {
 		maps.DeleteFunc(s.Complaints, func(_ string, day time.Time) bool { return day.Before(oldest.AddDate(0, 0, -1)) })
 		for _, n := range days {
 			key := n.User + " " + n.Since.Format(time.DateOnly)
-			if _, told := s.Complaints[key]; !told {
+			if _, published := s.Complaints[key]; !published {
 				s.Complaints[key] = n.Since
 				n.Kind = models.ComplaintsHigh
-				news = append(news, n)
+				out = append(out, n)
 			}
 		}
-		return news
+		return out
 	})
 }

@@ -12,31 +12,31 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
 )
 
-// A notice is told although another one is told between its reading and its writing, and knows of that one.
-func TestOvertakenNoticeIsTold(t *testing.T) {
+// A notice is published although another one is published between its reading and its writing, and knows of that one.
+func TestOvertakenNoticeIsPublished(t *testing.T) {
 	t.Parallel()
 	s := sqlitetest.Open(t)
-	suspend := func(st *Standing, provider string) []models.Notice {
+	suspend := func(st *Status, provider string) []models.Notice {
 		st.Suspended[provider] = time.Unix(1, 0).UTC()
 		return []models.Notice{{Kind: models.ProviderSuspended, Provider: provider}}
 	}
 	var known []int
-	require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice {
+	require.NoError(t, Announce(t.Context(), s, func(st *Status) []models.Notice {
 		if known = append(known, len(st.Suspended)); len(known) == 1 {
-			require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice { return suspend(st, "mg") }))
+			require.NoError(t, Announce(t.Context(), s, func(st *Status) []models.Notice { return suspend(st, "mg") }))
 		}
 		return suspend(st, "sg")
 	}))
 	require.Equal(t, []int{0, 1}, known)
-	var told []string
+	var published []string
 	for _, u := range readAll(t, s, Installation, 10) {
-		told = append(told, u.Notice.Provider)
+		published = append(published, u.Notice.Provider)
 	}
-	require.Equal(t, []string{"mg", "sg"}, told)
+	require.Equal(t, []string{"mg", "sg"}, published)
 }
 
-// TestAnnounceTogether: of many who notice the same at the same time, one tells it. Notices have numbers without a
-// hole, in the order of the feed, and can be read in pages of any size. What was told outlives closed ranges and
+// TestAnnounceTogether: if many notice the same at the same time, one of them publishes it. Notices have numbers without a
+// hole, in the order of the feed, and can be read in pages of any size. What was published outlives closed ranges and
 // removed entries.
 func TestAnnounceTogether(t *testing.T) {
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestAnnounceTogether(t *testing.T) {
 	for range callers {
 		all.Go(func() {
 			for n := range things {
-				failed <- Announce(t.Context(), s, func(st *Standing) []models.Notice {
+				failed <- Announce(t.Context(), s, func(st *Status) []models.Notice {
 					provider := "p" + strconv.Itoa(n)
 					if _, ok := st.Suspended[provider]; ok {
 						return nil
@@ -82,7 +82,7 @@ func TestAnnounceTogether(t *testing.T) {
 	require.NoError(t, Complete(t.Context(), s, Installation, time.Now()))
 	require.NoError(t, Drop(t.Context(), s, Installation, time.Now().Add(time.Hour)))
 	require.Empty(t, readAll(t, s, Installation, 10))
-	require.NoError(t, Announce(t.Context(), s, func(st *Standing) []models.Notice {
+	require.NoError(t, Announce(t.Context(), s, func(st *Status) []models.Notice {
 		require.Len(t, st.Suspended, things)
 		return []models.Notice{{Kind: models.CheckDifference}}
 	}))
@@ -96,7 +96,7 @@ func numbers(us []Update) (out []int) {
 	return out
 }
 
-// TestNearQuota: a limit is told of once in its hour, by whoever notices it, and again in the next one.
+// TestNearQuota: of all callers that notice a limit, one publishes it in its hour, and one in the next hour.
 func TestNearQuota(t *testing.T) {
 	t.Parallel()
 	s := sqlitetest.Open(t)
@@ -115,9 +115,9 @@ func TestNearQuota(t *testing.T) {
 	require.Equal(t, []string{"a 12:00", "b 12:00", "a 13:00", "b 13:00"}, got)
 }
 
-// TestDisabledIsTold: a disabled endpoint is told to operators once, however often a worker is killed after that, and
-// to its user at least once. When it is disabled another time, it is told again.
-func TestDisabledIsTold(t *testing.T) {
+// TestDisabledIsPublished: operators get one notice of a disabled endpoint, however often a worker is killed after that, and
+// its user gets at least one. When it is disabled another time, there are new notices.
+func TestDisabledIsPublished(t *testing.T) {
 	t.Parallel()
 	store := sqlitetest.Open(t)
 	e := models.FailedEndpoint{ID: "e", Why: "it answered 410: the address is gone", Since: time.Now().UTC()}
@@ -132,9 +132,9 @@ func TestDisabledIsTold(t *testing.T) {
 		return page.Updates
 	}
 	require.Len(t, read("u"), 3)
-	told := read(Installation)
-	require.Len(t, told, 2)
-	require.Equal(t, e, *told[1].Notice.Endpoint)
+	published := read(Installation)
+	require.Len(t, published, 2)
+	require.Equal(t, e, *published[1].Notice.Endpoint)
 	require.Equal(t, "Endpoint e of user u is disabled: it answered 410: the address is gone. Nothing is posted to it until it is enabled.",
-		told[1].Notice.Text())
+		published[1].Notice.Text())
 }

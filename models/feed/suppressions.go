@@ -15,7 +15,7 @@ const maxSuppressions = 1000
 
 // Suppression is an addition to a suppression list as users see it.
 type Suppression struct {
-	ID       string                   `json:"id"`              // the same if it is told again
+	ID       string                   `json:"id"`              // the same if it is published again
 	Email    string                   `json:"email,omitempty"` // empty: it was erased
 	Reason   models.SuppressionReason `json:"reason"`
 	Category string                   `json:"category,omitempty"` // kind of mail; empty: all
@@ -30,9 +30,9 @@ func (s *Suppression) Text() string {
 	return fmt.Sprintf("%s is on everyone's suppression list: %s.", cmp.Or(s.Email, "An erased address"), s.Reason.Words())
 }
 
-// TellSuppressions appends additions to a suppression list to the feed of its user, or of everyone's to that of the
-// installation. After an error some may be told.
-func TellSuppressions(ctx context.Context, store models.FeedStore, list string, added []models.FeedSuppression) error {
+// PublishSuppressions appends additions to a suppression list to the feed of its user, or of everyone's to that of the
+// installation. After an error some may be published.
+func PublishSuppressions(ctx context.Context, store models.FeedStore, list string, added []models.FeedSuppression) error {
 	owner := list
 	if list == models.EveryonesList {
 		owner = Installation
@@ -54,7 +54,7 @@ func TellSuppressions(ctx context.Context, store models.FeedStore, list string, 
 	return nil
 }
 
-// ListOf returns the suppression list whose additions a feed tells.
+// ListOf returns the suppression list whose additions a feed publishes.
 func ListOf(owner string) string {
 	if owner == Installation {
 		return models.EveryonesList
@@ -62,7 +62,7 @@ func ListOf(owner string) string {
 	return owner
 }
 
-// describeSuppressions describes additions to a suppression list. An address that was erased there is not told.
+// describeSuppressions describes additions to a suppression list. An address that was erased is left out.
 func (d *Describer) describeSuppressions(ctx context.Context, list string, found []Update, out []Described) error {
 	hashes := make([]models.AddressHash, len(found))
 	for i := range found {

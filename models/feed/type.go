@@ -6,7 +6,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Type is what an update tells of a log.
+// Type is the kind of an update of a log.
 type Type string
 
 // The types: changes of the state of a log, and events.

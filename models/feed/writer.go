@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	maxFeeds   = 1000     // feeds that a process keeps
-	maxTold    = 32_768   // chunks of which a process keeps what was told; some hundred bytes each
-	maxChunks  = 2000     // chunks in an entry
-	maxBytes   = 64 << 10 // estimated size of an entry
-	pageRows   = 20       // entries that are read at a time
-	settleLate = 10 * time.Second
+	maxFeeds     = 1000     // feeds that a process keeps
+	maxPublished = 32_768   // chunks whose published state a process keeps; some hundred bytes each
+	maxChunks    = 2000     // chunks in an entry
+	maxBytes     = 64 << 10 // estimated size of an entry
+	pageRows     = 20       // entries that are read at a time
+	settleLate   = 10 * time.Second
 )
 
 // Chunk is the state of a chunk.
@@ -37,15 +37,15 @@ type Writer struct {
 	store models.FeedStore
 	now   func() time.Time
 
-	feeds *lru.Cache[string, *state]
-	told  *lru.Cache[toldKey, models.Told]
+	feeds     *lru.Cache[string, *state]
+	published *lru.Cache[publishedKey, models.Published]
 
 	mu   sync.Mutex
 	next uint64 // generation of the next state
 }
 
-// toldKey names a chunk and the state that keeps its value up to date.
-type toldKey struct {
+// publishedKey names a chunk and the state that keeps its value up to date.
+type publishedKey struct {
 	generation uint64
 	chunk      models.ID
 }
@@ -53,10 +53,10 @@ type toldKey struct {
 // NewWriter returns a Writer.
 func NewWriter(store models.FeedStore) *Writer {
 	return &Writer{
-		store: store,
-		now:   time.Now,
-		feeds: newCache[string, *state](maxFeeds),
-		told:  newCache[toldKey, models.Told](maxTold),
+		store:     store,
+		now:       time.Now,
+		feeds:     newCache[string, *state](maxFeeds),
+		published: newCache[publishedKey, models.Published](maxPublished),
 	}
 }
 
@@ -68,7 +68,7 @@ func newCache[K comparable, V any](size int) *lru.Cache[K, V] {
 	return c
 }
 
-// state is what a process knows of one feed. Its Told values in Writer.told are up to date
+// state is what a process knows of one feed. Its values in Writer.published are up to date
 // with its head.
 type state struct {
 	generation uint64
@@ -81,12 +81,12 @@ type state struct {
 	recent  []*recent // the entries after settled, ascending
 }
 
-// recent is an entry that told rows may be missing of.
+// recent is an entry whose published state may not be stored yet.
 type recent struct {
-	entry models.FeedEntry
-	told  []models.Told // what this process has to store about its own entry
-	done  bool          // everything is stored
-	since time.Time     // when this process has read or appended it
+	entry     models.FeedEntry
+	published []models.Published // what this process has to store about its own entry
+	done      bool               // everything is stored
+	since     time.Time          // when this process has read or appended it
 }
 
 // about returns the chunks about which an entry has something, each once: its own, and the first
@@ -119,9 +119,9 @@ func (w *Writer) state(user string) *state {
 	return s
 }
 
-// Tell appends to a user's feed what it has not told of chunks of the user yet. A chunk may be
-// given once. After an error some may be told; Tell may be called again.
-func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
+// Publish appends the changes of chunks to their user's feed, unless they are published already. A chunk may be given
+// once. After an error some may be published. A repeat publishes the others.
+func (w *Writer) Publish(ctx context.Context, user string, chunks []Chunk) error {
 	chunks = slices.DeleteFunc(slices.Clone(chunks), func(c Chunk) bool { return c.View.Plain() })
 	slices.SortFunc(chunks, func(a, b Chunk) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	if len(chunks) == 0 {
@@ -137,16 +137,16 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 	}
 	for len(chunks) > 0 {
 		some := chunks[:min(len(chunks), maxChunks)]
-		told, err := w.load(ctx, s, withBatches(some))
+		published, err := w.load(ctx, s, withBatches(some))
 		if err != nil {
 			return err
 		}
-		d := w.draft(s, told, some)
+		d := w.draft(s, published, some)
 		if len(d.entry.Chunks) > 0 {
 			err = w.store.AppendFeed(ctx, user, d.entry)
 		}
 		switch {
-		case errors.Is(err, models.ErrExists): // what another process told meanwhile changes the difference
+		case errors.Is(err, models.ErrExists): // another process has published changes meanwhile
 			if err := w.readNew(ctx, user, s); err != nil {
 				return err
 			}
@@ -163,8 +163,8 @@ func (w *Writer) Tell(ctx context.Context, user string, chunks []Chunk) error {
 	return w.settle(ctx, s)
 }
 
-// Told returns what the feed of a user has told of chunks.
-func (w *Writer) Told(ctx context.Context, user string, ids ...models.ID) (map[models.ID]models.Told, error) {
+// Published returns the published state of chunks of a user.
+func (w *Writer) Published(ctx context.Context, user string, ids ...models.ID) (map[models.ID]models.Published, error) {
 	s := w.state(user)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,13 +185,13 @@ func withBatches(chunks []Chunk) []models.ID {
 
 // draft is an entry that is not appended yet.
 type draft struct {
-	entry  models.FeedEntry
-	told   []models.Told // of its chunks
-	chunks int           // number of chunks that were compared
+	entry     models.FeedEntry
+	published []models.Published // of its chunks
+	chunks    int                // number of chunks that were compared
 }
 
-// draft returns the next entry with the news of as many chunks as it may have.
-func (w *Writer) draft(s *state, told map[models.ID]models.Told, chunks []Chunk) draft {
+// draft returns the next entry, with the pending changes of as many chunks as it may have.
+func (w *Writer) draft(s *state, published map[models.ID]models.Published, chunks []Chunk) draft {
 	d := draft{entry: models.FeedEntry{
 		Number:  s.head + 1,
 		Token:   models.NewToken(),
@@ -201,39 +201,39 @@ func (w *Writer) draft(s *state, told map[models.ID]models.Told, chunks []Chunk)
 	of := map[models.ID]int{} // numbers of chunks, by batch
 	for size := 0; d.chunks < len(chunks) && size < maxBytes; d.chunks++ {
 		c := &chunks[d.chunks]
-		t := told[c.ID]
-		news, ok := t.News(&c.View)
+		t := published[c.ID]
+		pending, ok := t.Pending(&c.View)
 		if !ok {
 			continue
 		}
-		d.entry.Chunks = append(d.entry.Chunks, news)
+		d.entry.Chunks = append(d.entry.Chunks, pending)
 		of[c.ID.Batch()] = c.Of
 		size += 26
-		for i := range news.Changes {
-			size += 24 + 2*min(news.Changes[i].Recipients.Len(), models.MaxChunkRecipients/2)
+		for i := range pending.Changes {
+			size += 24 + 2*min(pending.Changes[i].Recipients.Len(), models.MaxChunkRecipients/2)
 		}
 	}
-	d.end(told, of)
+	d.end(published, of)
 	for _, id := range about(&d.entry) {
-		t := told[id]
+		t := published[id]
 		t.Apply(&d.entry)
-		d.told = append(d.told, t)
+		d.published = append(d.published, t)
 	}
 	return d
 }
 
 // end notes which batches end with the entry: no chunk of them has a queued log after it, and one
 // had before. of has their numbers of chunks.
-func (d *draft) end(told map[models.ID]models.Told, of map[models.ID]int) {
+func (d *draft) end(published map[models.ID]models.Published, of map[models.ID]int) {
 	for i := range d.entry.Chunks {
 		c := &d.entry.Chunks[i]
 		batch := c.Chunk.Batch()
 		if i+1 < len(d.entry.Chunks) && d.entry.Chunks[i+1].Chunk.Batch() == batch {
 			continue // it is not the last one of its batch
 		}
-		before := told[batch].Batch
-		_, news, _ := d.entry.About(batch)
-		if before.Ended < of[batch] && before.Ended+news.Ended == of[batch] {
+		before := published[batch].Batch
+		_, pending, _ := d.entry.About(batch)
+		if before.Ended < of[batch] && before.Ended+pending.Ended == of[batch] {
 			c.Done = before.Done + 1
 		}
 	}
@@ -244,14 +244,14 @@ func (w *Writer) apply(s *state, d *draft) {
 	if len(d.entry.Chunks) == 0 {
 		return
 	}
-	for i := range d.told {
-		w.told.Add(toldKey{s.generation, d.told[i].Chunk}, d.told[i])
+	for i := range d.published {
+		w.published.Add(publishedKey{s.generation, d.published[i].Chunk}, d.published[i])
 	}
 	s.head, s.at = d.entry.Number, d.entry.At
-	s.recent = append(s.recent, &recent{entry: d.entry, told: d.told, since: w.now()})
+	s.recent = append(s.recent, &recent{entry: d.entry, published: d.published, since: w.now()})
 }
 
-// readNew reads the entries after the head; at first, those of which told rows may be missing.
+// readNew reads the entries after the head; at first, those whose published state may not be stored yet.
 func (w *Writer) readNew(ctx context.Context, user string, s *state) error {
 	if !s.known {
 		head, err := w.store.FeedHead(ctx, user)
@@ -277,10 +277,10 @@ func (w *Writer) readNew(ctx context.Context, user string, s *state) error {
 				return fmt.Errorf("feed of %s: entry %d is missing: %w", user, s.head+1, models.ErrDamaged)
 			}
 			for _, id := range about(e) {
-				key := toldKey{s.generation, id}
-				if t, ok := w.told.Get(key); ok {
+				key := publishedKey{s.generation, id}
+				if t, ok := w.published.Get(key); ok {
 					t.Apply(e)
-					w.told.Add(key, t)
+					w.published.Add(key, t)
 				}
 			}
 			s.head, s.at = e.Number, e.At
@@ -303,63 +303,63 @@ func (s *state) advance(settled int) {
 	s.recent = slices.Delete(s.recent, 0, n)
 }
 
-// load returns what the feed has told of chunks up to the head.
-func (w *Writer) load(ctx context.Context, s *state, chunks []models.ID) (map[models.ID]models.Told, error) {
-	told := make(map[models.ID]models.Told, len(chunks))
+// load returns the published state of chunks up to the head.
+func (w *Writer) load(ctx context.Context, s *state, chunks []models.ID) (map[models.ID]models.Published, error) {
+	published := make(map[models.ID]models.Published, len(chunks))
 	var missing []models.ID
 	for _, id := range chunks {
-		t, ok := w.told.Get(toldKey{s.generation, id})
+		t, ok := w.published.Get(publishedKey{s.generation, id})
 		if !ok {
 			missing = append(missing, id)
 			t.Chunk = id
 		}
-		told[id] = t
+		published[id] = t
 	}
 	if len(missing) == 0 {
-		return told, nil
+		return published, nil
 	}
-	rows, err := w.store.Told(ctx, missing...)
+	rows, err := w.store.Published(ctx, missing...)
 	if err != nil {
 		return nil, err
 	}
 	for i := range rows {
-		told[rows[i].Chunk] = rows[i]
+		published[rows[i].Chunk] = rows[i]
 	}
 	for _, id := range missing {
-		t := told[id]
+		t := published[id]
 		for _, r := range s.recent {
 			t.Apply(&r.entry)
 		}
-		told[id] = t
+		published[id] = t
 		if t.Entry <= s.head {
-			w.told.Add(toldKey{s.generation, id}, t)
+			w.published.Add(publishedKey{s.generation, id}, t)
 		}
 	}
-	return told, nil
+	return published, nil
 }
 
-// settle stores what the recent entries have told: those of this process, and others whose
-// process seems to have stopped before it did so.
+// settle stores the state that recent entries have published: those of this process, and those of others that seem to
+// have stopped before they stored it.
 func (w *Writer) settle(ctx context.Context, s *state) error {
 	for _, r := range s.recent {
-		own := r.told != nil
+		own := r.published != nil
 		if r.done || !own && w.now().Sub(r.since) < settleLate {
 			continue
 		}
-		told := r.told
+		published := r.published
 		if !own {
 			all, err := w.load(ctx, s, about(&r.entry))
 			if err != nil {
 				return err
 			}
 			for _, t := range all {
-				told = append(told, t)
+				published = append(published, t)
 			}
 		}
-		if err := w.store.PutTold(ctx, told...); err != nil {
+		if err := w.store.PutPublished(ctx, published...); err != nil {
 			return err
 		}
-		r.done, r.told = true, nil
+		r.done, r.published = true, nil
 	}
 	s.advance(s.settled)
 	return nil

@@ -19,7 +19,7 @@ func (p *Policy) hold(b *models.Batch, waits *models.Wait, now time.Time) Step {
 	return Step{Do: Wait, Until: until, Waits: waits}
 }
 
-// awaiting returns the step of a recipient that waits for news from a provider until a time.
+// awaiting returns the step of a recipient that waits for a report of a provider until a time.
 func awaiting(code models.WaitCode, provider, text string, until time.Time) Step {
 	w := &models.Wait{Code: code, Text: text, Until: until, Provider: provider}
 	return Step{Do: Wait, Until: until, Waits: w}

@@ -78,7 +78,7 @@ func testVerify(t *testing.T, s Suite) {
 		changed := bytes.Clone(signed)
 		changed[i] ^= 1
 		if got, err := p.Verify(h, changed, now); err == nil && (replay == "" || got == "") {
-			t.Fatalf("byte %d was changed and nothing tells", i)
+			t.Fatalf("byte %d was changed and nothing shows it", i)
 		}
 	}
 	for name := range h {

@@ -45,7 +45,7 @@ func attach(t *testing.T, s models.Store, batch models.ID, data []byte, sum stri
 	}
 }
 
-// testAttachmentRead reads attachments of several sizes, which are told apart by their hash
+// testAttachmentRead reads attachments of several sizes, which differ by their hash
 // within a batch, and by the batch.
 func testAttachmentRead(t *testing.T, s models.Store) {
 	a, b := newBatch(models.NewUserID(), now(), 1), newBatch(models.NewUserID(), now(), 1)

@@ -85,17 +85,17 @@ func Benchmark(b *testing.B, open func(b *testing.B) models.Store) {
 					models.ChunkSummary{User: "0123456789abcdef", Chunk: models.NewBatchID(time.Now()), Summary: summary(3, 1, 0)})
 			})
 		}},
-		{"FeedBulk", func(b *testing.B, s models.Store) { tell(b, s, 1000, 1) }},
-		{"FeedOne", func(b *testing.B, s models.Store) { tell(b, s, 1, 1) }},
-		{"FeedEvents", func(b *testing.B, s models.Store) { tell(b, s, 1000, 20) }},
+		{"FeedBulk", func(b *testing.B, s models.Store) { publish(b, s, 1000, 1) }},
+		{"FeedOne", func(b *testing.B, s models.Store) { publish(b, s, 1, 1) }},
+		{"FeedEvents", func(b *testing.B, s models.Store) { publish(b, s, 1000, 20) }},
 	} {
 		b.Run(c.name, func(b *testing.B) { c.run(b, open(b)) })
 	}
 }
 
-// tell tells the ends of 50,000 mails of one user, as in a second of much work: in chunks of a
+// publish publishes the ends of 50,000 mails of one user, as in a second of much work: in chunks of a
 // size, of which some recipients end in each round.
-func tell(b *testing.B, s models.Store, size, rounds int) {
+func publish(b *testing.B, s models.Store, size, rounds int) {
 	b.Helper()
 	const changes = 50_000
 	w, user := feed.NewWriter(s), models.NewUserID()
@@ -116,7 +116,7 @@ func tell(b *testing.B, s models.Store, size, rounds int) {
 				chunks[i] = feed.Chunk{ID: id, View: models.Resolve(size, []models.Entry{e}, []models.Fact{f}).ForFeed()}
 			}
 			b.StartTimer()
-			if err := w.Tell(b.Context(), user, chunks); err != nil {
+			if err := w.Publish(b.Context(), user, chunks); err != nil {
 				b.Fatal(err)
 			}
 			b.StopTimer()

@@ -153,10 +153,10 @@ func calls() []call {
 		{"Feed", func(ctx context.Context, s models.Store) error { _, err := s.Feed(ctx, u.ID, 0, 1); return err }},
 		{"FeedHead", func(ctx context.Context, s models.Store) error { _, err := s.FeedHead(ctx, u.ID); return err }},
 		{"DropFeed", func(ctx context.Context, s models.Store) error { return s.DropFeed(ctx, u.ID, 1) }},
-		{"PutTold", func(ctx context.Context, s models.Store) error {
-			return s.PutTold(ctx, models.Told{Chunk: b.ID, Entry: 1})
+		{"PutPublished", func(ctx context.Context, s models.Store) error {
+			return s.PutPublished(ctx, models.Published{Chunk: b.ID, Entry: 1})
 		}},
-		{"Told", func(ctx context.Context, s models.Store) error { _, err := s.Told(ctx, b.ID); return err }},
+		{"Published", func(ctx context.Context, s models.Store) error { _, err := s.Published(ctx, b.ID); return err }},
 		{"Ping", func(ctx context.Context, s models.Store) error { return s.Ping(ctx) }},
 	}
 }

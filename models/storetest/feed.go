@@ -15,7 +15,7 @@ func feedCases() []testCase {
 	return []testCase{
 		{"Feed", testFeed},
 		{"FeedDrop", testFeedDrop},
-		{"Told", testTold},
+		{"Published", testPublished},
 	}
 }
 
@@ -57,15 +57,15 @@ func feedEntry(n int, chunks ...models.ID) models.FeedEntry {
 				ID: "e", Why: "410", Since: e.At,
 			}},
 		}
-		e.Standing = []byte{0, 1, 2}
+		e.Status = []byte{0, 1, 2}
 	}
 	return e
 }
 
-// told returns what an entry has told of a chunk.
-func told(chunk models.ID, entry int) models.Told {
+// published returns the state of a chunk that an entry has published.
+func published(chunk models.ID, entry int) models.Published {
 	e := feedEntry(entry, chunk)
-	t := models.Told{Chunk: chunk}
+	t := models.Published{Chunk: chunk}
 	t.Apply(&e)
 	return t
 }
@@ -158,17 +158,17 @@ func testFeedDrop(t *testing.T, s models.Store) {
 	require.NoError(t, s.AppendFeed(ctx, user, feedEntry(451)))
 }
 
-func testTold(t *testing.T, s models.Store) {
+func testPublished(t *testing.T, s models.Store) {
 	ctx, b := t.Context(), models.NewBatchID(now())
-	got, err := s.Told(ctx, b)
+	got, err := s.Published(ctx, b)
 	require.NoError(t, err)
 	require.Empty(t, got)
-	require.NoError(t, s.PutTold(ctx))
-	require.NoError(t, s.PutTold(ctx, told(b, 5), told(b.Chunk(1), 2)))
-	require.NoError(t, s.PutTold(ctx, told(b, 4)), "an older one changes nothing")
-	require.NoError(t, s.PutTold(ctx, told(b.Chunk(1), 3)))
-	require.NoError(t, s.PutTold(ctx, told(b.Chunk(1), 3)), "again")
-	got, err = s.Told(ctx, b, b.Chunk(1), b.Chunk(2))
+	require.NoError(t, s.PutPublished(ctx))
+	require.NoError(t, s.PutPublished(ctx, published(b, 5), published(b.Chunk(1), 2)))
+	require.NoError(t, s.PutPublished(ctx, published(b, 4)), "an older one changes nothing")
+	require.NoError(t, s.PutPublished(ctx, published(b.Chunk(1), 3)))
+	require.NoError(t, s.PutPublished(ctx, published(b.Chunk(1), 3)), "again")
+	got, err = s.Published(ctx, b, b.Chunk(1), b.Chunk(2))
 	require.NoError(t, err)
-	require.ElementsMatch(t, []models.Told{told(b, 5), told(b.Chunk(1), 3)}, got)
+	require.ElementsMatch(t, []models.Published{published(b, 5), published(b.Chunk(1), 3)}, got)
 }

@@ -53,7 +53,7 @@ func RunProcesses(t *testing.T, open func(t *testing.T) Processes) {
 	})
 }
 
-// testSeenAtOnce checks that a process sees what another was told is stored.
+// testSeenAtOnce checks that a process sees a write of another one as soon as that has returned.
 func testSeenAtOnce(t *testing.T, p Processes) {
 	ctx := t.Context()
 	a, b := p.WithClock(0), p.Other()
@@ -254,7 +254,7 @@ func testTransientThatEnded(t *testing.T, p Processes) {
 }
 
 // closeWrites is how far apart two writes of different processes must be at least for their order to be certain: a
-// process knows the time of the servers as well as an answer of theirs tells it.
+// process knows the time of the servers as well as their answer has it.
 const closeWrites = 100 * time.Millisecond
 
 // testFactsByClocks checks that the first of two facts under a key stays, whatever the clocks

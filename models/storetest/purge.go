@@ -33,7 +33,7 @@ func testPurge(t *testing.T, s models.Store) {
 				require.NoError(t, s.PutFacts(ctx, models.ChunkFact{Chunk: id, Fact: outcome(1)}))
 				require.NoError(t, s.PutSummaries(ctx,
 					models.ChunkSummary{User: u, Chunk: id, Summary: summary(2, 3, 0)}))
-				require.NoError(t, s.PutTold(ctx, told(id, 1)))
+				require.NoError(t, s.PutPublished(ctx, published(id, 1)))
 			}
 		}
 		require.NoError(t, s.Redact(ctx, gone.ID))
@@ -42,9 +42,9 @@ func testPurge(t *testing.T, s models.Store) {
 			requireAbsent(t, s, gone)
 			for n := range chunks {
 				requireRecord(t, s, gone.ID.Chunk(n), nil, nil)
-				ts, err := s.Told(ctx, gone.ID.Chunk(n), kept.ID.Chunk(n))
+				ts, err := s.Published(ctx, gone.ID.Chunk(n), kept.ID.Chunk(n))
 				require.NoError(t, err)
-				require.Equal(t, []models.Told{told(kept.ID.Chunk(n), 1)}, ts)
+				require.Equal(t, []models.Published{published(kept.ID.Chunk(n), 1)}, ts)
 			}
 			require.Empty(t, summariesOf(t, s, u, gone.ID, 0))
 			ids, err := s.BatchIDs(ctx, u, models.ID{}, 10)

@@ -109,7 +109,7 @@ func testReplayGuardConcurrent(t *testing.T, s models.Store) {
 	guard := func(i int) error {
 		first, err := s.GuardReplays(t.Context(), of(i))
 		if err == nil && first[0] > of(i).Digest {
-			err = fmt.Errorf("post %d was told that %s came first", i, first)
+			err = fmt.Errorf("post %d got %s as the first", i, first)
 		}
 		return err
 	}

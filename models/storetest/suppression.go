@@ -39,10 +39,10 @@ func testSuppressions(t *testing.T, s models.Store) {
 	require.Empty(t, none)
 
 	all := suppressed("A@x.example", "", models.Complaint)
-	news := suppressed("a@x.example", "news", models.Unsubscribe)
+	newsletter := suppressed("a@x.example", "news", models.Unsubscribe)
 	other := suppressed("b@x.example", "", models.Manual)
-	require.NoError(t, s.PutSuppressions(ctx, list, news, other, all))
-	require.NoError(t, s.PutSuppressions(ctx, list, news, other, all), "again changes nothing")
+	require.NoError(t, s.PutSuppressions(ctx, list, newsletter, other, all))
+	require.NoError(t, s.PutSuppressions(ctx, list, newsletter, other, all), "again changes nothing")
 	require.NoError(t, s.PutSuppressions(ctx, models.NewUserID(), suppressed("a@x.example", "", models.Manual)))
 	of := func(addresses ...string) []models.Suppression {
 		t.Helper()
@@ -54,8 +54,8 @@ func testSuppressions(t *testing.T, s models.Store) {
 		require.NoError(t, err)
 		return found
 	}
-	require.Equal(t, []models.Suppression{all, news}, of("a@X.example", "a@x.example", "c@x.example"))
-	both := []models.Suppression{all, news, other}
+	require.Equal(t, []models.Suppression{all, newsletter}, of("a@X.example", "a@x.example", "c@x.example"))
+	both := []models.Suppression{all, newsletter, other}
 	slices.SortFunc(both, func(a, b models.Suppression) int { return a.Compare(&b.SuppressionKey) })
 	require.Equal(t, both, of("b@x.example", "a@x.example"))
 
@@ -64,11 +64,11 @@ func testSuppressions(t *testing.T, s models.Store) {
 	removed.Removed, removed.At, removed.Email = true, all.At.Add(time.Millisecond), ""
 	require.NoError(t, s.PutSuppressions(ctx, list, removed))
 	require.NoError(t, s.PutSuppressions(ctx, list, all))
-	require.Equal(t, []models.Suppression{removed, news}, of("a@x.example"))
+	require.Equal(t, []models.Suppression{removed, newsletter}, of("a@x.example"))
 	again := all
 	again.At = removed.At.Add(time.Millisecond)
 	require.NoError(t, s.PutSuppressions(ctx, list, again, removed))
-	require.Equal(t, []models.Suppression{again, news}, of("a@x.example"))
+	require.Equal(t, []models.Suppression{again, newsletter}, of("a@x.example"))
 }
 
 func testSuppressionPages(t *testing.T, s models.Store) {

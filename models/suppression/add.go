@@ -11,7 +11,7 @@ import (
 )
 
 // Add stores entries of a list. Every process knows them control.MaxRuleAge after Add has returned nil. Those that add
-// an address to the list are told in the feed of its user; see Tell. After an error some may be stored; Add may be
+// an address are published in the feed of the list's user; see Publish. After an error some may be stored; Add may be
 // called again.
 func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) error {
 	hashes := make([]models.AddressHash, len(es))

@@ -1,4 +1,4 @@
-// Package suppression tells which recipients are suppressed, without a read for each of
+// Package suppression finds which recipients are suppressed, without a read for each of
 // them.
 package suppression
 

@@ -58,13 +58,13 @@ func TestSuppressed(t *testing.T) {
 		require.Equal(t, all[2:4], find(t, l, Mail{User: "v"}, all...))
 	}
 
-	news := entry("d@x.example")
-	news.Category, news.Reason = "news", models.Unsubscribe
+	added := entry("d@x.example")
+	added.Category, added.Reason = "news", models.Unsubscribe
 	gone := entry("e@x.example")
 	gone.Expires = time.Now().Add(-time.Second)
 	removed := entry("a@x.example")
 	removed.Removed, removed.At = true, removed.At.Add(time.Second)
-	require.NoError(t, own.Add(ctx, "u", news, gone, removed))
+	require.NoError(t, own.Add(ctx, "u", added, gone, removed))
 	all = []string{"a@x.example", "d@x.example", "e@x.example"}
 	require.Empty(t, find(t, other, mail, all...))
 	require.Equal(t, all[1:2], find(t, other, Mail{User: "u", Category: "news"}, all...))

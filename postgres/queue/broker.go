@@ -259,7 +259,7 @@ func (b *Broker) Discard(ctx context.Context, id string) error {
 	return b.parked(ctx, "discard", id, `DELETE FROM $.queue_message WHERE id = $1 AND parked_at IS NOT NULL`)
 }
 
-// parked runs a statement on one parked message. A repeat could not tell its own success from that of others, so
+// parked runs a statement on one parked message. A repeat could not distinguish its own success from that of others, so
 // there is none. Errors: models.ErrNotFound.
 func (b *Broker) parked(ctx context.Context, what, id, sql string, args ...any) error {
 	return b.call(ctx, what, false, func(ctx context.Context) error {

@@ -15,7 +15,7 @@ import (
 const schemaVersion = 1
 
 // tables creates the tables. due is the earliest delivery, and queued_at is when a message was queued again. A lease
-// is taken_by until taken_until, and deliveries tells one lease from the next. A lease touches no index, and half of
+// is taken_by until taken_until, and deliveries distinguishes one lease from the next. A lease touches no index, and half of
 // each page stays free for the rows that have one.
 const tables = `
 CREATE TABLE IF NOT EXISTS $.queue_schema (version integer NOT NULL);

@@ -46,8 +46,8 @@ tools() {
 	for program in gcc shellcheck git curl openssl npm; do need "command -v $program" "$program" || code=1; done
 	need 'echo "#include <stdlib.h>" | gcc -E -' libc6-dev || code=1 # for the race detector
 	[ -n "${SAFEDELIVR_TEST_CHROMIUM:-}" ] || need 'command -v chromium' chromium || code=1
+	need 'command -v zsh' zsh || code=1 # people paste lines of the documents into both shells
 	[ "$1" = full ] || return "$code"
-	need 'command -v zsh' zsh || code=1 # people paste lines into both shells
 	need 'command -v php' php-cli || code=1 # these three verify posts as docs/endpoints.md says
 	need 'command -v ruby' ruby || code=1
 	need 'python3 -c "import cryptography"' python3-cryptography || code=1

@@ -23,14 +23,14 @@ func TestJudge(t *testing.T) {
 	unchanged := verdict{status: Unchanged}
 	rejected := func(code string) verdict { return verdict{status: Rejected, code: code} }
 	exists := rejected("already_exists")
-	queued := models.Standing{State: models.Queued}
-	cancelled := models.Standing{State: models.Cancelled}
-	replaced := models.Standing{State: models.Cancelled, Detail: models.Replaced}
-	delivered := models.Standing{State: models.Success}
-	expired := models.Standing{State: models.Failed, Reason: models.Expired}
-	failed := models.Standing{State: models.Failed, Reason: models.MailboxInvalid}
+	queued := models.Result{State: models.Queued}
+	cancelled := models.Result{State: models.Cancelled}
+	replaced := models.Result{State: models.Cancelled, Detail: models.Replaced}
+	delivered := models.Result{State: models.Success}
+	expired := models.Result{State: models.Failed, Reason: models.Expired}
+	failed := models.Result{State: models.Failed, Reason: models.MailboxInvalid}
 	for name, c := range map[string]struct {
-		is                              models.Standing
+		is                              models.Result
 		over                            bool
 		again, other, same, new, cancel verdict // New and Update with the same message, with another one; Cancel
 	}{
@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 			queued, true, unchanged, exists, unchanged, rejected("in_flight"), rejected("in_flight"),
 		},
 		"sent": {
-			models.Standing{State: models.Sent}, true, unchanged, exists, unchanged, rejected("in_flight"), rejected("in_flight"),
+			models.Result{State: models.Sent}, true, unchanged, exists, unchanged, rejected("in_flight"), rejected("in_flight"),
 		},
 		"cancelled": {cancelled, false, unchanged, exists, unchanged, verdict{send: true}, unchanged},
 		"replaced by a version that was never stored": {
@@ -54,7 +54,7 @@ func TestJudge(t *testing.T) {
 		log := models.NewBatchID(time.Now()).Log(1)
 		judge := func(action Action, hash string) verdict {
 			k := task{Record: &Record{ID: "a", Action: action, Hash: hash}, now: clientid.Version{Log: log, Hash: "now"}}
-			k.judge(&models.Status{Standing: &c.is}, c.over)
+			k.judge(&models.Status{Result: &c.is}, c.over)
 			if k.result.Status != "" {
 				require.Equal(t, log, k.result.Log, name)
 			}

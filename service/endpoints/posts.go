@@ -88,8 +88,8 @@ func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (clie
 	})
 }
 
-// notTold is the value of header fields whose values are not told.
-const notTold = "(not told)"
+// hiddenValue is the value of header fields whose values are not told.
+const hiddenValue = "(not told)"
 
 // Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed
 // or erased meanwhile is not in it.
@@ -118,7 +118,7 @@ func (s *Endpoints) Request(ctx context.Context, user, id, post string) (client.
 		out.Header[name] = values[0]
 	}
 	for name := range e.Headers {
-		out.Header[http.CanonicalHeaderKey(name)] = notTold
+		out.Header[http.CanonicalHeaderKey(name)] = hiddenValue
 	}
 	delete(out.Header, "Webhook-Signature")
 	return out, nil

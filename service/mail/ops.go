@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/operation"
@@ -109,6 +111,15 @@ const tagBatches = "batches"
 // Operations are the calls that read batches and logs.
 func Operations(s *Reader) []operation.Operation {
 	return []operation.Operation{
+		operation.As[client.Waiting](operation.Reading(operation.Operation{
+			Name: "getWaiting", Route: "GET /v1/waiting", Tag: operation.TagOperation, Scope: models.ScopeOperate,
+			Title: "Get what the mail of all users waits for", Returns: "The mail that waits.",
+			Text: "The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones.",
+		}, func(ctx context.Context, who caller.Caller, _ *operation.None) (backlog.Backlog, error) {
+			v, err := s.Backlog(ctx, who)
+			v.Lines = append([]backlog.Line{}, v.Lines...) // an empty list is not null
+			return v, err
+		})),
 		operation.Reading(operation.Operation{
 			Name: "listBatches", Route: "GET /v1/batches", Tag: tagBatches, Scope: models.ScopeRead,
 			Title: "List your batches", Returns: "A page of batches.", Schema: "BatchPage",

@@ -39,9 +39,7 @@ func blockOperations(s *Installation) []operation.Operation {
 			Text: "A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it " +
 				"fails with reason `blocked`. If an equal rule exists, that rule is returned.",
 			Example: `{"sender": "@shop.example.com", "fail": true, "why": "phishing"}`,
-		}, func(
-			ctx context.Context, who caller.Caller, in *struct{ Body client.NewBlock }, r idempotency.Repeat,
-		) (client.Block, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *struct{ Body client.NewBlock }, r idempotency.Repeat) (client.Block, bool, error) {
 			b := &in.Body
 			out, replayed, err := s.AddBlock(ctx, who, models.Block{
 				Provider: b.Provider, User: b.User, Sender: b.Sender, Domain: b.Domain, Fail: b.Fail,
@@ -50,11 +48,11 @@ func blockOperations(s *Installation) []operation.Operation {
 		}),
 		operation.Reading(operation.Operation{
 			Name: "removeBlock", Route: "DELETE /v1/blocks/{id}", Tag: operation.TagControl, Scope: models.ScopeOperate,
-			Title: "Remove a block rule", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed.",
-		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (operation.Nothing, error) {
-			_, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+			Title: "Remove a block rule", Returns: operation.ResultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed.",
+		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (client.ControlResult, error) {
+			changed, err := s.RemoveBlock(ctx, who, in.ID, in.Why)
+			return operation.ResultOf(models.RemoveBlock, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listHolds", Route: "GET /v1/holds", Tag: operation.TagControl, Scope: models.ScopeOperate,
@@ -96,24 +94,24 @@ func queueOperations(s *Installation) []operation.Operation {
 			return s.Parked(ctx, who, in.Page)
 		}),
 		operation.Changing(operation.Operation{
-			Name: "requeueParked", Route: "POST /v1/parked/{id}/requeue", Tag: operation.TagOperation,
-			Scope: models.ScopeOperate, Title: "Requeue a parked message",
-			Text: "Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that " +
+			Name: "requeueParked", Route: "POST /v1/parked/{id}/requeue", Tag: operation.TagOperation, Scope: models.ScopeOperate,
+			Title: "Requeue a parked message", Returns: operation.ResultOfCommand,
+			Text: "Publishes the message again. If it was requeued before, nothing changes. The answer is 404 for a message that " +
 				"never existed or that was discarded.",
 		}, func(
 			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
-		) (operation.Nothing, bool, error) {
-			_, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
-			return operation.Nothing{}, replayed, err
+		) (client.ControlResult, bool, error) {
+			changed, replayed, err := s.Requeue(ctx, who, in.ID, in.Body.Why, r)
+			return operation.ResultOf(models.Requeued, in.ID, changed), replayed, err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "discardParked", Route: "DELETE /v1/parked/{id}", Tag: operation.TagOperation, Scope: models.ScopeOperate,
-			Title: "Discard a parked message", Errors: []int{http.StatusUnprocessableEntity},
-			Text: "If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or " +
+			Title: "Discard a parked message", Returns: operation.ResultOfCommand, Errors: []int{http.StatusUnprocessableEntity},
+			Text: "If the message was discarded before, nothing changes. The answer is 404 for a message that never existed or " +
 				"that was requeued. If there is still something to do for its batch, the agenda finds it.",
-		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (operation.Nothing, error) {
-			_, err := s.Discard(ctx, who, in.ID, in.Why)
-			return operation.Nothing{}, err
+		}, func(ctx context.Context, who caller.Caller, in *operation.Removal) (client.ControlResult, error) {
+			changed, err := s.Discard(ctx, who, in.ID, in.Why)
+			return operation.ResultOf(models.Discarded, in.ID, changed), err
 		}),
 		operation.Reading(operation.Operation{
 			Name: "listUnmatched", Route: "GET /v1/unmatched", Tag: operation.TagOperation, Scope: models.ScopeOperate,
@@ -212,9 +210,7 @@ func providerOperations(s *Installation) []operation.Operation {
 		out = append(out, operation.Changing(operation.Operation{
 			Name: p.name, Route: "POST /v1/providers/{id}/" + p.verb, Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: p.title, Text: p.text, Returns: operation.ResultOfCommand,
-		}, func(
-			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
-		) (client.ControlResult, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat) (client.ControlResult, bool, error) {
 			if p.do == models.ProviderProbe {
 				return s.ProbeProvider(ctx, who, in.ID, in.Body.Why, r)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -34,6 +35,9 @@ type Provider struct {
 	AnswerMS    float64             `json:"answer_ms,omitempty"`          // usual duration of a call; 0 if unknown
 	ReportedMS  float64             `json:"reported_within_ms,omitempty"` // p90 of the time to an event; 0 if unknown
 	LastWebhook time.Time           `json:"last_webhook_at,omitzero"`     // last verified post, to ten seconds
+
+	// Refused says since when webhook posts are refused; nil: they are not.
+	Refused *client.RefusedWebhooks `json:"webhooks_refused,omitempty"`
 
 	// Lists tells how the provider's own suppression lists are read; nil: it keeps none.
 	Lists *client.ListsRead `json:"lists,omitempty"`
@@ -66,14 +70,27 @@ func (s *Installation) Providers(ctx context.Context, who caller.Caller) ([]Prov
 	if err := s.addLists(ctx, byName); err != nil {
 		return nil, err
 	}
+	conditions, err := s.Conditions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range conditions {
+		if c := &conditions[i]; c.Kind == condition.WebhooksRefused && byName[c.Provider] != nil {
+			byName[c.Provider].Refused = &client.RefusedWebhooks{Since: c.Since, Posts: c.Posts}
+		}
+	}
 	rules, err := s.Audit.Rules(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range out {
-		if out[i].Health != nil {
-			mode := rules.Provider(out[i].Name)
+		mode := rules.Provider(out[i].Name)
+		switch {
+		case out[i].Health != nil:
 			*out[i].Health = out[i].Health.Commanded(mode.Mode, mode.Since, mode.Why)
+		case mode.Mode == models.ProviderOffline:
+			h := telemetry.Health{}.Commanded(mode.Mode, mode.Since, mode.Why)
+			out[i].Health = &h
 		}
 		if out[i].Health != nil && !who.May(models.ScopeOperate) {
 			out[i].Health.Senders = nil

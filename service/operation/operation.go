@@ -197,9 +197,10 @@ func (o *Operation) Repeats() bool { return o.repeats }
 
 // Parameter is a part of the path or of the query.
 type Parameter struct {
-	Name  string
-	In    string // path or query
-	Field reflect.StructField
+	Name      string
+	In        string // path or query
+	Field     reflect.StructField
+	Declaring reflect.Type // the struct that declares it
 }
 
 // Parameters returns the parts of the path and of the query, in the order of the struct.
@@ -209,11 +210,19 @@ func parameters(in reflect.Type) (out []Parameter) {
 	for _, f := range reflect.VisibleFields(in) {
 		for _, where := range []string{"path", "query"} {
 			if name := f.Tag.Get(where); name != "" {
-				out = append(out, Parameter{name, where, f})
+				out = append(out, Parameter{name, where, f, declaring(in, f)})
 			}
 		}
 	}
 	return out
+}
+
+// declaring returns the struct, embedded in t or t itself, that declares a field.
+func declaring(t reflect.Type, f reflect.StructField) reflect.Type {
+	for _, i := range f.Index[:len(f.Index)-1] {
+		t = t.Field(i).Type
+	}
+	return t
 }
 
 // Field is a member of a JSON object.

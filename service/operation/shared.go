@@ -1,6 +1,9 @@
 package operation
 
-import "github.com/safedelivr/safedelivr/client"
+import (
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/models"
+)
 
 // ByID names one thing by the last part of a path. The structs of requests embed these types.
 type ByID struct {
@@ -31,3 +34,8 @@ const (
 
 	ResultOfCommand = "The result of the command."
 )
+
+// ResultOf returns the result of a command about a thing.
+func ResultOf(kind models.CommandKind, name string, changed bool) client.ControlResult {
+	return client.ControlResult{Name: name, Command: string(kind), Changed: changed}
+}

@@ -74,7 +74,7 @@ type (
 
 // Operations returns the calls about users, their keys and their limits.
 func Operations(s *People, l *Limits) []operation.Operation {
-	return slices.Concat(userOperations(s), limitOperations(l), recordOperations(s))
+	return slices.Concat(userOperations(s), adminOperations(s), limitOperations(l), recordOperations(s))
 }
 
 // userOperations are the calls about users and their keys.

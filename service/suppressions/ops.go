@@ -123,13 +123,14 @@ func listOperations(s *Lists) []operation.Operation {
 		}),
 		operation.Reading(operation.Operation{
 			Name: "removeSuppressions", Route: "DELETE /v1/suppressions/{email}", Tag: tagSuppressions,
-			Scope: models.ScopeSend, Title: "Send to an address again", Errors: []int{http.StatusUnprocessableEntity},
+			Scope: models.ScopeSend, Title: "Send to an address again", Returns: operation.ResultOfCommand,
+			Errors: []int{http.StatusUnprocessableEntity},
 			Text: "Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: " +
 				"retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they " +
-				"were removed before, the answer is 204 as well. It is 404 if there never were any.",
-		}, func(ctx context.Context, who caller.Caller, in *suppressionRemoval) (operation.Nothing, error) {
-			_, err := s.Unsuppress(ctx, who, in.Email, in.filter(), in.Why)
-			return operation.Nothing{}, err
+				"were removed before, nothing changes. The answer is 404 if there never were any.",
+		}, func(ctx context.Context, who caller.Caller, in *suppressionRemoval) (client.ControlResult, error) {
+			changed, err := s.Unsuppress(ctx, who, in.Email, in.filter(), in.Why)
+			return operation.ResultOf(models.RemovedSuppression, in.Email, changed), err
 		}),
 	}
 }

@@ -322,6 +322,55 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/check": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the newest recount
+         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
+         */
+        get: operations["getCheck"];
+        put?: never;
+        /**
+         * Recount sums and compare them with what is shown
+         * @description Recounts batches, users and days from recipients, ledger and facts. The answer is NDJSON with a line for each step:
+         *     `found` is a difference, `progress` has the counts up to there, and the last line is `done`, or `error` if the check breaks
+         *     off. It may take hours. It ends if the client closes the connection. Mail may flow meanwhile. The answer is 409
+         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runCheck"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Read webhook posts again
+         * @description Reads the posts of the inbox again with the parsers of this version. Results that differ replace those from before. The
+         *     answer is NDJSON like that of a check: `progress`, and `done` or `error` in the last line. The answer is 409
+         *     (`no_worker_role`) from a process without the role worker. Needs the scope `operate`.
+         */
+        post: operations["runReplay"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/openapi.yaml": {
         parameters: {
             query?: never;
@@ -599,29 +648,9 @@ export interface paths {
         post?: never;
         /**
          * Remove a block rule
-         * @description If the rule was removed before, the answer is 204 as well. It is 404 only for a rule that never existed. Needs the scope `operate`.
+         * @description If the rule was removed before, nothing changes. The answer is 404 only for a rule that never existed. Needs the scope `operate`.
          */
         delete: operations["removeBlock"];
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/check": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Get the newest recount
-         * @description Workers continuously recount recently accepted mail from the ledgers and compare the result with the stored sums. If no worker has done so in the last week, the answer is 404. Needs the scope `operate`.
-         */
-        get: operations["getCheck"];
-        put?: never;
-        post?: never;
-        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1017,7 +1046,7 @@ export interface paths {
         post?: never;
         /**
          * Discard a parked message
-         * @description If the message was discarded before, the answer is 204 as well. It is 404 for a message that never existed or that was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
+         * @description If the message was discarded before, nothing changes. The answer is 404 for a message that never existed or that was requeued. If there is still something to do for its batch, the agenda finds it. Needs the scope `operate`.
          */
         delete: operations["discardParked"];
         options?: never;
@@ -1036,7 +1065,7 @@ export interface paths {
         put?: never;
         /**
          * Requeue a parked message
-         * @description Publishes the message again. If it was requeued before, the answer is 204 as well. It is 404 for a message that never existed or that was discarded. Needs the scope `operate`.
+         * @description Publishes the message again. If it was requeued before, nothing changes. The answer is 404 for a message that never existed or that was discarded. Needs the scope `operate`.
          */
         post: operations["requeueParked"];
         delete?: never;
@@ -1327,7 +1356,7 @@ export interface paths {
         post?: never;
         /**
          * Send to an address again
-         * @description Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed before, the answer is 204 as well. It is 404 if there never were any. Needs the scope `send`.
+         * @description Removes the entries of an address, or only those with a reason or category. Failed mail is not sent by this: retry its batch. Complaints and hard bounces are removed only with `why`, which the audit trail shows. If they were removed before, nothing changes. The answer is 404 if there never were any. Needs the scope `send`.
          */
         delete: operations["removeSuppressions"];
         options?: never;
@@ -1516,6 +1545,30 @@ export interface paths {
          */
         get: operations["listUsers"];
         put?: never;
+        /**
+         * Add a user
+         * @description The user may use any sender, until an operator sets others. The answer is 409 (`user_exists`) if another user has the name. Needs the scope `operate`.
+         */
+        post: operations["addUser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a user
+         * @description `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        get: operations["getUser"];
+        put?: never;
         post?: never;
         delete?: never;
         options?: never;
@@ -1596,7 +1649,11 @@ export interface paths {
          */
         get: operations["listUserKeys"];
         put?: never;
-        post?: never;
+        /**
+         * Create an API key of a user
+         * @description `id` is the ID or the name of a user. A key cannot create a key with a scope that it lacks, nor with the scope `operate`. Needs the scope `operate`.
+         */
+        post: operations["createKey"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1705,6 +1762,50 @@ export interface paths {
          * @description You can resume yourself with the scope `send`, and other users with the scope `operate`. If an operator paused the user, the scope `send` is not enough, and the answer is 403 (`paused_by_operator`). `id` is the ID or the name of a user.
          */
         post: operations["resumeUser"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{id}/senders": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the senders that a user may use
+         * @description `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        get: operations["getSenders"];
+        /**
+         * Set the senders that a user may use
+         * @description Replaces all senders of the user. `id` is the ID or the name of a user. Needs the scope `operate`.
+         */
+        put: operations["setSenders"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/waiting": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get what the mail of all users waits for
+         * @description The sums are exact. What mail waits for is found out for the batches that wait longest and for the newest ones. Needs the scope `operate`.
+         */
+        get: operations["getWaiting"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2257,6 +2358,34 @@ export interface components {
         } & components["schemas"]["PageFields"];
         /** @enum {string} */
         PreviewWarningCode: "missing_variable" | "clipped" | "no_text" | "broken_link" | "link_from_variable" | "empty_subject" | "subject_like_reply" | "subject_like_spam";
+        /** @description What is recounted. */
+        NewCheck: {
+            /**
+             * Format: date-time
+             * @description When the batches were accepted at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /** @description ID or name of the only user that is checked. Default: all. */
+            user?: string;
+            /**
+             * @description Correct wrong sums.
+             * @default false
+             */
+            repair: boolean;
+        };
+        /** @description Which webhook posts are read again. */
+        NewReplay: {
+            /**
+             * Format: date-time
+             * @description When they arrived at the earliest. Default: all that are kept.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description They arrived before this time. Default: now.
+             */
+            until?: string;
+        };
         AccessEntry: {
             id: string;
             /**
@@ -2389,11 +2518,43 @@ export interface components {
             repaired: number;
         };
         ControlResult: {
-            /** @description Name of the user or the provider. */
+            /** @description Name of the user or the provider, ID of the rule or the message, or the address. */
             name: string;
             command: components["schemas"]["CommandKind"];
             /** @description `false` if the command was already in effect. */
             changed: boolean;
+        };
+        CreatedKey: {
+            id: string;
+            /** @description How the secret begins: `sd_`, the ID and `_`. */
+            prefix: string;
+            /** @description ID of the owner. */
+            user: string;
+            user_name: string;
+            /** @description What the key is for. */
+            name: string;
+            /** Format: date-time */
+            created: string;
+            /**
+             * Format: date-time
+             * @description Missing if the key never expires.
+             */
+            expires?: string;
+            /**
+             * Format: date-time
+             * @description Missing if the key is not revoked.
+             */
+            revoked?: string;
+            /**
+             * Format: date-time
+             * @description To a minute. Missing if the key was not used in the last 400 days.
+             */
+            last_used?: string;
+            scopes: ("send" | "read" | "operate" | "pass_unsubscribes")[];
+            /** @description Networks that the key may be used from. Missing if it may be used from anywhere. */
+            networks?: string[];
+            /** @description What requests send. No later answer has it. */
+            secret: string;
         };
         Defaults: {
             /** @description ID of the user. */
@@ -2772,6 +2933,19 @@ export interface components {
             /** @description Reason for the audit trail. */
             why?: string;
         };
+        NewKey: {
+            /** @description What the key is for. */
+            name?: string;
+            /** @description What it may do: `send`, `read`, `operate`, `pass_unsubscribes`. Default: `send` and `read`. */
+            scopes?: string[];
+            /**
+             * Format: date-time
+             * @description Until when it may be used. Default: for ever, and with the scope `operate` for 90 days.
+             */
+            expires?: string;
+            /** @description Networks from which it may be used, like 192.0.2.0/24. Default: anywhere. */
+            networks?: string[];
+        };
         NewLimits: {
             /** @description Requests to the API in a second, and as many at once after a pause. 0: no limit. */
             requests_per_second?: number;
@@ -2880,6 +3054,10 @@ export interface components {
             /** @description Publish the version at once. */
             publish?: boolean;
         };
+        NewUser: {
+            /** @description a-z, 0-9, dot, dash and underscore. */
+            name: string;
+        };
         ParkedMessage: {
             id: string;
             /** @description Routing key of the message. */
@@ -2930,7 +3108,7 @@ export interface components {
              * @enum {string}
              */
             events: "webhook" | "none";
-            /** @description `null` if no worker has reported. */
+            /** @description `null` if no worker has reported, and no operator has taken it offline. */
             health: components["schemas"]["Health"] | null;
             /** @description Recipients accepted per second during the last seconds, by all workers. */
             rate_used: number;
@@ -2943,6 +3121,8 @@ export interface components {
              * @description Time of the last verified webhook post, accurate to ten seconds. Absent if there was none.
              */
             last_webhook_at?: string;
+            /** @description Since when its webhook posts are refused. Absent: they are not. */
+            webhooks_refused?: components["schemas"]["RefusedWebhooks"];
             /** @description When an event of each kind came in last, accurate to an hour. Kinds that did not come in during the last 30 days are absent. */
             events_seen_at?: {
                 [key: string]: string;
@@ -3008,6 +3188,12 @@ export interface components {
         Reason: {
             /** @description Reason for the audit trail, in one line. */
             why?: string;
+        };
+        RefusedWebhooks: {
+            /** Format: date-time */
+            since: string;
+            /** @description Posts that were refused. */
+            posts: number;
         };
         Release: {
             /** @description Name of a provider: release only mail that is held at it. Default: any provider. */
@@ -3084,6 +3270,24 @@ export interface components {
             at: string;
             /** @description Who gave the command: the ID of a user, or `cli:` and a name. */
             by: string;
+            why?: string;
+        };
+        Senders: {
+            /** @description ID of the user. */
+            user: string;
+            /** @description `false` if no operator has set the senders. */
+            set: boolean;
+            /** @description The user may use any sender. */
+            anyone: boolean;
+            /** @description Addresses, or @domain for all of a domain. */
+            senders: string[];
+            /** @description Whether the request changed the senders. */
+            changed?: boolean;
+        };
+        SetSenders: {
+            /** @description Addresses, or @domain for all of a domain. Empty: the user may not send. */
+            senders?: string[];
+            /** @description Reason for the audit trail. */
             why?: string;
         };
         Suppression: {
@@ -3259,6 +3463,41 @@ export interface components {
             users: components["schemas"]["User"][];
             /** @description Empty on the last page. */
             next_cursor: string;
+        };
+        Waiting: {
+            /** Format: date-time */
+            at: string;
+            /** @description Recipients whose mail is queued. */
+            queued: number;
+            /** @description Recipients whose mail a provider has accepted and not reported on. */
+            sent: number;
+            /** @description Urgent mail first, and of a lane what waits longest. */
+            waits: components["schemas"]["WaitingMail"][];
+            /** @description More batches wait than were read: `waits` is about the oldest and the newest ones. */
+            partial?: boolean;
+        };
+        WaitingMail: {
+            lane: components["schemas"]["Lane"];
+            /** @description What it waits for, in one stable word. */
+            code: string;
+            /** @description The provider that it waits for, if it is one. */
+            provider?: string;
+            recipients: number;
+            batches: number;
+            /**
+             * Format: date-time
+             * @description When the oldest batch began to wait. Absent if no time has come yet.
+             */
+            since?: string;
+            /**
+             * Format: date-time
+             * @description The first time at which some of it is tried again. Absent if that is unknown.
+             */
+            until?: string;
+            /** @description What the oldest batch waits for, for people. */
+            text: string;
+            /** @description ID of the batch that waits longest. */
+            oldest_batch: components["schemas"]["BatchId"];
         };
         Worker: {
             name: string;
@@ -5165,6 +5404,106 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    getCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The result of the recount. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Check"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runCheck: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewCheck"];
+            };
+        };
+        responses: {
+            /** @description The steps of the check. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    runReplay: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewReplay"];
+            };
+        };
+        responses: {
+            /** @description The steps of the replay. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     getOpenAPI: {
         parameters: {
             query?: never;
@@ -5738,47 +6077,21 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is done. */
-            204: {
-                headers: {
-                    "X-Request-Id": components["headers"]["RequestId"];
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Unauthorized"];
-            403: components["responses"]["Problem"];
-            404: components["responses"]["Problem"];
-            422: components["responses"]["Problem"];
-            429: components["responses"]["TooMany"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Unavailable"];
-        };
-    };
-    getCheck: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The result of the recount. */
+            /** @description The result of the command. */
             200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Check"];
+                    "application/json": components["schemas"]["ControlResult"];
                 };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -6652,13 +6965,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is done. */
-            204: {
+            /** @description The result of the command. */
+            200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
@@ -6692,14 +7007,16 @@ export interface operations {
             };
         };
         responses: {
-            /** @description It is done. */
-            204: {
+            /** @description The result of the command. */
+            200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     "Idempotency-Replayed": components["headers"]["Replayed"];
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
@@ -7344,13 +7661,15 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description It is done. */
-            204: {
+            /** @description The result of the command. */
+            200: {
                 headers: {
                     "X-Request-Id": components["headers"]["RequestId"];
                     [name: string]: unknown;
                 };
-                content?: never;
+                content: {
+                    "application/json": components["schemas"]["ControlResult"];
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Unauthorized"];
@@ -7793,6 +8112,79 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    addUser: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "shop"
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewUser"];
+            };
+        };
+        responses: {
+            /** @description The user. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    /** @description Path of what was created. */
+                    Location: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["User"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getUser: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The user. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["User"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     disableUser: {
         parameters: {
             query?: never;
@@ -7957,6 +8349,57 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    createKey: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "shop",
+                 *       "scopes": [
+                 *         "send"
+                 *       ],
+                 *       "networks": [
+                 *         "192.0.2.0/24"
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["NewKey"];
+            };
+        };
+        responses: {
+            /** @description The key, with its secret. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    /** @description Path of what was created. */
+                    Location: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedKey"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];
@@ -8226,6 +8669,110 @@ export interface operations {
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
             422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getSenders: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The senders. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Senders"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    setSenders: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description ID of what the request is about. */
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "senders": [
+                 *         "@shop.example.com"
+                 *       ],
+                 *       "why": "their domain"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SetSenders"];
+            };
+        };
+        responses: {
+            /** @description The senders. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Senders"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["TooMany"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getWaiting: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The mail that waits. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["RequestId"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Waiting"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Problem"];
             429: components["responses"]["TooMany"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Unavailable"];

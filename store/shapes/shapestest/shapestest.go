@@ -4,6 +4,7 @@ package shapestest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/store/shapes"
@@ -86,6 +88,7 @@ var (
 		{"Fence", testFence},
 		{"FenceRace", testFenceRace},
 		{"EndedContext", testEndedContext},
+		{"ContextEndsMeanwhile", testContextEnds},
 	}
 	decidedChecks = []check{
 		{"HighestVersionStays", testVersions},
@@ -789,4 +792,39 @@ func testEndedContext(t *testing.T, s *suite) {
 	now, err := s.Now(t.Context())
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now(), now, time.Hour)
+}
+
+// testContextEnds ends the contexts of calls while they run. The race detector finds results that are still written.
+func testContextEnds(t *testing.T, s *suite) {
+	part := newPart()
+	last, err := s.Append(t.Context(), s.log, part, entry(1, "t", "v"))
+	require.NoError(t, err)
+	require.Zero(t, last)
+	require.NoError(t, s.Put(t.Context(), s.row(part, "k", 1, "v")))
+	for i := range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*20*time.Microsecond)
+		var calls errgroup.Group
+		calls.Go(func() error {
+			refused, err := s.Swap(ctx, []shapes.Swap{{Put: s.row(part, "k", int64(i+2), "w"), Was: 1}})
+			if err != nil {
+				require.Empty(t, refused)
+			}
+			return err
+		})
+		calls.Go(func() error {
+			there, err := s.Append(ctx, s.log, part, entry(1, fmt.Sprint("t", i), "v"))
+			if err != nil {
+				require.Zero(t, there)
+			}
+			return err
+		})
+		calls.Go(func() error {
+			_, err := s.Rewrite(ctx, s.log, part, entry(1, "t", "v"), []byte("v"))
+			return err
+		})
+		if err := calls.Wait(); err != nil && !errors.Is(err, models.ErrOutcomeUnknown) {
+			require.ErrorIs(t, err, models.ErrUnavailable)
+		}
+		cancel()
+	}
 }

@@ -10,6 +10,25 @@ from typing_extensions import TypedDict
 PreviewWarningCode: TypeAlias = Literal['missing_variable', 'clipped', 'no_text', 'broken_link', 'link_from_variable', 'empty_subject', 'subject_like_reply', 'subject_like_spam']
 
 
+class NewCheck(TypedDict, closed=True):
+    """
+    What is recounted.
+    """
+
+    since: NotRequired[str]
+    user: NotRequired[str]
+    repair: NotRequired[bool]
+
+
+class NewReplay(TypedDict, closed=True):
+    """
+    Which webhook posts are read again.
+    """
+
+    since: NotRequired[str]
+    until: NotRequired[str]
+
+
 class Block(TypedDict, closed=True):
     id: str
     provider: NotRequired[str]
@@ -35,6 +54,21 @@ class Check(TypedDict, closed=True):
     days: int
     differences: int
     repaired: int
+
+
+class CreatedKey(TypedDict, closed=True):
+    id: str
+    prefix: str
+    user: str
+    user_name: str
+    name: str
+    created: str
+    expires: NotRequired[str]
+    revoked: NotRequired[str]
+    last_used: NotRequired[str]
+    scopes: list[Literal['send', 'read', 'operate', 'pass_unsubscribes']]
+    networks: NotRequired[list[str]]
+    secret: str
 
 
 class EndpointAttempt(TypedDict, closed=True):
@@ -167,6 +201,13 @@ class NewErasure(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+class NewKey(TypedDict, closed=True):
+    name: NotRequired[str]
+    scopes: NotRequired[list[str]]
+    expires: NotRequired[str]
+    networks: NotRequired[list[str]]
+
+
 class NewLimits(TypedDict, closed=True):
     requests_per_second: NotRequired[int]
     requests_at_once: NotRequired[int]
@@ -178,6 +219,10 @@ class NewLimits(TypedDict, closed=True):
     stored_bytes: NotRequired[int]
     spool_bytes: NotRequired[int]
     why: NotRequired[str]
+
+
+class NewUser(TypedDict, closed=True):
+    name: str
 
 
 class ParkedMessage(TypedDict, closed=True):
@@ -216,6 +261,11 @@ class Reason(TypedDict, closed=True):
     why: NotRequired[str]
 
 
+class RefusedWebhooks(TypedDict, closed=True):
+    since: str
+    posts: int
+
+
 Release = TypedDict(
     'Release',
     {
@@ -249,6 +299,19 @@ class RestoreHold(TypedDict, closed=True):
     before: str
     at: str
     by: str
+    why: NotRequired[str]
+
+
+class Senders(TypedDict, closed=True):
+    user: str
+    set: bool
+    anyone: bool
+    senders: list[str]
+    changed: NotRequired[bool]
+
+
+class SetSenders(TypedDict, closed=True):
+    senders: NotRequired[list[str]]
     why: NotRequired[str]
 
 
@@ -854,6 +917,7 @@ class Provider(TypedDict, closed=True):
     answer_ms: NotRequired[float]
     reported_within_ms: NotRequired[float]
     last_webhook_at: NotRequired[str]
+    webhooks_refused: NotRequired[RefusedWebhooks]
     events_seen_at: NotRequired[dict[str, str]]
     worker: NotRequired[WorkerCounts]
     lists: NotRequired[ListsRead]
@@ -951,6 +1015,18 @@ class Template(TypedDict, closed=True):
     schema: NotRequired[dict[str, Any]]
     languages: NotRequired[dict[str, TemplateContent]]
     allow_raw: NotRequired[bool]
+
+
+class WaitingMail(TypedDict, closed=True):
+    lane: Lane
+    code: str
+    provider: NotRequired[str]
+    recipients: int
+    batches: int
+    since: NotRequired[str]
+    until: NotRequired[str]
+    text: str
+    oldest_batch: BatchId
 
 
 class Recipient1(TypedDict, closed=True):
@@ -1277,6 +1353,14 @@ class NewPreview(TypedDict, closed=True):
     languages: NotRequired[dict[str, TemplateContent]]
     allow_raw: NotRequired[bool]
     to: NotRequired[Recipient]
+
+
+class Waiting(TypedDict, closed=True):
+    at: str
+    queued: int
+    sent: int
+    waits: list[WaitingMail]
+    partial: NotRequired[bool]
 
 
 NewBatch = TypedDict(

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	untoldOwner = "suppressions" // of the documents with notes
-	untoldKind  = "untold"
-	untoldParts = 64
+	unpublishedOwner = "suppressions" // of the documents with notes
+	unpublishedKind  = "unpublished"
+	unpublishedParts = 64
 
-	// maxUntold is how many addresses the notes of a document have before no further note is added, so that it stays
+	// maxUnpublished is how many addresses the notes of a document have before no further note is added, so that it stays
 	// below models.MaxDocument.
-	maxUntold = 2000
+	maxUnpublished = 2000
 	// keepUnstored is how long an addition is waited for that was noted and not stored.
 	keepUnstored = time.Hour
 )
 
 // errFull says that a document has no room for a further note.
-var errFull = fmt.Errorf("%w: too many additions to suppression lists are not told yet", models.ErrUnavailable)
+var errFull = fmt.Errorf("%w: too many additions to suppression lists are not published yet", models.ErrUnavailable)
 
-// untold is a document with notes of additions that are to be told. There are a few, which are changed in place: rows
-// that come and go would leave tombstones.
-type untold struct {
+// unpublished is a document with notes of additions that are not published yet. A few documents are changed in place,
+// because rows that come and go would leave tombstones.
+type unpublished struct {
 	Notes []note `json:"notes,omitempty"`
 }
 
@@ -44,10 +44,10 @@ type note struct {
 	Marks     []byte       `json:"marks"` // codec.EncodeMarks
 
 	key  string                   // of its document
-	left []models.FeedSuppression // what is not told
+	left []models.FeedSuppression // what is not published
 }
 
-// note notes additions to a list that are about to be stored. If too many wait to be told, it tells them itself.
+// note notes additions to a list that are about to be stored. If too many are not published, it publishes them itself.
 func (l *Lists) note(ctx context.Context, list string, es []models.Suppression) error {
 	added := make([]models.FeedSuppression, len(es))
 	for i := range es {
@@ -63,7 +63,7 @@ func (l *Lists) note(ctx context.Context, list string, es []models.Suppression) 
 	}
 	err := l.putNote(ctx, &n)
 	if errors.Is(err, errFull) {
-		if err := l.Tell(ctx, time.Now()); err != nil {
+		if err := l.Publish(ctx, time.Now()); err != nil {
 			return err
 		}
 		err = l.putNote(ctx, &n)
@@ -72,13 +72,13 @@ func (l *Lists) note(ctx context.Context, list string, es []models.Suppression) 
 }
 
 func (l *Lists) putNote(ctx context.Context, n *note) error {
-	key := fmt.Sprintf("%02x", rand.IntN(untoldParts)) //nolint:gosec // spread, no secret
-	_, _, err := models.ChangeDocument(ctx, l.store, untoldOwner, untoldKind, key, func(d *untold, _ int) error {
+	key := fmt.Sprintf("%02x", rand.IntN(unpublishedParts)) //nolint:gosec // spread, no secret
+	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key, func(d *unpublished, _ int) error {
 		size := 0
 		for i := range d.Notes {
 			size += d.Notes[i].Addresses
 		}
-		if size >= maxUntold {
+		if size >= maxUnpublished {
 			return errFull
 		}
 		d.Notes = append(d.Notes, *n)
@@ -87,23 +87,22 @@ func (l *Lists) putNote(ctx context.Context, n *note) error {
 	return err
 }
 
-// Untold reports whether additions are noted that Tell has not told yet.
-func (l *Lists) Untold(ctx context.Context) (bool, error) {
-	docs, err := l.store.Documents(ctx, untoldOwner, untoldKind, "", untoldParts)
+// Unpublished reports whether additions are noted that are not published yet.
+func (l *Lists) Unpublished(ctx context.Context) (bool, error) {
+	docs, err := l.store.Documents(ctx, unpublishedOwner, unpublishedKind, "", unpublishedParts)
 	return slices.ContainsFunc(docs, func(d models.Document) bool { return len(d.Value) > len("{}") }), err
 }
 
-// Tell tells the feeds which addresses were added to the lists, each at least once, with an ID that is the same if it
-// is told again. It may be called by several processes at once; one at a time is enough. An error about one list
-// does not keep others.
-func (l *Lists) Tell(ctx context.Context, now time.Time) error {
-	docs, err := l.store.Documents(ctx, untoldOwner, untoldKind, "", untoldParts)
+// Publish writes new suppressions to the feeds, at least once each. A repeat has the same ID. Several processes may call
+// it at once; one at a time is enough. After an error about one list it goes on with the others.
+func (l *Lists) Publish(ctx context.Context, now time.Time) error {
+	docs, err := l.store.Documents(ctx, unpublishedOwner, unpublishedKind, "", unpublishedParts)
 	if err != nil {
 		return err
 	}
 	byList := map[string][]*note{}
 	for i := range docs {
-		var d untold
+		var d unpublished
 		if err := docs[i].Decode(&d); err != nil {
 			return err
 		}
@@ -116,7 +115,7 @@ func (l *Lists) Tell(ctx context.Context, now time.Time) error {
 	var failed []error
 	done := map[string][]*note{} // by key
 	for list, notes := range byList {
-		if err := l.tellList(ctx, list, notes, now); err != nil {
+		if err := l.publishList(ctx, list, notes, now); err != nil {
 			failed = append(failed, fmt.Errorf("list %s: %w", list, err))
 			continue
 		}
@@ -130,11 +129,11 @@ func (l *Lists) Tell(ctx context.Context, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// tellList tells the noted additions to a list that are stored, and sets what is left of the notes. The log of the
-// list gets their marks before: the process that stored them may have been killed.
-func (l *Lists) tellList(ctx context.Context, list string, notes []*note, now time.Time) error {
+// publishList publishes the noted additions to a list that are stored, and sets what is left of the notes. It first adds
+// their marks to the log of the list, because the process that stored them may have been killed.
+func (l *Lists) publishList(ctx context.Context, list string, notes []*note, now time.Time) error {
 	var marks []uint64
-	var told []models.FeedSuppression
+	var published []models.FeedSuppression
 	seen := map[string]bool{} // IDs; an event that is reported twice at once is noted twice
 	for _, n := range notes {
 		added, err := codec.DecodeFeedSuppressions(n.Added)
@@ -145,7 +144,7 @@ func (l *Lists) tellList(ctx context.Context, list string, notes []*note, now ti
 		if err != nil {
 			return err
 		}
-		before := len(told)
+		before := len(published)
 		for i := range added {
 			e := &added[i]
 			row := stored[e.SuppressionKey]
@@ -156,10 +155,10 @@ func (l *Lists) tellList(ctx context.Context, list string, notes []*note, now ti
 				}
 			case row.InEffect(now) && !seen[e.ID(list)]: // otherwise it was removed meanwhile
 				seen[e.ID(list)] = true
-				told = append(told, *e)
+				published = append(published, *e)
 			}
 		}
-		if len(told) > before {
+		if len(published) > before {
 			some, err := codec.DecodeMarks(n.Marks)
 			if err != nil {
 				return err
@@ -167,13 +166,13 @@ func (l *Lists) tellList(ctx context.Context, list string, notes []*note, now ti
 			marks = append(marks, some...)
 		}
 	}
-	if len(told) == 0 {
+	if len(published) == 0 {
 		return nil
 	}
 	if err := l.addMarks(ctx, list, marks); err != nil {
 		return err
 	}
-	return feed.TellSuppressions(ctx, l.store, list, told)
+	return feed.PublishSuppressions(ctx, l.store, list, published)
 }
 
 // stored returns the stored entries of the addresses of additions.
@@ -195,13 +194,13 @@ func (l *Lists) stored(
 	return out, nil
 }
 
-// removeNotes removes from a document what was told.
+// removeNotes removes published additions from a document.
 func (l *Lists) removeNotes(ctx context.Context, key string, notes []*note) error {
 	left := map[models.Token]*note{}
 	for _, n := range notes {
 		left[n.Token] = n
 	}
-	_, _, err := models.ChangeDocument(ctx, l.store, untoldOwner, untoldKind, key, func(d *untold, _ int) error {
+	_, _, err := models.ChangeDocument(ctx, l.store, unpublishedOwner, unpublishedKind, key, func(d *unpublished, _ int) error {
 		d.Notes = slices.DeleteFunc(d.Notes, func(n note) bool {
 			return left[n.Token] != nil && len(left[n.Token].left) == 0
 		})

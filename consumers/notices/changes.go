@@ -20,13 +20,13 @@ type seen struct {
 	well  time.Time // when nothing was wrong for the first time; zero: something is
 }
 
-// healthNews returns what is to be told of a provider. A suspension is a part of a failover, which
+// healthChanges returns the notices about a provider. A suspension is a part of a failover, which
 // lasts from the first failed call until the provider has done well for a while. What lasted for
-// less than two rounds is not told, and what comes again within a while has not ended.
-func (w *Watch) healthNews(s *feed.Standing, name string, h telemetry.Health, now time.Time) (news []models.Notice) {
-	tell := func(n models.Notice) {
+// less than two rounds is not published, and what comes again within a while has not ended.
+func (w *Watch) healthChanges(s *feed.Status, name string, h telemetry.Health, now time.Time) (out []models.Notice) {
+	publish := func(n models.Notice) {
 		n.Provider = name
-		news = append(news, n)
+		out = append(out, n)
 	}
 	before := w.seen[name]
 	suspended := h.State == telemetry.Suspended
@@ -35,25 +35,25 @@ func (w *Watch) healthNews(s *feed.Standing, name string, h telemetry.Health, no
 	failing, failover := s.Failover[name]
 	if !failover && lasts {
 		s.Failover[name] = h.Since
-		tell(models.Notice{Kind: models.FailoverStarted, Since: h.Since, Reason: h.Source, Why: why(&h)})
+		publish(models.Notice{Kind: models.FailoverStarted, Since: h.Since, Reason: h.Source, Why: why(&h)})
 	}
-	from, told := s.Suspended[name]
-	if !told && lasts && suspended {
+	from, published := s.Suspended[name]
+	if !published && lasts && suspended {
 		s.Suspended[name] = h.Since
-		tell(models.Notice{
+		publish(models.Notice{
 			Kind: models.ProviderSuspended, Since: h.Since, Until: h.Until, Reason: h.Source, Why: why(&h),
 		})
 	}
 	calmFor := func(since time.Time) bool { return !since.IsZero() && now.Sub(since) >= calm }
-	if told && takes(&h) && calmFor(before.taken) {
+	if published && takes(&h) && calmFor(before.taken) {
 		delete(s.Suspended, name)
-		tell(models.Notice{Kind: models.ProviderRecovered, Since: from})
+		publish(models.Notice{Kind: models.ProviderRecovered, Since: from})
 	}
 	if failover && h.State == telemetry.Healthy && calmFor(before.well) {
 		delete(s.Failover, name)
-		tell(models.Notice{Kind: models.FailoverEnded, Since: failing})
+		publish(models.Notice{Kind: models.FailoverEnded, Since: failing})
 	}
-	return news
+	return out
 }
 
 // takes reports whether a provider gets mail as it usually does.
@@ -93,19 +93,19 @@ func first(known, now time.Time) time.Time {
 	return known
 }
 
-// differenceNews returns what is to be told of a round of checks: that more sums differ than
+// differenceChanges returns the notice about a round of checks: that more sums differ than
 // before.
-func differenceNews(s *feed.Standing, r *telemetry.Recount) (news []models.Notice) {
+func differenceChanges(s *feed.Status, r *telemetry.Recount) (out []models.Notice) {
 	if r.Differences > s.Differences {
-		news = []models.Notice{{Kind: models.CheckDifference, Since: r.At, Count: int64(r.Differences)}}
+		out = []models.Notice{{Kind: models.CheckDifference, Since: r.At, Count: int64(r.Differences)}}
 	}
 	s.Differences = r.Differences
-	return news
+	return out
 }
 
-// queueNews returns a notice for each queue that stalls and did not before. What stalls again within the time that a
+// queueChanges returns a notice for each queue that stalls and did not before. What stalls again within the time that a
 // report is kept is one thing.
-func queueNews(s *feed.Standing, reports map[string][]byte) (news []models.Notice) {
+func queueChanges(s *feed.Status, reports map[string][]byte) (out []models.Notice) {
 	maps.DeleteFunc(s.Stalled, func(queue string, _ time.Time) bool { return reports[queue] == nil })
 	for _, queue := range slices.Sorted(maps.Keys(reports)) {
 		var q telemetry.StalledQueue
@@ -113,19 +113,19 @@ func queueNews(s *feed.Standing, reports map[string][]byte) (news []models.Notic
 			continue
 		}
 		s.Stalled[queue] = q.Since
-		news = append(news, models.Notice{
+		out = append(out, models.Notice{
 			Kind:  models.QueueStalled,
 			Since: q.Since,
 			Count: int64(q.Waiting),
 			Why:   cmp.Or(q.Why, "the queue is "+queue),
 		})
 	}
-	return news
+	return out
 }
 
-// unknownNews returns what is to be told of unknown outcomes: one notice for each provider that
+// unknownChanges returns the notices about unknown outcomes: one for each provider that
 // has new ones. It forgets the counts of hours before the oldest.
-func unknownNews(s *feed.Standing, counts map[string]int64, oldest string) (news []models.Notice) {
+func unknownChanges(s *feed.Status, counts map[string]int64, oldest string) (out []models.Notice) {
 	byProvider := map[string]int64{}
 	for key, n := range counts {
 		if more := n - s.Unknown[key]; more > 0 {
@@ -138,7 +138,7 @@ func unknownNews(s *feed.Standing, counts map[string]int64, oldest string) (news
 		s.Unknown[key] = max(s.Unknown[key], n)
 	}
 	for _, provider := range slices.Sorted(maps.Keys(byProvider)) {
-		news = append(news, models.Notice{Kind: models.UnknownOutcomes, Provider: provider, Count: byProvider[provider]})
+		out = append(out, models.Notice{Kind: models.UnknownOutcomes, Provider: provider, Count: byProvider[provider]})
 	}
-	return news
+	return out
 }

@@ -45,8 +45,8 @@ func (k *killed) AppendFeed(ctx context.Context, user string, e models.FeedEntry
 	return k.write(func() error { return k.Store.AppendFeed(ctx, user, e) })
 }
 
-// toldOf returns what a feed tells of additions: how often each of them is told, by ID, and those in their order.
-func toldOf(t *testing.T, s models.Store, owner string) (often map[string]int, all []feed.Suppression) {
+// publishedOf returns how often a feed publishes each addition, by ID, and the additions in their order.
+func publishedOf(t *testing.T, s models.Store, owner string) (often map[string]int, all []feed.Suppression) {
 	t.Helper()
 	page, err := feed.Read(t.Context(), s, owner, feed.Query{After: feed.Begin, Limit: 2000})
 	require.NoError(t, err)
@@ -66,14 +66,14 @@ func toldOf(t *testing.T, s models.Store, owner string) (often map[string]int, a
 // untoldOf reports whether notes are left.
 func untoldOf(t *testing.T, l *Lists) bool {
 	t.Helper()
-	left, err := l.Untold(t.Context())
+	left, err := l.Unpublished(t.Context())
 	require.NoError(t, err)
 	return left
 }
 
-// TestAdditionsAreTold: the process that adds and the worker that tells are killed before each of their writes. What
-// is stored is told, with one ID, and in effect, whether or not the caller repeats; what is not stored is not told.
-func TestAdditionsAreTold(t *testing.T) {
+// TestAdditionsArePublished: the process that adds and the worker that publishes are killed before each of their writes. What
+// is stored is published, with one ID, and in effect, whether or not the caller repeats; what is not stored is not published.
+func TestAdditionsArePublished(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	worker := New(s, DefaultMemory)
@@ -89,22 +89,22 @@ func TestAdditionsAreTold(t *testing.T) {
 			}
 			stored, err := s.SuppressionsOf(t.Context(), user, e.Hash)
 			require.NoError(t, err)
-			for tells := 0; ; tells++ {
-				err := New(&killed{s, tells}, DefaultMemory).Tell(t.Context(), time.Now())
+			for publishes := 0; ; publishes++ {
+				err := New(&killed{s, publishes}, DefaultMemory).Publish(t.Context(), time.Now())
 				if err == nil {
 					break
 				}
 				require.ErrorIs(t, err, errKilled)
 			}
-			often, all := toldOf(t, s, user)
+			often, all := publishedOf(t, s, user)
 			require.Len(t, often, len(stored), "%d writes", writes)
 			if len(stored) > 0 {
 				require.Equal(t, address, all[0].Email)
 				require.Equal(t, []string{address}, find(t, worker, Mail{User: user}, address))
 			}
-			require.NoError(t, worker.Tell(t.Context(), time.Now().Add(keepUnstored)))
+			require.NoError(t, worker.Publish(t.Context(), time.Now().Add(keepUnstored)))
 			require.False(t, untoldOf(t, worker))
-			again, _ := toldOf(t, s, user)
+			again, _ := publishedOf(t, s, user)
 			require.Equal(t, often, again)
 			if finished {
 				require.GreaterOrEqual(t, writes, 3, "note, entry and mark")
@@ -115,21 +115,21 @@ func TestAdditionsAreTold(t *testing.T) {
 }
 
 // TestWhatIsAdded: an entry that is stored again, is older, or lasts longer adds nothing. One that was removed or has
-// expired is added again, with another ID. What was removed before it could be told is not told.
+// expired is added again, with another ID. What was removed before it could be published is not published.
 func TestWhatIsAdded(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	l, ctx := New(s, DefaultMemory), t.Context()
-	tell := func() []feed.Suppression {
+	publish := func() []feed.Suppression {
 		t.Helper()
-		require.NoError(t, l.Tell(ctx, time.Now()))
-		_, all := toldOf(t, s, "u")
+		require.NoError(t, l.Publish(ctx, time.Now()))
+		_, all := publishedOf(t, s, "u")
 		return all
 	}
 	first := entry("Ada@x.example")
 	first.Log, first.Category = models.NewBatchID(time.Now()).Log(1), "news"
 	require.NoError(t, l.Add(ctx, "u", first, first))
-	all := tell()
+	all := publish()
 	require.Len(t, all, 1)
 	require.Equal(t, feed.Suppression{
 		ID: all[0].ID, Email: "ada@x.example", Reason: models.Manual, Category: "news", Origin: models.FromAPI,
@@ -139,17 +139,17 @@ func TestWhatIsAdded(t *testing.T) {
 	later := first
 	later.At, later.Expires = first.At.Add(time.Second), first.At.Add(time.Hour).UTC()
 	require.NoError(t, l.Add(ctx, "u", first, later))
-	require.Len(t, tell(), 1)
+	require.Len(t, publish(), 1)
 
 	removed := later
 	removed.Removed, removed.At = true, later.At.Add(time.Second)
 	require.NoError(t, s.PutSuppressions(ctx, "u", removed))
 	require.NoError(t, l.Add(ctx, "u", first))
-	require.Len(t, tell(), 1, "it is older than the removal")
+	require.Len(t, publish(), 1, "it is older than the removal")
 	again := later
 	again.At = removed.At.Add(time.Second)
 	require.NoError(t, l.Add(ctx, "u", again))
-	all = tell()
+	all = publish()
 	require.Len(t, all, 2)
 	require.NotEqual(t, all[0].ID, all[1].ID)
 	require.Equal(t, again.Expires, all[1].Expires)
@@ -158,7 +158,7 @@ func TestWhatIsAdded(t *testing.T) {
 	require.NoError(t, l.Add(ctx, "u", gone))
 	gone.Removed, gone.At = true, gone.At.Add(time.Second)
 	require.NoError(t, s.PutSuppressions(ctx, "u", gone))
-	require.Len(t, tell(), 2)
+	require.Len(t, publish(), 2)
 	require.False(t, untoldOf(t, l))
 }
 
@@ -168,28 +168,28 @@ func TestErasedAddition(t *testing.T) {
 	s := newStore(t)
 	l, e := New(s, DefaultMemory), entry("ada@x.example")
 	require.NoError(t, l.Add(t.Context(), models.EveryonesList, e))
-	require.NoError(t, l.Tell(t.Context(), time.Now()))
-	_, all := toldOf(t, s, feed.Installation)
+	require.NoError(t, l.Publish(t.Context(), time.Now()))
+	_, all := publishedOf(t, s, feed.Installation)
 	require.Equal(t, "ada@x.example", all[0].Email)
 	e.Email, e.At = "", e.At.Add(time.Millisecond)
 	require.NoError(t, s.PutSuppressions(t.Context(), models.EveryonesList, e))
-	_, erased := toldOf(t, s, feed.Installation)
+	_, erased := publishedOf(t, s, feed.Installation)
 	require.Equal(t, all[0].ID, erased[0].ID)
 	require.Empty(t, erased[0].Email)
 }
 
-// TestFullNotes: whoever finds no room for a note tells those that are there.
+// TestFullNotes: a caller that finds no room for a note publishes the notes that are there.
 func TestFullNotes(t *testing.T) {
 	t.Parallel()
 	s := newStore(t)
 	l := New(s, DefaultMemory)
 	full := note{
-		List: "u", Since: time.Now(), Addresses: maxUntold,
+		List: "u", Since: time.Now(), Addresses: maxUnpublished,
 		Added: codec.EncodeFeedSuppressions(nil), Marks: codec.EncodeMarks(nil),
 	}
-	for part := range untoldParts {
-		_, _, err := models.ChangeDocument(t.Context(), s, untoldOwner, untoldKind, fmt.Sprintf("%02x", part),
-			func(d *untold, _ int) error { d.Notes = []note{full}; return nil })
+	for part := range unpublishedParts {
+		_, _, err := models.ChangeDocument(t.Context(), s, unpublishedOwner, unpublishedKind, fmt.Sprintf("%02x", part),
+			func(d *unpublished, _ int) error { d.Notes = []note{full}; return nil })
 		require.NoError(t, err)
 	}
 	es := make([]models.Suppression, 1200)
@@ -197,8 +197,8 @@ func TestFullNotes(t *testing.T) {
 		es[i] = entry(fmt.Sprintf("u%d@x.example", i))
 	}
 	require.NoError(t, l.Add(t.Context(), "u", es...))
-	require.NoError(t, l.Tell(t.Context(), time.Now()))
-	often, _ := toldOf(t, s, "u")
+	require.NoError(t, l.Publish(t.Context(), time.Now()))
+	often, _ := publishedOf(t, s, "u")
 	require.Len(t, often, 1200)
 	entries, err := s.Feed(t.Context(), "u", 0, 10)
 	require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestFullNotes(t *testing.T) {
 }
 
 // TestRepeatsDoNotGrow: an event about an address that is on the list, however often it comes, leaves neither a note
-// nor an entry of the log of the list. A removed address and one that was told long ago keep their entries: the log
+// nor an entry of the log of the list. A removed address and one that was published long ago keep their entries: the log
 // says who may be suppressed.
 func TestRepeatsDoNotGrow(t *testing.T) {
 	t.Parallel()
@@ -217,13 +217,13 @@ func TestRepeatsDoNotGrow(t *testing.T) {
 		l := New(s, DefaultMemory) // of another process each time
 		e.At = e.At.Add(time.Second)
 		require.NoError(t, l.Add(t.Context(), user, e))
-		require.NoError(t, l.Tell(t.Context(), time.Now()))
+		require.NoError(t, l.Publish(t.Context(), time.Now()))
 		require.False(t, untoldOf(t, l))
 	}
 	logged, err := s.Additions(t.Context(), user, 0, 100)
 	require.NoError(t, err)
 	require.Len(t, logged, 1)
-	docs, err := s.Documents(t.Context(), untoldOwner, untoldKind, "", untoldParts)
+	docs, err := s.Documents(t.Context(), unpublishedOwner, unpublishedKind, "", unpublishedParts)
 	require.NoError(t, err)
 	require.Len(t, docs, 1)
 	require.Equal(t, "{}", string(docs[0].Value))
