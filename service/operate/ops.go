@@ -39,9 +39,7 @@ func blockOperations(s *Installation) []operation.Operation {
 			Text: "A rule blocks mail that matches all of its fields. Blocked mail waits until the rule is removed; with `fail` it " +
 				"fails with reason `blocked`. If an equal rule exists, that rule is returned.",
 			Example: `{"sender": "@shop.example.com", "fail": true, "why": "phishing"}`,
-		}, func(
-			ctx context.Context, who caller.Caller, in *struct{ Body client.NewBlock }, r idempotency.Repeat,
-		) (client.Block, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *struct{ Body client.NewBlock }, r idempotency.Repeat) (client.Block, bool, error) {
 			b := &in.Body
 			out, replayed, err := s.AddBlock(ctx, who, models.Block{
 				Provider: b.Provider, User: b.User, Sender: b.Sender, Domain: b.Domain, Fail: b.Fail,
@@ -212,9 +210,7 @@ func providerOperations(s *Installation) []operation.Operation {
 		out = append(out, operation.Changing(operation.Operation{
 			Name: p.name, Route: "POST /v1/providers/{id}/" + p.verb, Tag: operation.TagControl, Scope: models.ScopeOperate,
 			Title: p.title, Text: p.text, Returns: operation.ResultOfCommand,
-		}, func(
-			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
-		) (client.ControlResult, bool, error) {
+		}, func(ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat) (client.ControlResult, bool, error) {
 			if p.do == models.ProviderProbe {
 				return s.ProbeProvider(ctx, who, in.ID, in.Body.Why, r)
 			}
