@@ -49,10 +49,6 @@ func (c Config) withDefaults() Config {
 		c.EndpointClient = outbound.New(nil)
 	}
 	c.life, c.started = models.NewUserID(), time.Now().UTC()
-	if len(c.Delays) == 0 {
-		c.Delays = []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute,
-			15 * time.Minute, time.Hour, 4 * time.Hour}
-	}
 	if c.Worker == "" {
 		c.Worker = models.NewUserID()
 	}
@@ -65,6 +61,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// delays returns Delays, or the default.
+func (c *Config) delays() []time.Duration {
+	if len(c.Delays) > 0 {
+		return c.Delays
+	}
+	return []time.Duration{time.Second, 5 * time.Second, 15 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute,
+		time.Hour, 4 * time.Hour}
+}
+
 // policy returns the configuration of the decision table.
 func (c *Config) policy() policy.Config {
 	return policy.Config{
@@ -72,13 +77,13 @@ func (c *Config) policy() policy.Config {
 		Recheck:        c.Recheck,
 		EvidenceWindow: c.EvidenceWindow,
 		FinalEventWait: c.FinalEvent,
-		Delays:         c.Delays,
+		Delays:         c.delays(),
 	}
 }
 
 // provider returns the configuration of the providers' health.
 func (c *Config) provider() *provider.Config {
-	return &provider.Config{Times: c.Times, Limits: c.Limits, Pace: c.Pace, FirstDelay: c.Delays[0], Logger: c.Logger}
+	return &provider.Config{Times: c.Times, Limits: c.Limits, Pace: c.Pace, FirstDelay: c.delays()[0], Logger: c.Logger}
 }
 
 // PolicyFor returns the policy for providers.
