@@ -24,7 +24,7 @@ var shape = map[string]int{
 	"exported names of models":        454,
 	"exported names of service":       37,
 	"functions of more than 60 lines": 23,
-	"thousands of lines, at most":     127, // of Go, and of the part of the OpenAPI document that is not generated
+	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }
 
 // TestShape counts what makes the source hard to read. See ARCHITECTURE.md.

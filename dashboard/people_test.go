@@ -28,7 +28,7 @@ func (f *rig) recorded() (out []string) {
 	for i := range page.Entries {
 		e := &page.Entries[i]
 		require.NotEmpty(f, e.Address)
-		out = append(out, strings.Join([]string{string(e.Kind), e.Reason, e.User, e.GitHubLogin}, " "))
+		out = append(out, strings.Join([]string{e.Kind, e.Reason, e.User, e.GitHubLogin}, " "))
 	}
 	return out
 }

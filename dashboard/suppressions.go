@@ -154,7 +154,7 @@ func (s *suppressionsView) setTabs(of url.Values, counts map[string]int64) {
 	}
 	for _, reason := range append([]string{""}, s.Reasons...) {
 		q, n := maps.Clone(of), counts[reason]
-		if q.Set("reason", string(reason)); reason == "" {
+		if q.Set("reason", reason); reason == "" {
 			n = all
 		}
 		if s.Filter.Text != "" {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -184,7 +186,7 @@ func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	}
 	names, refusals := b.Providers, []string{}
 	if len(names) == 0 {
-		names = s.providerNames()
+		names = slices.Sorted(maps.Keys(s.known))
 	}
 	for _, name := range names {
 		p := s.providerOf(name)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -178,7 +179,7 @@ func (s *Service) route(w *mail.Waits, b *models.Batch, st *policy.Step, names [
 	var ready []int
 	total, providers := 0, b.Providers
 	if len(providers) == 0 {
-		providers = s.providerNames()
+		providers = slices.Sorted(maps.Keys(s.known))
 	}
 	for _, name := range providers {
 		p := s.providerOf(name)
@@ -310,13 +311,6 @@ func (s *Service) costOf(d *DryRun) *Cost {
 
 // money rounds an amount to a millionth, so that sums have no digits that mean nothing.
 func money(amount float64) float64 { return math.Round(amount*1e6) / 1e6 }
-
-func (s *Service) providerNames() (out []string) {
-	for i := range s.providers {
-		out = append(out, s.providers[i].Name)
-	}
-	return out
-}
 
 // providerOf returns a configured provider.
 func (s *Service) providerOf(name string) models.Provider {
