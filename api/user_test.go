@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,22 @@ func TestDisableUser(t *testing.T) {
 	require.True(t, postCommand[client.ControlResult](op, "/v1/users/bob/enable", ``).Changed)
 	require.Equal(t, http.StatusOK, theirs.get("/v1/batches").Status)
 	require.Equal(t, []string{"user.disable left", "user.enable"}, f.commands())
+}
+
+// TestAddedUsersAreRecorded: the audit trail names who added a user, and who created the user's keys. A key gives no scope
+// that it lacks.
+func TestAddedUsersAreRecorded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	op := f.operator()
+	post := func(path, body string) int {
+		return op.do(http.MethodPost, path, "application/json", strings.NewReader(body)).Status
+	}
+	require.Equal(t, http.StatusCreated, post("/v1/users", `{"name": "shop"}`))
+	require.Equal(t, http.StatusConflict, post("/v1/users", `{"name": "shop"}`))
+	require.Equal(t, http.StatusCreated, post("/v1/users/shop/keys", `{"name": "k", "scopes": ["read"]}`))
+	require.NotEqual(t, http.StatusCreated, post("/v1/users/shop/keys", `{"name": "k", "scopes": ["operate"]}`))
+	require.Equal(t, []string{"user.add", "key.create"}, f.commands())
 }
 
 // TestKeysOfOthers: an operator lists the keys of all users and revokes one, which is refused

@@ -121,6 +121,7 @@ var commandWords = map[models.CommandKind]string{
 	models.LiftHolds:       "lifted all holds",
 	models.EraseAddress:    "began to erase an address",
 	models.AddressErased:   "erased an address",
+	models.AddedUser:       "added a user",
 	models.CreatedKey:      "created a key",
 	models.RevokedKey:      "revoked a key",
 	models.Requeued:        "requeued a parked message",

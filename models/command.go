@@ -49,6 +49,7 @@ const (
 	AddressErased CommandKind = "address.erased" // it was erased
 
 	// These change no rule. They are recorded for the audit trail.
+	AddedUser  CommandKind = "user.add"
 	CreatedKey CommandKind = "key.create"
 	RevokedKey CommandKind = "key.revoke"
 	Requeued   CommandKind = "parked.requeue"
@@ -74,7 +75,7 @@ func (a CommandKind) Known() bool {
 		PauseUser, ResumeUser, SetSenders, SetDefaults, SetLimits, DisableUser, EnableUser, EndSessions,
 		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
 		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
-		CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, ProviderUnlist, CreatedEndpoint, ChangedEndpoint,
+		AddedUser, CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, ProviderUnlist, CreatedEndpoint, ChangedEndpoint,
 		RemovedEndpoint, EnabledEndpoint, DisabledEndpoint, RotatedEndpoint, ReplayedEndpoint:
 		return true
 	}

@@ -185,7 +185,7 @@ func (r *Rules) Apply(c models.Command) bool {
 		r.holds = nil
 	case models.EraseAddress, models.AddressErased:
 		r.erased = c.Number
-	case models.CreatedKey, models.RevokedKey, models.Requeued, models.Discarded, models.RemovedSuppression,
+	case models.AddedUser, models.CreatedKey, models.RevokedKey, models.Requeued, models.Discarded, models.RemovedSuppression,
 		models.ProviderUnlist, models.CreatedEndpoint, models.ChangedEndpoint, models.RemovedEndpoint, models.EnabledEndpoint,
 		models.DisabledEndpoint, models.RotatedEndpoint, models.ReplayedEndpoint:
 	}

@@ -89,6 +89,7 @@ func addUser(ctx context.Context, s *People, who caller.Caller, in *client.NewUs
 	if err != nil {
 		return client.User{}, problem.FromStore("add user", err)
 	}
+	s.Audit.Record(ctx, who, &models.Command{Kind: models.AddedUser, User: u.ID})
 	return s.UserView(ctx, who, u.ID)
 }
 
