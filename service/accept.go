@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -186,7 +184,7 @@ func (s *Service) checkCarried(in *intake.Intake, b *models.Batch) error {
 	}
 	names, refusals := b.Providers, []string{}
 	if len(names) == 0 {
-		names = slices.Sorted(maps.Keys(s.known))
+		names = providerNames(s.providers)
 	}
 	for _, name := range names {
 		p := s.providerOf(name)

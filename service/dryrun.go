@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -179,7 +178,7 @@ func (s *Service) route(w *mail.Waits, b *models.Batch, st *policy.Step, names [
 	var ready []int
 	total, providers := 0, b.Providers
 	if len(providers) == 0 {
-		providers = slices.Sorted(maps.Keys(s.known))
+		providers = providerNames(s.providers)
 	}
 	for _, name := range providers {
 		p := s.providerOf(name)
@@ -311,6 +310,14 @@ func (s *Service) costOf(d *DryRun) *Cost {
 
 // money rounds an amount to a millionth, so that sums have no digits that mean nothing.
 func money(amount float64) float64 { return math.Round(amount*1e6) / 1e6 }
+
+// providerNames returns the names of providers, in their order.
+func providerNames(ps []models.Provider) (out []string) {
+	for i := range ps {
+		out = append(out, ps[i].Name)
+	}
+	return out
+}
 
 // providerOf returns a configured provider.
 func (s *Service) providerOf(name string) models.Provider {

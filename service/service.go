@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -426,7 +425,7 @@ func (s *Service) MailNotice(
 	in := intake.New(ctx, &c)
 	defer in.Close()
 	in.Batch = intake.Batch{From: e.Sender.From, Subject: "{{subject}}", Text: "{{text}}", Lane: string(models.Urgent)}
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(s.known)), func(name string) bool { return name == l.Provider })
+	others := slices.DeleteFunc(providerNames(s.providers), func(name string) bool { return name == l.Provider })
 	if l.Provider != "" && len(others) > 0 {
 		in.Batch.Providers = others
 	}
