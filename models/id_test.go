@@ -93,7 +93,7 @@ func TestSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		numbers := rapid.SliceOfDistinct(rapid.IntRange(1, MaxChunkRecipients), func(n int) int { return n })
 		a, b := SetOf(numbers.Draw(t, "a")...), SetOf(numbers.Draw(t, "b")...)
-		back, err := ParseSet(a.String())
+		back, err := parseSet(a.String())
 		require.NoError(t, err)
 		require.Equal(t, a, back)
 		require.Equal(t, a.Len()+b.Len(), a.Or(b).Len()+a.And(b).Len())
@@ -110,8 +110,8 @@ func FuzzParseSet(f *testing.F) {
 	f.Add("1000")
 	f.Add("5-1")
 	f.Fuzz(func(t *testing.T, s string) {
-		if set, err := ParseSet(s); err == nil {
-			back, err := ParseSet(set.String())
+		if set, err := parseSet(s); err == nil {
+			back, err := parseSet(set.String())
 			require.NoError(t, err)
 			require.Equal(t, set, back)
 		}

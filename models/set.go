@@ -153,9 +153,9 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// ParseSet reverses String. Numbers outside 1 to 1,000 and malformed ranges are errors
+// parseSet reverses String. Numbers outside 1 to 1,000 and malformed ranges are errors
 // that wrap ErrInvalid.
-func ParseSet(text string) (Set, error) {
+func parseSet(text string) (Set, error) {
 	var s Set
 	if text == "" {
 		return s, nil
@@ -182,7 +182,7 @@ func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (s *Set) UnmarshalText(b []byte) error {
-	v, err := ParseSet(string(b))
+	v, err := parseSet(string(b))
 	if err == nil {
 		*s = v
 	}

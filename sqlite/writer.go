@@ -303,6 +303,9 @@ func decided[T any](ctx context.Context, e *engine, size int, do func(c *conn) (
 }
 
 func (e *engine) submit(ctx context.Context, r *request) error {
+	if err := ctx.Err(); err != nil {
+		return errors.Join(models.ErrUnavailable, err)
+	}
 	r.done, r.low = make(chan struct{}), priority.IsLow(ctx)
 	e.writer.push(r)
 	select {
