@@ -124,6 +124,10 @@ func (e *environment) withBroker(ctx context.Context, f func(models.Broker) erro
 	if err != nil {
 		return err
 	}
+	cfg.Providers = map[string]config.Provider{}
+	for _, name := range simulated.Names {
+		cfg.Providers[name] = config.Provider{}
+	}
 	b, err := app.OpenBroker(ctx, &cfg, e.log)
 	if err != nil {
 		return err

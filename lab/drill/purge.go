@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/rabbit"
@@ -54,11 +55,8 @@ func (d *drill) waitingLost(ctx context.Context, lose func(context.Context) (int
 		if err := d.postSome(ctx); err != nil {
 			return 0, err
 		}
-		// A purge that meets no message does no harm. The death of the process does.
-		if d.environment.ownBroker() {
-			if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
-				return 0, err
-			}
+		if err := d.until(ctx, "mail waits in the queues", func() bool { return d.waiting(ctx) > 0 }); err != nil {
+			return 0, err
 		}
 		if lost, err := lose(ctx); lost > 0 || err != nil {
 			return lost, err
@@ -91,8 +89,7 @@ func (d *drill) waiting(ctx context.Context) (n int) {
 	return n
 }
 
-// purge empties all queues and returns how many messages about mail were lost. Messages in the queues of delays count:
-// mail without a slot waits there, and events do only after an error.
+// purge empties all queues and returns how many messages about mail were lost.
 func (d *drill) purge(ctx context.Context, b models.Broker) (lost int, err error) {
 	counted, ok := b.(*rabbit.Broker)
 	if !ok {
@@ -101,7 +98,7 @@ func (d *drill) purge(ctx context.Context, b models.Broker) (lost int, err error
 	}
 	counts, err := counted.PurgeCounted(ctx)
 	for name, n := range counts {
-		if name != "q.event" {
+		if name != "q.event" && !strings.HasPrefix(name, "delay.") {
 			lost += n
 		}
 	}
