@@ -64,15 +64,14 @@ func (b *bench) attacked(be *backend, title string, key func(r *rig) string) err
 // attackAim is how much of the idle figure an attack may make of it.
 const attackAim = 1.5
 
-// attack starts a process that sends hostile requests. stop ends it and returns what it
-// says. The process has the lowest priority, because a real one would not use the
-// product's processors.
+// attack starts a process that sends hostile requests. stop ends it and returns its output. The scheduler runs the
+// process only while nothing else wants a processor, because a real attacker has processors of its own.
 func (r *rig) attack(key string) (stop func() string, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(r.b.ctx, "nice", "-n", "19", self, "-attack", r.addr)
+	cmd := exec.CommandContext(r.b.ctx, "chrt", "--idle", "0", self, "-attack", r.addr)
 	cmd.Env = append(os.Environ(), "BENCH_KEY="+key)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var said strings.Builder
