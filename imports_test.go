@@ -42,6 +42,7 @@ var allowed = map[string][]string{
 	"sqlite/...":          {"internal/priority", "models", "models/...", "store/...", "sqlite/..."},
 	"store/shapes/...":    {"models", "store/shapes/..."},
 	"store":               {"models", "models/...", "store/..."},
+	"store/memory":        {"models", "models/...", "store", "store/shapes"},
 	"postgres/...":        {"models", "models/...", "store/...", "postgres/..."},
 	"inproc/...":          {"models", "models/...", "inproc/..."},
 	"rabbit/...":          {"models", "models/...", "rabbit/..."},

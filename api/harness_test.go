@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -60,7 +60,7 @@ func newFixture(t testing.TB, change ...func(*setup)) *fixture {
 	for _, c := range change {
 		c(&st)
 	}
-	real, eb := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
+	real, eb := memory.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{
 		TB:     t,
 		store:  &spyStore{Store: real, fail: map[string]func(int) error{}, counts: map[string]int{}},

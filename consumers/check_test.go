@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/rollup"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestCheckRepairs: a check finds wrong sums of a chunk and of a day, and repairs them.
@@ -58,9 +58,9 @@ func TestCheckRepairs(t *testing.T) {
 		// misstate stores a summary as if what was delivered had failed, and its sums.
 		misstate := func(b *models.Batch, sum models.Summary) {
 			sum.Success, sum.Failed = 0, sum.Success
-			sqlitetest.Forget(t, r.store, r.user, b.ID)
+			memory.Forget(t, r.store, r.user, b.ID)
 			require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: b.ID, Summary: sum}))
-			sqlitetest.Forget(t, r.store, r.user, b.ID, models.Levels[:]...)
+			memory.Forget(t, r.store, r.user, b.ID, models.Levels[:]...)
 			for _, level := range models.Levels {
 				_, err := r.store.RollUp(ctx, models.SpanOf(r.user, level, b.Created()))
 				require.NoError(t, err)
@@ -90,7 +90,7 @@ func TestCheckRepairs(t *testing.T) {
 		// A wrong sum of a day with the version of the right one.
 		truth := stored(t, r, batches[2])
 		misstate(batches[2], truth)
-		sqlitetest.Forget(t, r.store, r.user, batches[2].ID)
+		memory.Forget(t, r.store, r.user, batches[2].ID)
 		require.NoError(t, r.store.PutSummaries(ctx, models.ChunkSummary{User: r.user, Chunk: batches[2].ID, Summary: truth}))
 		_, list = run(false)
 		require.Len(t, list, 1)

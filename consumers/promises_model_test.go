@@ -3,7 +3,6 @@ package consumers
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -12,7 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // behaviours are what a simulated provider may do with a call.
@@ -41,7 +41,7 @@ type given struct{ stopped, cancelled bool }
 
 // promises is the model, and the engine that it is compared with.
 type promises struct {
-	store  *sqlite.Store
+	store  *memory.Store
 	broker *inproc.Broker
 	end    func() // stops the engine
 	close  func() // stops all
@@ -78,9 +78,8 @@ var modelProviders = []string{"sg", "mg"}
 
 // newPromises returns a model with a running engine.
 func newPromises(t *rapid.T) *promises {
-	dir, err := os.MkdirTemp("", "promises-")
-	must(t, err)
 	m := &promises{
+		store:     memory.New(store.Options{}),
 		user:      models.NewUserID(),
 		behaviour: map[string]string{"sg": "takes", "mg": "takes"},
 		delivered: map[models.ID]int{},
@@ -92,13 +91,10 @@ func newPromises(t *rapid.T) *promises {
 		called:     map[models.ID]string{},
 		due:        map[models.ID]time.Time{},
 	}
-	m.store, err = sqlite.Open(dir, sqlite.Options{})
-	must(t, err)
 	m.begin(t)
 	m.close = func() {
 		m.end()
 		_ = m.store.Close()
-		_ = os.RemoveAll(dir)
 	}
 	return m
 }

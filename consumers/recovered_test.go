@@ -17,7 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // withoutDelays is a broker that loses every message with a delay.
@@ -122,7 +122,8 @@ func (o *outageRun) put(n int, lane models.Lane) (out []*models.Batch) {
 	return out
 }
 
-// play plays the outage. It returns an error if mail still waits when the recovery is known, or if a limit was exceeded.
+// play plays the outage. It returns an error if mail still waits when the recovery is known, or if a limit was
+// exceeded.
 func (o *outageRun) play() error {
 	var err error
 	stop := o.start()
@@ -176,7 +177,7 @@ func TestMailLeavesAtOnceAfterOutage(t *testing.T) {
 	t.Parallel()
 	run := func(o outage) (err error) {
 		synctest.Test(t, func(t *testing.T) {
-			r := &rig{t: t, store: sqlitetest.Open(t), broker: inproctest.New(t, "sg", "mg"), user: models.NewUserID()}
+			r := &rig{t: t, store: memory.Open(t), broker: inproctest.New(t, "sg", "mg"), user: models.NewUserID()}
 			if o.lose {
 				r.broker = withoutDelays{r.broker}
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -150,7 +150,7 @@ func newRig(t *testing.T, cfg Config, wrap func(models.Store) models.Store, prov
 // emptyRig returns a rig without a worker, whose broker knows the providers names.
 func emptyRig(t *testing.T, wrap func(models.Store) models.Store, names ...string) *rig {
 	t.Helper()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, names...)
+	store, broker := memory.Open(t), inproctest.New(t, names...)
 	r := &rig{t: t, net: testkit.NewNetwork(t), store: store, broker: broker, user: models.NewUserID()}
 	if wrap != nil {
 		r.store = wrap(store)

@@ -23,7 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -123,7 +123,7 @@ func serverOn(net *testkit.Network, h http.Handler) *httptest.Server {
 func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
-	store := &countingStore{Store: sqlitetest.Open(t)}
+	store := &countingStore{Store: memory.Open(t)}
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
 	now := time.Now().UTC()

@@ -27,7 +27,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/rabbit"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // newReceiver starts an application to which updates are posted.
@@ -194,7 +194,7 @@ func TestWakeThroughRabbitMQ(t *testing.T) {
 	if amqp == "" {
 		t.Skip("needs RabbitMQ: start it with scripts/services up and load the environment it prints")
 	}
-	ctx, store, user := t.Context(), sqlitetest.Open(t), models.NewUserID()
+	ctx, store, user := t.Context(), memory.Open(t), models.NewUserID()
 	app := newApplication(t, store, user)
 	sent := make(chan string, 100)
 	prefix := "t" + models.NewUserID()

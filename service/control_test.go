@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // The texts of warnings, and how long after a command the agenda requeues its batch.
@@ -34,7 +34,7 @@ func TestCommandReachesWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+		store, broker := memory.Open(t), inproctest.New(t, "sg")
 		s := New(Deps{
 			Store:     store,
 			Broker:    broker,
@@ -251,8 +251,8 @@ func TestRescheduleIsOnAgendaBefore(t *testing.T) {
 	})
 }
 
-// TestTryReachesWhatWaits: a batch is tried if a part of it waits for another attempt, and the result says how much does.
-// Suspended providers are named, because they are not tried.
+// TestTryReachesWhatWaits: a batch is tried if a part of it waits for another attempt, and the result says how much
+// does. Suspended providers are named, because they are not tried.
 func TestTryReachesWhatWaits(t *testing.T) {
 	t.Parallel()
 	f := newWaitRig(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // operator is a caller who may do everything.
@@ -96,7 +96,7 @@ type commandRig struct {
 
 func newCommandRig(t testing.TB) *commandRig {
 	t.Helper()
-	real, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	real, broker := memory.Open(t), inproctest.New(t, "sg")
 	f := &commandRig{
 		TB:        t,
 		store:     &recordingStore{Store: real},

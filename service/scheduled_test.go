@@ -14,10 +14,10 @@ import (
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
-// cutOffStore is a store whose process ends before it writes a batch or a command, as often as is told.
+// cutOffStore is a store whose process ends before it writes a batch or a command, as often as it says.
 type cutOffStore struct {
 	models.Store
 	batches, commands int
@@ -50,7 +50,7 @@ type scheduledRig struct {
 
 func newScheduledRig(t testing.TB) *scheduledRig {
 	t.Helper()
-	f := &scheduledRig{TB: t, store: &cutOffStore{Store: sqlitetest.Open(t)},
+	f := &scheduledRig{TB: t, store: &cutOffStore{Store: memory.Open(t)},
 		ada: Caller{User: "aaaa", By: "aaaa"}, bob: Caller{User: "bbbb", By: "bbbb"},
 		base: time.Now().UTC().Truncate(time.Hour).Add(48 * time.Hour)}
 	f.Service = New(Deps{
@@ -132,8 +132,8 @@ func (f *scheduledRig) stored(user string) []models.ID {
 	return out
 }
 
-// TestScheduledInOrderOfTime: the list of scheduled batches begins with the next one, whenever they were accepted, for a
-// user and for everybody, with filters, and follows changes of times, stops and cancellations.
+// TestScheduledInOrderOfTime: the list of scheduled batches begins with the next one, whenever they were accepted,
+// for a user and for everybody, with filters, and follows changes of times, stops and cancellations.
 func TestScheduledInOrderOfTime(t *testing.T) {
 	t.Parallel()
 	f := newScheduledRig(t)
@@ -300,7 +300,8 @@ func TestEntriesOfTimes(t *testing.T) {
 	require.Empty(t, (&models.Batch{ID: b.ID, Chunks: 1, Recipients: 1}).Dues(now))
 }
 
-// TestScheduledPagesReadABoundedAmount: a page with many entries that are not shown ends early, and the next one goes on.
+// TestScheduledPagesReadABoundedAmount: a page with many entries that are not shown ends early, and the next one goes
+// on.
 func TestScheduledPagesReadABoundedAmount(t *testing.T) {
 	t.Parallel()
 	f := newScheduledRig(t)

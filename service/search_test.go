@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/audit"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestErasureInTheAuditTrail: the audit trail says that an address was erased, by whom and why,
@@ -18,7 +18,7 @@ import (
 func TestErasureInTheAuditTrail(t *testing.T) {
 	t.Parallel()
 	s := New(
-		Deps{Store: sqlitetest.Open(t), Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}},
+		Deps{Store: memory.Open(t), Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}},
 	)
 	t.Cleanup(s.Close)
 	boss := Caller{By: "cli:zoe", Operator: true}
@@ -45,7 +45,7 @@ func TestErasureInTheAuditTrail(t *testing.T) {
 // TestErasureOfSoftBounces: an erasure removes what is known of the soft bounces of the address, and of no other.
 func TestErasureOfSoftBounces(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := New(Deps{Store: store, Broker: inproctest.New(t, "sg"), Config: Config{SpoolDir: t.TempDir(), Sole: true}})
 	t.Cleanup(s.Close)
 	user := models.User{ID: models.NewUserID(), Name: "u", Created: time.Now()}

@@ -11,14 +11,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestSenders: a user can use only the allowed senders, from the next batch on.
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg")
 	s := New(
 		Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}}, Config: Config{SpoolDir: t.TempDir()}},
 	)

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/mail"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // waitRig is a service with two providers, and a batch of one recipient that was accepted a
@@ -27,7 +27,7 @@ type waitRig struct {
 
 func newWaitRig(t testing.TB) *waitRig {
 	t.Helper()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	f := &waitRig{
 		TB:    t,
 		store: store,

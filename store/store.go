@@ -14,6 +14,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
@@ -34,6 +35,7 @@ type Store struct {
 	exist  *Recent[models.ID] // batches that are known to have existed
 	Options
 
+	stamped atomic.Int64 // the newest version that came from the clock of the process
 	gate    sync.RWMutex
 	closed  bool
 	running sync.WaitGroup

@@ -13,9 +13,9 @@ import (
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
-// A user's name is decided by compare-and-set in userNames, one partition that can be listed. A row of users counts only
-// if the name that it has belongs to the same user. The rows of a key are version 1, and version 2 once it is revoked:
-// userKeys decides the first revocation, which is then copied to keys.
+// A user's name is decided by compare-and-set in userNames, one partition that can be listed. A row of users counts
+// only if the name that it has belongs to the same user. The rows of a key are version 1, and version 2 once it is
+// revoked: userKeys decides the first revocation, which is then copied to keys.
 var (
 	users     = shapes.Table{Name: "users"}                     // ID → name
 	userNames = shapes.Table{Name: "user_names", Decided: true} // name → user
@@ -56,12 +56,18 @@ func (s *Store) CreateUser(ctx context.Context, u models.User) error {
 	}, "create user %s", u.Name)
 }
 
-// stamp returns a version that grows with time: that of the servers, or else that of this process.
+// stamp returns a version that grows with time: by the clock of the servers, or else by that of this process, where each
+// is greater than the one before.
 func (s *Store) stamp(ctx context.Context) (int64, error) {
 	if s.stamps != nil {
 		return s.stamps.Stamp(ctx)
 	}
-	return s.Now().UnixMicro(), nil
+	for {
+		last := s.stamped.Load()
+		if next := max(s.Now().UnixMicro(), last+1); s.stamped.CompareAndSwap(last, next) {
+			return next, nil
+		}
+	}
 }
 
 func decodeUser(row *shapes.Row) (u models.User, err error) {

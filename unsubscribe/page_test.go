@@ -18,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/known"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // rig is the page over a store with a batch of two recipients.
@@ -31,7 +31,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{TB: t, store: sqlitetest.Open(t)}
+	r := &rig{TB: t, store: memory.Open(t)}
 	svc := service.New(service.Deps{
 		Store: r.store, Broker: inproctest.New(t, "sg"), Config: service.Config{Sole: true},
 	})

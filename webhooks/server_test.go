@@ -25,8 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -55,7 +54,7 @@ func refusing(status int, code string) *fakeProvider {
 
 // spyInbox is a real store. before runs first and may fail or block.
 type spyInbox struct {
-	*sqlite.Store
+	*memory.Store
 	before func() error
 	ids    []models.ID
 	mu     sync.Mutex
@@ -97,7 +96,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, providers ...Provider) *fixture {
 	t.Helper()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg", "mg")
 	f := &fixture{inbox: &spyInbox{Store: store}, broker: broker}
 	f.server = New(f.inbox, broker, providers, priority.New(), nil)
 	t.Cleanup(f.server.Close)

@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // desk runs commands on the API over a store and a broker of its own.
@@ -34,7 +34,7 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg")
 	svc := service.New(service.Deps{Store: store, Broker: broker, Providers: []models.Provider{{Name: "sg"}},
 		Lists:  map[string]models.ProviderLists{"sg": &fakeLists{}},
 		Config: service.Config{SpoolDir: t.TempDir(), Sole: true}})

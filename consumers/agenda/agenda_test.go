@@ -12,7 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // countingStore counts the agenda's reads and writes.
@@ -53,7 +53,7 @@ func (s *countingStore) Batch(ctx context.Context, id models.ID) (models.Batch, 
 // newCountingFixture returns a fixture that holds all shards of a counting store.
 func newCountingFixture(t *testing.T) (*fixture, *countingStore) {
 	t.Helper()
-	s := &countingStore{Store: sqlitetest.Open(t)}
+	s := &countingStore{Store: memory.Open(t)}
 	f := newFixture(t, s, inproctest.New(t, "sg"), testConfig())
 	f.acquireShards(t.Context())
 	require.Equal(t, s.Shards(), f.held())
@@ -188,7 +188,7 @@ func TestReconcileWaitsForUrgentBacklog(t *testing.T) {
 func TestLags(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, cfg := sqlitetest.Open(t), testConfig()
+		store, cfg := memory.Open(t), testConfig()
 		cfg.InboxAge = time.Nanosecond // sweep each time
 		f := newFixture(t, store, inproctest.New(t, "sg"), cfg)
 		now := time.Now()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestUrgentBacklogFirst: missed urgent mail is announced whatever waits, bulk mail only as
@@ -17,7 +17,7 @@ import (
 func TestUrgentBacklogFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+		f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 		begin, now := time.Now(), time.Now()
 		for i := range 40 {
 			lane := models.Bulk

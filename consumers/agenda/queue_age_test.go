@@ -10,7 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestQueueAges: the age of a queue grows until it is emptied, even if the worker that has
@@ -18,7 +18,7 @@ import (
 func TestQueueAges(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg")
 	queue := models.Queue{Kind: models.ProviderMessage, Provider: "sg", Lane: models.Bulk}
 	message := func(ago time.Duration) models.Message {
 		return models.Message{

@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestAlignFromFastClock: an aligned time is at most one recheck away, even if a clock that
@@ -39,7 +39,7 @@ func TestRecheckRounds(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig()
 	cfg.Recheck = time.Minute
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), cfg)
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), cfg)
 	created := time.Now().UTC().Add(-time.Hour).Truncate(time.Millisecond)
 	minutes := func(n int, more time.Duration) time.Time { return created.Add(time.Duration(n)*time.Minute + more) }
 	next := func(round int, due, now time.Time) time.Time {

@@ -8,14 +8,14 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestResumedUser: a command that resumes one user costs nothing for the mail of others, so that
 // a user who pauses and resumes all the time delays no other user.
 func TestResumedUser(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 	due := time.Now().Add(time.Hour)
 	of := func(user string) func(*models.Batch) { return func(b *models.Batch) { b.User = user } }
 	f.putBatch(t, due, of("one"))

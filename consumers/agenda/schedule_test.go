@@ -8,14 +8,14 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestScheduledBatchIsDueInTime: a batch that is scheduled is reconciled once after it was stored, and then exactly
 // at its time.
 func TestScheduledBatchIsDueInTime(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 	f.acquireShards(t.Context())
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	at := now.AddDate(0, 0, 200).Add(123 * time.Millisecond)
@@ -43,7 +43,7 @@ func TestScheduledBatchIsDueInTime(t *testing.T) {
 // earlier, and announces nothing.
 func TestMovedBatchIsDueInTime(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 	f.acquireShards(t.Context())
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	day := 24 * time.Hour
@@ -81,7 +81,7 @@ func TestMovedBatchIsDueInTime(t *testing.T) {
 // due at the next of them. A reconcile announces the chunks whose time has come, and no other.
 func TestBatchIsDueAtEachOfItsTimes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 	f.acquireShards(t.Context())
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	for _, c := range []struct {
@@ -132,7 +132,7 @@ func TestBatchIsDueAtEachOfItsTimes(t *testing.T) {
 // recipient.
 func TestStoppedRecipientsExpire(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+	f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 	f.acquireShards(t.Context())
 	now := time.Now()
 	id := f.putBatch(t, now, func(b *models.Batch) {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestShardsAreShared: each worker holds its share of the shards. The others take over the
@@ -21,7 +21,7 @@ import (
 func TestShardsAreShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+		store, broker := memory.Open(t), inproctest.New(t, "sg")
 		all := store.Shards()
 		first, second := newFixture(t, store, broker, testConfig()), newFixture(t, store, broker, testConfig())
 		first.run(t)
@@ -50,7 +50,7 @@ func TestShardsAreShared(t *testing.T) {
 // until that is done, because a new worker does not know the backlog.
 func TestShardsAreKeptWhileRepublishing(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	f, all := newFixture(t, store, inproctest.New(t, "sg"), testConfig()), store.Shards()
 	f.acquireShards(t.Context())
 	require.Equal(t, all, f.held())
@@ -95,7 +95,7 @@ func (s *leases) Batch(ctx context.Context, id models.ID) (models.Batch, error) 
 func TestLeasesAreRenewedDuringLongWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &leases{Store: sqlitetest.Open(t), reading: make(chan struct{}), free: make(chan struct{})}
+		s := &leases{Store: memory.Open(t), reading: make(chan struct{}), free: make(chan struct{})}
 		cfg := testConfig()
 		cfg.Lease = 100 * time.Millisecond
 		f := newFixture(t, s, inproctest.New(t, "sg"), cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // deaf is a broker whose first subscription to each queue delivers nothing, although it stays.
@@ -57,7 +57,7 @@ func TestStalledQueueIsSubscribedAnew(t *testing.T) {
 	}
 	// start subscribes through a broker that is deaf or not, and returns what it has reported about the queue.
 	start := func(t *testing.T, b *deaf, h models.Handler) (reported func() telemetry.StalledQueue) {
-		store := sqlitetest.Open(t)
+		store := memory.Open(t)
 		ages := NewQueueAges(store, b, "w")
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // timedStore notes when batches are read.
@@ -30,7 +30,7 @@ func (s *timedStore) Batch(ctx context.Context, id models.ID) (models.Batch, err
 func TestEntryIsReconciledWhenDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := &timedStore{Store: sqlitetest.Open(t), read: map[models.ID]time.Time{}}
+		s := &timedStore{Store: memory.Open(t), read: map[models.ID]time.Time{}}
 		cfg := testConfig()
 		cfg.AgendaPoll = 10 * time.Second
 		f := newFixture(t, s, inproctest.New(t, "sg"), cfg)
@@ -55,7 +55,7 @@ func TestEntryIsReconciledWhenDue(t *testing.T) {
 func TestBatchIsFoundWhileItIsStored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, sqlitetest.Open(t), inproctest.New(t, "sg"), testConfig())
+		f := newFixture(t, memory.Open(t), inproctest.New(t, "sg"), testConfig())
 		created := time.Now()
 		id := models.NewBatchID(created)
 		time.Sleep(4200 * time.Millisecond)

@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/policy"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 const evidenceWindow = time.Millisecond
@@ -96,7 +96,7 @@ func newFixture(t *testing.T, answer models.Class, names ...string) *fixture {
 	}
 	providers, err := provider.NewSet(specs, health, alone{})
 	require.NoError(t, err)
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	decisions := policy.Config{
 		MaxRetries:     10,
 		Recheck:        time.Minute,

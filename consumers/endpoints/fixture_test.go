@@ -20,7 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 const patience = 5 * time.Minute
@@ -51,7 +51,7 @@ func (f *fixture) count(c Class) int64 {
 
 func newFixture(t *testing.T) *fixture {
 	return &fixture{
-		t: t, net: testkit.NewNetwork(t), store: sqlitetest.Open(t), broker: inproctest.New(t), user: models.NewUserID(),
+		t: t, net: testkit.NewNetwork(t), store: memory.Open(t), broker: inproctest.New(t), user: models.NewUserID(),
 		timeout: patience,
 	}
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // parsedAdapter parses a models.Parsed as JSON.
@@ -33,13 +32,13 @@ func (parsedAdapter) Parse(body []byte) (out models.Parsed) {
 type matchRig struct {
 	*testing.T
 	*Processor
-	store *sqlite.Store
+	store *memory.Store
 	user  models.User
 }
 
 func newMatchRig(t *testing.T) *matchRig {
 	t.Helper()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	q := newProcessor(t, store, nil)
 	var err error
 	q.providers, err = provider.NewSet(

@@ -18,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/provider"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // marks holds the marks of summaries that are not stored yet.
@@ -52,7 +52,7 @@ func (noObserver) EventRefused(string, string) {}
 // summary is stored, which takes seconds. Its posts are marked as processed after that.
 func TestMarkedChunkHoldsNoEvents(t *testing.T) { // not parallel: it measures memory
 	const size, posts = 1000, 40
-	store, summaries := sqlitetest.Open(t), &marks{marked: map[models.ID][]func(){}}
+	store, summaries := memory.Open(t), &marks{marked: map[models.ID][]func(){}}
 	q := newProcessor(t, store, nil)
 	q.dispatch = dispatch.New(
 		dispatch.Config{Times: settings.Times{KeepContent: time.Hour}, Priority: priority.New(), Logger: slog.New(slog.DiscardHandler)},

@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // softRig is a Processor that suppresses an address after three soft bounces in a row.
@@ -347,7 +347,7 @@ var errKilled = errors.New("killed")
 
 // killedStore is a store whose process is killed before its n-th call.
 type killedStore struct {
-	*sqlite.Store
+	*memory.Store
 	left int
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // crowded is a broker in which very many posts wait for a worker.
@@ -22,7 +22,7 @@ func (crowded) Depths(context.Context) ([]models.Depth, error) {
 // announces none, because very many posts wait in the queue.
 func TestSweepWhilePostsWait(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	q := newProcessor(t, store, crowded{})
 	now := time.Now()
 	for _, ago := range []time.Duration{10 * time.Minute, time.Minute} {

@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/policy"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 const evidenceWindow = time.Hour
@@ -73,7 +73,7 @@ func (p *eventsAPI) report(log models.ID, kind models.EventKind, at time.Time) m
 
 // newLookups returns Lookups for the provider mg. If store is nil, only look-ups that
 // find no events work.
-func newLookups(t *testing.T, store *sqlite.Store, adapter models.Adapter) *Lookups {
+func newLookups(t *testing.T, store *memory.Store, adapter models.Adapter) *Lookups {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	providers, err := provider.NewSet(
@@ -100,7 +100,7 @@ func newLookups(t *testing.T, store *sqlite.Store, adapter models.Adapter) *Look
 
 // unknownBatch stores a batch of n recipients with one attempt at mg that was not
 // answered.
-func unknownBatch(t *testing.T, store *sqlite.Store, n int) models.ID {
+func unknownBatch(t *testing.T, store *memory.Store, n int) models.ID {
 	t.Helper()
 	now := time.Now()
 	b := models.Batch{

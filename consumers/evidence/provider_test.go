@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // keyless is a provider whose key allows no look-ups.
@@ -23,7 +23,7 @@ func (*keyless) LookUp(context.Context, models.LookupQuery, func([]byte) error) 
 // After a while the provider is queried again.
 func TestNothingWaitsForRefusedLookups(t *testing.T) {
 	t.Parallel()
-	store, p := sqlitetest.Open(t), &keyless{}
+	store, p := memory.Open(t), &keyless{}
 	l := newLookups(t, store, p)
 	id, now := unknownBatch(t, store, 1), time.Now()
 	c, err := l.dispatch.Load(t.Context(), id)
@@ -58,7 +58,7 @@ func (p *repeating) LookUp(context.Context, models.LookupQuery, func([]byte) err
 func TestRepeatedPostsAreNotLookedUp(t *testing.T) {
 	t.Parallel()
 	p := &repeating{}
-	l := newLookups(t, sqlitetest.Open(t), p)
+	l := newLookups(t, memory.Open(t), p)
 	now := time.Now()
 	l.lookUpSpan(t.Context(), "", now.Add(-time.Hour), now)
 	require.Zero(t, p.queries)
@@ -70,7 +70,7 @@ func TestRepeatedPostsAreNotLookedUp(t *testing.T) {
 // that the mail was sent at their beginning.
 func TestQuerySaysWhenMailWasSent(t *testing.T) {
 	t.Parallel()
-	store, p := sqlitetest.Open(t), &asked{}
+	store, p := memory.Open(t), &asked{}
 	l := newLookups(t, store, p)
 	l.cfg.FinalEvent = 100 * time.Hour
 	id := unknownBatch(t, store, 1)
@@ -117,7 +117,7 @@ func (p *crowded) LookUp(_ context.Context, q models.LookupQuery, _ func([]byte)
 // for each recipient, so that no log waits for an answer that cannot come.
 func TestPartialLogsAreReadByRecipient(t *testing.T) {
 	t.Parallel()
-	store, p := sqlitetest.Open(t), &crowded{}
+	store, p := memory.Open(t), &crowded{}
 	l := newLookups(t, store, p)
 	id, now := unknownBatch(t, store, 2), time.Now()
 	c, err := l.dispatch.Load(t.Context(), id)

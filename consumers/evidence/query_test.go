@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestSharedQueryAnswersEachChunk: chunks that share a query have answers of their own. An
 // event of one does not delay the answer of the other.
 func TestSharedQueryAnswersEachChunk(t *testing.T) {
 	t.Parallel()
-	store, api := sqlitetest.Open(t), &eventsAPI{}
+	store, api := memory.Open(t), &eventsAPI{}
 	l := newLookups(t, store, api)
 	quiet, loud := unknownBatch(t, store, 1), unknownBatch(t, store, 1)
 	now := time.Now()
@@ -35,7 +35,7 @@ func TestSharedQueryAnswersEachChunk(t *testing.T) {
 // it is not put into the inbox twice. Once it is a fact, it does not count.
 func TestFoundEventIsFiledOnce(t *testing.T) {
 	t.Parallel()
-	store, api := sqlitetest.Open(t), &eventsAPI{}
+	store, api := memory.Open(t), &eventsAPI{}
 	l := newLookups(t, store, api)
 	id, at := unknownBatch(t, store, 2), time.Now()
 	find := func() int {
@@ -85,7 +85,7 @@ func TestFoundEventIsFiledOnce(t *testing.T) {
 // outcome was unknown.
 func TestEventOfHeldMailIsFiled(t *testing.T) {
 	t.Parallel()
-	store, api := sqlitetest.Open(t), &eventsAPI{}
+	store, api := memory.Open(t), &eventsAPI{}
 	l := newLookups(t, store, api)
 	id, at := unknownBatch(t, store, 2), time.Now()
 	require.NoError(t, store.Append(t.Context(), id, models.Entry{

@@ -11,13 +11,13 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/guard"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // fixture is a guard that allows 5 percent, with a store and its commands.
 type fixture struct {
 	*testing.T
-	store    *sqlite.Store
+	store    *memory.Store
 	follower *control.Follower
 	guard    *guard.Guard
 	user     string
@@ -26,9 +26,7 @@ type fixture struct {
 
 func newFixture(t *testing.T, allowed float64) *fixture {
 	t.Helper()
-	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	s := memory.Open(t)
 	f := &fixture{T: t, store: s, follower: control.NewFollower(s), user: models.NewUserID()}
 	f.batch = models.NewBatchID(time.Now())
 	cfg := guard.Config{Bounces: allowed, Keep: time.Hour, Logger: slog.New(slog.DiscardHandler)}

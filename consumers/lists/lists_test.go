@@ -19,8 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/models/suppression"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // bounces and blocks are the lists of the scripted provider.
@@ -72,7 +71,7 @@ func (none) MaxRecipients() int { return 1000 }
 // fixture is a store, a provider with lists and one without.
 type fixture struct {
 	t      *testing.T
-	store  *sqlite.Store
+	store  *memory.Store
 	api    *scripted
 	log    bytes.Buffer
 	joined int
@@ -86,7 +85,7 @@ func (f *fixture) ListsFailed(string)               { f.failed++ }
 func (f *fixture) ListsRead(_ string, at time.Time) { f.read = at }
 
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), api: &scripted{lists: map[string][]models.Listed{}}, now: time.Now()}
+	return &fixture{t: t, store: memory.Open(t), api: &scripted{lists: map[string][]models.Listed{}}, now: time.Now()}
 }
 
 // reader returns a reader of a process that has just started.
@@ -364,7 +363,7 @@ var errKilled = errors.New("killed")
 
 // killed is a store whose process is killed before the n-th write of a document.
 type killed struct {
-	*sqlite.Store
+	*memory.Store
 	writes int
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // fixture is an installation with a clock of its own.
@@ -27,7 +27,7 @@ type fixture struct {
 
 // newFixture returns a fixture whose clock is at the beginning of an hour.
 func newFixture(t *testing.T) *fixture {
-	return &fixture{t: t, store: sqlitetest.Open(t), now: time.Now().UTC().Truncate(time.Hour)}
+	return &fixture{t: t, store: memory.Open(t), now: time.Now().UTC().Truncate(time.Hour)}
 }
 
 func (f *fixture) watch(store Store) *Watch {
@@ -210,9 +210,9 @@ func (s *faulty) AppendFeed(ctx context.Context, owner string, e models.FeedEntr
 	return err
 }
 
-// TestPublishedOnce: whatever workers see of a provider, and whichever of them is killed before or after it has published
-// something, failovers and suspensions begin and end in turn, a suspension is within a failover, in the end the
-// feed says what is the case, and no unknown outcome is missed or published twice.
+// TestPublishedOnce: whatever workers see of a provider, and whichever of them is killed before or after it has
+// published something, failovers and suspensions begin and end in turn, a suspension is within a failover, in the end
+// the feed says what is the case, and no unknown outcome is missed or published twice.
 func TestPublishedOnce(t *testing.T) {
 	t.Parallel()
 	for run := range 15 {

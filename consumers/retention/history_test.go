@@ -12,8 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // failing is a store that cannot store transient values while it is down.
@@ -30,7 +29,7 @@ func (s *failing) PutTransient(ctx context.Context, kind, name string, value []b
 }
 
 // hourOf returns what the history w/1 has stored of the hour of a time.
-func hourOf(t *testing.T, s *sqlite.Store, at time.Time) telemetry.HistoryHour {
+func hourOf(t *testing.T, s *memory.Store, at time.Time) telemetry.HistoryHour {
 	t.Helper()
 	stored, err := s.Transients(t.Context(), telemetry.HistoryKind(at))
 	require.NoError(t, err)
@@ -45,7 +44,7 @@ func hourOf(t *testing.T, s *sqlite.Store, at time.Time) telemetry.HistoryHour {
 func TestHistoryByTimeOfEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		stored := sqlitetest.Open(t)
+		stored := memory.Open(t)
 		store := &failing{historyStore: stored}
 		h := NewHistory(store, "w/1")
 		now := time.Now().UTC()

@@ -14,20 +14,19 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/softbounce"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // rig is Retention on a store with one user.
 type rig struct {
 	*Retention
-	store *sqlite.Store
+	store *memory.Store
 	user  string
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	s := sqlitetest.Open(t)
+	s := memory.Open(t)
 	r := &rig{store: s, user: models.NewUserID()}
 	cfg := Config{
 		Times: settings.Times{

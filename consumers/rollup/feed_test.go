@@ -19,7 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // feedModel is two workers that publish the feeds of two users.
@@ -290,7 +290,7 @@ func (m *feedModel) ended(t require.TestingT) {
 // and its events are those of the logs.
 func TestFeedIsRecount(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	rapid.Check(t, func(t *rapid.T) {
 		m := &feedModel{store: store, users: []string{models.NewUserID(), models.NewUserID()}}
 		for i, size := range []int{3, 1, 2} {

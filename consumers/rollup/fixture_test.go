@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/consumers/dispatch"
 	"github.com/safedelivr/safedelivr/internal/priority"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // fixture is a Rollup that does nothing by itself, with one user.
@@ -27,7 +27,7 @@ type fixture struct {
 // newFixture returns a fixture on an embedded store. wrap, if not nil, wraps the store.
 func newFixture(t *testing.T, wrap func(models.Store) models.Store) *fixture {
 	t.Helper()
-	f := &fixture{T: t, store: sqlitetest.Open(t), user: models.NewUserID()}
+	f := &fixture{T: t, store: memory.Open(t), user: models.NewUserID()}
 	if wrap != nil {
 		f.store = wrap(f.store)
 	}
@@ -105,7 +105,7 @@ func (f *fixture) stored(b *models.Batch) models.Summary {
 // put stores the summary of a batch of one chunk, whatever the version of the one that is stored.
 func (f *fixture) put(b *models.Batch, sum models.Summary) {
 	f.Helper()
-	sqlitetest.Forget(f, f.store, f.user, b.ID)
+	memory.Forget(f, f.store, f.user, b.ID)
 	require.NoError(f, f.store.PutSummaries(f.Context(), models.ChunkSummary{User: f.user, Chunk: b.ID, Summary: sum}))
 }
 
@@ -124,7 +124,7 @@ func (f *fixture) lie(b *models.Batch) (truth models.Summary) {
 func (f *fixture) rollUp(b *models.Batch, levels ...models.Level) {
 	f.Helper()
 	for _, level := range levels {
-		sqlitetest.Forget(f, f.store, f.user, b.ID, level)
+		memory.Forget(f, f.store, f.user, b.ID, level)
 		_, err := f.store.RollUp(f.Context(), models.SpanOf(f.user, level, b.Created()))
 		require.NoError(f, err)
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/service"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // latest is how late mail may leave when nothing else is to be done.
@@ -125,7 +125,7 @@ func (b *deaf) Publish(ctx context.Context, ms ...models.Message) error {
 
 // leaves accepts the mail, and returns an error if it does not leave in time.
 func (m *timedMail) leaves(t *testing.T) error {
-	store, broker := sqlitetest.Open(t), &deaf{Broker: inproctest.New(t, "sg"), hears: true}
+	store, broker := memory.Open(t), &deaf{Broker: inproctest.New(t, "sg"), hears: true}
 	provider := &punctual{sent: map[string]time.Time{}}
 	described := models.Provider{
 		Name: "sg", Weight: 1, Concurrency: 4, ChunkLimit: 1000, Timeout: 10 * time.Second, Events: models.EventsNone,

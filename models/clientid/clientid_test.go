@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // put stores a first version of a message for each id, and returns what was stored.
@@ -33,7 +33,7 @@ func put(t *testing.T, s models.DocumentStore, user string, log models.ID, ids .
 // TestPutOfChangedMessage: a message that was changed since it was read is not stored, and the others are.
 func TestPutOfChangedMessage(t *testing.T) {
 	t.Parallel()
-	s, batch := sqlitetest.Open(t), models.NewBatchID(time.Now())
+	s, batch := memory.Open(t), models.NewBatchID(time.Now())
 	first := put(t, s, "ann", batch, "a", "b")
 	second := maps.Clone(first)
 	next := func(m Message, hash string) Message { return m.Add(Version{Log: batch.Log(9), Hash: hash}) }
@@ -81,7 +81,7 @@ func TestOldVersionsAreDropped(t *testing.T) {
 // TestForget: the messages of a batch go with it, as far as they were remembered and have no version in another batch.
 func TestForget(t *testing.T) {
 	t.Parallel()
-	s, ctx := sqlitetest.Open(t), t.Context()
+	s, ctx := memory.Open(t), t.Context()
 	old, newer := models.NewBatchID(time.Now()), models.NewBatchID(time.Now())
 	ms := put(t, s, "ann", old, "gone", "changed", "not remembered")
 	put(t, s, "bob", old, "gone")

@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // note stores entries of addresses at providers, and returns the store.
-func note(t *testing.T, es ...Entry) *sqlite.Store {
+func note(t *testing.T, es ...Entry) *memory.Store {
 	t.Helper()
-	s := sqlitetest.Open(t)
+	s := memory.Open(t)
 	for i := range es {
 		require.NoError(t, Note(t.Context(), s, &es[i]))
 	}
@@ -79,8 +78,8 @@ func TestForget(t *testing.T) {
 	require.ElementsMatch(t, []string{"ann@x.test mg", "bob@x.test sg"}, left)
 }
 
-// TestShow: a page has the entries of one provider that everyone's list does not suppress. It says what was removed from
-// that list.
+// TestShow: a page has the entries of one provider that everyone's list does not suppress. It says what was removed
+// from that list.
 func TestShow(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -120,7 +119,7 @@ func TestShow(t *testing.T) {
 // provider's order.
 func TestState(t *testing.T) {
 	t.Parallel()
-	ctx, s := context.Background(), sqlitetest.Open(t)
+	ctx, s := context.Background(), memory.Open(t)
 	st, version, err := ReadState(ctx, s, "sg")
 	require.NoError(t, err)
 	require.Zero(t, version)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -43,7 +43,7 @@ func readAll(t *testing.T, s models.FeedStore, user string, limit int) (all []Up
 // of any size.
 func TestManyChunks(t *testing.T) {
 	t.Parallel()
-	s, user := sqlitetest.Open(t), models.NewUserID()
+	s, user := memory.Open(t), models.NewUserID()
 	var chunks []Chunk
 	for range 3 * maxChunks / 2 {
 		chunks = append(chunks, chunk(models.NewBatchID(time.Now()), 2, 1, models.SetOf(1, 2)))
@@ -72,12 +72,13 @@ func TestManyChunks(t *testing.T) {
 	require.Equal(t, len(entries), head.Number, "nothing is new")
 }
 
-// TestBatchesEnd: the end of a batch of several chunks is published when the last of them has ended, whichever writer publishes
-// which chunk, and even if its published state is not stored; and again when it was opened and has ended once more.
+// TestBatchesEnd: the end of a batch of several chunks is published when the last of them has ended, whichever writer
+// publishes which chunk, and even if its published state is not stored; and again when it was opened and has ended
+// once more.
 func TestBatchesEnd(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, user, batch := sqlitetest.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
+	s, user, batch := memory.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
 	const chunks, size = 5, 2
 	views := [chunks][]models.Entry{}
 	change := func(n int, e models.Entry) {
@@ -146,7 +147,7 @@ func (s forgetful) PutPublished(context.Context, ...models.Published) error {
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, user, id := sqlitetest.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
+	s, user, id := memory.Open(t), models.NewUserID(), models.NewBatchID(time.Now())
 	stopped := NewWriter(forgetful{s})
 	require.Error(t, stopped.Publish(ctx, user, []Chunk{chunk(id, 9, 1, models.SetOf(1))}))
 	var late time.Duration
@@ -188,7 +189,7 @@ func TestSettle(t *testing.T) {
 // TestWritersTogether: writers of one feed that are asked for the same at the same time publish it once.
 func TestWritersTogether(t *testing.T) {
 	t.Parallel()
-	s, user := sqlitetest.Open(t), models.NewUserID()
+	s, user := memory.Open(t), models.NewUserID()
 	ids := make([]models.ID, 20)
 	for i := range ids {
 		ids[i] = models.NewBatchID(time.Now())
@@ -224,7 +225,7 @@ func TestWritersTogether(t *testing.T) {
 func TestFind(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, user := sqlitetest.Open(t), models.NewUserID()
+	s, user := memory.Open(t), models.NewUserID()
 	_, err := Find(ctx, s, user, time.Now())
 	require.ErrorIs(t, err, models.ErrNotFound)
 	var at []time.Time
@@ -261,7 +262,7 @@ func TestFind(t *testing.T) {
 func TestOtherFeed(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	s, user := sqlitetest.Open(t), models.NewUserID()
+	s, user := memory.Open(t), models.NewUserID()
 	w := NewWriter(s)
 	publish := func() {
 		require.NoError(t, w.Publish(ctx, user, []Chunk{chunk(models.NewBatchID(time.Now()), 1, 1, models.SetOf(1))}))

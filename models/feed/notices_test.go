@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // A notice is published although another one is published between its reading and its writing, and knows of that one.
 func TestOvertakenNoticeIsPublished(t *testing.T) {
 	t.Parallel()
-	s := sqlitetest.Open(t)
+	s := memory.Open(t)
 	suspend := func(st *Status, provider string) []models.Notice {
 		st.Suspended[provider] = time.Unix(1, 0).UTC()
 		return []models.Notice{{Kind: models.ProviderSuspended, Provider: provider}}
@@ -35,12 +35,12 @@ func TestOvertakenNoticeIsPublished(t *testing.T) {
 	require.Equal(t, []string{"mg", "sg"}, published)
 }
 
-// TestAnnounceTogether: if many notice the same at the same time, one of them publishes it. Notices have numbers without a
-// hole, in the order of the feed, and can be read in pages of any size. What was published outlives closed ranges and
-// removed entries.
+// TestAnnounceTogether: if many notice the same at the same time, one of them publishes it. Notices have numbers
+// without a hole, in the order of the feed, and can be read in pages of any size. What was published outlives closed
+// ranges and removed entries.
 func TestAnnounceTogether(t *testing.T) {
 	t.Parallel()
-	s := sqlitetest.Open(t)
+	s := memory.Open(t)
 	const things, callers = 20, 6
 	var all sync.WaitGroup
 	failed := make(chan error, callers*things)
@@ -99,7 +99,7 @@ func numbers(us []Update) (out []int) {
 // TestNearQuota: of all callers that notice a limit, one publishes it in its hour, and one in the next hour.
 func TestNearQuota(t *testing.T) {
 	t.Parallel()
-	s := sqlitetest.Open(t)
+	s := memory.Open(t)
 	hour := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	for _, began := range []time.Time{hour, hour, hour.Add(time.Hour), hour.Add(time.Hour)} {
 		for _, user := range []string{"a", "b"} {
@@ -115,11 +115,11 @@ func TestNearQuota(t *testing.T) {
 	require.Equal(t, []string{"a 12:00", "b 12:00", "a 13:00", "b 13:00"}, got)
 }
 
-// TestDisabledIsPublished: operators get one notice of a disabled endpoint, however often a worker is killed after that, and
-// its user gets at least one. When it is disabled another time, there are new notices.
+// TestDisabledIsPublished: operators get one notice of a disabled endpoint, however often a worker is killed after
+// that, and its user gets at least one. When it is disabled another time, there are new notices.
 func TestDisabledIsPublished(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	e := models.FailedEndpoint{ID: "e", Why: "it answered 410: the address is gone", Since: time.Now().UTC()}
 	for range 2 {
 		require.NoError(t, EndpointIsDisabled(t.Context(), store, "u", e))

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 var begin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -46,7 +46,7 @@ func TestOrderOfReports(t *testing.T) {
 // decision makes it due again.
 func TestDue(t *testing.T) {
 	t.Parallel()
-	s, ctx := sqlitetest.Open(t), t.Context()
+	s, ctx := memory.Open(t), t.Context()
 	h := models.HashAddress("ann@x.test")
 	all := mails(5)
 	add := func(bs ...Bounce) {
@@ -84,7 +84,7 @@ func TestDue(t *testing.T) {
 // TestRecordsGo: records go with their newest mail, or with the address. Those of others stay.
 func TestRecordsGo(t *testing.T) {
 	t.Parallel()
-	s, ctx := sqlitetest.Open(t), t.Context()
+	s, ctx := memory.Open(t), t.Context()
 	old, fresh, gone := models.HashAddress("old@x.test"), models.HashAddress("new@x.test"), models.HashAddress("gone@x.test")
 	all := mails(3)
 	for _, user := range []string{"ann", "bob"} {
@@ -108,7 +108,7 @@ func TestRecordsGo(t *testing.T) {
 // TestKeep: what was removed from a record stays removed, unless a bounce came since it was read.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	s, ctx := sqlitetest.Open(t), t.Context()
+	s, ctx := memory.Open(t), t.Context()
 	h, all := models.HashAddress("ann@x.test"), mails(3)
 	note := func(bs ...Bounce) {
 		t.Helper()

@@ -12,16 +12,8 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
-
-func newStore(t testing.TB) models.Store {
-	t.Helper()
-	s, err := sqlite.Open(t.TempDir(), sqlite.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
 
 // entry returns an entry that suppresses all mail to an address.
 func entry(email string) models.Suppression {
@@ -45,7 +37,7 @@ func find(t testing.TB, l *Lists, mail Mail, addresses ...string) (out []string)
 // list of another user does not.
 func TestSuppressed(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	own, other := New(s, DefaultMemory), New(s, DefaultMemory) // of two processes
 	ctx, mail := t.Context(), Mail{User: "u"}
 	require.Empty(t, find(t, other, mail, "a@x.example"))
@@ -75,7 +67,7 @@ func TestSuppressed(t *testing.T) {
 // if the address was on the list before.
 func TestChanged(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	own, other := New(s, DefaultMemory), New(s, DefaultMemory)
 	ctx, mail := t.Context(), Mail{User: "u"}
 	at := func(int) string { return "a@x.example" }
@@ -111,7 +103,7 @@ func TestChanged(t *testing.T) {
 // TestAddTogether: many processes add to a list at once, and none loses an addition.
 func TestAddTogether(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	const writers, each = 6, 20
 	done := make(chan error)
 	for w := range writers {
@@ -142,7 +134,7 @@ func TestAddTogether(t *testing.T) {
 // still right, and the marks of all lists stay within the budget.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	big := New(s, DefaultMemory)
 	for _, u := range []string{"a", "b", "c"} {
 		var es []models.Suppression

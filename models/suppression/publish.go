@@ -93,8 +93,8 @@ func (l *Lists) Unpublished(ctx context.Context) (bool, error) {
 	return slices.ContainsFunc(docs, func(d models.Document) bool { return len(d.Value) > len("{}") }), err
 }
 
-// Publish writes new suppressions to the feeds, at least once each. A repeat has the same ID. Several processes may call
-// it at once; one at a time is enough. After an error about one list it goes on with the others.
+// Publish writes new suppressions to the feeds, at least once each. A repeat has the same ID. Several processes may
+// call it at once; one at a time is enough. After an error about one list it goes on with the others.
 func (l *Lists) Publish(ctx context.Context, now time.Time) error {
 	docs, err := l.store.Documents(ctx, unpublishedOwner, unpublishedKind, "", unpublishedParts)
 	if err != nil {
@@ -129,8 +129,8 @@ func (l *Lists) Publish(ctx context.Context, now time.Time) error {
 	return errors.Join(failed...)
 }
 
-// publishList publishes the noted additions to a list that are stored, and sets what is left of the notes. It first adds
-// their marks to the log of the list, because the process that stored them may have been killed.
+// publishList publishes the noted additions to a list that are stored, and sets what is left of the notes. It first
+// adds their marks to the log of the list, because the process that stored them may have been killed.
 func (l *Lists) publishList(ctx context.Context, list string, notes []*note, now time.Time) error {
 	var marks []uint64
 	var published []models.FeedSuppression

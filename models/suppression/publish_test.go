@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 var errKilled = errors.New("killed")
@@ -71,11 +72,12 @@ func untoldOf(t *testing.T, l *Lists) bool {
 	return left
 }
 
-// TestAdditionsArePublished: the process that adds and the worker that publishes are killed before each of their writes. What
-// is stored is published, with one ID, and in effect, whether or not the caller repeats; what is not stored is not published.
+// TestAdditionsArePublished: the process that adds and the worker that publishes are killed before each of their
+// writes. What is stored is published, with one ID, and in effect, whether or not the caller repeats; what is not
+// stored is not published.
 func TestAdditionsArePublished(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	worker := New(s, DefaultMemory)
 	for _, repeats := range []bool{false, true} {
 		for writes := 0; ; writes++ {
@@ -118,7 +120,7 @@ func TestAdditionsArePublished(t *testing.T) {
 // expired is added again, with another ID. What was removed before it could be published is not published.
 func TestWhatIsAdded(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	l, ctx := New(s, DefaultMemory), t.Context()
 	publish := func() []feed.Suppression {
 		t.Helper()
@@ -165,7 +167,7 @@ func TestWhatIsAdded(t *testing.T) {
 // TestErasedAddition: after an address was erased, no reader of the feed gets it.
 func TestErasedAddition(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	l, e := New(s, DefaultMemory), entry("ada@x.example")
 	require.NoError(t, l.Add(t.Context(), models.EveryonesList, e))
 	require.NoError(t, l.Publish(t.Context(), time.Now()))
@@ -181,7 +183,7 @@ func TestErasedAddition(t *testing.T) {
 // TestFullNotes: a caller that finds no room for a note publishes the notes that are there.
 func TestFullNotes(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	l := New(s, DefaultMemory)
 	full := note{
 		List: "u", Since: time.Now(), Addresses: maxUnpublished,
@@ -207,11 +209,11 @@ func TestFullNotes(t *testing.T) {
 }
 
 // TestRepeatsDoNotGrow: an event about an address that is on the list, however often it comes, leaves neither a note
-// nor an entry of the log of the list. A removed address and one that was published long ago keep their entries: the log
-// says who may be suppressed.
+// nor an entry of the log of the list. A removed address and one that was published long ago keep their entries: the
+// log says who may be suppressed.
 func TestRepeatsDoNotGrow(t *testing.T) {
 	t.Parallel()
-	s := newStore(t)
+	s := memory.Open(t)
 	user, e := models.NewUserID(), entry("ann@x.example")
 	for range 50 {
 		l := New(s, DefaultMemory) // of another process each time

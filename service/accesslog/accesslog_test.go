@@ -14,7 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/background"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func newLog(t *testing.T, store background.Store) *Log {
@@ -40,7 +40,7 @@ func list(t *testing.T, l *Log, kind Kind, page int) (out []Entry) {
 // which other processes see.
 func TestEqualEventsAreOneEntry(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	l := newLog(t, store)
 	for range 1000 {
 		l.Add(Event{Kind: FailedKey, Reason: "wrong_key", Address: "192.0.2.1"})
@@ -68,7 +68,7 @@ func TestEqualEventsAreOneEntry(t *testing.T) {
 // for failures of other kinds.
 func TestStrangersCannotGrowTheLog(t *testing.T) {
 	t.Parallel()
-	l := newLog(t, sqlitetest.Open(t))
+	l := newLog(t, memory.Open(t))
 	now := time.Now().UTC().Truncate(time.Hour)
 	const tries = 100_000
 	for i := range tries {

@@ -10,14 +10,14 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/operation"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestFind: filters select by who, what and when, over all pages and across removed
 // commands.
 func TestFind(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := New(Deps{Store: store, Follower: control.NewFollower(store), Sole: true})
 	day := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 	const all = 1500

@@ -9,14 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 var now = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// TestLines: mail of one lane that waits for the same is one line, with what its oldest batch says and the first time at
-// which some of it is tried again.
+// TestLines: mail of one lane that waits for the same is one line, with what its oldest batch says and the first time
+// at which some of it is tried again.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	ids := make([]models.ID, 7)
@@ -85,7 +84,7 @@ func TestByReason(t *testing.T) {
 }
 
 // store stores n batches of a user, a second apart, the newest now, each with one queued recipient.
-func store(t *testing.T, s *sqlite.Store, user string, n int) (ids []models.ID) {
+func store(t *testing.T, s *memory.Store, user string, n int) (ids []models.ID) {
 	t.Helper()
 	ctx := t.Context()
 	for i := range n {
@@ -115,11 +114,12 @@ func store(t *testing.T, s *sqlite.Store, user string, n int) (ids []models.ID) 
 	return ids
 }
 
-// TestReadIsBounded: of a long backlog the oldest and the newest batches are looked at, each once, and the sums count all.
+// TestReadIsBounded: of a long backlog the oldest and the newest batches are looked at, each once, and the sums count
+// all.
 func TestReadIsBounded(t *testing.T) {
 	t.Parallel()
 	for n, partial := range map[int]bool{3: false, side: false, 2*side + 5: true} {
-		s := sqlitetest.Open(t)
+		s := memory.Open(t)
 		ids := store(t, s, "ann", n)
 		store(t, s, "bob", 1)
 		var mu sync.Mutex

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func codeOf(err error) string {
@@ -33,7 +33,7 @@ func fields(pairs ...string) map[string]string {
 // TestDrafts: a draft is listed, read, replaced and deleted by its user alone.
 func TestDrafts(t *testing.T) {
 	t.Parallel()
-	l, ctx := New(sqlitetest.Open(t), func(context.Context, string) error { return nil }), t.Context()
+	l, ctx := New(memory.Open(t), func(context.Context, string) error { return nil }), t.Context()
 	message := fields("subject", "Offer", "to", "ann@example.com")
 	a, err := l.Save(ctx, "ada", Draft{ID: NewID(), Editor: "one", Fields: message})
 	require.NoError(t, err)
@@ -72,7 +72,7 @@ func TestDrafts(t *testing.T) {
 // what it has saved itself although it did not get the answer.
 func TestDraftOfTwoPages(t *testing.T) {
 	t.Parallel()
-	l, ctx := New(sqlitetest.Open(t), func(context.Context, string) error { return nil }), t.Context()
+	l, ctx := New(memory.Open(t), func(context.Context, string) error { return nil }), t.Context()
 	first, err := l.Save(ctx, "ada", Draft{ID: NewID(), Editor: "one", Fields: fields("subject", "1")})
 	require.NoError(t, err)
 	_, err = l.Save(ctx, "ada", Draft{ID: first.ID, Version: 1, Editor: "one", Fields: fields("subject", "2")})
@@ -92,7 +92,7 @@ func TestDraftOfTwoPages(t *testing.T) {
 // once. A draft that exists can still be saved when there are too many.
 func TestDraftLimits(t *testing.T) {
 	t.Parallel()
-	l, ctx := New(sqlitetest.Open(t), func(context.Context, string) error { return nil }), t.Context()
+	l, ctx := New(memory.Open(t), func(context.Context, string) error { return nil }), t.Context()
 	_, err := l.Save(ctx, "ada", Draft{ID: NewID(), Fields: fields("to", strings.Repeat("x", MaxSize))})
 	require.Equal(t, "draft_too_large", codeOf(err))
 	var wg sync.WaitGroup
@@ -125,7 +125,7 @@ func TestDraftLimits(t *testing.T) {
 // them back.
 func TestErasureOfDrafts(t *testing.T) {
 	t.Parallel()
-	l, ctx := New(sqlitetest.Open(t), func(context.Context, string) error { return nil }), t.Context()
+	l, ctx := New(memory.Open(t), func(context.Context, string) error { return nil }), t.Context()
 	text := "email,name\nann@example.com,Ann\nBob@Example.com,Bob"
 	message := fields("subject", "s", "to", text, "cc", "bob@example.com", "test", "bob@example.com")
 	d, err := l.Save(ctx, "ada", Draft{ID: NewID(), Editor: "one", Fields: message})

@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // pointers returns the pointers of the mistakes that an error names.
@@ -85,7 +85,7 @@ func TestSettings(t *testing.T) {
 func TestTooManyEndpoints(t *testing.T) {
 	t.Parallel()
 	var recorded []models.CommandKind
-	s := New(sqlitetest.Open(t), outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
+	s := New(memory.Open(t), outbound.New(nil), nil).RecordedBy(func(_ context.Context, c *models.Command) {
 		recorded = append(recorded, c.Kind)
 	})
 	n, secrets := client.EndpointSettings{URL: "https://x.test/hook"}, map[string]bool{}

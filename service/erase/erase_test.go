@@ -10,14 +10,14 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/erase"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestErasure erases an address from the batches of several users and from the inbox, in the
 // smallest parts. Each part goes on from the one before, and one of them is done twice.
 func TestErasure(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	ctx := t.Context()
 	const address = "ann@x.test"
 	now := time.Now()

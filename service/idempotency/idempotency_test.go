@@ -13,7 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
@@ -38,7 +38,7 @@ func once(t *testing.T, g *Guard, u, k, h string, r *run) (answer string, replay
 func newGuard(t *testing.T) *Guard {
 	t.Helper()
 	return &Guard{
-		Store:     sqlitetest.Open(t),
+		Store:     memory.Open(t),
 		TTL:       time.Hour,
 		RetryTime: time.Minute,
 		Log:       slog.New(slog.DiscardHandler),

@@ -10,14 +10,14 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/operation"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestPagesReadABoundedAmount: a page that would read too much ends early, says until when it
 // searched, and the next page goes on there.
 func TestPagesReadABoundedAmount(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := newReader(store, time.Second/2)
 	const batches = 1200
 	at := time.Now().Add(-time.Hour).Truncate(time.Millisecond)
@@ -51,7 +51,7 @@ func TestPagesReadABoundedAmount(t *testing.T) {
 // they ended, in both directions, and list nothing twice.
 func TestBoundedPagesOfABatch(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := newReader(store, time.Hour)
 	const chunks = 1300 // a page reads 100 of this size
 	b := models.Batch{ID: models.NewBatchID(time.Now()), User: "aaaa", Chunks: chunks, Recipients: 2 * chunks,
@@ -90,7 +90,7 @@ func TestBoundedPagesOfABatch(t *testing.T) {
 // It is counted then.
 func TestTagsThatAreNotCountedApart(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	user, now := f.batches[0].User, time.Now().Truncate(time.Millisecond)
 	for n := range models.MaxGroups {
 		f.put(user, 100+n, now.AddDate(0, 0, -40).Add(time.Duration(n)*time.Second))

@@ -21,7 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/stats"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // fate is a way that a log of the test's mail may go, and what lists must say of it.
@@ -304,7 +304,7 @@ func (f *listRig) want(user string, selects func(*listedLog) bool) (out []models
 // pages of any size and in both directions, of one user and of everybody.
 func TestFilteredLists(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	user := f.batches[0].User
 	for name, c := range filters {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +365,7 @@ func (f *listRig) checkLogsOf(t *testing.T, b *models.Batch, filter LogFilter, s
 // TestSearchByAddressAndDomain: a search finds the logs of a complete address and of a domain.
 func TestSearchByAddressAndDomain(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	boss := caller.Caller{User: f.batches[0].User, Operator: true, Everyone: true}
 	for email, want := range map[string]func(*listedLog) bool{
 		"ANN1@host2.example": func(l *listedLog) bool { return l.email == "Ann1@host2.example" },
@@ -396,7 +396,7 @@ func TestSearchByAddressAndDomain(t *testing.T) {
 // TestListsOfOthers: only operators list the mail of others.
 func TestListsOfOthers(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	counts := stats.New(stats.Deps{Store: f.Store, People: f.People})
 	for _, who := range []caller.Caller{
 		{User: "ada", Everyone: true},
@@ -417,7 +417,7 @@ func TestListsOfOthers(t *testing.T) {
 // TestListsByTimeAndText: batches are selected by time, subject and sender.
 func TestListsByTimeAndText(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	who := caller.Caller{User: f.batches[0].User, Operator: true, Everyone: true}
 	from, to := time.Now().Add(-30*time.Hour), time.Now().Add(-3*time.Hour)
 	for name, c := range map[string]struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/walk"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // sort sorts the mail of the rig, the newest first.
@@ -42,7 +42,7 @@ func (f *listRig) listed(user string, from, to time.Time, selects func(*listedLo
 // everybody, also by combinations and parts of addresses.
 func TestTotals(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	now := time.Now().UTC()
 	user := f.batches[0].User
 	times := []time.Time{now.AddDate(0, 0, -400).Add(-time.Hour), now.AddDate(0, 0, -400).Add(time.Hour)}
@@ -113,7 +113,7 @@ func (f *listRig) requireTotal(want int, info *PageInfo) {
 // time, and the page says how many entries there are at least.
 func TestLongListsAreCountedInPart(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s, late := newReader(store, time.Hour), newReader(store, time.Nanosecond)
 	// put stores a batch whose chunks have size recipients; it finds many of each by an "ann" in the address.
 	put := func(chunks, size, many int) string {
@@ -171,7 +171,7 @@ func TestLongListsAreCountedInPart(t *testing.T) {
 // nothing if more is known to be in the list than they have.
 func TestTotalsOfPurgedDays(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	who := caller.Caller{User: f.batches[0].User}
 	totals := func() (logs, batches *int64) {
 		found, err := f.FindLogs(t.Context(), who, LogFilter{}, operation.Page{Limit: 1})
@@ -218,7 +218,7 @@ func TestTotalsOfPurgedDays(t *testing.T) {
 // second with very many batches.
 func TestTotalsAreBounded(t *testing.T) {
 	t.Parallel()
-	f := newListRig(t, sqlitetest.Open(t))
+	f := newListRig(t, memory.Open(t))
 	user := f.batches[0].User
 	boss := caller.Caller{User: user, Operator: true, Everyone: true}
 	list, err := f.FindBatches(t.Context(), boss, BatchFilter{}, operation.Page{Limit: 1})

@@ -9,14 +9,14 @@ import (
 	"github.com/safedelivr/safedelivr/inproc/inproctest"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestRepeatedRemoval: the removal of a block rule succeeds again if the rule was removed
 // before, however many commands followed. It fails for a rule that never existed.
 func TestRepeatedRemoval(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	f := newInstallation(store, inproctest.New(t, "sg"), "sg")
 	add := func(c models.Command) {
 		t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/idempotency"
 	"github.com/safedelivr/safedelivr/service/people"
-	"github.com/safedelivr/safedelivr/sqlite"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // countingStore counts the reads of reports.
@@ -55,15 +55,10 @@ func newInstallation(store models.Store, broker models.Broker, providers ...stri
 // newReportRig returns a service with the providers mg and sg.
 func newReportRig(t *testing.T) (*Installation, *countingStore, models.Broker) {
 	t.Helper()
-	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
-	require.NoError(t, err)
 	broker, err := inproc.New([]string{"mg", "sg"}, nil)
 	require.NoError(t, err)
-	reads := &countingStore{Store: store}
-	t.Cleanup(func() {
-		require.NoError(t, broker.Close())
-		require.NoError(t, store.Close())
-	})
+	reads := &countingStore{Store: memory.Open(t)}
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
 	return newInstallation(reads, broker, "mg", "sg"), reads, broker
 }
 

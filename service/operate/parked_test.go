@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/operation"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // parkingBroker is a broker with its own parked messages. Like other brokers it lists them
@@ -41,7 +41,7 @@ func TestParkedPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newInstallation(sqlitetest.Open(t), inproctest.New(t, "sg"), "sg")
+			f := newInstallation(memory.Open(t), inproctest.New(t, "sg"), "sg")
 			b := &parkingBroker{Broker: f.Broker}
 			f.Broker = b
 			began := time.Now()
@@ -80,7 +80,7 @@ func (b *parkingBroker) Discard(context.Context, string) error { return models.E
 // message.
 func TestConcurrentDiscard(t *testing.T) {
 	t.Parallel()
-	f := newInstallation(sqlitetest.Open(t), inproctest.New(t, "sg"), "sg")
+	f := newInstallation(memory.Open(t), inproctest.New(t, "sg"), "sg")
 	f.Broker = &parkingBroker{Broker: f.Broker, parked: []models.Parked{{ID: "m", Key: "k"}}}
 	_, err := f.Discard(t.Context(), operator, "m", "")
 	var e *problem.Error

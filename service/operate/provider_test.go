@@ -13,14 +13,14 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/idempotency"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestProvidersOfSeveralWorkers: counters of workers are added up, and the worst health
 // counts. A worker whose report has expired does not count.
 func TestProvidersOfSeveralWorkers(t *testing.T) {
 	t.Parallel()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg", "mg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg", "mg")
 	s := newInstallation(store, broker, "sg", "mg")
 	began := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	report := func(worker, state string, share float64, accepted int64) {
@@ -71,7 +71,7 @@ func TestProvidersOfSeveralWorkers(t *testing.T) {
 // A command is in effect on pages as soon as it is answered, before a worker reports.
 func TestCommandedHealthAtOnce(t *testing.T) {
 	t.Parallel()
-	store, broker := sqlitetest.Open(t), inproctest.New(t, "sg")
+	store, broker := memory.Open(t), inproctest.New(t, "sg")
 	s := newInstallation(store, broker, "sg")
 	raw, err := json.Marshal(telemetry.WorkerState{Providers: []telemetry.ProviderState{
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy}},

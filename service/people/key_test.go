@@ -13,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // newPeople returns the users of a store of which this is the only process.
@@ -70,7 +70,7 @@ func TestKeyUses(t *testing.T) {
 	require.True(t, u.due("b", now.Add(1)))
 	require.True(t, u.due("a", now.Add(keyUseEvery)))
 
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := newPeople(t, store)
 	ann := caller.Caller{User: "ann"}
 	require.NoError(t, store.CreateUser(t.Context(), models.User{ID: "ann", Name: "ann", Created: now}))

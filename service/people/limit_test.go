@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestRequestsWaitWhileProcessJoins: a process that starts beside another one refuses no request that its part of the
@@ -22,7 +22,7 @@ import (
 func TestRequestsWaitWhileProcessJoins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store, log := sqlitetest.Open(t), slog.New(slog.DiscardHandler)
+		store, log := memory.Open(t), slog.New(slog.DiscardHandler)
 		start := func(name string) *Limits {
 			s := NewLimits(LimitDeps{Store: store, Quotas: models.Limits{models.RequestsAtOnce: 4}, Log: log,
 				Audit: audit.New(audit.Deps{Store: store, Follower: control.NewFollower(store), Log: log})})

@@ -8,13 +8,13 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestLastHour: the last hour has 60 minutes, each with the states of the mail that was accepted in it.
 func TestLastHour(t *testing.T) {
 	t.Parallel()
-	store := sqlitetest.Open(t)
+	store := memory.Open(t)
 	s := New(Deps{Store: store})
 	now := time.Date(2026, 11, 28, 10, 30, 20, 0, time.UTC)
 	put := func(user string, ago time.Duration, sum models.Summary) {

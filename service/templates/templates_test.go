@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // always says that there is room.
@@ -22,7 +22,7 @@ func always(context.Context, string) error { return nil }
 
 func newLibrary(t *testing.T) (*Library, string) {
 	t.Helper()
-	return New(sqlitetest.Open(t), always), models.NewUserID()
+	return New(memory.Open(t), always), models.NewUserID()
 }
 
 func create(
@@ -173,7 +173,7 @@ func (s *cutStore) PutDocument(ctx context.Context, owner, kind string, d models
 // seen, and others work on.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
-	s := &cutStore{DocumentStore: sqlitetest.Open(t)}
+	s := &cutStore{DocumentStore: memory.Open(t)}
 	l, user, ctx := New(s, always), models.NewUserID(), t.Context()
 	s.cut = true
 	_, err := create(ctx, l, user, "a", hello("lost"), true)
@@ -275,7 +275,7 @@ func errCode(err error) string {
 	return ""
 }
 
-// TestMistakes: all mistakes in a source are told together, with pointers and lines.
+// TestMistakes: all mistakes in a source are reported together, with pointers and lines.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	l, user := newLibrary(t)

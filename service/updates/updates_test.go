@@ -11,7 +11,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service/problem"
-	"github.com/safedelivr/safedelivr/sqlite/sqlitetest"
+	"github.com/safedelivr/safedelivr/store/memory"
 )
 
 // TestCursor: a cursor is a position, which only its user can read.
@@ -46,7 +46,7 @@ func TestCursor(t *testing.T) {
 // TestMistakesInQueries: each parameter that is wrong is named, and nothing is read.
 func TestMistakesInQueries(t *testing.T) {
 	t.Parallel()
-	r := New(sqlitetest.Open(t))
+	r := New(memory.Open(t))
 	t.Cleanup(r.Close)
 	now := time.Now()
 	for name, c := range map[string]struct {
@@ -84,10 +84,11 @@ func TestMistakesInQueries(t *testing.T) {
 	}
 }
 
-// TestReadsThatWaitAreBounded: a user has a quarter of the reads that may wait, and all users together have all of them.
+// TestReadsThatWaitAreBounded: a user has a quarter of the reads that may wait, and all users together have all of
+// them.
 func TestReadsThatWaitAreBounded(t *testing.T) {
 	t.Parallel()
-	r := New(sqlitetest.Open(t))
+	r := New(memory.Open(t))
 	t.Cleanup(r.Close)
 	var leave []func()
 	enter := func(user string) error {
@@ -120,7 +121,7 @@ func TestReadsThatWaitAreBounded(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := New(sqlitetest.Open(t))
+		r := New(memory.Open(t))
 		began := time.Now()
 		p, err := r.Read(t.Context(), "ann", Query{Wait: 10 * time.Second})
 		require.NoError(t, err)

@@ -1,5 +1,4 @@
-// Package sqlitetest opens SQLite stores for the tests of other packages.
-package sqlitetest
+package memory
 
 import (
 	"slices"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/codec"
-	"github.com/safedelivr/safedelivr/sqlite"
 	"github.com/safedelivr/safedelivr/store"
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
@@ -20,13 +18,12 @@ import (
 var _, compressed = codec.Unpack(codec.Pack(make([]byte, 1<<10)))
 
 // Open returns an empty store. It is closed after the test.
-func Open(t testing.TB) *sqlite.Store {
+func Open(t testing.TB) *Store {
 	t.Helper()
 	require.NoError(t, compressed)
-	store, err := sqlite.Open(t.TempDir(), sqlite.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, store.Close()) })
-	return store
+	s := New(store.Options{})
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
 }
 
 // Forget removes what is stored of the summaries of a chunk, and of the sums above it, so that a test can store others
