@@ -105,7 +105,7 @@ func checkTarget(t *testing.T, target string) (own int) {
 			Sizes:            types.SizesFor("gc", arch),
 			Error:            func(err error) { t.Errorf("%s: %v", target, err) },
 		}
-		all[p.ImportPath], _ = conf.Check(p.ImportPath, files, parsed, nil) // Error was told of the errors
+		all[p.ImportPath], _ = conf.Check(p.ImportPath, files, parsed, nil) // Error received the errors
 		if ours {
 			own++
 		}

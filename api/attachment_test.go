@@ -140,7 +140,7 @@ func formOf(t *testing.T, name string, first, second []byte) (contentType string
 	return w.FormDataContentType(), form
 }
 
-// TestAttachmentMistakes: all mistakes in attachments are told with their places, and nothing is stored.
+// TestAttachmentMistakes: all mistakes in attachments are reported with their places, and nothing is stored.
 func TestAttachmentMistakes(t *testing.T) {
 	t.Parallel()
 	f := newAttachmentFixture(t)
@@ -259,8 +259,8 @@ func TestAttachmentsLeaveNothing(t *testing.T) {
 	require.Empty(t, f.store.writes())
 }
 
-// FuzzJSONAttachments: attachments are those that encoding/json finds, however the body arrives, and a mistake in the JSON
-// is where it is without attachments.
+// FuzzJSONAttachments: attachments are those that encoding/json finds, however the body arrives, and a mistake in the
+// JSON is where it is without attachments.
 func FuzzJSONAttachments(f *testing.F) {
 	for _, s := range []string{
 		`{"attachments":[{"content":"eA==","filename":"f"},{"filename":"g","content":"eHg="}],"content":"eA=="}`,

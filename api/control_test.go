@@ -163,7 +163,7 @@ func TestNothingToSendAgain(t *testing.T) {
 	require.Equal(t, new(1), s.Recipients)
 }
 
-// TestDryRun: a dry run of a command tells what it would do and writes nothing.
+// TestDryRun: a dry run of a command says what it would do and writes nothing.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

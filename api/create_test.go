@@ -61,7 +61,7 @@ func TestCreateJSON(t *testing.T) {
 }
 
 // TestCreateOptions: everything that a message may have besides sender, subject and bodies is
-// stored, and told again with the batch and the log.
+// stored, and returned with the batch and the log.
 func TestCreateOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -397,7 +397,7 @@ func TestSchedule(t *testing.T) {
 	require.Equal(t, &models.SendWindow{From: 22 * 60, To: 24 * 60, Zone: "Australia/Lord_Howe"}, b.Window)
 }
 
-// TestInvalidSchedule: each mistake in a time is told with the place where it is.
+// TestInvalidSchedule: each mistake in a time is reported with the place where it is.
 func TestInvalidSchedule(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -47,9 +47,9 @@ func (s *source) fill() error {
 	return nil
 }
 
-// content decodes the content of an attachment, whose name was the last token, while it is read. So it is never in memory
-// as a whole, as it would be if a json.Decoder read it. It returns false if the value is not a string. A new decoder reads
-// what follows, behind a prefix that puts it where the former one was.
+// content decodes the content of an attachment, whose name was the last token, while it is read. So it is never in
+// memory as a whole, as it would be if a json.Decoder read it. It returns false if the value is not a string. A new
+// decoder reads what follows, behind a prefix that puts it where the former one was.
 func (j *jsonReader) content(d *contentDecoder) (ok bool, err error) {
 	at := j.position(j.InputOffset())
 	buffered, _ := io.ReadAll(j.Buffered()) // it is in memory

@@ -456,7 +456,7 @@ func (d *decoder) addText(email string) error {
 	return d.add(&d.recipient)
 }
 
-// listSplitter tells which commas separate mailboxes (RFC 5322, 3.4).
+// listSplitter reports which commas separate mailboxes (RFC 5322, 3.4).
 type listSplitter struct {
 	escaped, quote, angle bool
 	comment               int // depth

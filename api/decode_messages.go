@@ -69,10 +69,10 @@ type Records struct {
 	Body   io.Reader // JSON: a list
 	Lines  bool      // it has a record in each line instead
 	Strict bool      // change nothing if a record is rejected
-	DryRun bool      // change nothing, and say what would become of each
+	DryRun bool      // change nothing, and say what each would do
 }
 
-// PutMessages carries out records about messages, and returns what became of each.
+// PutMessages carries out records about messages, and returns the result of each.
 func PutMessages(
 	ctx context.Context, svc *service.Service, who service.Caller, in Records,
 ) ([]changes.Result, error) {

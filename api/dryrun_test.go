@@ -136,8 +136,8 @@ func TestDryRunCost(t *testing.T) {
 	require.InDelta(t, 0.006, f.plan(`{`+to+`}`).Cost.Most, 1e-9)
 }
 
-// TestDryRunChecksLimits: a dry run is refused by the limits that would refuse the request, as the request would be, and
-// takes nothing of them. Each part of a request counts for the ones after it.
+// TestDryRunChecksLimits: a dry run is refused by the limits that would refuse the request, as the request would be,
+// and takes nothing of them. Each part of a request counts for the ones after it.
 func TestDryRunChecksLimits(t *testing.T) {
 	t.Parallel()
 	testkit.WithinHour()

@@ -89,7 +89,7 @@ func TestReplayPost(t *testing.T) {
 	require.Len(t, e.Again, 1, "what was taken over is not asked for again")
 }
 
-// TestWhatWasPosted: the body and the header fields of a post are told as long as its updates are kept, without
+// TestWhatWasPosted: the body and the header fields of a post are reported as long as its updates are kept, without
 // signatures and without values that may be secret; and which part of the newest posts failed.
 func TestWhatWasPosted(t *testing.T) {
 	t.Parallel()
@@ -110,7 +110,7 @@ func TestWhatWasPosted(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(f.get(path+"/attempts").Body), `"why":"it answered 500: the endpoint has an error"`))
 	got := f.get(path + "/posts/msg_2").object(t)
 	require.Equal(t, map[string]any{
-		"Authorization": "(not told)", "Content-Type": "application/json", "User-Agent": "Safedelivr",
+		"Authorization": "(hidden)", "Content-Type": "application/json", "User-Agent": "Safedelivr",
 		"Webhook-Id": "msg_2", "Webhook-Timestamp": "1700000000",
 	}, got["header"])
 	var body struct {

@@ -107,8 +107,8 @@ func (f *fixture) removeEndpoints() {
 	}
 }
 
-// TestEndpointSecret: the secret of an endpoint is told when it is made and when it is rotated, and never again. The
-// values of its header fields are never told.
+// TestEndpointSecret: the secret of an endpoint is reported when it is made and when it is rotated, and never again.
+// The values of its header fields are never reported.
 func TestEndpointSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -133,8 +133,8 @@ func TestEndpointSecret(t *testing.T) {
 	require.Len(t, e.Secrets, 2, "the oldest has ended")
 }
 
-// TestEndpointKeyPair: an endpoint whose posts are signed with a private key tells its public one, and no secret. It can
-// be changed from a secret and back, and the old one is valid for a day.
+// TestEndpointKeyPair: an endpoint whose posts are signed with a private key tells its public one, and no secret. It
+// can be changed from a secret and back, and the old one is valid for a day.
 func TestEndpointKeyPair(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -213,8 +213,8 @@ func TestEveryonesEndpoint(t *testing.T) {
 	require.Equal(t, http.StatusNoContent, send("DELETE", at, "").Status)
 }
 
-// TestMailEndpoint: a post of the format mail is an urgent batch of the endpoint's user, to each of its addresses, through
-// providers other than the one that it is about. However often it is repeated, it is one batch.
+// TestMailEndpoint: a post of the format mail is an urgent batch of the endpoint's user, to each of its addresses,
+// through providers other than the one that it is about. However often it is repeated, it is one batch.
 func TestMailEndpoint(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t).operator()
@@ -304,7 +304,7 @@ func TestEndpointAudit(t *testing.T) {
 		[]string{commands[0].By, commands[0].User, commands[0].Subject})
 }
 
-// TestEndpointMistakes: each mistake in an endpoint is told with its place.
+// TestEndpointMistakes: each mistake in an endpoint is reported with its place.
 func TestEndpointMistakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -338,8 +338,8 @@ func TestEndpointMistakes(t *testing.T) {
 	require.Equal(t, "too_many_endpoints", p.Code)
 }
 
-// TestEndpointTestPost: a test post is signed, and its answer is told. No post goes to a private network unless that
-// is allowed.
+// TestEndpointTestPost: a test post is signed, and its answer is reported. No post goes to a private network unless
+// that is allowed.
 func TestEndpointTestPost(t *testing.T) {
 	t.Parallel()
 	doc, err := openapi3.NewLoader().LoadFromData(openAPI)

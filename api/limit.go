@@ -15,7 +15,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/quota"
 )
 
-// limit admits the request within the limits of its caller. The answer tells how much of
+// limit admits the request within the limits of its caller. The answer says how much of
 // them is left.
 func (s *Server) limit(c *gin.Context) {
 	if isLocal(c) {

@@ -18,8 +18,8 @@ const (
 // localKey marks requests of Local.
 type localKey struct{}
 
-// Local returns the handler for those who may open the data folder: they are operators and need no API key. No limits of
-// users hold for their requests.
+// Local returns the handler for those who may open the data folder: they are operators and need no API key. No limits
+// of users hold for their requests.
 func (s *Server) Local() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), localKey{}, true)))

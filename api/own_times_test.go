@@ -146,7 +146,7 @@ func (f *fixture) begunForOne(at time.Time) models.ID {
 	return a.ID
 }
 
-// TestMistakesInOwnTimes: mistakes are told at the field of the recipient.
+// TestMistakesInOwnTimes: mistakes are reported at the field of the recipient.
 func TestMistakesInOwnTimes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -182,8 +182,8 @@ func TestMistakesInOwnTimes(t *testing.T) {
 	require.Equal(t, []string{"/to/0/deliver_at invalid_value"}, p.pointers())
 }
 
-// TestOwnTimesInFiles: the columns deliver_at and time_zone of a table are times, as are the fields of recipients in lines
-// of JSON. Empty cells are none.
+// TestOwnTimesInFiles: the columns deliver_at and time_zone of a table are times, as are the fields of recipients in
+// lines of JSON. Empty cells are none.
 func TestOwnTimesInFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

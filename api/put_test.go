@@ -290,7 +290,8 @@ func TestPutBadRecords(t *testing.T) {
 	require.Empty(t, f.changed())
 }
 
-// TestPutWithSmallLimits: a batch has no more recipients than allowed, and a message that is too large is rejected alone.
+// TestPutWithSmallLimits: a batch has no more recipients than allowed, and a message that is too large is rejected
+// alone.
 func TestPutWithSmallLimits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(s *setup) { s.service.MaxRecipients, s.service.MaxContent = 2, 1000 })

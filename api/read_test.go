@@ -157,7 +157,7 @@ func TestBatchCounts(t *testing.T) {
 }
 
 // TestCausesOfFailures: the counts of a batch and of its user tell the last cause of mail for which no provider was
-// left, so that a block of the sender can be told from a receiver without a server.
+// left, so that a block of the sender can be distinguished from a receiver without a server.
 func TestCausesOfFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -174,7 +174,7 @@ func (f *fixture) form(query, file, content string, fields ...string) *reply {
 	return f.do(http.MethodPost, "/v1/batches"+query, w.FormDataContentType(), &form)
 }
 
-// TestPermissiveFile: rows of a file are told by their line and the heading of the column, also in CSV.
+// TestPermissiveFile: reports name rows of a file by their line and the heading of the column, also in CSV.
 func TestPermissiveFile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -66,7 +66,7 @@ func TestRecipientsFromFiles(t *testing.T) {
 	}
 }
 
-// TestMistakesInFiles: a mistake in a row refuses all, and is told with its place.
+// TestMistakesInFiles: a mistake in a row refuses all, and is reported with its place.
 func TestMistakesInFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

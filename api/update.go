@@ -103,7 +103,7 @@ func accepts(c *gin.Context, want string) bool {
 	return false
 }
 
-// streamUpdates answers with a line for each update, and a last line that tells where they end.
+// streamUpdates answers with a line for each update, and a last line that says where they end.
 // If the feed cannot be read, the connection is closed before the last line.
 func (s *Server) streamUpdates(c *gin.Context, owner string, q updates.Query) {
 	left := q.Limit

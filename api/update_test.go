@@ -23,7 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
-// fed is a fixture with a batch whose updates are told.
+// fed is a fixture with a batch whose updates are published.
 type fed struct {
 	*fixture
 	*feed.Writer
@@ -205,8 +205,8 @@ func TestUpdateEvents(t *testing.T) {
 	require.Contains(t, string(r.Body), `"/events"`)
 }
 
-// TestSuppressionUpdates: what is added to a list by the API is told to those who ask for it, and of everyone's list to
-// operators, until the address is erased.
+// TestSuppressionUpdates: what is added to a list by the API is reported to those who ask for it, and of everyone's
+// list to operators, until the address is erased.
 func TestSuppressionUpdates(t *testing.T) {
 	t.Parallel()
 	f := newFed(t, 1)

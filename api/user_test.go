@@ -46,8 +46,8 @@ func TestDisableUser(t *testing.T) {
 	require.Equal(t, []string{"user.disable left", "user.enable"}, f.commands())
 }
 
-// TestAddedUsersAreRecorded: the audit trail names who added a user, and who created the user's keys. A key gives no scope
-// that it lacks.
+// TestAddedUsersAreRecorded: the audit trail names who added a user, and who created the user's keys. A key gives no
+// scope that it lacks.
 func TestAddedUsersAreRecorded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

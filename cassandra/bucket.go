@@ -63,8 +63,8 @@ func (e *engine) list(ctx context.Context, listed map[bucketOf]int64) error {
 	})
 }
 
-// listedBuckets returns buckets of a partition that may have rows, both ends included, in order. Few are not looked up in
-// the list.
+// listedBuckets returns buckets of a partition that may have rows, both ends included, in order. Few are not looked
+// up in the list.
 func (e *engine) listedBuckets(
 	ctx context.Context, t *table, part []byte, first, last int64, back bool, limit int,
 ) (out []int64, err error) {

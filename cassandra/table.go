@@ -21,8 +21,8 @@ import (
 //   - Decided: all columns are written by compare-and-set, and version is a column of its own.
 //   - Vetoed: see veto.go.
 //
-// A log has the columns part, number, holder (the token) and value. With Group its partitions are (part, bucket), and the
-// table NAME_buckets lists the groups.
+// A log has the columns part, number, holder (the token) and value. With Group its partitions are (part, bucket), and
+// the table NAME_buckets lists the groups.
 type table struct {
 	*shapes.Table
 	bucket  int64  // in milliseconds

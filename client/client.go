@@ -128,8 +128,9 @@ func with(options []CallOption, query map[string]string) []CallOption {
 	})
 }
 
-// Call makes a request by its method and path, for callers that know the operations of the API only when they run. The
-// body in may be nil, an [io.Reader] of JSON, or what is encoded as JSON. The answer is decoded into out, which may be nil.
+// Call makes a request by its method and path, for callers that know the operations of the API only when they run.
+// The body in may be nil, an [io.Reader] of JSON, or what is encoded as JSON. The answer is decoded into out, which
+// may be nil.
 func (c *Client) Call(
 	ctx context.Context, method, path string, query url.Values, in, out any, options ...CallOption,
 ) error {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// State says what became of the mail to one recipient.
+// State is the state of the mail to one recipient.
 type State string
 
 // The states of a log.
@@ -96,7 +96,7 @@ type Moment struct {
 	// By is who gave the command of a release, if that is still known.
 	By    string `json:"by,omitempty"`
 	Async bool   `json:"async,omitempty"`
-	// Guess says that only the address tells which attempt the event is about.
+	// Guess says that only the address links the event to its attempt.
 	Guess bool `json:"guess,omitempty"`
 }
 

@@ -56,7 +56,7 @@ type MessageChange struct {
 	ExpiresAt   time.Time         `json:"expires_at,omitzero"`
 }
 
-// ChangeResult tells what became of a [MessageChange].
+// ChangeResult is the result of a [MessageChange].
 type ChangeResult struct {
 	ID string `json:"id"`
 	// Status is accepted, unchanged, updated, cancelled or rejected.

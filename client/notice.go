@@ -33,7 +33,7 @@ type Notice struct {
 	// Reason is the source of a suspension in a word: calls, rejected, retry_after or silence. Why is for people.
 	Reason string `json:"reason,omitempty"`
 	Why    string `json:"why,omitempty"`
-	// Since is when what is told, or has ended, began, and Until when it ends at the earliest.
+	// Since is the start of the condition that the notice reports, and Until when it ends at the earliest.
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 	// Count is that of sums that differ, of recipients, of messages in a queue, of complaints, or what User has used of

@@ -24,7 +24,7 @@ type Rejected struct {
 	First []Rejection `json:"first,omitempty"`
 }
 
-// Rejection tells why a recipient was left out.
+// Rejection says why a recipient was left out.
 type Rejection struct {
 	// Index is that of the recipient in the request, from 0.
 	Index int `json:"index"`

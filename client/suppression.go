@@ -16,8 +16,8 @@ type Suppression struct {
 	ReasonText string `json:"reason_text"`
 	// Absent: all mail is suppressed.
 	Category string `json:"category,omitempty"`
-	// `event`: a provider reported it. `link`: the recipient followed the link in a mail. `provider`: it is on a suppression
-	// list of the provider `by`.
+	// `event`: a provider reported it. `link`: the recipient followed the link in a mail. `provider`: it is on a
+	// suppression list of the provider `by`.
 	Origin string `json:"origin" enum:"event,api,page,import,link,provider"`
 	// The log of the mail that an event was about.
 	LogID string `json:"log_id,omitempty"`
@@ -57,7 +57,7 @@ type NewSuppression struct {
 // Everyone makes a method about suppressions use the list for the mail of all users. It needs the scope operate, too.
 func Everyone() CallOption { return func(c *call) { c.set("everyone", "true") } }
 
-// SuppressionImport tells what an import did.
+// SuppressionImport says what an import did.
 type SuppressionImport struct {
 	Rows int `json:"rows"`
 	// Added counts the entries that were not in effect before.

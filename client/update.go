@@ -69,7 +69,7 @@ type DisabledEndpoint struct {
 	Since time.Time `json:"since"`
 }
 
-// AddedSuppression is an addition to a suppression list. One that is told again has the same ID.
+// AddedSuppression is an addition to a suppression list. A repeat has the same ID.
 type AddedSuppression struct {
 	ID string `json:"id"`
 	Suppression

@@ -46,7 +46,7 @@ func NewWebhook(key string) (*Webhook, error) {
 	return &Webhook{secret: secret}, nil
 }
 
-// Event is what a post tells. A post may have many. An update that is told again has the same Log, Event and
+// Event is an update in a post. A post may have many. A repeated update has the same Log, Event and
 // Number.
 type Event struct {
 	// Type is that of the update, or test; a test has no Update.

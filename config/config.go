@@ -16,8 +16,8 @@ import (
 // providers.sg.api_key.
 const Prefix = "SAFEDELIVR_"
 
-// The comments of the fields below are the text of docs/configuration.md, in Markdown; see internal/site. Package settings
-// explains their tags.
+// The comments of the fields below are the text of docs/configuration.md, in Markdown; see internal/site. Package
+// settings explains their tags.
 
 // Config is the whole configuration.
 type Config struct {
@@ -30,8 +30,8 @@ type Config struct {
 	TrustedProxies []string `koanf:"trusted_proxies"`
 	// networks or addresses that posts to users' endpoints may reach although they are private, separated by commas
 	EndpointNetworks []string `koanf:"endpoint_networks"`
-	// use PostgreSQL as store and broker: a `postgres://` URL with user, password, hosts, database and `sslmode`. Of several
-	// hosts the one that can write is used. If it is not set, the embedded store is used, or Cassandra
+	// use PostgreSQL as store and broker: a `postgres://` URL with user, password, hosts, database and `sslmode`. Of
+	// several hosts the one that can write is used. If it is not set, the embedded store is used, or Cassandra
 	Store string `koanf:"store"`
 	// folder of the embedded store and of the spool for large requests
 	DataDir string `koanf:"data_dir" default:"safedelivr-data"`

@@ -125,7 +125,8 @@ func TestAllMistakesAtOnce(t *testing.T) {
 // lines returns the mistakes in an error, one a line.
 func lines(err error) []string { return strings.Split(err.Error(), "\n") }
 
-// TestNearMisses: the error about a setting that does not exist has the name that was typed, and the one that was meant.
+// TestNearMisses: the error about a setting that does not exist has the name that was typed, and the one that was
+// meant.
 func TestNearMisses(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{

@@ -16,8 +16,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestEnvelopeAsProbe: an envelope with which a suspended provider is probed is one call, and if the probe is refused, it
-// moves to the next provider as a whole.
+// TestEnvelopeAsProbe: an envelope with which a suspended provider is probed is one call, and if the probe is
+// refused, it moves to the next provider as a whole.
 func TestEnvelopeAsProbe(t *testing.T) {
 	t.Parallel()
 	for _, class := range []models.Class{models.AccountClass, models.Unavailable} {
@@ -60,8 +60,8 @@ func TestEnvelopeAsProbe(t *testing.T) {
 	}
 }
 
-// TestEnvelopeOnProbation: a provider that was silent gets a few recipients at a time, and an envelope with more of them
-// is one call all the same.
+// TestEnvelopeOnProbation: a provider that was silent gets a few recipients at a time, and an envelope with more of
+// them is one call all the same.
 func TestEnvelopeOnProbation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -176,9 +176,9 @@ func TestEnvelopeWithUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestEnvelopeIsLookedUp: what a look-up finds about an address of an envelope with an unknown outcome decides about that
-// address. The others wait for their own events, and get no second copy, also if the batch wants that and if one address
-// is sent to again because its mail was blocked.
+// TestEnvelopeIsLookedUp: what a look-up finds about an address of an envelope with an unknown outcome decides about
+// that address. The others wait for their own events, and get no second copy, also if the batch wants that and if one
+// address is sent to again because its mail was blocked.
 func TestEnvelopeIsLookedUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -109,7 +109,8 @@ func (r *rig) posting() Config {
 	return cfg
 }
 
-// TestRollUpWakesPoster: an update is posted when the roll-up has published it, although the feed would not be read for an hour.
+// TestRollUpWakesPoster: an update is posted when the roll-up has published it, although the feed would not be read
+// for an hour.
 func TestRollUpWakesPoster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

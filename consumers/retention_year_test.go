@@ -23,8 +23,8 @@ import (
 	stores "github.com/safedelivr/safedelivr/store"
 )
 
-// retained returns a store with a user, whose time is now, in a folder, and an engine that removes content after 60 days
-// and mail after 120.
+// retained returns a store with a user, whose time is now, in a folder, and an engine that removes content after 60
+// days and mail after 120.
 func retained(t *testing.T, now *time.Time) (dir string, store *sqlite.Store, e *Engine, user models.User) {
 	t.Helper()
 	dir = t.TempDir()
@@ -126,8 +126,8 @@ func TestStoreOfYearsDoesNotGrow(t *testing.T) {
 	require.Equal(t, commands, f.Rules().UpTo(), "the numbers go on")
 }
 
-// TestUserWhoLeft: of a user who sends no more, nothing is left when the mail is purged but the row of the user, the sums
-// of days, the newest entry of the feed, and up to when mail and content are purged.
+// TestUserWhoLeft: of a user who sends no more, nothing is left when the mail is purged but the row of the user, the
+// sums of days, the newest entry of the feed, and up to when mail and content are purged.
 func TestUserWhoLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -31,8 +31,8 @@ func TestRoles(t *testing.T) {
 	require.Equal(t, "eve@x.test", (&Batch{}).Values(3, rs).Email)
 }
 
-// TestRecipientOfEvent: an event about one mail to several is about the address that it names, in any case. An event whose address is unknown
-// is about none, but for the only address that was erased.
+// TestRecipientOfEvent: an event about one mail to several is about the address that it names, in any case. An event
+// whose address is unknown is about none, but for the only address that was erased.
 func TestRecipientOfEvent(t *testing.T) {
 	t.Parallel()
 	rs := []Recipient{{Email: "ann@x.test"}, {Email: "bob@x.test"}, {}, {}}

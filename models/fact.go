@@ -153,8 +153,8 @@ const EndpointFailed EventKind = "endpoint_disabled"
 // FeedEvents lists the kinds of event that a feed publishes.
 var FeedEvents = []EventKind{Deferred, Bounced, Complained, Unsubscribed, Opened, Clicked}
 
-// inFeed returns the kind as which a feed publishes an event, or "" if it does not. All reports that a provider gave up are
-// Bounced.
+// inFeed returns the kind as which a feed publishes an event, or "" if it does not. All reports that a provider gave
+// up are Bounced.
 func (k EventKind) inFeed() EventKind {
 	switch {
 	case k.Failure():

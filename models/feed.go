@@ -95,7 +95,8 @@ type PublishedBatch struct {
 	Done  int // how often the batch has ended
 }
 
-// About returns the part of the entry about a chunk, and about its batch if it is the first chunk. c is nil if there is nothing about the chunk.
+// About returns the part of the entry about a chunk, and about its batch if it is the first chunk. c is nil if there
+// is nothing about the chunk.
 func (e *FeedEntry) About(chunk ID) (c *FeedChunk, b PublishedBatch, ok bool) {
 	i, there := slices.BinarySearchFunc(e.Chunks, chunk, func(c FeedChunk, id ID) int { return c.Chunk.Compare(id) })
 	if there {

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTextOfNotices: a notice says since when, and its reason; that no provider accepts mail says what happens to the mail.
+// TestTextOfNotices: a notice says since when, and its reason; that no provider accepts mail says what happens to the
+// mail.
 func TestTextOfNotices(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 11, 28, 10, 53, 41, 0, time.UTC)

@@ -53,8 +53,8 @@ func proxied(t *testing.T, c *Config) *tcpproxy.Proxy {
 	return p
 }
 
-// TestConnectionsAreLost cuts all connections again and again while goroutines append. No number is lost or given twice,
-// and what was acknowledged is there.
+// TestConnectionsAreLost cuts all connections again and again while goroutines append. No number is lost or given
+// twice, and what was acknowledged is there.
 func TestConnectionsAreLost(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t)

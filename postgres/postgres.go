@@ -68,8 +68,8 @@ func (c *Config) complete() (*pgxpool.Config, error) {
 	return pool, nil
 }
 
-// Open opens the store. Errors: models.ErrInvalid (the configuration), models.ErrUnavailable, and reasons why the schema
-// cannot be used.
+// Open opens the store. Errors: models.ErrInvalid (the configuration), models.ErrUnavailable, and reasons why the
+// schema cannot be used.
 func Open(ctx context.Context, c Config) (*store.Store, error) {
 	e, err := newEngine(ctx, &c)
 	if err != nil {

@@ -87,7 +87,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestInspectSendingKey: a key that may only send is told from one that is wrong, and no mail is sent for it.
+// TestInspectSendingKey: the inspection distinguishes a key that may only send from a wrong one, and no mail is sent
+// for it.
 func TestInspectSendingKey(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

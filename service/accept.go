@@ -143,8 +143,8 @@ func (s *Service) allowed(
 	return in.SetTimes(b, requested)
 }
 
-// firstRejected tells which recipients a permissive request left out. The list is not kept with the answer for repeats
-// of the request, so that an erasure reaches all addresses in it.
+// firstRejected reports which recipients a permissive request left out. The list is not kept with the answer for
+// repeats of the request, so that an erasure reaches all addresses in it.
 func (s *Service) firstRejected(
 	ctx context.Context, in *intake.Intake, a Accepted, stored bool,
 ) (out *mail.Rejected, err error) {

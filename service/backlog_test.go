@@ -32,8 +32,8 @@ func (f *waitRig) waits(lane models.Lane, age time.Duration, then func()) models
 	return f.batch.ID
 }
 
-// TestBacklog: operators see all mail that waits here, for what and since when. Mail that a provider accepted waits for a
-// report, which is something else.
+// TestBacklog: operators see all mail that waits here, for what and since when. Mail that a provider accepted waits
+// for a report, which is something else.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	f := newWaitRig(t)

@@ -75,8 +75,8 @@ func urgentAmounts(b *models.Batch, now time.Time) (out []quota.Amount) {
 	return out
 }
 
-// NewIntake returns an empty request for a batch of the caller. When ctx ends, reading and checking end. The caller must
-// close it.
+// NewIntake returns an empty request for a batch of the caller. When ctx ends, reading and checking end. The caller
+// must close it.
 func (s *Service) NewIntake(ctx context.Context, who Caller) *intake.Intake {
 	c := s.intakeOf(ctx, who)
 	return intake.New(ctx, &c)

@@ -55,7 +55,7 @@ func (s *Service) PutMessages(
 // RecordReader reads the records of a request.
 type RecordReader struct {
 	Strict bool // change nothing if a record is rejected
-	DryRun bool // change nothing, and say what would become of each
+	DryRun bool // change nothing, and say what each would do
 	Read   func(raw []byte) *changes.Record
 	Fill   func(in *intake.Intake, rs []*changes.Record) error
 }

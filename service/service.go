@@ -67,7 +67,7 @@ type Config struct {
 	Quotas models.Limits // of users for whom no operator sets others; default: no limits
 
 	Currency string             // of the prices
-	Prices   map[string]float64 // of 1,000 messages at each provider; empty: no cost is told
+	Prices   map[string]float64 // of 1,000 messages at each provider; empty: no cost is shown
 
 	// Batches are refused while DiskFree, the free space in bytes, is below DiskReserve.
 	DiskReserve int64
@@ -320,7 +320,7 @@ func (s *Service) Tallies() map[models.Lane]Tally {
 	return out
 }
 
-// Readiness tells whether batches can be accepted.
+// Readiness reports whether batches can be accepted.
 type Readiness struct {
 	Ready   bool
 	Missing []string          // names of failed checks

@@ -16,8 +16,8 @@ import (
 	"github.com/safedelivr/safedelivr/store/shapes"
 )
 
-// Bodies are not in the table of pending posts, because that is read often. A row of it has version 2 and is hidden once
-// the post is processed.
+// Bodies are not in the table of pending posts, because that is read often. A row of it has version 2 and is hidden
+// once the post is processed.
 var (
 	posts = shapes.Table{Name: "inbox", Bucket: time.Minute, Stem: len(models.ID{}), Brief: usualKeep, Packed: true}
 	// The keys of both are a shard and an ID.

@@ -364,8 +364,8 @@ func TestChangedWhileRetrying(t *testing.T) {
 	})
 }
 
-// TestDisabledUser: nothing is posted for a user who is disabled, while others get their posts, and all that was published
-// meanwhile when that is over.
+// TestDisabledUser: nothing is posted for a user who is disabled, while others get their posts, and all that was
+// published meanwhile when that is over.
 func TestDisabledUser(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

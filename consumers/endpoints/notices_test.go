@@ -58,8 +58,9 @@ func TestNoticesArePosted(t *testing.T) {
 	})
 }
 
-// TestNoticesAreMailed: endpoints of the format mail hand what is said to people to the mailer, with the ID of the post, which
-// is the same when a worker is killed after that and another one repeats the post, and again until it is accepted.
+// TestNoticesAreMailed: endpoints of the format mail hand what is said to people to the mailer, with the ID of the
+// post, which is the same when a worker is killed after that and another one repeats the post, and again until it is
+// accepted.
 func TestNoticesAreMailed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -107,8 +108,9 @@ func TestNoticesAreMailed(t *testing.T) {
 	})
 }
 
-// TestSuppressionsArePosted: endpoints that ask for them get additions to the list of their user, those that are about mail
-// by its tags and category, too. A repeat has the same ID. After the erasure of an address no retry has it.
+// TestSuppressionsArePosted: endpoints that ask for them get additions to the list of their user, those that are
+// about mail by its tags and category, too. A repeat has the same ID. After the erasure of an address no retry has
+// it.
 func TestSuppressionsArePosted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -98,8 +98,8 @@ func (w *wakes) Wake(ctx context.Context, users ...string) error {
 	}
 }
 
-// TestWakesAreBounded: users without an endpoint are in no wake, and all others that are noted before it is sent are in one:
-// each once, and not more than a wake may have.
+// TestWakesAreBounded: users without an endpoint are in no wake, and all others that are noted before it is sent are
+// in one: each once, and not more than a wake may have.
 func TestWakesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

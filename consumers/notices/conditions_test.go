@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// TestNoticesOfConditions: operators are notified of what keeps the installation from working, once, and when it is over.
-// A worker that takes over repeats nothing.
+// TestNoticesOfConditions: operators are notified of what keeps the installation from working, once, and when it is
+// over. A worker that takes over repeats nothing.
 func TestNoticesOfConditions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -21,8 +21,8 @@ func (f *fixture) check(repair bool) (found []string) {
 	return found
 }
 
-// TestCheckFindsWrongFeed: a check finds a feed that publishes something else than the logs, or less, and a repair publishes
-// what is missing.
+// TestCheckFindsWrongFeed: a check finds a feed that publishes something else than the logs, or less, and a repair
+// publishes what is missing.
 func TestCheckFindsWrongFeed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

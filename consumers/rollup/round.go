@@ -176,8 +176,8 @@ func (c *check) older(ctx context.Context, users []models.User, w *Round, since 
 	return nil
 }
 
-// days reads the sums of the last unknownDays. It counts the unknown outcomes and the duplicates, and notifies operators
-// of days with many complaints.
+// days reads the sums of the last unknownDays. It counts the unknown outcomes and the duplicates, and notifies
+// operators of days with many complaints.
 func (c *check) days(ctx context.Context, users []models.User, w *Round, now time.Time) error {
 	w.Waiting, w.Held, w.Doubled = 0, 0, 0
 	today := models.DayOf(now)

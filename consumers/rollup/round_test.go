@@ -135,8 +135,8 @@ func TestCheckRepairsGroups(t *testing.T) {
 	require.Zero(t, out.Differences)
 }
 
-// TestCheckRepairsProviders: a check finds and repairs what is wrong with the counts of a provider: of a chunk whose mail
-// is all at one, of one whose mail was rerouted, and of the sums above them.
+// TestCheckRepairsProviders: a check finds and repairs what is wrong with the counts of a provider: of a chunk whose
+// mail is all at one, of one whose mail was rerouted, and of the sums above them.
 func TestCheckRepairsProviders(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil)

@@ -78,8 +78,8 @@ func head(name, args, results string) string {
 	return line
 }
 
-// parameters returns the arguments of a method for the path and the query, and the members of a map that has those of the
-// query as texts.
+// parameters returns the arguments of a method for the path and the query, and the members of a map that has those of
+// the query as texts.
 func parameters(o *operation.Operation) (args, query string) {
 	args = "ctx context.Context"
 	for _, p := range o.Parameters() {

@@ -10,7 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
-// flagTexts returns the comments of what the command line makes flags from: parameters of queries, and fields of bodies.
+// flagTexts returns the comments of what the command line makes flags from: parameters of queries, and fields of
+// bodies.
 func flagTexts(ops []operation.Operation, words *comments) ([]byte, error) {
 	texts := map[string]string{}
 	for i := range ops {

@@ -1,5 +1,6 @@
 // Command apigen writes what is derived from the table of operations: the description of the API, the calls of the Go
-// client, and the texts of the flags of the command line. Run it as "go generate ./api". A test fails if its output is not up to date.
+// client, and the texts of the flags of the command line. Run it as "go generate ./api". A test fails if its output
+// is not up to date.
 package main
 
 import (

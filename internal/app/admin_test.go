@@ -40,9 +40,9 @@ func through(t http.RoundTripper, user string) *client.Client {
 	return client.New("http://safedelivr", "", client.HTTPClient(&http.Client{Transport: as{t, "zoe", user}}))
 }
 
-// TestAdminSocket: the socket in the data folder has the API for operators, without a key, under the name of the person
-// who calls it and on behalf of a user. Only the owner of the folder can open it. The network has none of this. A process
-// that only opens the store for a command has the same API.
+// TestAdminSocket: the socket in the data folder has the API for operators, without a key, under the name of the
+// person who calls it and on behalf of a user. Only the owner of the folder can open it. The network has none of
+// this. A process that only opens the store for a command has the same API.
 func TestAdminSocket(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30), "data") // longer than the path of a socket may be

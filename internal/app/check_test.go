@@ -10,8 +10,8 @@ import (
 	"github.com/safedelivr/safedelivr/config"
 )
 
-// TestCheckNamesAllMistakes: mistakes of the configuration, of providers and of addresses are reported together, once each,
-// by the names that were typed.
+// TestCheckNamesAllMistakes: mistakes of the configuration, of providers and of addresses are reported together, once
+// each, by the names that were typed.
 func TestCheckNamesAllMistakes(t *testing.T) {
 	t.Parallel()
 	var lc net.ListenConfig

@@ -21,8 +21,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
-// Open opens the store and the broker of the configuration for a command: nothing listens, and no worker runs. It returns
-// sqlite.ErrInUse if another process has the data folder.
+// Open opens the store and the broker of the configuration for a command: nothing listens, and no worker runs. It
+// returns sqlite.ErrInUse if another process has the data folder.
 func Open(ctx context.Context, cfg *config.Config, log *slog.Logger) (*App, error) {
 	a := &App{cfg: cfg, log: log, command: true, priority: priority.New(), metrics: newRegistry()}
 	a.github.Store(githubOf(cfg))

@@ -15,8 +15,8 @@ import (
 // unknownClient is the RemoteAddr of a request whose proxy does not report the client's address. It is in no network.
 const unknownClient = "unknown"
 
-// A hop is what a proxy reports of a request: the address that it came from, which is invalid if it is not reported, and
-// the scheme.
+// A hop is what a proxy reports of a request: the address that it came from, which is invalid if it is not reported,
+// and the scheme.
 type hop struct {
 	from   netip.Addr
 	scheme string

@@ -1,5 +1,5 @@
-// Package perclient counts what each client of a server holds and asks for, so that none takes all of it. A client has one IPv4
-// address, or all addresses of an IPv6 /64 network, which is what one customer of a provider gets.
+// Package perclient counts what each client of a server holds and asks for, so that none takes all of it. A client
+// has one IPv4 address, or all addresses of an IPv6 /64 network, which is what one customer of a provider gets.
 package perclient
 
 import (

@@ -88,8 +88,8 @@ func next(head *models.FeedEntry) models.FeedEntry {
 	return e
 }
 
-// EndpointIsDisabled publishes that an endpoint is disabled: for operators once, and for its user at least once. user is
-// empty if the endpoint belongs to the installation.
+// EndpointIsDisabled publishes that an endpoint is disabled: for operators once, and for its user at least once. user
+// is empty if the endpoint belongs to the installation.
 func EndpointIsDisabled(
 	ctx context.Context, store models.FeedStore, user string, e models.FailedEndpoint,
 ) error {
@@ -134,8 +134,8 @@ func NearQuota(ctx context.Context, store models.FeedStore, n models.Notice) err
 	})
 }
 
-// HighComplaints publishes a notice, once, for each day of a user on which too much mail was reported as spam. The day is
-// the Since of the notice. None is before oldest, which is a day; the clocks of callers may differ by a day.
+// HighComplaints publishes a notice, once, for each day of a user on which too much mail was reported as spam. The
+// day is the Since of the notice. None is before oldest, which is a day; the clocks of callers may differ by a day.
 func HighComplaints(ctx context.Context, store models.FeedStore, oldest time.Time, days []models.Notice) error {
 	return Announce(ctx, store, func(s *Status) (out []models.Notice) {
 		maps.DeleteFunc(s.Complaints, func(_ string, day time.Time) bool { return day.Before(oldest.AddDate(0, 0, -1)) })

@@ -23,8 +23,8 @@ func Of(name string, candidates []string) string {
 	return best
 }
 
-// Hint asks whether somebody meant another name. It is looked for only when it is printed: a request may have many wrong
-// names, and an answer lists few.
+// Hint asks whether somebody meant another name. It is looked for only when it is printed: a request may have many
+// wrong names, and an answer lists few.
 type Hint struct {
 	name       string
 	candidates []string

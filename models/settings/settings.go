@@ -1,7 +1,7 @@
 // Package settings declares the settings that several rooms use, each once: its name, meaning, range and default.
 //
-// A room has a configuration that embeds what it needs. The loader (package config) reads the settings that have a name,
-// and docs/configuration.md is made from their comments and tags:
+// A room has a configuration that embeds what it needs. The loader (package config) reads the settings that have a
+// name, and docs/configuration.md is made from their comments and tags:
 //
 //   - koanf: the name; a field without one cannot be set by users
 //   - range: the numbers that a setting may have

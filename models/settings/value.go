@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Parse gives a value from a file, a variable or a tag the type of its setting. It returns nil for an empty value that is no
-// text: the setting is then not set.
+// Parse gives a value from a file, a variable or a tag the type of its setting. It returns nil for an empty value
+// that is no text: the setting is then not set.
 func Parse(t reflect.Type, value any) (any, error) {
 	if list, ok := value.([]any); ok && t.Kind() != reflect.Slice {
 		return nil, fmt.Errorf("must be one value, and not %d", len(list))

@@ -15,8 +15,8 @@ import (
 const schemaVersion = 1
 
 // tables creates the tables. due is the earliest delivery, and queued_at is when a message was queued again. A lease
-// is taken_by until taken_until, and deliveries distinguishes one lease from the next. A lease touches no index, and half of
-// each page stays free for the rows that have one.
+// is taken_by until taken_until, and deliveries distinguishes one lease from the next. A lease touches no index, and
+// half of each page stays free for the rows that have one.
 const tables = `
 CREATE TABLE IF NOT EXISTS $.queue_schema (version integer NOT NULL);
 CREATE TABLE IF NOT EXISTS $.queue_message (

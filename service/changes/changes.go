@@ -38,7 +38,7 @@ type Record struct {
 	Wrong  *problem.FieldError // the first mistake that was found in it
 }
 
-// Result tells what became of a record.
+// Result is the result of a record.
 type Result struct {
 	ID      string    `json:"id"`
 	Status  Status    `json:"status"`
@@ -48,7 +48,7 @@ type Result struct {
 	Log     models.ID `json:"log,omitzero"` // of the message as it is now
 }
 
-// Status is what became of a record.
+// Status is the result of a record.
 type Status string
 
 // The states of records.
@@ -110,7 +110,7 @@ const (
 	windowBytes   = 8 << 20
 )
 
-// Do carries out records and returns what became of each. After an error a part of them may be carried out; the same
+// Do carries out records and returns the result of each. After an error a part of them may be carried out; the same
 // records may be given again, until there is none.
 func (c *Changes) Do(ctx context.Context, rs *intake.Records) ([]Result, error) {
 	carryOut := c.window

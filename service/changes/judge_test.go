@@ -17,7 +17,8 @@ type verdict struct {
 	cancel, send bool
 }
 
-// TestJudge: what a record does depends on the state of the message, and on whether it is the same as the present version.
+// TestJudge: what a record does depends on the state of the message, and on whether it is the same as the present
+// version.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	unchanged := verdict{status: Unchanged}

@@ -238,7 +238,7 @@ func (s *Endpoints) Replay(ctx context.Context, user, id string, from time.Time)
 		return client.Endpoint{}, f.Err()
 	}
 	at, err := feed.Find(ctx, s.store, user, from)
-	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was told yet
+	if err != nil && !errors.Is(err, models.ErrNotFound) { // nothing was published yet
 		return client.Endpoint{}, problem.FromStore("read feed", err)
 	}
 	return s.restart(ctx, user, id, models.ReplayedEndpoint, func(e *endpoint.Endpoint, _ *endpoint.State) error {

@@ -88,8 +88,8 @@ func (s *Endpoints) ReplayPost(ctx context.Context, user, id, post string) (clie
 	})
 }
 
-// hiddenValue is the value of header fields whose values are not told.
-const hiddenValue = "(not told)"
+// hiddenValue replaces secret values of header fields.
+const hiddenValue = "(hidden)"
 
 // Request returns what was posted with one of the newest posts. Its body is made anew, as for a retry: what was removed
 // or erased meanwhile is not in it.

@@ -12,7 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
-// Flow tells how much of a batch each provider accepted at which time, and which providers
+// Flow says how much of a batch each provider accepted at which time, and which providers
 // were failing. It is computed from a sample of chunks, so that it costs the same for a batch
 // of any size.
 type Flow struct {

@@ -9,9 +9,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Batch has the fields of a batch as a request gives them, without the recipients and the attachments. The decoders of all
-// formats read its names and limits: max of the elements, enum of the values. The decoder of JSON refuses an empty text
-// in a field that is filled; elsewhere an empty text counts as absent.
+// Batch has the fields of a batch as a request gives them, without the recipients and the attachments. The decoders
+// of all formats read its names and limits: max of the elements, enum of the values. The decoder of JSON refuses an
+// empty text in a field that is filled; elsewhere an empty text counts as absent.
 type Batch struct {
 	From      string            `json:"from"`
 	ReplyTo   []string          `json:"reply_to"  max:"10"`
@@ -39,8 +39,8 @@ type Batch struct {
 	Unsubscribe     *bool `json:"unsubscribe"` // nil: true for bulk mail with a category, if there is a page for it
 }
 
-// Times are those of a batch, or of a recipient in place of those of the batch, as a request gives them. An empty one is
-// not given.
+// Times are those of a batch, or of a recipient in place of those of the batch, as a request gives them. An empty one
+// is not given.
 type Times struct {
 	DeliverAt string  `json:"deliver_at"  filled:"true"`
 	ExpiresAt string  `json:"expires_at"  filled:"true"`

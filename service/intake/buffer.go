@@ -126,8 +126,8 @@ type byteReader interface {
 	io.ByteReader
 }
 
-// section returns a reader of n bytes from an offset on. Only bytes in a file need a buffer. Errors of the reader are not
-// wrapped.
+// section returns a reader of n bytes from an offset on. Only bytes in a file need a buffer. Errors of the reader are
+// not wrapped.
 func (b *buffer) section(from, n int64) (byteReader, error) {
 	if b.file == nil {
 		return bytes.NewReader(b.mem[from : from+n]), nil

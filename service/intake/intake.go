@@ -321,8 +321,8 @@ func (in *Intake) eachOf(
 	}))
 }
 
-// respool moves the recipients to a new spool, after change has changed or refused them: their sizes may change. It takes
-// time linear in the request.
+// respool moves the recipients to a new spool, after change has changed or refused them: their sizes may change. It
+// takes time linear in the request.
 func (in *Intake) respool(change func(at *place, r *models.Recipient) error) error {
 	old := in.spool
 	in.spool = newSpool(in.cfg)

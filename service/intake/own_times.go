@@ -85,8 +85,8 @@ func (in *Intake) ScheduleOf(own *Times, requested time.Time) (models.Schedule, 
 	return s, wrong, nil
 }
 
-// scheduleOf returns the times of a recipient: those of a batch that names own in place of what the request names for the
-// batch. It returns the mistakes in them.
+// scheduleOf returns the times of a recipient: those of a batch that names own in place of what the request names for
+// the batch. It returns the mistakes in them.
 func (c *Config) scheduleOf(
 	batch, own *Times, defaults *models.SendDefaults, requested time.Time,
 ) (models.Schedule, []problem.FieldError) {

@@ -65,8 +65,8 @@ func TestChunksByTimes(t *testing.T) {
 	})
 }
 
-// TestOpenChunksAreBounded: however many times and however large recipients are, the chunks that are filled side by side
-// have a bounded number of bytes.
+// TestOpenChunksAreBounded: however many times and however large recipients are, the chunks that are filled side by
+// side have a bounded number of bytes.
 func TestOpenChunksAreBounded(t *testing.T) {
 	t.Parallel()
 	var c cut
@@ -144,8 +144,8 @@ func intakeOf(t *testing.T, permissive bool, all ...Times) *Intake {
 	return b
 }
 
-// TestMistakesInTimes: each mistake is told at the field of the recipient that it is about. A permissive request leaves
-// out all recipients with it, and no other.
+// TestMistakesInTimes: each mistake is reported at the field of the recipient that it is about. A permissive request
+// leaves out all recipients with it, and no other.
 func TestMistakesInTimes(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

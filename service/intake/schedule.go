@@ -30,8 +30,8 @@ func errUnchanged(m *problem.Mistakes) error {
 	return m.In(problem.New(problem.Invalid, "invalid_request", "Nothing was changed: see errors."))
 }
 
-// Change returns the times of a batch after a request at a time that names some of them. A batch whose time is moved, but
-// not its expiry, expires as long after its time as before.
+// Change returns the times of a batch after a request at a time that names some of them. A batch whose time is moved,
+// but not its expiry, expires as long after its time as before.
 func (c *Config) Change(t *Times, batch *models.Batch, now time.Time) (models.Schedule, error) {
 	var m problem.Mistakes
 	if t.DeliverAt == "" && t.ExpiresAt == "" && t.Window == nil {

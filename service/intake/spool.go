@@ -36,7 +36,7 @@ type lengths struct {
 	controls bool // no header may contain some of them
 }
 
-// coverage tells how many recipients have no value for a variable.
+// coverage says how many recipients have no value for a variable.
 type coverage int
 
 const (
@@ -179,7 +179,7 @@ func (s *spool) repeat(email string) bool {
 	return false
 }
 
-// place tells where a recipient is in the request.
+// place says where a recipient is in the request.
 type place struct {
 	index int
 	row   int      // line of its file, from 1; 0: it is in none
@@ -256,7 +256,8 @@ const (
 	rejection             // why a recipient is left out, as JSON
 )
 
-// each calls f for the recipients that are kept, and rejected, unless it is nil, for the blocks of rejections, in order.
+// each calls f for the recipients that are kept, and rejected, unless it is nil, for the blocks of rejections, in
+// order.
 func (s *spool) each(rejected func(block []byte) error, f func(at place, r models.Recipient) error) error {
 	return s.eachBlock(func(rec []byte) error {
 		switch {

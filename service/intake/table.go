@@ -11,8 +11,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Columns says what columns of files of recipients are, by their headings: email, name, deliver_at, time_zone, the name of
-// a variable, or "" if the column is to be left out.
+// Columns says what columns of files of recipients are, by their headings: email, name, deliver_at, time_zone, the
+// name of a variable, or "" if the column is to be left out.
 type Columns struct {
 	names map[string]string
 	taken map[string]bool
@@ -55,8 +55,9 @@ func TimesOf(columns map[string]string) (t Times) {
 	return t
 }
 
-// Table returns the recipients of a CSV file, whose columns are what their headings say if columns is nil. It reports mistakes in the file. Errors: those of the file; a *table.Error
-// if the rest of it cannot be read, which the caller reports.
+// Table returns the recipients of a CSV file, whose columns are what their headings say if columns is nil. It reports
+// mistakes in the file. Errors: those of the file; a *table.Error if the rest of it cannot be read, which the caller
+// reports.
 func (in *Intake) Table(file io.Reader, columns *Columns) iter.Seq2[*Recipient, error] {
 	var names map[string]string
 	if columns != nil {

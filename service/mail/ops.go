@@ -93,8 +93,8 @@ type (
 	}
 )
 
-// addressOf returns the address in a query, where "+" means a space. Where only the plus sign makes it an address, as in
-// ?email=ann+news@example.com, it is kept.
+// addressOf returns the address in a query, where "+" means a space. Where only the plus sign makes it an address, as
+// in ?email=ann+news@example.com, it is kept.
 func addressOf(email string) string {
 	if _, err := intake.ParseAddress(email); err == nil {
 		return email

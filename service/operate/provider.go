@@ -39,7 +39,7 @@ type Provider struct {
 	// Refused says since when webhook posts are refused; nil: they are not.
 	Refused *client.RefusedWebhooks `json:"webhooks_refused,omitempty"`
 
-	// Lists tells how the provider's own suppression lists are read; nil: it keeps none.
+	// Lists says how the provider's own suppression lists are read; nil: it keeps none.
 	Lists *client.ListsRead `json:"lists,omitempty"`
 
 	// EventsSeen has when events of each kind came in during the last 30 days, to an hour.

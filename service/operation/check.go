@@ -18,8 +18,8 @@ func Valid(v any) error {
 	return f.Err()
 }
 
-// Check adds to f what is wrong with a JSON object by the tags of its struct, to which v points. It leaves out fields that
-// have a mistake in f already.
+// Check adds to f what is wrong with a JSON object by the tags of its struct, to which v points. It leaves out fields
+// that have a mistake in f already.
 func Check(v any, f *problem.Form) {
 	object := reflect.ValueOf(v).Elem()
 	for _, field := range Fields(object.Type()) {

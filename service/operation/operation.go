@@ -13,11 +13,12 @@
 //	}
 //
 // Body is the JSON object of the body. Its type and that of the answer belong to package client, so that server and
-// client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of the
-// characters of a text, of the elements of a list; each of the characters of an element; enum of the values, separated by commas;
-// pattern of a regular expression that the text matches; lines of a text that may have several lines; schema of the name
-// of a schema that is written by hand; required of a field, or of Body, that a request must have; only of a field that
-// only a request has. The tag required of an embedded struct names those of its fields that a request must have.
+// client share them. Their comments are their documentation, and these tags their limits: max and min of a number, of
+// the characters of a text, of the elements of a list; each of the characters of an element; enum of the values,
+// separated by commas; pattern of a regular expression that the text matches; lines of a text that may have several
+// lines; schema of the name of a schema that is written by hand; required of a field, or of Body, that a request must
+// have; only of a field that only a request has. The tag required of an embedded struct names those of its fields
+// that a request must have.
 package operation
 
 import (
@@ -186,7 +187,8 @@ func (o *Operation) Body() reflect.Type {
 	return nil
 }
 
-// HasBody reports whether a request of the operation may have a body. A command without fields may have an empty object.
+// HasBody reports whether a request of the operation may have a body. A command without fields may have an empty
+// object.
 func (o *Operation) HasBody() bool {
 	m := o.Method()
 	return m == http.MethodPost || m == http.MethodPut || m == http.MethodPatch

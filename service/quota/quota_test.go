@@ -324,8 +324,8 @@ func run(t *testing.T, p *Processes, store *memory, name string) {
 	synctest.Wait()
 }
 
-// TestProcessesShareSpool: the processes that use a store hold no more bytes of a user together than the limit. One that
-// starts admits nothing until the other one counts it, and says that this passes.
+// TestProcessesShareSpool: the processes that use a store hold no more bytes of a user together than the limit. One
+// that starts admits nothing until the other one counts it, and says that this passes.
 func TestProcessesShareSpool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// Usage tells how much of a limit is used.
+// Usage says how much of a limit is used.
 type Usage struct {
 	Limit models.Limit
 	Value int64     // 0: no limit
@@ -105,7 +105,7 @@ func (g *Guard) Near(s Subject, tell func(u Usage, began time.Time) error) {
 }
 
 // near returns the present window of a limit, or nil if there is none, or what Near tells of it
-// was told.
+// was reported.
 func (g *Guard) near(s Subject, l models.Limit, now time.Time) *window {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -34,8 +34,8 @@ type Reader struct {
 // New returns the counts of a store.
 func New(d Deps) *Reader { return &Reader{Deps: d} }
 
-// lastHour returns the counts of some users' mail of the hour that ends with the present minute: of each minute the mail that
-// was accepted in it, the oldest first. They come from the same sums as the days of Stats.
+// lastHour returns the counts of some users' mail of the hour that ends with the present minute: of each minute the
+// mail that was accepted in it, the oldest first. They come from the same sums as the days of Stats.
 func (s *Reader) lastHour(
 	ctx context.Context, users []string, now time.Time,
 ) (from time.Time, minutes []client.Counts, err error) {
@@ -198,8 +198,8 @@ func (s *Stats) group(byDay map[int64]*models.Summary, by models.GroupKind) {
 	})
 }
 
-// sums returns the sums of some users at a level whose spans begin in [from, to), by their start in Unix seconds, and how
-// many of the users have sent.
+// sums returns the sums of some users at a level whose spans begin in [from, to), by their start in Unix seconds, and
+// how many of the users have sent.
 func (s *Reader) sums(
 	ctx context.Context, users []string, level models.Level, from, to time.Time,
 ) (byStart map[int64]*models.Summary, sent int64, err error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// Export calls write for the names of the columns, and then for each entry in effect. It leaves out entries whose address
-// was erased. It writes nothing if the list cannot be read from its beginning.
+// Export calls write for the names of the columns, and then for each entry in effect. It leaves out entries whose
+// address was erased. It writes nothing if the list cannot be read from its beginning.
 func (s *Lists) Export(ctx context.Context, who caller.Caller, write func([]string) error) error {
 	begin := sync.OnceValue(func() error { return write(columns) })
 	err := s.Each(ctx, who, func(e client.Suppression) error {

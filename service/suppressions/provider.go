@@ -18,8 +18,8 @@ import (
 	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read, in an order that
-// means nothing.
+// ProviderSuppressions returns a page of what a provider suppresses and we do not, as it was last read, in an order
+// that means nothing.
 func (s *Lists) ProviderSuppressions(
 	ctx context.Context, who caller.Caller, provider string, p operation.Page,
 ) (out client.ProviderSuppressionPage, err error) {

@@ -31,8 +31,8 @@ const gmailClip = 102 << 10
 // preview is a preview that is made.
 type preview struct{ client.Preview }
 
-// Preview fills a message for a recipient as a batch does. It returns the names of the variables that have no value, too.
-// The first warnings are about them, in the same order.
+// Preview fills a message for a recipient as a batch does. It returns the names of the variables that have no value,
+// too. The first warnings are about them, in the same order.
 func (l *Library) Preview(
 	ctx context.Context, user string, s Sample,
 ) (out client.Preview, missing []string, err error) {

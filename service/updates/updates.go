@@ -33,7 +33,7 @@ type Page struct {
 	Position
 }
 
-// Position tells where a page ends.
+// Position says where a page ends.
 type Position struct {
 	Next     string    `json:"next_cursor"`
 	More     bool      `json:"more"`                    // there is more to read now

@@ -31,8 +31,8 @@ type Table struct {
 	// Large: values have tens of kilobytes.
 	Large bool
 	// Bucket: the keys begin with six bytes of milliseconds since 1970, and a partition grows for ever. An engine whose
-	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange, and an engine may ignore their TTL. 0: a
-	// partition stays small.
+	// partitions are small splits them into buckets of this length. Its rows are removed by RemoveRange, and an engine
+	// may ignore their TTL. 0: a partition stays small.
 	Bucket time.Duration
 	// Short: ranges of keys are not longer than a bucket.
 	Short bool
@@ -161,8 +161,8 @@ type Engine interface {
 	Close() error
 }
 
-// Leaser is an Engine that only one process can use at a time. It keeps leases itself, as models.Store.Lease has it, and
-// they end with the process.
+// Leaser is an Engine that only one process can use at a time. It keeps leases itself, as models.Store.Lease has it,
+// and they end with the process.
 type Leaser interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
