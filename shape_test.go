@@ -19,10 +19,10 @@ var shape = map[string]int{
 	"methods of service.Service":      31,
 	"methods of dashboard.Dashboard":  181,
 	"methods of a room of service":    40, // of the type with the most of them
-	"methods of main.cli":             108,
+	"methods of main.cli":             27,
 	"methods of the store's contract": 86,
-	"exported names of models":        454,
-	"exported names of service":       37,
+	"exported names of models":        439,
+	"exported names of service":       31,
 	"functions of more than 60 lines": 23,
 	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -274,7 +275,7 @@ func FuzzJSONAttachments(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	open := decoders(f, service.Config{MaxRecipients: 10, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	open := decoders(f, service.Config{Limits: settings.Limits{Recipients: 10, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		read := func(in io.Reader) (*decoder, error) {
 			d := open()

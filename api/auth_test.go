@@ -112,7 +112,7 @@ func TestOthersThingsAreNotFound(t *testing.T) {
 // TestStatusCodes checks the status and the code of requests that are refused.
 func TestStatusCodes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.cfg.MaxBody, s.service.MaxContent, s.service.MaxRecipients = 2000, 500, 3 })
+	f := newFixture(t, func(s *setup) { s.cfg.MaxBody, s.service.Content, s.service.Recipients = 2000, 500, 3 })
 	id := models.NewBatchID(time.Now())
 	for name, c := range map[string]struct {
 		method, path, kind, body string

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
 )
 
 // BenchmarkReading reads and checks batches of one, a thousand and a million recipients in each format.
 func BenchmarkReading(b *testing.B) {
-	open := decoders(b, service.Config{MaxRecipients: 2_000_000, MaxContent: 1 << 20, SpoolDir: b.TempDir()}, "sg")
+	open := decoders(b, service.Config{Limits: settings.Limits{Recipients: 2_000_000, Content: 1 << 20}, SpoolDir: b.TempDir()}, "sg")
 	const content = `"from": "Shop <shop@example.com>", "subject": "Hello {{first}}", "html": "<p>{{first}}</p>"`
 	for _, n := range []int{1, 1000, 1_000_000} {
 		for format, prepare := range map[string]func() (body string, read func(d *decoder, body io.Reader) error){

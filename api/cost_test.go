@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -36,7 +37,7 @@ func cost(f func()) time.Duration {
 // TestCostIsLinear: four times the request takes about four times as long to check, not
 // sixteen. It does not run in parallel, so that other tests do not disturb it.
 func TestCostIsLinear(t *testing.T) {
-	open := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20}, SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int
@@ -102,7 +103,7 @@ func requireLinear(t *testing.T, n int, prepare func(n int) (work func())) {
 
 // TestCostOfForms: as TestCostIsLinear, for forms.
 func TestCostOfForms(t *testing.T) {
-	open := decoders(t, service.Config{MaxRecipients: 1_000_000, MaxContent: 100 << 20, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000, Content: 100 << 20}, SpoolDir: t.TempDir()}, "sg")
 	x := strings.Repeat
 	for name, c := range map[string]struct {
 		n    int
@@ -132,7 +133,7 @@ func held() int64 {
 // TestMistakesHoldNoMemory: what is kept of a request does not grow with the number and the
 // size of the mistakes in it. It does not run in parallel: it measures the whole heap.
 func TestMistakesHoldNoMemory(t *testing.T) {
-	open := decoders(t, service.Config{MaxRecipients: 1_000_000, SpoolDir: t.TempDir()}, "sg")
+	open := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1_000_000}, SpoolDir: t.TempDir()}, "sg")
 	name := strings.Repeat("m", 60_000)
 	for what, body := range map[string]string{
 		"unknown members": "{" + each(300_000, `"m%d":1`) + "}",

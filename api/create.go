@@ -17,6 +17,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // createBatch is POST /v1/batches.
@@ -71,7 +72,7 @@ func permissiveMode(c *gin.Context) (bool, error) {
 	case "permissive":
 		return true, nil
 	}
-	var wrong service.Mistakes
+	var wrong problem.Mistakes
 	wrong.Wrong("/mode", "invalid_value", "mode must be strict or permissive.")
 	return false, wrong.In(invalidQuery())
 }

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // source is a body behind bytes of it that a decoder has read, but not decoded.
@@ -250,7 +250,7 @@ func (d *decoder) readAttachment(j *jsonReader, at string, a *intake.Attachment)
 			return j.jsonError(err)
 		}
 		name, _ := t.(string) // the name of a member is always a string
-		here, again := at+service.Pointer(name), slices.Contains(given, name)
+		here, again := at+problem.Pointer(name), slices.Contains(given, name)
 		var raw json.RawMessage
 		content, decoded := contentDecoder{}, false
 		if name == "content" {

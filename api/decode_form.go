@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
@@ -232,7 +233,7 @@ func (d *decoder) formColumns(value io.Reader) error {
 		d.columns = new(intake.Columns)
 		eachMember(raw, func(heading string, name []byte) {
 			if name[0] != '"' {
-				d.Wrong("/columns"+service.Pointer(heading), "wrong_type", "A column must be a string.")
+				d.Wrong("/columns"+problem.Pointer(heading), "wrong_type", "A column must be a string.")
 				return
 			}
 			d.columns.Add(heading, unquote(name), d)
@@ -333,7 +334,7 @@ func (d *decoder) formField(name string, value io.Reader) error {
 		return d.formRecipients(value) // may be repeated
 	}
 	if d.again(name) {
-		d.Wrong(service.Pointer(name), "repeated", "%s is repeated.", name)
+		d.Wrong(problem.Pointer(name), "repeated", "%s is repeated.", name)
 		return nil
 	}
 	raw, err := io.ReadAll(io.LimitReader(value, d.ContentLeft()+1))
@@ -348,7 +349,7 @@ func (d *decoder) formField(name string, value io.Reader) error {
 	case text == "":
 	case !utf8.ValidString(text):
 		d.Unreadable(name)
-		d.Wrong(service.Pointer(name), "invalid_text", "%s is not valid UTF-8.", name)
+		d.Wrong(problem.Pointer(name), "invalid_text", "%s is not valid UTF-8.", name)
 	default:
 		d.formValue(name, text)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Limits of the parts of a JSON request, in bytes.
@@ -107,7 +108,7 @@ func (d *decoder) readObject(j *jsonReader) error {
 		}
 		name, _ := t.(string) // the name of a member is always a string
 		if d.again(name) {
-			return j.jsonError(errors.New("the member " + service.Quote(name) + " is repeated"))
+			return j.jsonError(errors.New("the member " + problem.Quote(name) + " is repeated"))
 		}
 		if err := d.readMember(j, name); err != nil {
 			return err
@@ -135,7 +136,7 @@ func (d *decoder) readMember(j *jsonReader, name string) error {
 	if field, _ := d.Batch.Field(name); isText(field) {
 		j.allow(maxBetween+maxEscape*d.ContentLeft(), d.ContentTooLarge)
 	} else {
-		j.allow(maxRecipientJSON, valueAt(service.Pointer(name)))
+		j.allow(maxRecipientJSON, valueAt(problem.Pointer(name)))
 	}
 	var raw json.RawMessage
 	if err := j.Decode(&raw); err != nil {
@@ -149,7 +150,7 @@ func isText(field any) bool { _, ok := field.(*string); return ok }
 
 // member decodes a field of the batch. It reports mistakes; an error is that of content that is too long.
 func (d *decoder) member(name string, raw []byte) error {
-	here := service.Pointer(name)
+	here := problem.Pointer(name)
 	value, field := d.Batch.Field(name)
 	if raw[0] == 'n' && field != nil { // null counts as absent
 		return nil
@@ -192,7 +193,7 @@ const replyTo = "reply_to"
 
 // unknown reports that there is no field with a name.
 func (d *decoder) unknown(name string) {
-	d.Wrong(service.Pointer(name), "unknown_field", "There is no field with this name.%s",
+	d.Wrong(problem.Pointer(name), "unknown_field", "There is no field with this name.%s",
 		nearest.Meant(name, intake.FieldNames))
 }
 
@@ -200,7 +201,7 @@ func (d *decoder) unknown(name string) {
 func (d *decoder) jsonTemplate(raw []byte) string {
 	var name, version string
 	eachMember(raw, func(member string, value []byte) {
-		at := "/" + intake.Template + service.Pointer(member)
+		at := "/" + intake.Template + problem.Pointer(member)
 		switch {
 		case member == "name" && value[0] == '"':
 			name = unquote(value)
@@ -266,7 +267,7 @@ func (d *decoder) jsonHeaders(here string, raw []byte) (headers []models.Header)
 		switch {
 		case len(headers) > intake.MaxHeaders:
 		case value[0] != '"':
-			d.Wrong(here+service.Pointer(name), "wrong_type", "The value of a header field must be a string.")
+			d.Wrong(here+problem.Pointer(name), "wrong_type", "The value of a header field must be a string.")
 		default:
 			headers = append(headers, models.Header{Name: name, Value: unquote(value)})
 		}
@@ -354,7 +355,7 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 	given := space[:0]
 	eachMember(object, func(name string, value []byte) {
 		if slices.Contains(given, name) {
-			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
+			d.Wrong(here+problem.Pointer(name), "repeated", "%s is repeated.", problem.Quote(name))
 		}
 		switch {
 		case d.recipientMember(here, name, value, r):
@@ -363,7 +364,7 @@ func (d *decoder) recipientMembers(here string, object []byte, r *intake.Recipie
 				jsonTime(d, here+"/"+name, name, value, &r.Times)
 			}
 		case name != "email":
-			d.Wrong(here+service.Pointer(name), "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
+			d.Wrong(here+problem.Pointer(name), "unknown_field", "A recipient has only the fields email, name, vars, metadata, headers, "+
 				"deliver_at, expires_at, time_zone and send_window.")
 			return // such mistakes may be many
 		case value[0] != '"':
@@ -417,7 +418,7 @@ func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) 
 			return
 		}
 		if _, again := vars[name]; again {
-			d.Wrong(here+service.Pointer(name), "repeated", "%s is repeated.", service.Quote(name))
+			d.Wrong(here+problem.Pointer(name), "repeated", "%s is repeated.", problem.Quote(name))
 		}
 		kind := value[0]
 		if names != nil && kind != '"' && kind != 'n' {
@@ -428,7 +429,7 @@ func (d *decoder) jsonValues(here, what string, object []byte, names *[]string) 
 		case '"':
 			vars[name] = unquote(value)
 		case '{', '[', 'n':
-			d.Wrong(here+service.Pointer(name), "wrong_type", "%s must be a string, a number or a boolean.", what)
+			d.Wrong(here+problem.Pointer(name), "wrong_type", "%s must be a string, a number or a boolean.", what)
 		default:
 			vars[name] = string(value)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/changes"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // hashMembers returns a hash of the members of an object.
@@ -55,7 +56,7 @@ func (s *Server) putMessages(c *gin.Context) {
 	default:
 		body := http.MaxBytesReader(c.Writer, c.Request.Body, s.cfg.MaxBody)
 		dryRun := c.Query("dry_run") == "true"
-		v, err := PutMessages(c.Request.Context(), s.svc, caller(c), Records{body, kind == ndjson, strict, dryRun})
+		v, err := putMessages(c.Request.Context(), s.svc, caller(c), records{body, kind == ndjson, strict, dryRun})
 		out := gin.H{"results": v}
 		if dryRun {
 			out["dry_run"] = true
@@ -64,17 +65,17 @@ func (s *Server) putMessages(c *gin.Context) {
 	}
 }
 
-// Records are those of a request or a file.
-type Records struct {
+// records are those of a request or a file.
+type records struct {
 	Body   io.Reader // JSON: a list
 	Lines  bool      // it has a record in each line instead
 	Strict bool      // change nothing if a record is rejected
 	DryRun bool      // change nothing, and say what each would do
 }
 
-// PutMessages carries out records about messages, and returns the result of each.
-func PutMessages(
-	ctx context.Context, svc *service.Service, who service.Caller, in Records,
+// putMessages carries out records about messages, and returns the result of each.
+func putMessages(
+	ctx context.Context, svc *service.Service, who service.Caller, in records,
 ) ([]changes.Result, error) {
 	i := svc.NewIntake(ctx, who)
 	defer i.Close()
@@ -88,7 +89,7 @@ func PutMessages(
 }
 
 // readRecords reads all records, so that nothing is carried out of a request that cannot be read.
-func readRecords(b *intake.Intake, rs *intake.Records, in Records) error {
+func readRecords(b *intake.Intake, rs *intake.Records, in records) error {
 	defer b.Pause()
 	j := newJSONReader(b.Body(in.Body))
 	if !in.Lines {
@@ -161,7 +162,7 @@ func readRecord(raw []byte) *changes.Record {
 		_, again := all[name]
 		switch text := value[0] == '"'; {
 		case again:
-			wrong(service.Pointer(name), "repeated", service.Quote(name)+" is repeated.")
+			wrong(problem.Pointer(name), "repeated", problem.Quote(name)+" is repeated.")
 		case name == "id" && text:
 			r.ID = unquote(value)
 		case name == "action" && text:
@@ -169,7 +170,7 @@ func readRecord(raw []byte) *changes.Record {
 		case name == "id", name == "action":
 			wrong("/"+name, "wrong_type", name+" must be a string.")
 		case slices.Contains(noOption, name):
-			wrong(service.Pointer(name), "unknown_field", "A record has no field with this name.")
+			wrong(problem.Pointer(name), "unknown_field", "A record has no field with this name.")
 		}
 		all[name] = nil
 		if name == "id" || name == "action" {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
 )
@@ -60,7 +61,7 @@ func failed(t testing.TB, err error) *service.Error {
 // TestBrokenJSON: the position of a mistake is the number of bytes before it.
 func TestBrokenJSON(t *testing.T) {
 	t.Parallel()
-	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 1000})
+	decoder := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1000}})
 	for name, c := range map[string]struct {
 		body string
 		at   int64
@@ -117,7 +118,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestEndlessValues: a value without an end is refused after a bounded number of bytes.
 func TestEndlessValues(t *testing.T) {
 	t.Parallel()
-	decoder := decoders(t, service.Config{MaxRecipients: 1000, MaxContent: 100_000})
+	decoder := decoders(t, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 100_000}})
 	for name, c := range map[string]struct{ head, fill, code string }{
 		"content":          {`{"html": "`, "xxxxxxxx", "content_too_large"},
 		"another field":    {`{"colour": [`, "1,1,1,1,", "value_too_large"},
@@ -157,7 +158,7 @@ func FuzzReadJSON(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d := decoder()
 		defer d.Close()
@@ -231,7 +232,7 @@ func FuzzReadForm(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d := decoder()
 		defer d.Close()
@@ -267,7 +268,7 @@ func FuzzFormRecipients(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()})
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()})
 	f.Fuzz(func(t *testing.T, list string) {
 		d := decoder()
 		defer d.Close()

@@ -3,8 +3,8 @@ package api
 import (
 	"encoding/json"
 
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // reporter takes mistakes in a request.
@@ -30,7 +30,7 @@ func jsonWindow(m reporter, at string, raw []byte) *intake.Window {
 	}
 	seen := map[string]bool{}
 	eachMember(raw, func(name string, value []byte) {
-		here := at + service.Pointer(name)
+		here := at + problem.Pointer(name)
 		again := seen[name]
 		seen[name] = true
 		switch field, ok := into[name]; {
@@ -82,7 +82,7 @@ func isTime(name string) bool {
 func timeFields(t *intake.Times, texts ...string) map[string]any {
 	fields := map[string]any{}
 	for _, name := range append(texts, intake.SendWindow) {
-		fields[name] = setter(func(raw []byte, form *service.Form) {
+		fields[name] = setter(func(raw []byte, form *problem.Form) {
 			if name == intake.SendWindow && string(raw) == "null" {
 				raw = []byte(`"` + noWindow + `"`)
 			}

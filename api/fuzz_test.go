@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -68,7 +69,7 @@ func FuzzReadMultipart(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
 	f.Add([]byte(part("columns", `{"A": "email", "B": ""}`) +
 		strings.Replace(part("to", "A,B\na@b.de,x"), `"to"`, `"to"; filename="a.csv"`, 1) + "--X--"))
 	const kind = "multipart/form-data; boundary=X"
@@ -101,7 +102,7 @@ func FuzzPermissive(f *testing.F) {
 	} {
 		f.Add([]byte(to))
 	}
-	decoder := decoders(f, service.Config{MaxRecipients: 1000, MaxContent: 1 << 20, SpoolDir: f.TempDir()}, "sg")
+	decoder := decoders(f, service.Config{Limits: settings.Limits{Recipients: 1000, Content: 1 << 20}, SpoolDir: f.TempDir()}, "sg")
 	f.Fuzz(func(t *testing.T, to []byte) {
 		body := []byte(`{"from": "a@b.de", "subject": "{{n}}", "text": "t", "to": ` + string(to) + `}`)
 		strict, permissive := decoder(), decoder()
@@ -187,7 +188,7 @@ func FuzzCheckQuery(f *testing.F) {
 			return
 		}
 		raw, _ := io.ReadAll(w.Body)
-		var p problem
+		var p problemDetails
 		if err := json.Unmarshal(raw, &p); err != nil || p.Code != "invalid_query" || w.Code != http.StatusBadRequest {
 			t.Fatalf("%q: %d %s", query, w.Code, raw)
 		}

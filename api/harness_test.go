@@ -202,9 +202,9 @@ func (r *reply) object(t testing.TB) (out map[string]any) {
 }
 
 // problem decodes the answer as a problem and checks it.
-func (r *reply) problem(t testing.TB) problem {
+func (r *reply) problem(t testing.TB) problemDetails {
 	t.Helper()
-	var p problem
+	var p problemDetails
 	require.Equal(t, "application/problem+json", r.Header.Get("Content-Type"), string(r.Body))
 	require.NoError(t, json.Unmarshal(r.Body, &p))
 	require.Equal(t, r.Status, p.Status)
@@ -217,7 +217,7 @@ func (r *reply) problem(t testing.TB) problem {
 }
 
 // pointers returns the pointer and the code of each mistake.
-func (p *problem) pointers() []string {
+func (p *problemDetails) pointers() []string {
 	out := make([]string, 0, len(p.Errors))
 	for _, e := range p.Errors {
 		out = append(out, e.Pointer+" "+e.Code)

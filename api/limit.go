@@ -12,6 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/quota"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) limit(c *gin.Context) {
 	setRateLimit(c, known)
 	if err != nil {
 		var e *service.Error
-		if errors.As(err, &e) && e.Kind == service.TooMany {
+		if errors.As(err, &e) && e.Kind == problem.TooMany {
 			models.Pause(c.Request.Context(), refusalPause)
 		}
 		s.fail(c, err)

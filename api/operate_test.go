@@ -47,7 +47,7 @@ func TestPauseOwnUser(t *testing.T) {
 }
 
 // refused gives a command that is refused and returns the problem.
-func (f *fixture) refused(path, body string) problem {
+func (f *fixture) refused(path, body string) problemDetails {
 	f.Helper()
 	return f.do(http.MethodPost, path, "application/json", strings.NewReader(body)).problem(f)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // colons writes parts of a path as gin does: {id} is :id.
@@ -86,7 +87,7 @@ func locationOf(c *gin.Context, o *operation.Operation, out any) string {
 
 // readRequest decodes a request into the struct of an operation.
 func (s *Server) readRequest(c *gin.Context, o *operation.Operation, in reflect.Value) (service.Repeat, error) {
-	var wrong service.Mistakes
+	var wrong problem.Mistakes
 	for _, p := range o.Parameters() {
 		field := in.FieldByIndex(p.Field.Index)
 		if p.In == "path" {
@@ -96,7 +97,7 @@ func (s *Server) readRequest(c *gin.Context, o *operation.Operation, in reflect.
 		if text, ok := c.GetQuery(p.Name); ok {
 			// The function names a wrong limit, with the other mistakes that only it finds.
 			if bad := setParameter(field, p.Field.Tag, text); bad != "" && p.Name != "limit" {
-				wrong.Wrong(service.Pointer(p.Name), "invalid_value", "%s must be %s.", p.Name, bad)
+				wrong.Wrong(problem.Pointer(p.Name), "invalid_value", "%s must be %s.", p.Name, bad)
 			}
 		}
 	}

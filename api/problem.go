@@ -10,11 +10,12 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
-// problem is an error in an answer, as RFC 9457 describes it. Code is stable. Title and
+// problemDetails is an error in an answer, as RFC 9457 describes it. Code is stable. Title and
 // Detail are for people and may change.
-type problem struct {
+type problemDetails struct {
 	Type      string               `json:"type"`
 	Title     string               `json:"title"`
 	Status    int                  `json:"status"`
@@ -45,7 +46,7 @@ func (s *Server) fail(c *gin.Context, err error) {
 
 // RefuseConnection answers a request of an address that has too many open.
 func RefuseConnection(w http.ResponseWriter) {
-	e := service.Fail(service.TooMany, "too_many_connections", "Too many requests of this address are open.")
+	e := service.Fail(problem.TooMany, "too_many_connections", "Too many requests of this address are open.")
 	e.RetryAfter = 1
 	writeProblem(w, e, "")
 }
@@ -65,7 +66,7 @@ func writeProblem(w http.ResponseWriter, e *service.Error, requestID string) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(problem{ // the client may be gone
+	_ = enc.Encode(problemDetails{ // the client may be gone
 		Type:      problemBase + e.Code,
 		Title:     http.StatusText(status),
 		Status:    status,

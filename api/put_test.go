@@ -294,7 +294,7 @@ func TestPutBadRecords(t *testing.T) {
 // alone.
 func TestPutWithSmallLimits(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(s *setup) { s.service.MaxRecipients, s.service.MaxContent = 2, 1000 })
+	f := newFixture(t, func(s *setup) { s.service.Recipients, s.service.Content = 2, 1000 })
 	large := record("new", "large", "Hi", "ann@example.com", `, "html": "`+strings.Repeat("x", 2000)+`"`)
 	rs := f.changed(append(version("new", "Hi", "a", "b", "c"), large)...)
 	require.Equal(

@@ -9,6 +9,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // flags are the parameters that are true or false.
@@ -46,11 +47,11 @@ func (s *Server) checkQuery(c *gin.Context) {
 		return
 	}
 	known := s.parameters[c.Request.Method+" "+c.FullPath()]
-	var wrong service.Mistakes
+	var wrong problem.Mistakes
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		switch at := service.Pointer(name); {
+		switch at := problem.Pointer(name); {
 		case !slices.Contains(known, name):
-			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.%s", service.Quote(name),
+			wrong.Wrong(at, "unknown_field", "There is no query parameter %s.%s", problem.Quote(name),
 				nearest.Meant(name, known))
 		case len(query[name]) > 1:
 			wrong.Wrong(at, "repeated", "The query parameter %s is repeated.", name)

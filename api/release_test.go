@@ -75,7 +75,7 @@ func TestReleaseRange(t *testing.T) {
 		require.Equal(t, v.Batches, v.Recipients)
 		return v.Batches
 	}
-	refused := func(body string) problem {
+	refused := func(body string) problemDetails {
 		return f.do(http.MethodPost, "/v1/release", "application/json", strings.NewReader(body)).problem(t)
 	}
 	require.Zero(t, release(f, body("mg", -time.Hour, time.Hour)), "no held mail at mg")

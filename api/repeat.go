@@ -19,6 +19,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models/nearest"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // repeatOf returns the key of the header Idempotency-Key and its route. The key is empty if
@@ -95,10 +96,10 @@ func requireJSON(c *gin.Context) error {
 }
 
 // setter is a field whose value is taken by a function, which reports mistakes in it. The value may be null.
-type setter func(raw []byte, form *service.Form)
+type setter func(raw []byte, form *problem.Form)
 
 // set decodes a value into a field. It returns false if the value has another type.
-func set(field any, value []byte, form *service.Form) bool {
+func set(field any, value []byte, form *problem.Form) bool {
 	if f, ok := field.(setter); ok {
 		f(value, form)
 		return true
@@ -152,14 +153,14 @@ func (s *Server) readFieldsUpTo(c *gin.Context, fields map[string]any, most int6
 	if err := checkJSON(raw, int64(before)); err != nil {
 		return repeat, err
 	}
-	var form service.Form
+	var form problem.Form
 	if raw[0] != '{' {
 		form.Wrong("", "wrong_type", "The body must be a JSON object.")
 		return repeat, form.Err()
 	}
 	seen, known := map[string]bool{}, slices.Sorted(maps.Keys(fields))
 	eachMember(raw, func(name string, value []byte) {
-		at, field := service.Pointer(name), fields[name]
+		at, field := problem.Pointer(name), fields[name]
 		switch {
 		case field == nil:
 			form.Wrong(at, "unknown_field", "There is no field with this name.%s",

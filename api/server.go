@@ -13,12 +13,14 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/nearest"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 )
 
 // Config holds the limits of the API. Zero fields take the defaults.
 type Config struct {
-	MaxBody int64        // size in bytes of the largest request; default 1 GiB
+	MaxBody int64        // size in bytes of the largest request; default: that of settings.Limits
 	Logger  *slog.Logger // nil: logs are discarded
 	// Work is what a process with the role worker does; its functions are nil in others.
 	Work struct {
@@ -32,7 +34,7 @@ type Work[In, Out any] func(ctx context.Context, in In, report func(*client.Step
 
 func (c Config) withDefaults() Config {
 	if c.MaxBody <= 0 {
-		c.MaxBody = 1 << 30
+		c.MaxBody = settings.Default[settings.Limits]().Body
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -85,7 +87,7 @@ func (s *Server) noRoute(c *gin.Context) {
 		return
 	}
 	c.Header("Allow", strings.Join(methods, ", ")) // that of gin may have methods of other paths
-	s.fail(c, service.Fail(service.NotAllowed, "method_not_allowed",
+	s.fail(c, service.Fail(problem.NotAllowed, "method_not_allowed",
 		"This path does not support the method %s, but %s.", c.Request.Method, strings.Join(methods, ", ")))
 }
 

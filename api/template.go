@@ -7,8 +7,8 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/operation"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
@@ -41,7 +41,7 @@ func (s *Server) sampleRecipient(c *gin.Context, out *templates.Sample, to json.
 	r := d.jsonRecipient(to)
 	out.To, _ = d.Recipient(r)
 	out.JSON = r.JSON
-	var form service.Form
+	var form problem.Form
 	form.Add(&d.Mistakes.Mistakes, "/to/0", "/to")
 	return form.Err()
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
-	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/problem"
 	"github.com/safedelivr/safedelivr/service/updates"
 )
 
@@ -67,7 +67,7 @@ func (s *Server) countUpdates(c *gin.Context) {
 
 // updatesQuery returns the query of a request about updates.
 func (s *Server) updatesQuery(c *gin.Context) (updates.Query, error) {
-	var wrong service.Mistakes
+	var wrong problem.Mistakes
 	q := updates.Query{
 		Cursor: c.Query("cursor"),
 		From:   moment(c, "from", &wrong),
@@ -87,7 +87,7 @@ func (s *Server) updatesQuery(c *gin.Context) (updates.Query, error) {
 	if text := c.Query("wait"); text != "" {
 		var err error
 		if q.Wait, err = time.ParseDuration(text); err != nil {
-			wrong.Wrong(service.Pointer("wait"), "invalid_value", "wait must be a time like 30s.")
+			wrong.Wrong(problem.Pointer("wait"), "invalid_value", "wait must be a time like 30s.")
 		}
 	}
 	return q, wrong.In(invalidQuery())

@@ -111,7 +111,9 @@ func TestComposeSkipsMistakes(t *testing.T) {
 // the preview has an example. Without one the page says what to do.
 func TestComposeUnsubscribe(t *testing.T) {
 	t.Parallel()
-	f := newRigOf(t, service.Config{UnsubscribeURL: "https://mail.example.com/unsubscribe/", UrgentUpTo: 10}, nil)
+	cfg := service.Config{UnsubscribeURL: "https://mail.example.com/unsubscribe/"}
+	cfg.UrgentUpTo = 10
+	f := newRigOf(t, cfg, nil)
 	b := f.byLink(LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("html", `<a href="{{unsubscribe_url}}">Unsubscribe</a>`)

@@ -73,7 +73,7 @@ func (s *twoStores) putListed(t *testing.T, user string, n int, at time.Time) {
 			Text:    "t",
 			Tags:    []string{"news", fmt.Sprintf("tag%d", n%5)},
 		}}
-	b.Groups = models.GroupsOf(&b)
+	b.SetGroups()
 	var chunks []models.Chunk
 	for k := range b.Chunks {
 		c := models.Chunk{ID: b.ID.Chunk(k)}

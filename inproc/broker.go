@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/subscribers"
 )
 
 var _ models.Broker = (*Broker)(nil)
@@ -30,14 +31,10 @@ type Broker struct {
 	queues []*queue
 	byName map[string]*queue
 	delay  *delays
-	stop   context.Context
-	cancel context.CancelFunc
-	subs   sync.WaitGroup
+	subs   *subscribers.Group
 
 	mu     sync.Mutex
-	closed bool
-	wakes  map[chan []string]bool // of the subscribers to wakes
-	parked []models.Parked        // oldest first, at most maxParked
+	parked []models.Parked // oldest first, at most maxParked
 	nextID int
 }
 
@@ -47,7 +44,7 @@ func New(providers []string, log *slog.Logger) (*Broker, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{log: log, byName: map[string]*queue{}, wakes: map[chan []string]bool{}}
+	b := &Broker{log: log, byName: map[string]*queue{}, subs: subscribers.New(context.Background())}
 	for _, a := range providers {
 		if !models.ValidProviderName(a) {
 			return nil, fmt.Errorf("%w: provider name %q", models.ErrInvalid, a)
@@ -60,7 +57,6 @@ func New(providers []string, log *slog.Logger) (*Broker, error) {
 			b.byName[q.Name()] = n
 		}
 	}
-	b.stop, b.cancel = context.WithCancel(context.Background())
 	b.delay = newDelays(b.enqueue)
 	return b, nil
 }
@@ -86,11 +82,8 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: publish: %w", models.ErrUnavailable, err)
 	}
-	b.mu.Lock()
-	closed := b.closed
-	b.mu.Unlock()
-	if closed {
-		return models.ErrClosed
+	if err := b.subs.Open(); err != nil {
+		return err
 	}
 	unroutable, now := 0, time.Now()
 	for i := range ms {
@@ -127,7 +120,7 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	if queue == nil || concurrency < 1 || h == nil {
 		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
 	}
-	ctx, leave, err := b.join(ctx)
+	ctx, leave, err := b.subs.Join(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,23 +139,6 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	}
 	workers.Wait()
 	return nil
-}
-
-// join begins a subscription, which ends with ctx or with the broker. Its caller calls leave then.
-func (b *Broker) join(ctx context.Context) (joined context.Context, leave func(), err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, nil, models.ErrClosed
-	}
-	b.subs.Add(1)
-	joined, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.stop, cancel)
-	return joined, func() {
-		stop()
-		cancel()
-		b.subs.Done()
-	}, nil
 }
 
 // handle runs the handler for a delivery and does what it decided.
@@ -236,25 +212,15 @@ func (b *Broker) Depths(context.Context) ([]models.Depth, error) {
 		ready, unacked := q.depth()
 		out = append(out, models.Depth{Queue: q.Queue, Ready: ready, Unacked: unacked})
 	}
-	return out, b.check()
-}
-
-// check returns models.ErrClosed after Close.
-func (b *Broker) check() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return models.ErrClosed
-	}
-	return nil
+	return out, b.subs.Open()
 }
 
 // Parked implements models.Broker.
 func (b *Broker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return nil, models.ErrClosed
+	if err := b.subs.Open(); err != nil {
+		return nil, err
 	}
 	return append([]models.Parked(nil), b.parked[:min(max(limit, 0), len(b.parked))]...), nil
 }
@@ -263,8 +229,8 @@ func (b *Broker) Parked(_ context.Context, limit int) ([]models.Parked, error) {
 func (b *Broker) takeParked(id string) (models.Parked, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.closed {
-		return models.Parked{}, models.ErrClosed
+	if err := b.subs.Open(); err != nil {
+		return models.Parked{}, err
 	}
 	for i, p := range b.parked {
 		if p.ID == id {
@@ -300,7 +266,7 @@ func (b *Broker) Discard(_ context.Context, id string) error {
 
 // Purge implements models.Broker.
 func (b *Broker) Purge(context.Context) error {
-	if err := b.check(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	b.delay.clear()
@@ -311,19 +277,12 @@ func (b *Broker) Purge(context.Context) error {
 }
 
 // Ping implements models.Broker.
-func (b *Broker) Ping(context.Context) error { return b.check() }
+func (b *Broker) Ping(context.Context) error { return b.subs.Open() }
 
 // Close implements models.Broker.
 func (b *Broker) Close() error {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil
+	if b.subs.Close() {
+		b.delay.close()
 	}
-	b.closed = true
-	b.mu.Unlock()
-	b.cancel()
-	b.subs.Wait()
-	b.delay.close()
 	return nil
 }

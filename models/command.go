@@ -158,16 +158,16 @@ type Block struct {
 // empty provider or recipient means any; a rule that names one does not meet it.
 func (bl *Block) Meets(b *Batch, provider, recipient string) bool {
 	return (bl.Provider == "" || bl.Provider == provider) && (bl.User == "" || bl.User == b.User) &&
-		(bl.Sender == "" || SenderMatches(bl.Sender, b.Content.From.Email)) &&
+		(bl.Sender == "" || b.Content.From.Matches(bl.Sender)) &&
 		(bl.Domain == "" || strings.EqualFold(bl.Domain, DomainOf(recipient)))
 }
 
-// SenderMatches reports whether a pattern (an address, or @domain) matches an address.
-func SenderMatches(pattern, address string) bool {
-	if strings.HasPrefix(pattern, "@") {
-		return strings.EqualFold(pattern[1:], DomainOf(address))
+// Matches reports whether the address is a sender, or of its domain if that is @domain.
+func (a Address) Matches(sender string) bool {
+	if strings.HasPrefix(sender, "@") {
+		return strings.EqualFold(sender[1:], DomainOf(a.Email))
 	}
-	return strings.EqualFold(pattern, address)
+	return strings.EqualFold(sender, a.Email)
 }
 
 // DomainOf returns the part of an address after the last @.

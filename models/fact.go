@@ -215,17 +215,6 @@ func OutcomeKey(n int) string { return "o" + strconv.Itoa(n) }
 // key is between them.
 func OutcomeKeys() (from, to string) { return "o", "p" }
 
-// OutcomesOf returns the outcomes among facts.
-func OutcomesOf(facts []Fact) []Outcome {
-	var out []Outcome
-	for i := range facts {
-		if o := facts[i].Outcome; o != nil {
-			out = append(out, *o)
-		}
-	}
-	return out
-}
-
 // EventsKey returns the key of a fact with the events of some inbox entries about one
 // chunk. It names exactly these entries, in any order. The same events in another
 // group are another fact, and their own IDs identify them as repeats.

@@ -18,11 +18,8 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// States lists the states in the order of a log's life.
-var States = []State{Queued, Sent, Success, Failed, Cancelled}
-
 // Valid reports whether s is one of the states.
-func (s State) Valid() bool { return slices.Contains(States, s) }
+func (s State) Valid() bool { return s.Open() || s == Success || s == Failed || s == Cancelled }
 
 // Open reports whether a log in the state may still change without a command: it is queued or sent.
 func (s State) Open() bool { return s == Queued || s == Sent }

@@ -26,17 +26,17 @@ import (
 // ErrUnavailable (nothing is known to have been done; call again later) and,
 // after Close, ErrClosed.
 type Store interface {
-	UserStore
-	BatchStore
+	userStore
+	batchStore
 	AttachmentStore
-	RecordStore
+	recordStore
 	SummaryStore
-	AgendaStore
-	DueStore
-	InboxStore
+	agendaStore
+	dueStore
+	inboxStore
 	CommandStore
 	ClaimStore
-	AddressIndexStore
+	addressIndexStore
 	SuppressionStore
 	FeedStore
 	DocumentStore
@@ -62,8 +62,8 @@ type Store interface {
 	Close() error
 }
 
-// UserStore stores users and API keys.
-type UserStore interface {
+// userStore stores users and API keys.
+type userStore interface {
 	// CreateUser stores a user. Compare-and-set decides who gets a name. Errors:
 	// ErrExists (the name is taken), ErrInvalid.
 	CreateUser(ctx context.Context, u User) error
@@ -88,10 +88,10 @@ type UserStore interface {
 	RemoveKey(ctx context.Context, user, key string) error
 }
 
-// BatchStore stores batches and their recipients. A batch is accepted in this
+// batchStore stores batches and their recipients. A batch is accepted in this
 // order: Schedule an agenda entry, PutChunk for every chunk but the first, PutBatch
 // with the first chunk. The batch exists only after that last write.
-type BatchStore interface {
+type batchStore interface {
 	// PutChunk stores the recipients of a chunk. A repeat must have the same
 	// recipients. They are not visible before PutBatch. If the batch exists already or
 	// was abandoned, PutChunk changes nothing: abandoned and redacted recipients
@@ -213,9 +213,9 @@ type AddressIndex struct {
 	Fingerprints []byte
 }
 
-// AddressIndexStore finds chunks by addresses. It may miss a chunk for a short time
+// addressIndexStore finds chunks by addresses. It may miss a chunk for a short time
 // after it was accepted.
-type AddressIndexStore interface {
+type addressIndexStore interface {
 	// PutAddressIndex stores the fingerprints of a chunk of a user. It replaces those that
 	// were stored before.
 	PutAddressIndex(ctx context.Context, user string, p AddressIndex) error
@@ -230,8 +230,8 @@ type AddressIndexStore interface {
 	DropAddressIndexes(ctx context.Context, user string, t time.Time) error
 }
 
-// RecordStore stores the ledgers and facts of chunks.
-type RecordStore interface {
+// recordStore stores the ledgers and facts of chunks.
+type recordStore interface {
 	// Append appends e to the ledger of a chunk by compare-and-set. e.Number must be
 	// one more than the highest number in the ledger. If several callers append with
 	// the same number, exactly one succeeds, and the others get a *ConflictError
@@ -284,8 +284,8 @@ type SummaryStore interface {
 	DropSums(ctx context.Context, user string, t time.Time) error
 }
 
-// AgendaStore stores the time index of all unfinished work, in Shards shards.
-type AgendaStore interface {
+// agendaStore stores the time index of all unfinished work, in Shards shards.
+type agendaStore interface {
 	// Schedule stores agenda entries. An entry whose Due lies more than a minute in
 	// the past is stored as due now, so that it will be read.
 	Schedule(ctx context.Context, es ...AgendaEntry) error
@@ -302,8 +302,8 @@ type AgendaStore interface {
 	Shards() int
 }
 
-// DueStore stores which batches of a user have mail whose time is to come, in the order of time: see Due.
-type DueStore interface {
+// dueStore stores which batches of a user have mail whose time is to come, in the order of time: see Due.
+type dueStore interface {
 	// PutDue stores entries. An entry replaces one with the same time and batch.
 	PutDue(ctx context.Context, user string, ds ...Due) error
 	// Dues returns at most limit entries with IDs greater than from, ascending; if back, with IDs less than from,
@@ -315,9 +315,9 @@ type DueStore interface {
 	DropDues(ctx context.Context, user string, t time.Time) error
 }
 
-// InboxStore stores webhook posts. Entries are removed by age, not because they were
+// inboxStore stores webhook posts. Entries are removed by age, not because they were
 // processed.
-type InboxStore interface {
+type inboxStore interface {
 	// PutInbox stores an entry. Concurrent calls share a commit.
 	PutInbox(ctx context.Context, in Inbox) error
 	// Inbox returns entries by ID, in the order of ids. Entries that do not exist are

@@ -2,7 +2,6 @@ package models
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -222,17 +221,6 @@ type Node struct {
 	Summary Summary
 }
 
-// Lately returns the sum of a user's batches of today and yesterday (UTC).
-func Lately(ctx context.Context, store SummaryStore, user string, now time.Time) (Summary, error) {
-	today := DayOf(now)
-	nodes, err := store.Nodes(ctx, user, Day, today.AddDate(0, 0, -1), today.AddDate(0, 0, 1))
-	var sum Summary
-	for i := range nodes {
-		sum.Add(&nodes[i].Summary)
-	}
-	return sum, err
-}
-
 // A GroupKind is what logs are grouped by in the sums.
 type GroupKind string
 
@@ -297,12 +285,12 @@ func (g Group) Compare(o Group) int {
 		cmp.Compare(g.Name, o.Name))
 }
 
-// GroupsOf returns the groups of a batch.
-func GroupsOf(b *Batch) []Group {
-	var out []Group
+// SetGroups sets the groups of a batch by its other fields.
+func (b *Batch) SetGroups() {
+	b.Groups = nil
 	add := func(kind GroupKind, name string) {
-		if g := (Group{kind, name}); name != "" && !slices.Contains(out, g) {
-			out = append(out, g)
+		if g := (Group{kind, name}); name != "" && !slices.Contains(b.Groups, g) {
+			b.Groups = append(b.Groups, g)
 		}
 	}
 	add(ByCategory, b.Category)
@@ -313,7 +301,6 @@ func GroupsOf(b *Batch) []Group {
 	for _, tag := range b.Content.Tags {
 		add(ByTag, tag)
 	}
-	return out
 }
 
 // MaxGroups is how many groups a sum counts apart.

@@ -11,14 +11,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestGroupsOf(t *testing.T) {
+func TestSetGroups(t *testing.T) {
 	b := Batch{
 		Category: "news",
 		Template: &TemplateUse{Name: "weekly", Version: 3},
 		Content:  Content{From: Address{Email: "a@example.com"}, Tags: []string{"b", "a:c"}},
 	}
 	want := []Group{{ByCategory, "news"}, {BySender, "example.com"}, {ByTemplate, "weekly"}, {ByTag, "b"}, {ByTag, "a:c"}}
-	require.Equal(t, want, GroupsOf(&b))
+	b.SetGroups()
+	require.Equal(t, want, b.Groups)
 	for _, g := range want {
 		text, err := json.Marshal(map[Group]int{g: 1})
 		require.NoError(t, err)

@@ -183,24 +183,6 @@ func (s *FeedSuppression) ID(list string) string {
 	return "sup_" + hex.EncodeToString(sum[:16])
 }
 
-// SuppressionsAdded returns the entries that add an address to a list: no entry with their key is in effect. there has
-// the stored entries of their addresses.
-func SuppressionsAdded(there, es []Suppression, now time.Time) (added []Suppression) {
-	known := make(map[SuppressionKey]*Suppression, len(there))
-	for i := range there {
-		known[there[i].SuppressionKey] = &there[i]
-	}
-	for i := range es {
-		e := &es[i]
-		old := known[e.SuppressionKey]
-		if e.InEffect(now) && (old == nil || !old.InEffect(now) && old.At.Before(e.At)) {
-			known[e.SuppressionKey] = e
-			added = append(added, *e)
-		}
-	}
-	return added
-}
-
 // SuppressionAddition is an entry of the log of additions of a suppression list: numbers 1,
 // 2, 3, …. It never changes and is never removed.
 type SuppressionAddition struct {
@@ -208,9 +190,6 @@ type SuppressionAddition struct {
 	Token  Token    // names the append, to resolve an unknown outcome
 	Marks  []uint64 // of addresses that were added; see MarkAddress
 }
-
-// MaxAdditionMarks is the maximum number of marks of one addition.
-const MaxAdditionMarks = 1000
 
 // MarkAddress returns a short hash of an address, which is the same in upper and lower case.
 // Nearly all addresses have different marks. It is computed for every recipient, so that it is

@@ -30,8 +30,8 @@ const (
 	WaitFinalEvent       WaitCode = "final_event"        // the final event, or the end of the wait for it
 )
 
-// WaitCodes lists the codes in that order.
-var WaitCodes = []WaitCode{
+// waitCodes lists the codes in that order.
+var waitCodes = []WaitCode{
 	WaitRestore,
 	WaitUserPaused,
 	WaitBatchStopped,
@@ -78,7 +78,7 @@ func (w *Wait) ByCommand() bool {
 	return false
 }
 
-// Before reports whether w comes before o in WaitCodes.
+// Before reports whether w comes before o in waitCodes.
 func (w *Wait) Before(o *Wait) bool {
-	return slices.Index(WaitCodes, w.Code) < slices.Index(WaitCodes, o.Code)
+	return slices.Index(waitCodes, w.Code) < slices.Index(waitCodes, o.Code)
 }

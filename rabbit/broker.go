@@ -16,6 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/subscribers"
 )
 
 var _ models.Broker = (*Broker)(nil)
@@ -39,14 +40,10 @@ type Broker struct {
 	restorer  *restorer
 	publisher *publisher
 	consume   *connection
-	stop      context.Context
-	cancel    context.CancelFunc
 	tags      atomic.Uint64
-	subs      sync.WaitGroup
+	subs      *subscribers.Group
+	watching  sync.WaitGroup
 	browsing  sync.Mutex // one browse of the parking lot at a time
-
-	mu     sync.Mutex
-	closed bool
 }
 
 // Open starts connecting and waits a few seconds for a connection. It is no error
@@ -74,14 +71,13 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Providers)}
-	b.stop, b.cancel = context.WithCancel(context.Background())
+	b := &Broker{log: c.Logger, topology: newTopology(c.Prefix, c.Providers), subs: subscribers.New(ctx)}
 	b.restorer = newRestorer(b.topology, c.Logger)
 	n := nodes{urls: urls, tls: c.TLS, heartbeat: cmp.Or(c.heartbeat, 5*time.Second)}
 	b.publisher = newPublisher(n, b.topology, b.restorer, c.Logger)
 	// Either connection may be up first, so both declare.
 	b.consume = connect(n, "safedelivr consume", c.Logger, b.topology.onto)
-	b.subs.Go(b.watch)
+	b.watching.Go(b.watch)
 	wait, cancel := context.WithTimeout(ctx, publishWait)
 	defer cancel()
 	for _, conn := range []*connection{b.publisher.conn, b.consume} {
@@ -106,7 +102,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 		}
 		out = append(out, o)
 	}
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	if len(out) == 0 {
@@ -141,16 +137,6 @@ func queueLane(m *models.Message) models.Lane {
 		return ""
 	}
 	return m.Lane
-}
-
-// open returns models.ErrClosed after Close.
-func (b *Broker) open() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return models.ErrClosed
-	}
-	return nil
 }
 
 // Depths implements models.Broker. RabbitMQ counts the messages that wait, not the
@@ -222,7 +208,7 @@ func (b *Broker) Remove(ctx context.Context) error {
 
 // Ping implements models.Broker.
 func (b *Broker) Ping(ctx context.Context) error {
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -235,16 +221,10 @@ func (b *Broker) Ping(ctx context.Context) error {
 
 // Close implements models.Broker.
 func (b *Broker) Close() error {
-	b.mu.Lock()
-	if b.closed {
-		b.mu.Unlock()
-		return nil
+	if b.subs.Close() {
+		b.watching.Wait()
+		b.publisher.conn.close()
+		b.consume.close()
 	}
-	b.closed = true
-	b.mu.Unlock()
-	b.cancel()
-	b.subs.Wait()
-	b.publisher.conn.close()
-	b.consume.close()
 	return nil
 }

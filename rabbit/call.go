@@ -79,7 +79,7 @@ func (b *Broker) channel(ctx context.Context, f func(*amqp.Channel) error) error
 
 // connected returns the consuming connection as soon as there is one.
 func (b *Broker) connected(ctx context.Context) (*amqp.Connection, error) {
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return nil, err
 	}
 	if _, ok := ctx.Deadline(); !ok {

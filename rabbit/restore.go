@@ -140,10 +140,10 @@ func (b *Broker) watch() {
 		select {
 		case <-time.After(wait):
 		case <-b.restorer.hint:
-		case <-b.stop.Done():
+		case <-b.subs.Context().Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(b.stop, publishWait)
+		ctx, cancel := context.WithTimeout(b.subs.Context(), publishWait)
 		_ = b.restorer.restore(ctx, b.publisher.conn) // it logs errors, and Ping reports them
 		cancel()
 	}

@@ -31,7 +31,7 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	if concurrency < 1 || h == nil || !b.topology.has(q) {
 		return fmt.Errorf("%w: subscription to %s with concurrency %d", models.ErrInvalid, q.Name(), concurrency)
 	}
-	ctx, leave, err := b.join(ctx)
+	ctx, leave, err := b.subs.Join(ctx)
 	if err != nil {
 		return err
 	}
@@ -49,23 +49,6 @@ func (b *Broker) Subscribe(ctx context.Context, q models.Queue, concurrency int,
 	defer s.ending.Wait()
 	b.sessions(ctx, q.Name(), s.pause, s.session)
 	return nil
-}
-
-// join begins a subscription, which ends with ctx or with the broker. Its caller calls leave then.
-func (b *Broker) join(ctx context.Context) (joined context.Context, leave func(), err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return nil, nil, models.ErrClosed
-	}
-	b.subs.Add(1)
-	joined, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(b.stop, cancel)
-	return joined, func() {
-		stop()
-		cancel()
-		b.subs.Done()
-	}, nil
 }
 
 // newPause returns the pause between the sessions of a subscription. It grows while they fail

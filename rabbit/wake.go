@@ -27,7 +27,7 @@ func (b *Broker) Wake(ctx context.Context, users ...string) error {
 	if err != nil {
 		return err
 	}
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	return b.publisher.publish(ctx, []*outgoing{{
@@ -40,7 +40,7 @@ func (b *Broker) Wake(ctx context.Context, users ...string) error {
 
 // SubscribeWakes implements models.Broker.
 func (b *Broker) SubscribeWakes(ctx context.Context, h func(users []string)) error {
-	ctx, leave, err := b.join(ctx)
+	ctx, leave, err := b.subs.Join(ctx)
 	if err != nil {
 		return err
 	}

@@ -257,7 +257,7 @@ func (s *Service) storeBatch(ctx context.Context, b *models.Batch, in *intake.In
 	if b.Lane == models.Urgent {
 		s.cfg.Priority.NoteUrgent()
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeTime)
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.IntakeGrace/4)
 	defer cancel()
 	entry := models.AgendaEntry{
 		Due:    models.LaterOf(firstDue(b, s.cfg.Recheck), time.Now()),

@@ -32,7 +32,7 @@ func (s *Service) PutMessages(
 		Wait:   s.cfg.MessageWait,
 		Read:   r.Read,
 
-		MaxRecipients: s.cfg.MaxRecipients,
+		MaxRecipients: s.cfg.Recipients,
 		Begin: func(rs []*changes.Record) (*intake.Intake, error) {
 			b := s.NewIntake(ctx, who)
 			b.Permit()

@@ -3,6 +3,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 	"github.com/safedelivr/safedelivr/models/policy"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/announce"
 	"github.com/safedelivr/safedelivr/service/audit"
@@ -44,21 +46,19 @@ import (
 
 // Config holds limits and times. Zero fields take the defaults.
 type Config struct {
-	MaxRecipients   int              // recipients of a batch; default 1,000,000
-	MaxContent      int64            // bytes of everything in a batch but the recipients; default 5 MiB
-	UnsubscribeURL  string           // page at which recipients unsubscribe, without their token; empty: there is none
-	SpoolDir        string           // directory for large requests; default: the system's temporary directory
-	EndpointClient  *outbound.Client // makes test posts to endpoints; default: one that reaches no private network
-	Kept            time.Duration    // how long a batch is kept; a scheduled one must expire before; 0: no limit
-	ExpireAfter     time.Duration    // time after which a batch expires, if the request names none; default 7 days
-	Recheck         time.Duration    // time until the agenda first checks a batch; default 1 minute
-	IntakeTime      time.Duration    // how long a batch may take to store; default 10 minutes
-	RetryTime       time.Duration    // how long a write with an unknown outcome is retried; default 30 seconds
-	MessageWait     time.Duration    // how long a cut-off request for messages is waited for; default 2 seconds
-	CountTime       time.Duration    // how long counting a list may take; default half a second
-	UrgentUpTo      int              // batches of at most this many recipients are urgent by default; default 100
-	IdempotencyTime time.Duration    // how long idempotency keys are kept; default 24 hours
-	InboxKeep       time.Duration    // how long webhook posts are kept; default 7 days
+	settings.Limits
+	settings.Times
+
+	UnsubscribeURL string           // page at which recipients unsubscribe, without their token; empty: there is none
+	SpoolDir       string           // directory for large requests; default: the system's temporary directory
+	EndpointClient *outbound.Client // makes test posts to endpoints; default: one that reaches no private network
+
+	// how long a write with an unknown outcome is retried
+	RetryTime time.Duration `range:">0" default:"30s"`
+	// how long a cut-off request for messages is waited for
+	MessageWait time.Duration `range:">0" default:"2s"`
+	// how long counting a list may take
+	CountTime time.Duration `range:">0" default:"500ms"`
 
 	// Operator reports whether a user is an operator. Keys with the scope operate work only
 	// while their owner is one; nil: every owner is.
@@ -69,9 +69,7 @@ type Config struct {
 	Currency string             // of the prices
 	Prices   map[string]float64 // of 1,000 messages at each provider; empty: no cost is shown
 
-	// Batches are refused while DiskFree, the free space in bytes, is below DiskReserve.
-	DiskReserve int64
-	DiskFree    func() (int64, error) // nil: unknown
+	DiskFree func() (int64, error) // free space in bytes, for DiskReserve; nil: unknown
 
 	Sole     bool                // no other process uses the store, so workers know commands at once
 	Priority *priority.Scheduler // of the process; nil: a new one
@@ -79,41 +77,10 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.MaxRecipients <= 0 {
-		c.MaxRecipients = 1_000_000
-	}
-	if c.MaxContent <= 0 {
-		c.MaxContent = 5 << 20
-	}
-	if c.SpoolDir == "" {
-		c.SpoolDir = os.TempDir()
-	}
+	settings.Fill(&c)
+	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
 	if c.EndpointClient == nil {
 		c.EndpointClient = outbound.New(nil)
-	}
-	if c.ExpireAfter <= 0 {
-		c.ExpireAfter = 7 * 24 * time.Hour
-	}
-	if c.Recheck <= 0 {
-		c.Recheck = time.Minute
-	}
-	if c.IntakeTime <= 0 {
-		c.IntakeTime = 10 * time.Minute
-	}
-	if c.RetryTime <= 0 {
-		c.RetryTime = 30 * time.Second
-	}
-	if c.MessageWait <= 0 {
-		c.MessageWait = 2 * time.Second
-	}
-	if c.UrgentUpTo <= 0 {
-		c.UrgentUpTo = 100
-	}
-	if c.IdempotencyTime <= 0 {
-		c.IdempotencyTime = 24 * time.Hour
-	}
-	if c.InboxKeep <= 0 {
-		c.InboxKeep = 7 * 24 * time.Hour
 	}
 	if c.Operator == nil {
 		c.Operator = func(models.User) bool { return true }
@@ -223,7 +190,7 @@ func New(d Deps) *Service {
 		tallies:    map[models.Lane]*tally{},
 		guard: &idempotency.Guard{
 			Store:     d.Store,
-			TTL:       cfg.IdempotencyTime,
+			TTL:       cfg.Idempotency,
 			RetryTime: cfg.RetryTime,
 			Log:       cfg.Logger,
 		},
@@ -232,11 +199,11 @@ func New(d Deps) *Service {
 		s.known[d.Providers[i].Name] = true
 	}
 	s.intake = intake.Config{
-		MaxRecipients: cfg.MaxRecipients,
-		MaxContent:    cfg.MaxContent,
+		MaxRecipients: cfg.Recipients,
+		MaxContent:    cfg.Content,
 		UrgentUpTo:    cfg.UrgentUpTo,
 		ExpireAfter:   cfg.ExpireAfter,
-		Kept:          cfg.Kept,
+		Kept:          cfg.KeepLogs - cfg.FinalEvent,
 		SpoolDir:      cfg.SpoolDir,
 		Providers:     s.known,
 
@@ -447,10 +414,6 @@ type (
 	Error = problem.Error
 	// FieldError is problem.FieldError.
 	FieldError = problem.FieldError
-	// Mistakes is problem.Mistakes.
-	Mistakes = problem.Mistakes
-	// Form is problem.Form.
-	Form = problem.Form
 )
 
 // The kinds of errors.
@@ -460,10 +423,8 @@ const (
 	Unauthorized = problem.Unauthorized
 	Forbidden    = problem.Forbidden
 	NotFound     = problem.NotFound
-	NotAllowed   = problem.NotAllowed
 	Conflict     = problem.Conflict
 	TooLarge     = problem.TooLarge
-	TooMany      = problem.TooMany
 	Unsupported  = problem.Unsupported
 	Invalid      = problem.Invalid
 	Unavailable  = problem.Unavailable
@@ -473,12 +434,6 @@ const (
 func Fail(kind problem.Kind, code, detail string, args ...any) *Error {
 	return problem.New(kind, code, detail, args...)
 }
-
-// Pointer returns the JSON pointer of a path of member names.
-func Pointer(names ...string) string { return problem.Pointer(names...) }
-
-// Quote returns s in quotes, for a detail. It cuts s after 60 characters.
-func Quote(s string) string { return problem.Quote(s) }
 
 // storeError returns the Error for an error of the store. doing says what failed.
 func storeError(doing string, err error) error { return problem.FromStore(doing, err) }

@@ -69,7 +69,13 @@ func (s *Store) Record(ctx context.Context, chunk models.ID) (es []models.Entry,
 func (s *Store) Calls(ctx context.Context, chunk models.ID) ([]models.Entry, []models.Outcome, error) {
 	from, to := models.OutcomeKeys()
 	es, fs, err := s.record(ctx, chunk, shapes.Range{From: []byte(from), To: []byte(to)})
-	return es, models.OutcomesOf(fs), err
+	var out []models.Outcome
+	for i := range fs {
+		if o := fs[i].Outcome; o != nil {
+			out = append(out, *o)
+		}
+	}
+	return es, out, err
 }
 
 // record reads the ledger of a chunk and the facts of a range.

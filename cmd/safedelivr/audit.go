@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-func (c *cli) auditCommand() *cobra.Command {
+func auditCommand(c *cli) *cobra.Command {
 	cmd := listOf(c, listing{
 		call:   call{op: "listAudit", use: "audit", short: "Who gave which command, when and why; newest first"},
 		head:   "AT\tBY\tCOMMAND\tABOUT\tWHY",

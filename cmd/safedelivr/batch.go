@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,9 +14,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
-func (c *cli) batchCommand() *cobra.Command {
+func batchCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "batch",
 		Short: "List and show batches; stop, resume, cancel, try, retry, release or reschedule them",
@@ -29,17 +29,17 @@ Commands are idempotent. They are an operator's: the user of a batch that was st
 		"stopBatch": "stop ID", "resumeBatch": "resume ID", "cancelBatch": "cancel ID", "tryBatch": "try ID",
 		"retryBatch": "retry ID", "releaseBatch": "release ID",
 	} {
-		cmd.AddCommand(doing(c, call{op: op, use: use, what: "batch"}, c.sayBatch))
+		cmd.AddCommand(doing(c, call{op: op, use: use, what: "batch"}, sayBatch(c)))
 	}
-	cmd.AddCommand(c.batchListCommand(), c.batchRejectedCommand(), c.batchRescheduleCommand(),
+	cmd.AddCommand(batchListCommand(c), batchRejectedCommand(c), batchRescheduleCommand(c),
 		doing(c, call{
 			op: "getBatch", use: "show ID", what: "batch",
 			short: "Show a batch: its counts, what it waits for, and its first recipients",
-		}, c.printBatch))
+		}, func(ctx context.Context, r *request, b *client.Batch) error { return printBatch(ctx, c, r, b) }))
 	return cmd
 }
 
-func (c *cli) batchListCommand() *cobra.Command {
+func batchListCommand(c *cli) *cobra.Command {
 	var user string
 	cmd := listOf(c, listing{
 		call: call{
@@ -47,14 +47,13 @@ func (c *cli) batchListCommand() *cobra.Command {
 			short: "List batches, newest first or, if scheduled, next due first, of all users or of one",
 			flags: map[string]string{"user": ""},
 			usage: map[string]string{"state": "only scheduled, queued, sending, sent, done, stopped or cancelled"},
-			whose: func(ctx context.Context, o *operator, query url.Values) (*operator, error) {
+			whose: func(ctx context.Context, r *request) error {
 				if user == "" {
-					query.Set("everyone", "true")
-					return o, nil
+					return ofAll(ctx, r)
 				}
-				u, err := o.find(ctx, user)
-				query.Set("user", u.ID)
-				return o, err
+				u, err := r.find(ctx, user)
+				r.query.Set("user", u.ID)
+				return err
 			},
 		},
 		head:   "ID\tCREATED\tDUE\tUSER\tSTATE\tACCEPTED\tQUEUED\tSENT\tDELIVERED\tFAILED\tCANCELLED\tSUBJECT",
@@ -80,70 +79,57 @@ func stateOf(b *client.Batch) string {
 	return string(b.State)
 }
 
-func (c *cli) batchRejectedCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "rejected ID",
-		Short: "Print the recipients that were left out of a batch, as CSV",
-		Args:  takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				return orMissing(o.ExportRejected(ctx, args[0], c.out), "batch", args[0])
-			})
-		},
-	}
+func batchRejectedCommand(c *cli) *cobra.Command {
+	return command(c, call{
+		use: "rejected ID", what: "batch", short: "Print the recipients that were left out of a batch, as CSV",
+	}, func(ctx context.Context, r *request) error { return r.ExportRejected(ctx, r.named, c.out) })
 }
 
-func (c *cli) batchRescheduleCommand() *cobra.Command {
-	var s scheduleFlags
-	var dryRun bool
-	var why string
-	cmd := &cobra.Command{
-		Use:   "reschedule ID",
-		Short: "Change the times of a batch that has not begun",
-		Args:  takes(1, 1),
-		Long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is
+// rescheduleBatch is described in api/openapi.base.yaml.
+var rescheduleBatch = operation.Declared[struct {
+	operation.ByID
+	operation.Dry
+	Body struct {
+		DeliverAt string `json:"deliver_at"`
+		TimeZone  string `json:"time_zone"`
+		ExpiresAt string `json:"expires_at"`
+		Why       string `json:"why"`
+	}
+}, client.BatchControlResult](operation.Operation{Name: "rescheduleBatch", Route: "PATCH /v1/batches/{id}"})
+
+func batchRescheduleCommand(c *cli) *cobra.Command {
+	var w windowFlags
+	cmd := doing(c, call{
+		op: "rescheduleBatch", use: "reschedule ID", what: "batch",
+		short: "Change the times of a batch that has not begun",
+		long: `Change when a batch is sent that has not begun, when it expires, or the hours in which it is sent. What is
 not given stays as it is. If only the time moves, the expiry moves by the same amount. When the command ends,
 nothing is sent before the new time.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			in := map[string]any{}
-			if err := s.set(in); err != nil {
-				return err
-			}
-			if why != "" {
-				in["why"] = why
-			}
-			query := url.Values{}
-			if dryRun {
-				query.Set("dry_run", "true")
-			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				var v client.BatchControlResult
-				if err := o.Call(ctx, http.MethodPatch, client.Path("batches", args[0]), query, in, &v); err != nil {
-					return orMissing(err, "batch", args[0])
-				}
-				if err := c.sayBatch(ctx, o, args, &v); err != nil {
-					return err
-				}
-				fmt.Fprintln(c.out, scheduleText(v.DeliverAt, v.ExpiresAt, v.SendWindow))
-				return nil
-			})
+		usage: map[string]string{
+			"deliver_at": "when it is sent, like 2026-12-24T18:00, or now",
+			"time_zone":  "time zone of the times, like Europe/Vienna",
+			"expires_at": "when what is left expires, like 2026-12-31T18:00",
 		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&s.deliverAt, "deliver-at", "", "when it is sent, like 2026-12-24T18:00, or now")
-	f.StringVar(&s.timeZone, "time-zone", "", "time zone of the times, like Europe/Vienna")
-	f.StringVar(&s.expiresAt, "expires-at", "", "when what is left expires, like 2026-12-31T18:00")
-	s.windowFlags(cmd)
-	whyFlag(cmd, &why)
-	dryRunFlag(cmd, &dryRun)
+		ready: func(_ context.Context, r *request) error {
+			if r.body["deliver_at"] == "now" {
+				r.body["deliver_at"] = time.Now().Format(time.RFC3339)
+			}
+			return w.set(r.body)
+		},
+	}, func(ctx context.Context, r *request, v *client.BatchControlResult) error {
+		err := sayBatch(c)(ctx, r, v)
+		fmt.Fprintln(c.out, scheduleText(v.DeliverAt, v.ExpiresAt, v.SendWindow))
+		return err
+	})
+	w.add(cmd)
 	return cmd
 }
 
 // shownRecipients is how many recipients batch show prints.
 const shownRecipients = 10
 
-func (c *cli) printBatch(ctx context.Context, o *operator, _ []string, b *client.Batch) error {
-	n, name := &b.Counts, func(id string) string { return o.name(ctx, id) }
+func printBatch(ctx context.Context, c *cli, r *request, b *client.Batch) error {
+	n, name := &b.Counts, func(id string) string { return r.name(ctx, id) }
 	fmt.Fprintf(c.out, "%s: %s; accepted: %d; queued: %d; sent: %d; delivered: %d; failed: %d; cancelled: %d\n",
 		b.ID, stateOf(b), n.Accepted, n.Queued, n.Sent, n.Delivered, n.Failed, n.Cancelled)
 	fmt.Fprintf(
@@ -188,7 +174,7 @@ func (c *cli) printBatch(ctx context.Context, o *operator, _ []string, b *client
 		fmt.Fprintf(c.out, "waits: %s (%s)%s%s\n", text, b.Waits.Code, until, given)
 	}
 	options := client.LogOptions{ListOptions: client.ListOptions{PageSize: shownRecipients + 1}}
-	logs, err := first(o.Logs(ctx, b.ID, options), shownRecipients+1)
+	logs, err := first(r.Logs(ctx, b.ID, options), shownRecipients+1)
 	if err != nil {
 		return err
 	}
@@ -205,21 +191,23 @@ func (c *cli) printBatch(ctx context.Context, o *operator, _ []string, b *client
 	return t.flush()
 }
 
-// sayBatch prints the result of a command about a batch or a log.
-func (c *cli) sayBatch(_ context.Context, _ *operator, _ []string, v *client.BatchControlResult) error {
-	done, id := "done", cmp.Or(v.LogID, v.BatchID)
-	switch {
-	case v.DryRun && v.Changed:
-		done = "dry run, nothing was done"
-	case v.DryRun:
-		done = "dry run, it would change nothing"
-	case !v.Changed:
-		done = "nothing changed"
+// sayBatch returns a function that prints the result of a command about a batch or a log.
+func sayBatch(c *cli) func(context.Context, *request, *client.BatchControlResult) error {
+	return func(_ context.Context, _ *request, v *client.BatchControlResult) error {
+		done, id := "done", cmp.Or(v.LogID, v.BatchID)
+		switch {
+		case v.DryRun && v.Changed:
+			done = "dry run, nothing was done"
+		case v.DryRun:
+			done = "dry run, it would change nothing"
+		case !v.Changed:
+			done = "nothing changed"
+		}
+		fmt.Fprintf(c.out, "%s %s: %s; recipients: %s; in flight: %s\n",
+			v.Command, id, done, orUnknown(v.Recipients), orUnknown(v.InFlight))
+		c.warn(v.Warning)
+		return nil
 	}
-	fmt.Fprintf(c.out, "%s %s: %s; recipients: %s; in flight: %s\n",
-		v.Command, id, done, orUnknown(v.Recipients), orUnknown(v.InFlight))
-	c.warn(v.Warning)
-	return nil
 }
 
 // orUnknown returns a number as text.
@@ -230,19 +218,16 @@ func orUnknown(n *int) string {
 	return fmt.Sprint(*n)
 }
 
-func (c *cli) messageCommand() *cobra.Command {
+func messageCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "message", Short: "Messages by ids that their sender chose"}
 	var user string
 	cmd.PersistentFlags().StringVar(
 		&user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
-	of := func(ctx context.Context, o *operator, _ url.Values) (*operator, error) {
-		u, err := o.sender(ctx, user)
-		return o.as(u.ID), err
-	}
-	cmd.AddCommand(c.putMessages(of), doing(c, call{
+	of := ofSender(&user)
+	cmd.AddCommand(putMessages(c, of), doing(c, call{
 		op: "getMessage", use: "show ID", what: "message", whose: of,
 		short: "Show the versions of a message, and the story of the present one",
-	}, func(_ context.Context, _ *operator, _ []string, m *client.Message) error {
+	}, func(_ context.Context, _ *request, m *client.Message) error {
 		for _, v := range m.History {
 			fmt.Fprintln(c.out, words(v.At.Format(time.RFC3339), v.Log, string(v.State), v.Reason, v.Detail))
 		}
@@ -252,56 +237,47 @@ func (c *cli) messageCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) putMessages(of whose) *cobra.Command {
+func putMessages(c *cli, of edit) *cobra.Command {
 	var strict, dryRun bool
-	put := &cobra.Command{
-		Use:   "put FILE",
-		Short: "Create, change and cancel messages as a file says",
-		Long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that ends
+	put := command(c, call{
+		use: "put FILE", whose: of, short: "Create, change and cancel messages as a file says",
+		json: "print a JSON object for each record, as the API has it",
+		long: `Carry out the records of a file, as PUT /v1/messages does: one in each line (NDJSON), or a list in a file that ends
 in .json. It may be repeated: the same file again changes nothing. It prints the result of each record. The exit
 code is 1 if one is rejected.`,
-		Args: takes(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer func() { _ = file.Close() }() // it was only read
-			kind := "application/x-ndjson"
-			if strings.EqualFold(filepath.Ext(args[0]), ".json") {
-				kind = "application/json"
-			}
-			query := url.Values{}
-			if strict {
-				query.Set("mode", "strict")
-			}
-			if dryRun {
-				query.Set("dry_run", "true")
-			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				o, err := of(ctx, o, query)
-				if err != nil {
-					return err
-				}
-				var out struct{ Results []json.RawMessage }
-				err = o.Call(ctx, http.MethodPut, client.Path("messages"), query, file, &out, client.ContentType(kind))
-				if err != nil {
-					return err
-				}
-				if dryRun {
-					c.warn("Dry run: nothing was done.")
-				}
-				return c.printChanges(out.Results)
-			})
-		},
-	}
+	}, func(ctx context.Context, r *request) error {
+		file, err := os.Open(r.named)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }() // it was only read
+		kind := "application/x-ndjson"
+		if strings.EqualFold(filepath.Ext(r.named), ".json") {
+			kind = "application/json"
+		}
+		if strict {
+			r.query.Set("mode", "strict")
+		}
+		if dryRun {
+			r.query.Set("dry_run", "true")
+		}
+		var out struct{ Results []json.RawMessage }
+		err = r.Call(ctx, http.MethodPut, client.Path("messages"), r.query, file, &out, client.ContentType(kind))
+		if err != nil {
+			return err
+		}
+		if dryRun {
+			c.warn("Dry run: nothing was done.")
+		}
+		return printChanges(c, out.Results)
+	})
 	put.Flags().BoolVar(&strict, "strict", false, "change nothing if a record is rejected")
-	dryRunFlag(put, &dryRun)
-	return c.withJSON(put, "print a JSON object for each record, as the API has it")
+	put.Flags().BoolVar(&dryRun, "dry-run", false, usages["dry_run"])
+	return put
 }
 
 // printChanges prints the results of records.
-func (c *cli) printChanges(results []json.RawMessage) error {
+func printChanges(c *cli, results []json.RawMessage) error {
 	rejected := false
 	for _, raw := range results {
 		var r client.ChangeResult

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -24,10 +25,10 @@ import (
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
-// operations are the calls of the API by their names.
+// operations are the calls of the API by their names: those of the table, and those that api has handlers of its own for.
 var operations = sync.OnceValue(func() map[string]operation.Operation {
 	out := map[string]operation.Operation{}
-	for _, o := range service.Operations(new(service.Service)) {
+	for _, o := range append(service.Operations(new(service.Service)), getStats, listUpdates, rescheduleBatch) {
 		out[o.Name] = o
 	}
 	return out
@@ -36,150 +37,187 @@ var operations = sync.OnceValue(func() map[string]operation.Operation {
 // call is a command that is one call of the API. Its arguments are the parts of the path, and then fields of the body. Its
 // flags are the parameters of the query and the other fields.
 type call struct {
-	op          string            // name of the operation
+	op          string            // name of the operation; empty: the command makes calls of its own
 	use         string            // verb and arguments
 	short, long string            // default: title and text of the operation
 	what        string            // the thing that the first argument names: "there is no WHAT NAME"
+	json        string            // meaning of --json; empty: there is none
 	fields      []string          // that arguments set
+	only        []string          // fields that have flags; default: all
 	flags       map[string]string // names of flags by their fields; "": it has none
 	usage       map[string]string // texts of flags by their fields; default: the comments of the fields
-	whose       whose             // on whose behalf it is
+	past        bool              // a span is one before now, as it is in a query
+	whose       edit              // sets on whose behalf the call is
+	ready       edit              // sets what arguments and flags do not say
 }
 
-// whose says on whose behalf a command is, by the flags of its noun; nil: nobody's.
-type whose func(ctx context.Context, o *operator, query url.Values) (*operator, error)
+// edit changes a request before it is made.
+type edit func(ctx context.Context, r *request) error
 
-// doing returns the command of a call. print prints the answer; with nil it is printed as JSON.
-func doing[T any](c *cli, k call, print func(ctx context.Context, o *operator, args []string, v *T) error) *cobra.Command {
-	r := k.request(c)
-	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-			o, path, query, body, err := r.fill(ctx, o, args)
-			if err != nil {
-				return err
-			}
-			var in any
-			if r.op.HasBody() {
-				in = body
-			}
-			var v T
-			var raw []byte
-			var out any = &v
-			if r.op.Out == nil {
-				out = nil
-			}
-			if err := o.Call(ctx, r.op.Method(), path, query, in, out, client.Raw(&raw)); err != nil {
-				return r.missing(err, args)
-			}
-			return c.show(raw, func() error {
-				if print == nil {
-					return c.printIndented(raw)
-				}
-				return print(ctx, o, args, &v)
-			})
-		})
-	}
-	if r.op.Method() == http.MethodGet {
-		return c.withJSON(r.cmd, jsonObject)
-	}
-	return r.cmd
+// request is a call of the API, and on whose behalf it is.
+type request struct {
+	*operator
+	op           operation.Operation
+	method, path string
+	query        url.Values
+	body         map[string]any // nil: there is none
+	args         []string
+	raw          []byte // the answer
+	what, named  string // "there is no WHAT NAMED"
 }
 
-// withUser returns a command with several calls, which are on behalf of a user. The query says so, too.
-func (c *cli) withUser(
-	of whose, use, short string, do func(ctx context.Context, o *operator, query url.Values, args []string) error,
-) *cobra.Command {
-	n := len(strings.Fields(use)) - 1
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  takes(n, n),
+// send makes the request, and decodes the answer into out.
+func (r *request) send(ctx context.Context, out any) error {
+	var in any
+	if r.body != nil {
+		in = r.body
+	}
+	if r.op.Out == nil {
+		out = nil
+	}
+	return r.Call(ctx, r.method, r.path, r.query, in, out, client.Raw(&r.raw))
+}
+
+// put has the request replace what it would read by what body has.
+func (r *request) put(body map[string]any) { r.method, r.body = http.MethodPut, body }
+
+// ofSender has a request made on behalf of a user; without a name of the only one, or the one that init has added.
+func ofSender(user *string) edit {
+	return func(ctx context.Context, r *request) error {
+		u, err := r.sender(ctx, *user)
+		r.operator = r.as(u.ID)
+		return err
+	}
+}
+
+// ofAll has a request be about everyone.
+func ofAll(_ context.Context, r *request) error {
+	r.query.Set("everyone", "true")
+	return nil
+}
+
+// ofUserOrAll has a request made on behalf of a user; without a name it is about everyone.
+func ofUserOrAll(user *string) edit {
+	return func(ctx context.Context, r *request) error {
+		if *user == "" {
+			return ofAll(ctx, r)
+		}
+		u, err := r.find(ctx, *user)
+		r.operator = r.as(u.ID)
+		return err
+	}
+}
+
+// doing returns the command of a call. print prints the answer; with nil it is printed as JSON. With --json it is printed
+// as it is, unless the call says what --json means: then print does that, too.
+func doing[T any](c *cli, k call, print func(ctx context.Context, r *request, v *T) error) *cobra.Command {
+	prints := k.json != ""
+	if o := operations()[k.op]; !prints && o.Method() == http.MethodGet {
+		k.json = jsonObject
+	}
+	return command(c, k, func(ctx context.Context, r *request) error {
+		var v T
+		err := r.send(ctx, &v)
+		switch {
+		case err != nil || r.op.Out == nil && print == nil:
+			return err
+		case c.json && !prints:
+			return c.printRaw(r.raw)
+		case print == nil:
+			return c.printIndented(r.raw)
+		}
+		return print(ctx, r, &v)
+	})
+}
+
+// command returns the command of a call, which do carries out.
+func command(c *cli, k call, do func(ctx context.Context, r *request) error) *cobra.Command {
+	f := &form{call: &k, flags: map[string]string{}}
+	if k.op != "" {
+		var ok bool
+		if f.op, ok = operations()[k.op]; !ok {
+			panic("there is no operation " + k.op)
+		}
+		text := f.op.Text
+		if words := strings.Fields(k.use); len(words) > 1 {
+			text = strings.ReplaceAll(text, "`id`", words[1])
+		}
+		k.short, k.long = cmp.Or(k.short, f.op.Title), cmp.Or(k.long, plain(text))
+	}
+	f.cmd = &cobra.Command{
+		Use: k.use, Short: k.short, Long: k.long, Annotations: map[string]string{"operation": k.op},
+		PreRun: func(*cobra.Command, []string) { c.flags = f.flags },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				query := url.Values{}
-				o, err := of(ctx, o, query)
-				if err != nil {
+				r, err := f.fill(ctx, o, args)
+				if err == nil {
+					err = do(ctx, r)
+				}
+				if r.what == "" {
 					return err
 				}
-				return do(ctx, o, query, args)
+				return orMissing(err, r.what, r.named)
 			})
 		},
 	}
+	if k.op != "" {
+		f.declare()
+	}
+	if k.json != "" {
+		return c.withJSON(f.cmd, k.json)
+	}
+	return f.cmd
 }
 
-// request makes a request from arguments and flags.
-type request struct {
-	cmd   *cobra.Command
-	op    operation.Operation
-	parts int // of the path
-	call  *call
-	body  map[string]func() (any, error) // by field, of flags
-	query map[string]func() (any, error) // by parameter, of flags
-	flags map[string]string              // names by field
+// form makes requests from arguments and flags.
+type form struct {
+	cmd    *cobra.Command
+	op     operation.Operation
+	call   *call
+	parts  int                            // of the path
+	fields []operation.Field              // of the body
+	body   map[string]func() (any, error) // by field, of flags
+	query  map[string]func() (any, error) // by parameter, of flags
+	flags  map[string]string              // names by field
 }
 
-// request returns the command of a call without what it does.
-func (k *call) request(c *cli) *request {
-	o, ok := operations()[k.op]
-	if !ok {
-		panic("there is no operation " + k.op)
-	}
-	r := &request{op: o, call: k, flags: map[string]string{}}
-	if k.short == "" {
-		k.short = o.Title
-	}
-	words := strings.Fields(k.use)
-	n := len(words) - 1
-	if k.long == "" && n > 0 {
-		k.long = plain(strings.ReplaceAll(o.Text, "`id`", words[1]))
-	} else if k.long == "" {
-		k.long = plain(o.Text)
-	}
-	r.cmd = &cobra.Command{
-		Use: k.use, Short: k.short, Long: k.long, Args: takes(n, n), Annotations: map[string]string{"operation": k.op},
-	}
-	r.cmd.PreRun = func(*cobra.Command, []string) { c.flags = r.flags }
-	r.body, r.query = map[string]func() (any, error){}, map[string]func() (any, error){}
-	for _, p := range o.Parameters() {
+// declare adds the flags of the operation.
+func (f *form) declare() {
+	f.body, f.query = map[string]func() (any, error){}, map[string]func() (any, error){}
+	for _, p := range f.op.Parameters() {
 		switch {
 		case p.In == "path":
-			r.parts++
+			f.parts++
 		case p.Name != "limit" && p.Name != "cursor" && p.Name != "everyone" && p.Name != "installation":
-			r.add(r.query, p.Name, p.Field, p.Declaring, true)
+			f.add(f.query, p.Name, p.Field, p.Declaring, true)
 		}
 	}
-	if t := o.Body(); t != nil {
-		for _, f := range operation.Fields(t) {
-			r.add(r.body, f.Name, f.Field, f.Declaring, false)
+	if t := f.op.Body(); t != nil {
+		f.fields = operation.Fields(t)
+		for _, m := range f.fields {
+			f.add(f.body, m.Name, m.Field, m.Declaring, f.call.past)
 		}
 	}
-	return r
 }
 
 // add adds the flag of a field. A span is one before now if the field is about the past.
-func (r *request) add(
-	to map[string]func() (any, error), name string, f reflect.StructField, in reflect.Type, past bool,
+func (f *form) add(
+	to map[string]func() (any, error), name string, field reflect.StructField, in reflect.Type, past bool,
 ) {
-	flag, ok := r.call.flags[name]
+	flag, ok := f.call.flags[name]
 	if !ok {
 		flag = flagName(name)
 	}
-	if slices.Contains(r.call.fields, name) {
+	if slices.Contains(f.call.fields, name) || len(f.call.only) > 0 && !slices.Contains(f.call.only, name) {
 		flag = ""
 	}
-	if r.flags[name] = flag; flag == "" {
+	if f.flags[name] = flag; flag == "" {
 		return
 	}
-	usage := r.call.usage[name]
-	if usage == "" {
-		usage = usages[name]
-	}
-	if usage == "" {
-		usage = asUsage(comments[in.Name()+"."+f.Name])
-	}
-	value := newFlag(r.cmd.Flags(), flag, usage, f.Type, past)
+	usage := cmp.Or(f.call.usage[name], usages[name], asUsage(comments[in.Name()+"."+field.Name]))
+	value := newFlag(f.cmd.Flags(), flag, usage, field.Type, past)
 	to[name] = func() (any, error) {
-		if !r.cmd.Flags().Changed(flag) {
+		if !f.cmd.Flags().Changed(flag) {
 			return nil, nil
 		}
 		return value()
@@ -239,28 +277,27 @@ func named(flag string, list []string, sep, form string) (map[string]string, err
 	return out, nil
 }
 
-// missing replaces a "not found" by an error that names the first argument.
-func (r *request) missing(err error, args []string) error {
-	if r.call.what == "" {
-		return err
+// fill returns a request. If it is not valid there is an error, too.
+func (f *form) fill(ctx context.Context, o *operator, args []string) (r *request, err error) {
+	r = &request{operator: o, op: f.op, query: url.Values{}, args: args, what: f.call.what}
+	if len(args) > 0 {
+		r.named = args[0]
 	}
-	return orMissing(err, r.call.what, args[0])
-}
-
-// fill returns the parts of a request, and the caller on whose behalf it is.
-func (r *request) fill(ctx context.Context, o *operator, args []string) (
-	_ *operator, path string, query url.Values, body map[string]any, err error,
-) {
-	path = r.op.Path()
-	for _, arg := range args[:min(r.parts, len(args))] {
-		before, rest, _ := strings.Cut(path, "{")
+	if f.call.op != "" {
+		if r.method, r.path = f.op.Method(), f.op.Path(); f.op.HasBody() {
+			r.body = map[string]any{}
+		}
+	}
+	for _, arg := range args[:min(f.parts, len(args))] {
+		before, rest, _ := strings.Cut(r.path, "{")
 		_, after, _ := strings.Cut(rest, "}")
-		path = before + url.PathEscape(arg) + after
+		r.path = before + url.PathEscape(arg) + after
 	}
-	query, body = url.Values{}, map[string]any{}
-	for i, name := range r.call.fields {
-		if r.parts+i < len(args) {
-			body[name] = args[r.parts+i]
+	for i, name := range f.call.fields {
+		if r.body[name] = args[f.parts+i]; f.isNumber(name) {
+			if r.body[name], err = strconv.Atoi(args[f.parts+i]); err != nil {
+				return r, wrongUsage("%s is not the number of a %s", args[f.parts+i], name)
+			}
 		}
 	}
 	set := func(flags map[string]func() (any, error), to func(name string, v any)) {
@@ -271,17 +308,29 @@ func (r *request) fill(ctx context.Context, o *operator, args []string) (
 			}
 		}
 	}
-	set(r.body, func(name string, v any) { body[name] = v })
-	set(r.query, func(name string, v any) {
-		if at, ok := v.(time.Time); ok {
-			v = at.Format(time.RFC3339)
+	set(f.body, func(name string, v any) { r.body[name] = v })
+	set(f.query, func(name string, v any) {
+		switch is := v.(type) {
+		case time.Time:
+			v = is.Format(time.RFC3339)
+		case []string:
+			v = strings.Join(is, ",")
 		}
-		query.Set(name, fmt.Sprint(v))
+		r.query.Set(name, fmt.Sprint(v))
 	})
-	if err == nil && r.call.whose != nil {
-		o, err = r.call.whose(ctx, o, query)
+	for _, edit := range []edit{f.call.whose, f.call.ready} {
+		if err == nil && edit != nil {
+			err = edit(ctx, r)
+		}
 	}
-	return o, path, query, body, err
+	return r, err
+}
+
+// isNumber reports whether a field of the body is a number.
+func (f *form) isNumber(name string) bool {
+	return slices.ContainsFunc(f.fields, func(m operation.Field) bool {
+		return m.Name == name && m.Field.Type.Kind() == reflect.Int
+	})
 }
 
 // listing is a command that prints a list.
@@ -298,35 +347,28 @@ const pageRows = 500
 // listOf returns the command of a list whose items are of the type T. It reads page by page, so that memory does not grow
 // with the list.
 func listOf[T any](c *cli, l listing, row func(ctx context.Context, o *operator, v *T) []any) *cobra.Command {
-	r := l.request(c)
 	limit, all := 0, true
-	if f := r.cmd.Flags(); l.paging {
-		f.IntVar(&limit, "limit", 50, "how many")
-		f.BoolVar(&all, "all", false, "all there are")
-		r.cmd.MarkFlagsMutuallyExclusive("limit", "all")
-	}
-	r.cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	l.json = jsonRows
+	cmd := command(c, l.call, func(ctx context.Context, r *request) error {
 		if l.paging && limit < 1 {
 			return wrongUsage("--limit %d: at least 1", limit)
 		}
-		return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-			o, path, query, _, err := r.fill(ctx, o, args)
-			if err != nil {
-				return err
-			}
-			return r.missing(printList(ctx, c, o, &l, path, query, limit, all, row), args)
-		})
+		return printList(ctx, c, r, &l, limit, all, row)
+	})
+	if f := cmd.Flags(); l.paging {
+		f.IntVar(&limit, "limit", 50, "how many")
+		f.BoolVar(&all, "all", false, "all there are")
+		cmd.MarkFlagsMutuallyExclusive("limit", "all")
 	}
-	return c.withJSON(r.cmd, jsonRows)
+	return cmd
 }
 
 // printList prints a list, or the beginning of it. It prints nothing if the first page cannot be read.
 func printList[T any](
-	ctx context.Context, c *cli, o *operator, l *listing, path string, query url.Values, limit int, all bool,
+	ctx context.Context, c *cli, r *request, l *listing, limit int, all bool,
 	row func(ctx context.Context, o *operator, v *T) []any,
 ) error {
-	op := operations()[l.op]
-	member, pages := itemsOf(&op)
+	member, pages := itemsOf(&r.op)
 	t, n := c.newTable(l.head), 0
 	for left := limit; all || left > 0; {
 		if pages {
@@ -334,14 +376,14 @@ func printList[T any](
 			if !all {
 				size = min(left, pageRows)
 			}
-			query.Set("limit", fmt.Sprint(size))
+			r.query.Set("limit", fmt.Sprint(size))
 		}
-		items, next, err := readPage[T](ctx, o, path, member, query)
+		items, next, err := readPage[T](ctx, r.operator, r.path, member, r.query)
 		if err != nil {
 			return err
 		}
 		for i := range items {
-			t.row(row(ctx, o, &items[i])...)
+			t.row(row(ctx, r.operator, &items[i])...)
 		}
 		n, left = n+len(items), left-len(items) // a page may be short
 		if n == 0 && next == "" && l.none != "" && !c.json {
@@ -351,7 +393,7 @@ func printList[T any](
 		if err := t.flush(); err != nil || next == "" {
 			return err
 		}
-		query.Set("cursor", next)
+		r.query.Set("cursor", next)
 	}
 	c.warn("There are more rows: --limit N or --all.")
 	return nil
@@ -392,12 +434,9 @@ func asUsage(text string) string {
 	return text
 }
 
-// show prints a value: with --json as one JSON object, or else as print does.
-func (c *cli) show(raw []byte, print func() error) error {
-	if !c.json {
-		return print()
-	}
-	_, err := fmt.Fprintf(c.out, "%s\n", strings.TrimSpace(string(raw)))
+// printRaw prints a JSON value on one line.
+func (c *cli) printRaw(raw []byte) error {
+	_, err := fmt.Fprintf(c.out, "%s\n", bytes.TrimSpace(raw))
 	return err
 }
 
@@ -410,6 +449,3 @@ func (c *cli) printIndented(raw []byte) error {
 	_, err := fmt.Fprintln(c.out, b.String())
 	return err
 }
-
-// printJSON prints a value as one JSON object.
-func (c *cli) printJSON(v any) error { return json.NewEncoder(c.out).Encode(v) }

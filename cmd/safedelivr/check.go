@@ -11,14 +11,13 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-func (c *cli) checkCommand() *cobra.Command {
+func checkCommand(c *cli) *cobra.Command {
 	var in client.NewCheck
 	var since string
-	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Recount every batch, user and day, and compare with what is shown",
-		Args:  takes(0, 0),
-		Long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries, stats
+	cmd := command(c, call{
+		use: "check", short: "Recount every batch, user and day, and compare with what is shown",
+		json: "print differences and counts as one JSON object",
+		long: `Recount every batch, user and day from recipients, ledger and facts, and compare with summaries, stats
 and the feeds of updates.
 Prints each difference when it is found, then the counts, and ends with code 1 if there is a difference. It may
 run while mail flows: a sum that is being renewed gets a quarter of a minute.
@@ -27,35 +26,32 @@ With --json all of it is one JSON object. "found" is an array with an object for
 line: "what" (chunk, batch, feed, day, or a span), "user", "id", and the sums "shown" and "counted" as the API has
 them, or "damaged" if something cannot be read or a feed is wrong. Then come the numbers of users, batches, chunks,
 recipients, days, differences and repaired ones. If the check breaks off, the object ends with "error" and the counts up to there.`,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if in.Since, err = parseSince(since); err != nil {
-				return wrongUsage("--since: %w", err)
-			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				check := c.checkInLines
-				if c.json {
-					check = c.checkAsJSON
-				}
-				out, err := check(ctx, o, in)
-				if in.User != "" {
-					err = orMissing(err, "user", in.User)
-				}
-				if err == nil && out.Differences > 0 {
-					err = exitFailed
-				}
-				return err
-			})
-		},
-	}
+	}, func(ctx context.Context, r *request) (err error) {
+		if in.Since, err = parseSince(since); err != nil {
+			return wrongUsage("--since: %w", err)
+		}
+		if in.User != "" {
+			r.what, r.named = "user", in.User
+		}
+		check := checkInLines
+		if c.json {
+			check = checkAsJSON
+		}
+		out, err := check(ctx, c, r.operator, in)
+		if err == nil && out.Differences > 0 {
+			err = exitFailed
+		}
+		return err
+	})
 	cmd.Flags().BoolVar(&in.Repair, "repair", false, "correct wrong sums")
 	cmd.Flags().StringVar(&since, "since", "",
 		"only batches accepted since: a duration like 24h, a day, or a time (default: all)")
 	cmd.Flags().StringVar(&in.User, "user", "", "only this user's, by name")
-	return c.withJSON(cmd, "print differences and counts as one JSON object")
+	return cmd
 }
 
 // checkInLines checks, and prints a line for each difference and one for the counts.
-func (c *cli) checkInLines(ctx context.Context, o *operator, in client.NewCheck) (client.Check, error) {
+func checkInLines(ctx context.Context, c *cli, o *operator, in client.NewCheck) (client.Check, error) {
 	say := progress(c, func(n client.Check) string {
 		return "checked " + count(n.Batches, "batch") + ", " + count(n.Recipients, "recipient") + "; " +
 			count(n.Differences, "difference")
@@ -76,7 +72,7 @@ func (c *cli) checkInLines(ctx context.Context, o *operator, in client.NewCheck)
 
 // checkAsJSON checks, and prints one JSON object, each difference when it is found: memory does not grow with their
 // number.
-func (c *cli) checkAsJSON(ctx context.Context, o *operator, in client.NewCheck) (client.Check, error) {
+func checkAsJSON(ctx context.Context, c *cli, o *operator, in client.NewCheck) (client.Check, error) {
 	fmt.Fprint(c.out, `{"found":[`)
 	comma := ""
 	out, err := o.RunCheck(ctx, in, func(s *client.Step[client.Check]) {
@@ -134,37 +130,31 @@ func parseTime(s string, past bool) (time.Time, error) {
 		"%q is no time: want a duration like 24h, a day like 2026-01-31, or a time like 2026-01-31T12:00:00Z", s)
 }
 
-func (c *cli) replayCommand() *cobra.Command {
+func replayCommand(c *cli) *cobra.Command {
 	var since, until string
-	cmd := &cobra.Command{
-		Use:   "replay",
-		Short: "Read webhook posts again, after a parser was fixed",
-		Args:  takes(0, 0),
-		Long: `Read the posts of the inbox again with the parsers of this program. Results that differ replace those
+	cmd := command(c, call{
+		use: "replay", short: "Read webhook posts again, after a parser was fixed",
+		long: `Read the posts of the inbox again with the parsers of this program. Results that differ replace those
 from before; the same parsers change nothing. Posts are kept for SAFEDELIVR_TIMES_INBOX_KEEP.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			from, err := parseSince(since)
-			if err != nil {
+	}, func(ctx context.Context, r *request) error {
+		from, err := parseSince(since)
+		if err != nil {
+			return err
+		}
+		to := time.Now()
+		if until != "" {
+			if to, err = parseSince(until); err != nil {
 				return err
 			}
-			to := time.Now()
-			if until != "" {
-				if to, err = parseSince(until); err != nil {
-					return err
-				}
-			}
-			say := progress(c, func(n client.Replayed) string { return count(n.Posts, "post") + " read again" })
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				out, err := o.RunReplay(ctx, client.NewReplay{Since: from, Until: to},
-					func(s *client.Step[client.Replayed]) { say(*s.Progress) })
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(c.out, "%s read again; %s changed\n", count(out.Posts, "post"), count(out.Events, "event"))
-				return nil
-			})
-		},
-	}
+		}
+		say := progress(c, func(n client.Replayed) string { return count(n.Posts, "post") + " read again" })
+		out, err := r.RunReplay(ctx, client.NewReplay{Since: from, Until: to},
+			func(s *client.Step[client.Replayed]) { say(*s.Progress) })
+		if err == nil {
+			fmt.Fprintf(c.out, "%s read again; %s changed\n", count(out.Posts, "post"), count(out.Events, "event"))
+		}
+		return err
+	})
 	cmd.Flags().StringVar(&since, "since", "24h", "posts that arrived since: a duration, a day, or a time")
 	cmd.Flags().StringVar(&until, "until", "", "posts that arrived before (default: now)")
 	return cmd

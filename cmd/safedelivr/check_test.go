@@ -123,7 +123,7 @@ func TestCheckAsJSON(t *testing.T) {
 		o, end, err := c.connect(t.Context())
 		require.NoError(t, err)
 		defer end()
-		sum, err := c.checkAsJSON(ctx, o, client.NewCheck{})
+		sum, err := checkAsJSON(ctx, c, o, client.NewCheck{})
 		require.Equal(t, ctx.Err() != nil, err != nil)
 		require.NoError(t, json.Unmarshal(printed.Bytes(), &out), printed.String())
 		require.Equal(t, sum.Differences, out.Differences)

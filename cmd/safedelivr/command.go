@@ -15,14 +15,9 @@ func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", usages["why"])
 }
 
-// dryRunFlag adds the flag of commands that have a dry run.
-func dryRunFlag(cmd *cobra.Command, dryRun *bool) {
-	cmd.Flags().BoolVar(dryRun, "dry-run", false, usages["dry_run"])
-}
-
 // controlling returns the command of a call that changes how one thing is switched, and says whether it changed.
 func controlling(c *cli, k call) *cobra.Command {
-	return doing(c, k, func(_ context.Context, _ *operator, _ []string, v *client.ControlResult) error {
+	return doing(c, k, func(_ context.Context, _ *request, v *client.ControlResult) error {
 		c.sayDone(models.CommandKind(v.Command), v.Name, v.Changed)
 		return nil
 	})
@@ -63,7 +58,7 @@ func (c *cli) warn(text string) {
 	}
 }
 
-func (c *cli) blockCommand() *cobra.Command {
+func blockCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "block", Short: "Rules that keep mail from being sent"}
 	cmd.AddCommand(
 		doing(c, call{
@@ -73,7 +68,7 @@ func (c *cli) blockCommand() *cobra.Command {
 --domain. The mail waits until the rule is removed, or with --fail it fails with the reason blocked.
 Prints the id of the rule, which is that of an existing rule if the same was added before.`,
 			usage: map[string]string{"fail": "let the mail fail instead of waiting", "provider": "through this provider"},
-		}, func(_ context.Context, _ *operator, _ []string, v *client.Block) error {
+		}, func(_ context.Context, _ *request, v *client.Block) error {
 			fmt.Fprintln(c.out, v.ID)
 			return nil
 		}),

@@ -15,11 +15,10 @@ import (
 	"github.com/safedelivr/safedelivr/sqlite"
 )
 
-func (c *cli) migrateCommand() *cobra.Command {
+func migrateCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the schema of the store up to date",
-		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := c.load()
 			if err != nil {
@@ -59,11 +58,10 @@ func (c *cli) migrateCommand() *cobra.Command {
 	}
 }
 
-func (c *cli) backupCommand() *cobra.Command {
+func backupCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FOLDER",
 		Short: "Copy the data folder of the embedded store while it is used",
-		Args:  takes(1, 1),
 		Long: `Copy the database of the embedded store into a new folder. The copy is that of one moment, and the
 server goes on meanwhile. The folder must not exist.
 
@@ -93,45 +91,34 @@ PostgreSQL and Cassandra have their own backups.`,
 	}
 }
 
-func (c *cli) eraseCommand() *cobra.Command {
-	var why, cursor string
-	cmd := &cobra.Command{
-		Use:   "erase ADDRESS",
-		Short: "Remove a person's address, name and variables from all that is stored",
-		Args:  takes(1, 1),
-		Long: `Remove an address, its name and variables from the recipients, events and webhook posts that are stored,
+func eraseCommand(c *cli) *cobra.Command {
+	return doing(c, call{
+		op: "eraseAddress", use: "erase ADDRESS", fields: []string{"email"},
+		short: "Remove a person's address, name and variables from all that is stored",
+		long: `Remove an address, its name and variables from the recipients, events and webhook posts that are stored,
 and from the search. Mail to the address that was not sent fails with the reason erased, and no command sends mail to
 it again. States and timelines stay, without the address. The audit trail names only the domain.
 
 It may be stopped and run again. Addresses that users send from, and block rules, stay.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				var all client.Erasure
-				say := progress(c, func(n client.Erasure) string {
-					return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
-				})
-				for !all.Done {
-					part, err := o.EraseAddress(ctx, client.NewErasure{Email: args[0], Cursor: cursor, Why: why})
-					if err != nil {
-						return err
-					}
-					part.Batches, part.Recipients = part.Batches+all.Batches, part.Recipients+all.Recipients
-					part.Posts, part.Unreadable = part.Posts+all.Posts, part.Unreadable+all.Unreadable
-					all, cursor = part, part.Next
-					if !all.Done {
-						say(all)
-					}
-				}
-				fmt.Fprintf(c.out, "erased: %s, %s; %s read\n", count(all.Recipients, "recipient"),
-					count(all.Posts, "webhook post"), count(all.Batches, "batch"))
-				if all.Unreadable > 0 {
-					return fmt.Errorf("damaged: %s; the address may be in them: see safedelivr check", count(all.Unreadable, "batch"))
-				}
-				return nil
-			})
-		},
-	}
-	whyFlag(cmd, &why)
-	cmd.Flags().StringVar(&cursor, "cursor", "", "where an erasure that was stopped goes on")
-	return cmd
+		usage: map[string]string{"cursor": "where an erasure that was stopped goes on"},
+	}, func(ctx context.Context, r *request, all *client.Erasure) error {
+		say := progress(c, func(n *client.Erasure) string {
+			return fmt.Sprintf("%s read; go on here with --cursor %s", count(n.Batches, "batch"), n.Next)
+		})
+		for part := *all; !part.Done; {
+			say(all)
+			r.body["cursor"], part = part.Next, client.Erasure{}
+			if err := r.send(ctx, &part); err != nil {
+				return err
+			}
+			all.Batches, all.Recipients, all.Next = all.Batches+part.Batches, all.Recipients+part.Recipients, part.Next
+			all.Posts, all.Unreadable = all.Posts+part.Posts, all.Unreadable+part.Unreadable
+		}
+		fmt.Fprintf(c.out, "erased: %s, %s; %s read\n", count(all.Recipients, "recipient"),
+			count(all.Posts, "webhook post"), count(all.Batches, "batch"))
+		if all.Unreadable > 0 {
+			return fmt.Errorf("damaged: %s; the address may be in them: see safedelivr check", count(all.Unreadable, "batch"))
+		}
+		return nil
+	})
 }

@@ -16,13 +16,12 @@ import (
 	"github.com/safedelivr/safedelivr/lab/drill"
 )
 
-func (c *cli) rehearseCommand() *cobra.Command {
+func rehearseCommand(c *cli) *cobra.Command {
 	var o drill.Options
 	var list, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "rehearse",
 		Short: "Rehearse faults: providers, workers, broker and store break, and every mail is counted",
-		Args:  cobra.NoArgs,
 		Long: `Rehearse faults on this set-up: on the embedded one or, if they are configured, on your own RabbitMQ and
 Cassandra, in keyspaces and under names that are created for it and removed again. Providers are
 simulated: configured ones are not used, and no mail is sent. In each scenario a batch is posted to a
@@ -36,9 +35,9 @@ not add up.`,
 			}
 			o.Config = cfg
 			if list {
-				return c.listScenarios(drill.List(cfg), asJSON)
+				return listScenarios(c, drill.List(cfg), asJSON)
 			}
-			return c.rehearse(cmd.Context(), o, asJSON)
+			return runDrill(cmd.Context(), c, o, asJSON)
 		},
 	}
 	f := cmd.Flags()
@@ -52,7 +51,7 @@ not add up.`,
 	return cmd
 }
 
-func (c *cli) rehearse(ctx context.Context, o drill.Options, asJSON bool) error {
+func runDrill(ctx context.Context, c *cli, o drill.Options, asJSON bool) error {
 	o.Log = slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelError}))
 	o.Progress = c.out
 	if asJSON {
@@ -78,7 +77,7 @@ func (c *cli) rehearse(ctx context.Context, o drill.Options, asJSON bool) error 
 }
 
 // listScenarios prints the scenarios, and which are not possible.
-func (c *cli) listScenarios(l drill.Listing, asJSON bool) error {
+func listScenarios(c *cli, l drill.Listing, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(c.out).Encode(l)
 	}
@@ -94,8 +93,8 @@ func (c *cli) listScenarios(l drill.Listing, asJSON bool) error {
 }
 
 // rehearsedCommand serves for as long as its standard input stays open. The drill runs it.
-func (c *cli) rehearsedCommand() *cobra.Command {
-	serve := c.serveCommand()
+func rehearsedCommand(c *cli) *cobra.Command {
+	serve := serveCommand(c)
 	run := serve.RunE
 	serve.Use, serve.Hidden = "rehearsed", true
 	serve.RunE = func(cmd *cobra.Command, args []string) error {
@@ -111,12 +110,11 @@ func (c *cli) rehearsedCommand() *cobra.Command {
 	return serve
 }
 
-func (c *cli) demoCommand() *cobra.Command {
+func demoCommand(c *cli) *cobra.Command {
 	o := demo.Options{Out: c.out, Err: c.err}
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "See a failover: everything on this machine, with simulated providers",
-		Args:  cobra.NoArgs,
 		Long: `Start Safedelivr with a simulated SendGrid and a simulated Mailgun on this machine, send a batch through
 the API, break SendGrid in the middle and heal it, and count at the simulated providers what arrived. It
 needs no credentials, no broker and no database.`,

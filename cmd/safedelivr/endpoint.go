@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models/feed"
 )
 
-func (c *cli) endpointCommand() *cobra.Command {
+func endpointCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "endpoint",
 		Short: "Addresses of your applications to which Safedelivr posts updates",
@@ -25,15 +24,14 @@ func (c *cli) endpointCommand() *cobra.Command {
 	cmd.PersistentFlags().BoolVar(&installation, "installation", false,
 		"endpoints of the installation, which get what operators want to hear of")
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")
-	of := func(ctx context.Context, o *operator, query url.Values) (*operator, error) {
+	of := func(ctx context.Context, r *request) error {
 		if installation {
-			query.Set("installation", "true")
-			return o, nil
+			r.query.Set("installation", "true")
+			return nil
 		}
-		u, err := o.sender(ctx, user)
-		return o.as(u.ID), err
+		return ofSender(&user)(ctx, r)
 	}
-	say := func(_ context.Context, _ *operator, _ []string, v *client.Endpoint) error {
+	say := func(_ context.Context, _ *request, v *client.Endpoint) error {
 		fmt.Fprintf(c.out, "endpoint %s: %s, %s\n", v.ID, v.URL, v.State)
 		if v.Secret != "" {
 			fmt.Fprintf(c.out, "secret, shown only now: %s\n", v.Secret)
@@ -69,14 +67,12 @@ func (c *cli) endpointCommand() *cobra.Command {
 				"at_once":  fmt.Sprintf("posts at once at most (default: %d)", endpoint.DefaultAtOnce),
 			},
 		}, say),
-		c.withUser(of, "remove ID", "Remove an endpoint",
-			func(ctx context.Context, o *operator, query url.Values, args []string) error {
-				path := client.Path("endpoints", args[0])
-				if err := o.Call(ctx, http.MethodGet, path, query, nil, nil); err != nil {
-					return err // the API removes what does not exist, too
-				}
-				return o.Call(ctx, http.MethodDelete, path, query, nil, nil)
-			}),
+		doing[struct{}](c, call{
+			op: "removeEndpoint", use: "remove ID", whose: of,
+			ready: func(ctx context.Context, r *request) error { // the API removes what does not exist, too
+				return r.Call(ctx, http.MethodGet, r.path, r.query, nil, nil)
+			},
+		}, nil),
 		doing[client.Endpoint](c, call{op: "getEndpoint", use: "show ID", whose: of}, nil),
 		listOf(c, listing{
 			call: call{op: "listEndpointAttempts", use: "attempts ID", whose: of},
@@ -88,7 +84,7 @@ func (c *cli) endpointCommand() *cobra.Command {
 		doing[client.EndpointRequest](c, call{op: "getEndpointPost", use: "post ID POST", whose: of}, nil),
 		doing(c, call{
 			op: "testEndpoint", use: "test ID", whose: of,
-		}, func(_ context.Context, _ *operator, _ []string, v *client.EndpointTest) error {
+		}, func(_ context.Context, _ *request, v *client.EndpointTest) error {
 			switch {
 			case v.Status == 0:
 				return fmt.Errorf("no answer after %d ms: %s", v.TookMS, v.Answer)
@@ -98,7 +94,7 @@ func (c *cli) endpointCommand() *cobra.Command {
 			fmt.Fprintf(c.out, "answer %d after %d ms\n", v.Status, v.TookMS)
 			return nil
 		}),
-		c.replayEndpoint(of, say))
+		replayEndpoint(c, of, say))
 	for op, use := range map[string]string{
 		"enableEndpoint": "enable ID", "disableEndpoint": "disable ID", "rotateEndpoint": "rotate ID",
 	} {
@@ -107,26 +103,23 @@ func (c *cli) endpointCommand() *cobra.Command {
 	return cmd
 }
 
-func (c *cli) replayEndpoint(
-	of whose, say func(context.Context, *operator, []string, *client.Endpoint) error,
+func replayEndpoint(
+	c *cli, of edit, say func(context.Context, *request, *client.Endpoint) error,
 ) *cobra.Command {
-	var since time.Duration
-	var post string
-	cmd := c.withUser(of, "replay ID", "Post the updates of a time again, or one post",
-		func(ctx context.Context, o *operator, query url.Values, args []string) error {
-			in := client.Replay{Post: post}
-			if post == "" {
-				in.From = time.Now().Add(-since)
+	cmd := doing(c, call{
+		op: "replayEndpoint", use: "replay ID", whose: of, short: "Post the updates of a time again, or one post",
+		flags: map[string]string{"from": "since"}, past: true,
+		usage: map[string]string{
+			"from": "how long ago the first of them was posted (default: 24h)",
+			"post": "only this one of the newest hundred posts, by its ID (msg_…)",
+		},
+		ready: func(_ context.Context, r *request) error {
+			if len(r.body) == 0 {
+				r.body["from"] = time.Now().Add(-24 * time.Hour)
 			}
-			var v client.Endpoint
-			path := client.Path("endpoints", args[0], "replay")
-			if err := o.Call(ctx, http.MethodPost, path, query, in, &v); err != nil {
-				return err
-			}
-			return say(ctx, o, args, &v)
-		})
-	cmd.Flags().DurationVar(&since, "since", 24*time.Hour, "how long ago the first of them was posted")
-	cmd.Flags().StringVar(&post, "post", "", "only this one of the newest hundred posts, by its ID (msg_…)")
+			return nil
+		},
+	}, say)
 	cmd.MarkFlagsMutuallyExclusive("since", "post")
 	return cmd
 }

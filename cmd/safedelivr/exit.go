@@ -98,9 +98,11 @@ func codeOfStatus(status int) exitCode {
 	return exitFailed
 }
 
-// noteBegin has each command note that it began: what cobra refuses before is a mistake of the command line.
+// noteBegin has each command check its arguments and then note that it began: what cobra refuses before is a mistake of
+// the command line.
 func (c *cli) noteBegin(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
+		sub.Args = takes
 		c.noteBegin(sub)
 	}
 	if do := cmd.RunE; do != nil {

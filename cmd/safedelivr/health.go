@@ -21,18 +21,17 @@ import (
 const healthTime = 4 * time.Second
 
 // healthCommand is the health check of container images, which contain no other HTTP client.
-func (c *cli) healthCommand() *cobra.Command {
+func healthCommand(c *cli) *cobra.Command {
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "health [URL]",
 		Short: "Check whether a running Safedelivr is ready; the exit code is 0 if it is",
-		Args:  cobra.MaximumNArgs(1),
 		Long: `Ask the Safedelivr at URL, or at the configured listen address, whether it accepts batches.
 Exit with 0 if it does, with 1 if it does not, and with 4 if it does not answer. It also prints what else is wrong:
 refused webhooks, a full disk, no provider that accepts mail. With --live ask only whether the process answers: it does while
 store and broker are away, and a restart would not help it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			base, caller, err := c.healthServer(args)
+			base, caller, err := healthServer(c, args)
 			if err != nil {
 				return err
 			}
@@ -78,7 +77,7 @@ store and broker are away, and a restart would not help it.`,
 }
 
 // healthServer returns the URL of the server that is checked, and how it is called.
-func (c *cli) healthServer(args []string) (base string, caller *http.Client, err error) {
+func healthServer(c *cli, args []string) (base string, caller *http.Client, err error) {
 	if len(args) > 0 {
 		return strings.TrimSuffix(args[0], "/"), http.DefaultClient, nil
 	}

@@ -29,19 +29,18 @@ type initFlags struct {
 	noCheck                 bool
 }
 
-func (c *cli) initCommand() *cobra.Command {
+func initCommand(c *cli) *cobra.Command {
 	var o initFlags
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Set up a first installation: a provider, the configuration, a user and a key",
-		Args:  takes(0, 0),
 		Long: `Ask for a provider and its API key, or take them from the flags; ask the provider whether the key may
 send; write safedelivr.yaml and the folder safedelivr-data, with the key in a file that only you can read; add a
 user, and print an API key of that user on stdout. The rest goes to stderr, so that KEY=$(safedelivr init)
 works. It replaces nothing.
 
 Without --webhook-key-file the provider reports no events (events: none): mail that it accepted counts as delivered.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.setUp(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return setUp(cmd.Context(), c, &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Provider.Kind, "provider", "", "kind of provider: "+strings.Join(kinds(), ", "))
@@ -76,17 +75,17 @@ func kinds() []string {
 	return out
 }
 
-func (c *cli) setUp(ctx context.Context, o *initFlags) error {
+func setUp(ctx context.Context, c *cli, o *initFlags) error {
 	if err := setup.Check(o.Folder); err != nil {
 		return fmt.Errorf("%w: init makes a first installation and replaces nothing; see --folder", err)
 	}
 	if !userNames.MatchString(o.user) {
 		return badUserName(o.user)
 	}
-	if err := c.askFor(o); err != nil {
+	if err := askFor(c, o); err != nil {
 		return err
 	}
-	if err := c.checkKey(ctx, o); err != nil {
+	if err := checkKey(ctx, c, o); err != nil {
 		return err
 	}
 	files, err := setup.Write(o.Options)
@@ -98,11 +97,11 @@ func (c *cli) setUp(ctx context.Context, o *initFlags) error {
 	for _, path := range files.Secrets {
 		fmt.Fprintf(c.err, "wrote %s (only you can read it)\n", path)
 	}
-	return c.firstKey(ctx, o)
+	return firstKey(ctx, c, o)
 }
 
 // firstKey adds the first user with a key, and prints what to do next.
-func (c *cli) firstKey(ctx context.Context, o *initFlags) error {
+func firstKey(ctx context.Context, c *cli, o *initFlags) error {
 	cfg, err := c.load()
 	if err != nil {
 		return err
@@ -135,7 +134,7 @@ Next, in this folder:
 }
 
 // askFor asks for what the flags do not say, and reads the files that they name.
-func (c *cli) askFor(o *initFlags) error {
+func askFor(c *cli, o *initFlags) error {
 	in := bufio.NewReader(c.stdin())
 	p := &o.Provider
 	for asked := p.Kind == ""; asked; { // again after a typo
@@ -185,7 +184,7 @@ func (c *cli) askFor(o *initFlags) error {
 }
 
 // checkKey asks the provider whether the key may send. It goes on if the provider cannot be asked.
-func (c *cli) checkKey(ctx context.Context, o *initFlags) error {
+func checkKey(ctx context.Context, c *cli, o *initFlags) error {
 	if o.noCheck {
 		return nil
 	}

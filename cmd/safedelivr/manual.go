@@ -22,7 +22,6 @@ func manCommand(c *cli) *cobra.Command {
 
   safedelivr man ~/.local/share/man/man1
   man safedelivr batch stop`,
-		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manuals
 				return err

@@ -203,7 +203,7 @@ func step(m *client.Moment) string {
 }
 
 // printPlan prints what would happen to a message.
-func (c *cli) printPlan(p *client.Plan) {
+func printPlan(c *cli, p *client.Plan) {
 	fmt.Fprintf(c.out, "nothing was sent; accepted would be %s, %d repeated, %d suppressed; lane %s, expires at %s\n",
 		count(p.Recipients, "recipient"), p.Duplicates, p.Suppressed, p.Lane, p.ExpiresAt.Format(time.RFC3339))
 	for i := range p.Routes {

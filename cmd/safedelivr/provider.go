@@ -21,7 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/providers"
 )
 
-func (c *cli) providerCommand() *cobra.Command {
+func providerCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "provider",
 		Short: "List and check providers; take them offline and online, drain or probe them",
@@ -49,7 +49,7 @@ func (c *cli) providerCommand() *cobra.Command {
 			n := &p.Totals
 			return []any{p.Provider, n.Calls, n.Accepted, n.Refused, n.Unknown, n.Delivered, n.Failed, n.Deferred}
 		}),
-		c.providerCheckCommand(), c.providerSuppressions())
+		providerCheckCommand(c), providerSuppressions(c))
 	for op, use := range map[string]string{
 		"providerProbe": "probe NAME", "providerOffline": "offline NAME", "providerOnline": "online NAME",
 		"providerDrain": "drain NAME",
@@ -75,12 +75,11 @@ func lastWebhook(p *client.Provider) shown {
 	return shown{text, v}
 }
 
-func (c *cli) providerCheckCommand() *cobra.Command {
+func providerCheckCommand(c *cli) *cobra.Command {
 	received := ""
 	cmd := &cobra.Command{
 		Use:   "check [NAME …]",
 		Short: "Ask providers whether the key can send, and check webhooks, domains and DNS",
-		Args:  takes(0, -1),
 		Long: `Ask each provider (default: all) whether its key can send, which domains are verified and whether its
 webhooks come here, and look up SPF, DKIM and DMARC of its domains. Says what to do about what is wrong. The
 exit code is 1 if anything is wrong. No mail is sent.
@@ -89,7 +88,7 @@ With --received no provider is asked: it is said whether a DKIM signature of a m
 header fields of one-click unsubscribing. Authentication-Results in the mail says whether the signature is valid.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if received != "" {
-				return c.checkReceived(received)
+				return checkReceived(c, received)
 			}
 			cfg, err := c.load()
 			if err != nil {
@@ -107,7 +106,7 @@ header fields of one-click unsubscribing. Authentication-Results in the mail say
 			if len(names) == 0 {
 				return errors.New("no provider is configured: see safedelivr init")
 			}
-			return c.checkProviders(cmd.Context(), &cfg, specs, names)
+			return checkProviders(cmd.Context(), c, &cfg, specs, names)
 		},
 	}
 	cmd.Flags().StringVar(&received, "received", "", "`file` with a mail as it was received, instead of providers")
@@ -115,8 +114,8 @@ header fields of one-click unsubscribing. Authentication-Results in the mail say
 }
 
 // checkProviders prints what was found out about the providers of these names.
-func (c *cli) checkProviders(
-	ctx context.Context, cfg *config.Config, specs []provider.Spec, names []string,
+func checkProviders(
+	ctx context.Context, c *cli, cfg *config.Config, specs []provider.Spec, names []string,
 ) (err error) {
 	t, wrong := c.newTable(findingsHead), false
 	for _, name := range names {
@@ -155,7 +154,7 @@ func findingRows(t *table, name string, findings []providers.Finding) {
 }
 
 // checkReceived prints what is to be said about a mail as it was received.
-func (c *cli) checkReceived(path string) error {
+func checkReceived(c *cli, path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func (c *cli) checkReceived(path string) error {
 
 // providerSuppressions returns the command that lists what a provider suppresses and we do not, and its
 // subcommand that clears an address there.
-func (c *cli) providerSuppressions() *cobra.Command {
+func providerSuppressions(c *cli) *cobra.Command {
 	cmd := listOf(c, listing{
 		call:   call{op: "listProviderSuppressions", use: "suppressions NAME", what: "provider"},
 		head:   "EMAIL\tLIST\tREASON\tSINCE\tREMOVED HERE BY\tTEXT",
@@ -191,8 +190,8 @@ func (c *cli) providerSuppressions() *cobra.Command {
 	})
 	cmd.AddCommand(doing(c, call{
 		op: "clearProviderSuppression", use: "clear NAME ADDRESS", what: "provider",
-	}, func(_ context.Context, _ *operator, args []string, _ *struct{}) error {
-		c.sayDone(models.ProviderUnlist, args[1], true)
+	}, func(_ context.Context, r *request, _ *struct{}) error {
+		c.sayDone(models.ProviderUnlist, r.args[1], true)
 		return nil
 	}))
 	return cmd

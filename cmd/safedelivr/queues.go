@@ -10,7 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-func (c *cli) queuesCommand() *cobra.Command {
+func queuesCommand(c *cli) *cobra.Command {
 	return listOf(c, listing{
 		call: call{op: "listQueues", use: "queues"},
 		head: "QUEUE\tREADY\tWORKING\tOLDEST",
@@ -42,7 +42,7 @@ func waitingCommand(c *cli) *cobra.Command {
 	})
 }
 
-func (c *cli) workersCommand() *cobra.Command {
+func workersCommand(c *cli) *cobra.Command {
 	return listOf(c, listing{
 		call: call{op: "listWorkers", use: "workers", short: "List the workers, and their share of every limit"},
 		head: "WORKER\tSTARTED\tSHARE",
@@ -51,7 +51,7 @@ func (c *cli) workersCommand() *cobra.Command {
 	})
 }
 
-func (c *cli) parkedCommand() *cobra.Command {
+func parkedCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "parked",
 		Short: "Messages that no worker could handle",

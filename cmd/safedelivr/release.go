@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,59 +10,40 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-func (c *cli) releaseCommand() *cobra.Command {
-	var rel client.Release
-	var from, to string
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:   "release --from TIME",
-		Short: "Release all that is held, of batches accepted in a time range; it may arrive twice",
-		Args:  takes(0, 0),
-		Long: `Send again what failed because it is unknown whether a provider accepted it, of all users' batches that were
+func releaseCommand(c *cli) *cobra.Command {
+	return doing(c, call{
+		op: "releaseRange", use: "release --from TIME", past: true,
+		short: "Release all that is held, of batches accepted in a time range; it may arrive twice",
+		long: `Send again what failed because it is unknown whether a provider accepted it, of all users' batches that were
 accepted in a time range of at most 31 days. It may arrive twice. Times are a duration before now like 24h, a day
 like 2026-01-31 (its beginning, UTC), or a time like 2026-01-31T12:00:00Z.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" {
+		usage: map[string]string{
+			"provider": "only what is held at this provider (default: at any)",
+			"from":     "accepted at or after this time",
+			"to":       "accepted at or before this time (default: now)",
+		},
+		ready: func(_ context.Context, r *request) error {
+			if r.body["from"] == nil {
 				return wrongUsage("--from is missing: when the batches were accepted at the earliest, " +
 					"as a duration like 24h, a day or a time")
 			}
-			var err error
-			if rel.From, err = parseSince(from); err != nil {
-				return wrongUsage("--from: %w", err)
+			if r.body["to"] == nil {
+				r.body["to"] = time.Now()
 			}
-			if rel.To = time.Now(); to != "" {
-				if rel.To, err = parseSince(to); err != nil {
-					return wrongUsage("--to: %w", err)
-				}
-			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				var options []client.CallOption
-				if dryRun {
-					options = append(options, client.DryRun())
-				}
-				v, err := o.ReleaseRange(ctx, rel, options...)
-				if err != nil {
-					return err
-				}
-				done := "released"
-				if v.DryRun {
-					done = "dry run, nothing was done; to be released"
-				}
-				fmt.Fprintf(c.out, "%s: %s of %s\n", done, count(v.Recipients, "recipient"), count(v.Batches, "batch"))
-				c.warn(v.Warning)
-				return nil
-			})
+			return nil
 		},
-	}
-	cmd.Flags().StringVar(&rel.Provider, "provider", "", "only what is held at this provider (default: at any)")
-	cmd.Flags().StringVar(&from, "from", "", "accepted at or after this time")
-	cmd.Flags().StringVar(&to, "to", "", "accepted at or before this time (default: now)")
-	dryRunFlag(cmd, &dryRun)
-	whyFlag(cmd, &rel.Why)
-	return cmd
+	}, func(_ context.Context, _ *request, v *client.ReleaseResult) error {
+		done := "released"
+		if v.DryRun {
+			done = "dry run, nothing was done; to be released"
+		}
+		fmt.Fprintf(c.out, "%s: %s of %s\n", done, count(v.Recipients, "recipient"), count(v.Batches, "batch"))
+		c.warn(v.Warning)
+		return nil
+	})
 }
 
-func (c *cli) holdCommand() *cobra.Command {
+func holdCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hold",
 		Short: "What is held after a restore from a backup",
@@ -74,7 +54,7 @@ the hold.`,
 	cmd.AddCommand(
 		doing(c, call{
 			op: "liftHolds", use: "lift",
-		}, func(_ context.Context, _ *operator, _ []string, v *client.LiftResult) error {
+		}, func(_ context.Context, _ *request, v *client.LiftResult) error {
 			if v.Changed {
 				fmt.Fprintln(c.out, "lifted: what was held is sent now")
 			} else {
@@ -92,15 +72,11 @@ the hold.`,
 	return cmd
 }
 
-func (c *cli) logCommand() *cobra.Command {
+func logCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{Use: "log", Short: "Find recipients, show the story of one, and release the mail to it"}
 	const head = "LOG\tRECIPIENT\tSTATE\tATTEMPTS\tREASON"
 	row := func(_ context.Context, _ *operator, l *client.Log) []any {
 		return []any{l.ID, l.Email, l.State, l.Attempts, l.ReasonText}
-	}
-	everyone := func(_ context.Context, o *operator, query url.Values) (*operator, error) {
-		query.Set("everyone", "true")
-		return o, nil
 	}
 	cmd.AddCommand(
 		listOf(c, listing{
@@ -109,7 +85,7 @@ func (c *cli) logCommand() *cobra.Command {
 		}, row),
 		listOf(c, listing{
 			call: call{
-				op: "searchLogs", use: "search", short: "Find recipients in all batches of all users, newest first", whose: everyone,
+				op: "searchLogs", use: "search", short: "Find recipients in all batches of all users, newest first", whose: ofAll,
 				flags: map[string]string{"q": "part"},
 			},
 			head: head, none: "there is no such recipient", paging: true,
@@ -117,12 +93,12 @@ func (c *cli) logCommand() *cobra.Command {
 		doing(c, call{
 			op: "getLog", use: "show ID", what: "log",
 			short: "Show the story of one recipient: attempts, answers and events, with their times in UTC",
-		}, func(_ context.Context, _ *operator, _ []string, v *client.Log) error {
+		}, func(_ context.Context, _ *request, v *client.Log) error {
 			printStory(c.out, v)
 			return nil
 		}),
 		doing(c, call{
 			op: "releaseLog", use: "release ID", what: "log", short: "Send to one recipient again; it may arrive twice",
-		}, c.sayBatch))
+		}, sayBatch(c)))
 	return cmd
 }

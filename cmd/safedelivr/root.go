@@ -85,23 +85,21 @@ const runGroup = "run"
 
 // addCommands adds all commands, in groups.
 func (c *cli) addCommands(root *cobra.Command) {
-	add := func(id, title string, commands ...*cobra.Command) {
+	add := func(id, title string, commands ...func(*cli) *cobra.Command) {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
-		for _, cmd := range commands {
+		for _, command := range commands {
+			cmd := command(c)
 			cmd.GroupID = id
+			root.AddCommand(cmd)
 		}
-		root.AddCommand(commands...)
 	}
-	add(runGroup, "Run:", c.initCommand(), c.serveCommand(), c.healthCommand(), c.loginCommand(), c.migrateCommand(),
-		c.backupCommand(), c.demoCommand(), c.rehearseCommand(), c.simulatorCommand(), c.versionCommand(),
-		manCommand(c), c.rehearsedCommand())
-	add("send", "Send:", c.sendCommand(), c.batchCommand(), c.logCommand(), c.messageCommand(), c.templateCommand(),
-		c.endpointCommand())
-	add("operate", "Operate:", c.userCommand(), c.keyCommand(), c.providerCommand(), c.blockCommand(),
-		c.suppressionCommand(), c.updatesCommand(), c.statsCommand(), waitingCommand(c), c.queuesCommand(),
-		c.workersCommand(), c.auditCommand())
-	add("repair", "Repair:", c.checkCommand(), c.parkedCommand(), unmatchedCommand(c), c.releaseCommand(), c.holdCommand(), c.replayCommand(),
-		c.eraseCommand())
+	add(runGroup, "Run:", initCommand, serveCommand, healthCommand, loginCommand, migrateCommand, backupCommand, demoCommand,
+		rehearseCommand, simulatorCommand, versionCommand, manCommand, rehearsedCommand)
+	add("send", "Send:", sendCommand, batchCommand, logCommand, messageCommand, templateCommand, endpointCommand)
+	add("operate", "Operate:", userCommand, keyCommand, providerCommand, blockCommand, suppressionCommand, updatesCommand,
+		statsCommand, waitingCommand, queuesCommand, workersCommand, auditCommand)
+	add("repair", "Repair:", checkCommand, parkedCommand, unmatchedCommand, releaseCommand, holdCommand, replayCommand,
+		eraseCommand)
 	root.SetHelpCommandGroupID(runGroup)
 	root.SetCompletionCommandGroupID(runGroup)
 	root.SetFlagErrorFunc(unknownFlag)
@@ -151,21 +149,23 @@ func didYouMean(typed string, names []string) string {
 	return ""
 }
 
-// takes requires from least to most arguments. A negative most is no limit.
-func takes(least, most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < least:
-			missing := "an argument"
-			if names := strings.Fields(cmd.Use)[1:]; len(names) >= least {
-				missing = strings.Join(names[len(args):least], " and ")
-			}
-			return fmt.Errorf("%s missing; usage: %s", missing, cmd.UseLine())
-		case most >= 0 && len(args) > most:
-			return fmt.Errorf("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
-		}
-		return nil
+// takes requires the arguments that the use of a command names. Those in brackets may be left out, and … is any number.
+func takes(cmd *cobra.Command, args []string) error {
+	names := strings.Fields(cmd.Use)[1:]
+	if i := slices.IndexFunc(names, func(word string) bool { return word[0] == '-' }); i >= 0 {
+		names = names[:i]
 	}
+	least := slices.IndexFunc(names, func(word string) bool { return word[0] == '[' })
+	if least < 0 {
+		least = len(names)
+	}
+	switch {
+	case len(args) < least:
+		return fmt.Errorf("%s missing; usage: %s", strings.Join(names[len(args):least], " and "), cmd.UseLine())
+	case len(args) > len(names) && !strings.Contains(cmd.Use, "…"):
+		return fmt.Errorf("unexpected argument %q; usage: %s", args[len(names)], cmd.UseLine())
+	}
+	return nil
 }
 
 // stdin returns the input of the command.
@@ -232,11 +232,10 @@ func (c *cli) loggerWith(cfg *config.Config, o *slog.HandlerOptions) *slog.Logge
 	return slog.New(slog.NewTextHandler(c.err, o))
 }
 
-func (c *cli) versionCommand() *cobra.Command {
+func versionCommand(c *cli) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, the commit and its date",
-		Args:  takes(0, 0),
 		Run:   func(*cobra.Command, []string) { fmt.Fprintln(c.out, app.Build()) },
 	}
 }

@@ -79,12 +79,11 @@ var sendFields = []struct {
 // maxSendTo is how many recipients send takes: it prints the story of each.
 const maxSendTo = 20
 
-func (c *cli) sendCommand() *cobra.Command {
+func sendCommand(c *cli) *cobra.Command {
 	var o sendFlags
 	cmd := &cobra.Command{
 		Use:   "send --from ADDRESS --to ADDRESS --subject TEXT",
 		Short: "Send a message, wait for its result, and show its story",
-		Args:  takes(0, 0),
 		Long: `Send a message to up to 20 recipients as a user, wait until the provider has accepted and reported on it, and
 show the story of each recipient. With --watch each step is shown when it happens. The exit code is 1 if a
 recipient failed. With --file the recipients are the rows of a CSV file, whose columns are variables like
@@ -95,7 +94,7 @@ server starts.`,
 			if err := o.read(cmd.Flags()); err != nil {
 				return err
 			}
-			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error { return c.send(ctx, api, &o) })
+			return c.withAPI(cmd.Context(), func(ctx context.Context, api *operator) error { return send(ctx, c, api, &o) })
 		},
 	}
 	o.add(cmd.Flags())
@@ -194,7 +193,7 @@ func (o *sendFlags) check(recipients int) error {
 }
 
 // printTime prints when the mail of a scheduled batch is sent.
-func (c *cli) printTime(a *client.Accepted) {
+func printTime(c *cli, a *client.Accepted) {
 	what, at := "It", a.DeliverAt
 	if a.OwnTimes != nil {
 		what, at = "The first mail", a.OwnTimes.First
@@ -202,7 +201,7 @@ func (c *cli) printTime(a *client.Accepted) {
 	fmt.Fprintf(c.out, "%s is sent at %s. safedelivr batch cancel %s withdraws it.\n", what, at.Format(time.RFC3339), a.ID)
 }
 
-func (c *cli) send(ctx context.Context, api *operator, o *sendFlags) error {
+func send(ctx context.Context, c *cli, api *operator, o *sendFlags) error {
 	u, err := api.sender(ctx, o.user)
 	if err != nil {
 		return err
@@ -218,7 +217,7 @@ func (c *cli) send(ctx context.Context, api *operator, o *sendFlags) error {
 		if err := o.post(ctx, api, query, &plan); err != nil {
 			return err
 		}
-		c.printPlan(&plan)
+		printPlan(c, &plan)
 		return nil
 	}
 	var a client.Accepted
@@ -226,14 +225,14 @@ func (c *cli) send(ctx context.Context, api *operator, o *sendFlags) error {
 		return err
 	}
 	fmt.Fprintf(c.out, "batch %s of %s: accepted for %s\n", a.ID, u.Name, count(a.Recipients, "recipient"))
-	c.printRejected(&a)
+	printRejected(c, &a)
 	switch {
 	case !a.DeliverAt.IsZero() || a.State == client.BatchScheduled:
-		c.printTime(&a)
+		printTime(c, &a)
 	case !api.serves:
 		fmt.Fprintln(c.out, "No server is running: the message is stored, and sent when safedelivr serve runs.")
 	case o.file == "":
-		return c.follow(ctx, api, a.ID, o)
+		return follow(ctx, c, api, a.ID, o)
 	}
 	return nil
 }
@@ -336,7 +335,7 @@ func inFile(err error, o *sendFlags) error {
 const printedRejected = 10
 
 // printRejected prints the first recipients that were left out.
-func (c *cli) printRejected(a *client.Accepted) {
+func printRejected(c *cli, a *client.Accepted) {
 	if a.Rejected == nil || a.Rejected.Count == 0 {
 		return
 	}
@@ -354,7 +353,7 @@ func (c *cli) printRejected(a *client.Accepted) {
 }
 
 // follow waits until all recipients of a small batch have an end, and prints their stories.
-func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFlags) error {
+func follow(ctx context.Context, c *cli, api *operator, batch string, o *sendFlags) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	end := time.Now().Add(o.wait)
@@ -372,7 +371,7 @@ func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFl
 			}
 			failed = failed || l.State == client.Failed
 			if o.watch {
-				if err := c.printNew(ctx, api, l, printed); err != nil {
+				if err := printNew(ctx, c, api, l, printed); err != nil {
 					return err
 				}
 			}
@@ -380,7 +379,7 @@ func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFl
 		if waiting > 0 && (o.watch || time.Now().Before(end)) {
 			continue
 		}
-		if err := c.printStories(ctx, api, logs); err != nil {
+		if err := printStories(ctx, c, api, logs); err != nil {
 			return err
 		}
 		if failed {
@@ -392,7 +391,7 @@ func (c *cli) follow(ctx context.Context, api *operator, batch string, o *sendFl
 }
 
 // printNew prints the steps of a recipient's story that were not printed before.
-func (c *cli) printNew(ctx context.Context, api *operator, l *client.Log, printed map[string]bool) error {
+func printNew(ctx context.Context, c *cli, api *operator, l *client.Log, printed map[string]bool) error {
 	story, err := api.Log(ctx, l.ID)
 	if err != nil {
 		return err
@@ -408,7 +407,7 @@ func (c *cli) printNew(ctx context.Context, api *operator, l *client.Log, printe
 }
 
 // printStories prints the whole story of each log.
-func (c *cli) printStories(ctx context.Context, api *operator, logs []client.Log) error {
+func printStories(ctx context.Context, c *cli, api *operator, logs []client.Log) error {
 	for i := range logs {
 		story, err := api.Log(ctx, logs[i].ID)
 		if err != nil {

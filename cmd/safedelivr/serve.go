@@ -21,13 +21,12 @@ import (
 	"github.com/safedelivr/safedelivr/tracing"
 )
 
-func (c *cli) serveCommand() *cobra.Command {
+func serveCommand(c *cli) *cobra.Command {
 	var roles string
 	var restored bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run Safedelivr: API, webhooks and workers",
-		Args:  cobra.NoArgs,
 		Long: `Run Safedelivr. By default everything runs in this process, on SQLite and an in-process broker.
 SAFEDELIVR_STORE=postgres://… switches to PostgreSQL, and SAFEDELIVR_CASSANDRA_HOSTS with SAFEDELIVR_AMQP_URL to Cassandra
 and RabbitMQ. Roles can then run apart.
@@ -42,7 +41,7 @@ SIGHUP makes it read keys, the lists of GitHub, the log level and the certificat
 			if err = app.Check(cmd.Context(), &cfg, err); err != nil {
 				return mistakes(err)
 			}
-			return with.serve(cmd.Context(), &cfg, restored)
+			return serve(cmd.Context(), &with, &cfg, restored)
 		},
 	}
 	cmd.Flags().StringVar(&roles, "roles", "",
@@ -52,7 +51,7 @@ SIGHUP makes it read keys, the lists of GitHub, the log level and the certificat
 	return cmd
 }
 
-func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) error {
+func serve(ctx context.Context, c *cli, cfg *config.Config, restored bool) error {
 	level := new(slog.LevelVar)
 	level.Set(logLevel(cfg))
 	log := c.loggerWith(cfg, &slog.HandlerOptions{Level: level})
@@ -90,7 +89,7 @@ func (c *cli) serve(ctx context.Context, cfg *config.Config, restored bool) erro
 	begun := onTerminal() // read before it serves: the terminal may close at once
 	reloads.Go(func() {
 		defer stop()
-		c.reloadOn(ctx, hup, begun, a, level, log)
+		reloadOn(ctx, c, hup, begun, a, level, log)
 	})
 	defer reloads.Wait()
 	defer stop()
@@ -101,8 +100,8 @@ func onTerminal() bool { return isatty.IsTerminal(os.Stdin.Fd()) }
 
 // reloadOn reads the configuration again at each signal until ctx ends or the terminal is closed, which sends the same
 // signal. If the configuration has mistakes, the one in use stays.
-func (c *cli) reloadOn(
-	ctx context.Context,
+func reloadOn(
+	ctx context.Context, c *cli,
 	signals <-chan os.Signal,
 	begun bool, // on a terminal
 	a *app.App,

@@ -14,7 +14,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/simulator"
 )
 
-func (c *cli) simulatorCommand() *cobra.Command {
+func simulatorCommand(c *cli) *cobra.Command {
 	var listen string
 	var specs []string
 	var o simulator.Options
@@ -22,7 +22,6 @@ func (c *cli) simulatorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulator",
 		Short: "Simulate the providers' HTTP APIs",
-		Args:  cobra.NoArgs,
 		Long: `Simulate SendGrid and Mailgun, with faults and signed webhooks. Each provider has its own path: base_url
 http://HOST/<provider>. The control API is under /control/.
 
@@ -39,7 +38,7 @@ The modes (docs/simulator.md has the other members of a fault):
 ` + modesHelp(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.RecipientKey, o.Latency, o.EventDelay = simulated.RecipientKey, latency, delay
-			return c.simulate(cmd.Context(), listen, specs, o)
+			return simulate(cmd.Context(), c, listen, specs, o)
 		},
 	}
 	f := cmd.Flags()
@@ -63,7 +62,7 @@ func modesHelp() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-func (c *cli) simulate(ctx context.Context, listen string, specs []string, o simulator.Options) error {
+func simulate(ctx context.Context, c *cli, listen string, specs []string, o simulator.Options) error {
 	sim := simulator.New(o)
 	defer sim.Close()
 	var mistakes []error

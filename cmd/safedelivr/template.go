@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
@@ -20,7 +18,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 )
 
-func (c *cli) templateCommand() *cobra.Command {
+func templateCommand(c *cli) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "template",
 		Short: "List, show, push, publish and preview templates",
@@ -30,10 +28,7 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 	}
 	var user string
 	cmd.PersistentFlags().StringVar(&user, "user", "", "owner of the templates, by name")
-	of := func(ctx context.Context, o *operator, _ url.Values) (*operator, error) {
-		u, err := o.sender(ctx, user)
-		return o.as(u.ID), err
-	}
+	of := ofSender(&user)
 	cmd.AddCommand(
 		listOf(c, listing{
 			call: call{
@@ -48,91 +43,73 @@ schema, allow_raw), and a folder for each language, like de, with subject.txt, b
 			return []any{i.Name, i.State, published, i.Newest, i.UpdatedAt}
 		}),
 		doing(c, call{op: "archiveTemplate", use: "archive NAME", whose: of, what: "template"},
-			func(_ context.Context, _ *operator, _ []string, v *client.TemplateInfo) error {
+			func(_ context.Context, _ *request, v *client.TemplateInfo) error {
 				fmt.Fprintf(c.out, "%s is archived: batches cannot use it\n", v.Name)
 				return nil
 			}),
-		c.showTemplate(of), c.publishTemplate(of), c.pushTemplates(of), c.previewTemplate(of))
+		doing(c, call{
+			op: "publishTemplate", use: "publish NAME VERSION", fields: []string{"version"}, whose: of, what: "template",
+			short: "Make a version the one that batches use; an older one rolls back",
+		}, func(_ context.Context, _ *request, v *client.TemplateInfo) error {
+			fmt.Fprintf(c.out, "%s: version %d is published\n", v.Name, v.Published)
+			return nil
+		}),
+		showTemplate(c, of), pushTemplates(c, of), previewTemplate(c, of))
 	return cmd
 }
 
-func (c *cli) showTemplate(of whose) *cobra.Command {
-	cmd := c.withUser(of, "show NAME", "Show the published or else the newest version, and the numbers of all",
-		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
-			v, err := o.GetTemplate(ctx, args[0], 0)
-			if err != nil {
-				return orMissing(err, "template", args[0])
-			}
-			versions, err := first(o.TemplateVersions(ctx, args[0], client.ListOptions{}), pageRows)
-			if err != nil {
-				return err
-			}
-			if c.json {
-				return c.printJSON(struct {
-					client.Template
-					Versions []client.TemplateVersion `json:"versions"`
-				}{v, versions})
-			}
-			raw, err := json.MarshalIndent(v, "", "  ")
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c.out, "%s\n", raw)
-			t := c.newTable("VERSION\tCREATED\tPUBLISHED")
-			for _, v := range versions {
-				t.row(v.Version, v.CreatedAt, v.Published)
-			}
-			return t.flush()
-		})
-	return c.withJSON(cmd, jsonObject+", with the numbers of all versions")
-}
-
-func (c *cli) publishTemplate(of whose) *cobra.Command {
-	return c.withUser(of, "publish NAME VERSION", "Make a version the one that batches use; an older one rolls back",
-		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
-			number, err := strconv.Atoi(args[1])
-			if err != nil {
-				return wrongUsage("%s is not the number of a version", args[1])
-			}
-			info, err := o.PublishTemplate(ctx, args[0], number)
-			if err == nil {
-				fmt.Fprintf(c.out, "%s: version %d is published\n", info.Name, info.Published)
-			}
-			return orMissing(err, "template", args[0])
-		})
+func showTemplate(c *cli, of edit) *cobra.Command {
+	return doing(c, call{
+		op: "getTemplate", use: "show NAME", whose: of, what: "template", flags: map[string]string{"version": ""},
+		short: "Show the published or else the newest version, and the numbers of all",
+		json:  jsonObject + ", with the numbers of all versions",
+	}, func(ctx context.Context, r *request, v *client.Template) error {
+		versions, err := first(r.TemplateVersions(ctx, r.named, client.ListOptions{}), pageRows)
+		if err != nil {
+			return err
+		}
+		if c.json {
+			return json.NewEncoder(c.out).Encode(struct {
+				*client.Template
+				Versions []client.TemplateVersion `json:"versions"`
+			}{v, versions})
+		}
+		if err := c.printIndented(r.raw); err != nil {
+			return err
+		}
+		t := c.newTable("VERSION\tCREATED\tPUBLISHED")
+		for _, v := range versions {
+			t.row(v.Version, v.CreatedAt, v.Published)
+		}
+		return t.flush()
+	})
 }
 
 // pushTemplates returns the command that stores each folder as a template.
-func (c *cli) pushTemplates(of whose) *cobra.Command {
+func pushTemplates(c *cli, of edit) *cobra.Command {
 	var publish bool
-	cmd := c.withUser(of, "push DIR", "Store each folder of DIR as a new version of the template of its name, unless it is the same",
-		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
-			dir := os.DirFS(args[0])
-			entries, err := fs.ReadDir(dir, ".")
-			if err != nil {
-				return err
+	cmd := command(c, call{
+		use: "push DIR", whose: of,
+		short: "Store each folder of DIR as a new version of the template of its name, unless it is the same",
+	}, func(ctx context.Context, r *request) error {
+		dir := os.DirFS(r.named)
+		folders, err := foldersOf(dir, ".")
+		if err == nil && len(folders) == 0 {
+			err = errors.New("there is no folder with a template in it; see safedelivr template --help")
+		}
+		for _, name := range folders {
+			if err == nil {
+				err = pushTemplate(ctx, c, r.operator, dir, name, publish)
 			}
-			n := 0
-			for _, e := range entries {
-				if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-					continue
-				}
-				n++
-				if err := c.pushTemplate(ctx, o, dir, e.Name(), publish); err != nil {
-					return err
-				}
-			}
-			if n == 0 {
-				return errors.New("there is no folder with a template in it; see safedelivr template --help")
-			}
-			return nil
-		})
+		}
+		return err
+	})
 	cmd.Flags().BoolVar(&publish, "publish", false, "publish the versions")
 	return cmd
 }
 
 // pushTemplate stores a folder as a template.
-func (c *cli) pushTemplate(ctx context.Context, o *operator, dir fs.FS, name string, publish bool) error {
+func pushTemplate(ctx context.Context, c *cli, o *operator, dir fs.FS, name string, publish bool) error {
 	src, err := readTemplate(dir, name)
 	if err != nil {
 		return err
@@ -191,22 +168,27 @@ func readTemplate(dir fs.FS, name string) (src client.TemplateSource, err error)
 	if src.TemplateContent, err = readContent(dir, name); err != nil {
 		return src, err
 	}
-	entries, err := fs.ReadDir(dir, name)
-	if err != nil {
-		return src, err
-	}
-	for _, e := range entries {
-		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
+	languages, err := foldersOf(dir, name)
+	for _, language := range languages {
 		if src.Languages == nil {
 			src.Languages = map[string]client.TemplateContent{}
 		}
-		if src.Languages[e.Name()], err = readContent(dir, path.Join(name, e.Name())); err != nil {
-			return src, err
+		if src.Languages[language], err = readContent(dir, path.Join(name, language)); err != nil {
+			break
 		}
 	}
-	return src, nil
+	return src, err
+}
+
+// foldersOf returns the names of the folders in a folder that are not hidden.
+func foldersOf(dir fs.FS, name string) (out []string, err error) {
+	entries, err := fs.ReadDir(dir, name)
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, e.Name())
+		}
+	}
+	return out, err
 }
 
 func readContent(dir fs.FS, folder string) (c client.TemplateContent, err error) {
@@ -228,39 +210,41 @@ func readOptional(dir fs.FS, name string) (string, error) {
 	return string(raw), err
 }
 
-func (c *cli) previewTemplate(of whose) *cobra.Command {
+func previewTemplate(c *cli, of edit) *cobra.Command {
 	var to client.Recipient
-	var vars, language string
-	cmd := c.withUser(of, "preview NAME", "Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
-		func(ctx context.Context, o *operator, _ url.Values, args []string) error {
-			if err := json.Unmarshal([]byte(vars), &to.Vars); err != nil {
-				return fmt.Errorf("--vars is not a JSON object: %w", err)
+	var vars string
+	cmd := command(c, call{
+		op: "preview", use: "preview NAME", fields: []string{"template"}, only: []string{"language"}, whose: of,
+		short: "Show a template as a recipient gets it, with warnings; NAME@VERSION names a version",
+		usage: map[string]string{"language": "language, like de-AT"}, json: jsonObject,
+	}, func(ctx context.Context, r *request) error {
+		if err := json.Unmarshal([]byte(vars), &to.Vars); err != nil {
+			return fmt.Errorf("--vars is not a JSON object: %w", err)
+		}
+		r.body["to"] = &to
+		var p client.Preview
+		if err := r.send(ctx, &p); err != nil {
+			return templateError(err)
+		}
+		if c.json {
+			return c.printRaw(r.raw)
+		}
+		for _, h := range p.Headers {
+			fmt.Fprintf(c.out, "%s: %s\n", h.Name, h.Value)
+		}
+		for _, body := range []string{p.Text, p.HTML} {
+			if body != "" {
+				fmt.Fprintf(c.out, "\n%s\n", body)
 			}
-			var raw []byte
-			in := client.NewPreview{Template: args[0], Language: language, To: &to}
-			p, err := o.Preview(ctx, in, client.Raw(&raw))
-			if err != nil {
-				return templateError(err)
-			}
-			return c.show(raw, func() error {
-				for _, h := range p.Headers {
-					fmt.Fprintf(c.out, "%s: %s\n", h.Name, h.Value)
-				}
-				for _, body := range []string{p.Text, p.HTML} {
-					if body != "" {
-						fmt.Fprintf(c.out, "\n%s\n", body)
-					}
-				}
-				for _, w := range p.Warnings {
-					fmt.Fprintf(c.err, "warning: %s: %s\n", w.Code, w.Detail)
-				}
-				return nil
-			})
-		})
+		}
+		for _, w := range p.Warnings {
+			fmt.Fprintf(c.err, "warning: %s: %s\n", w.Code, w.Detail)
+		}
+		return nil
+	})
 	f := cmd.Flags()
 	f.StringVar(&to.Email, "to", "ann@example.com", "address of the recipient")
 	f.StringVar(&to.Name, "name", "Ann", "name of the recipient")
 	f.StringVar(&vars, "vars", "{}", "variables of the recipient, as a JSON object")
-	f.StringVar(&language, "language", "", "language, like de-AT")
-	return c.withJSON(cmd, jsonObject)
+	return cmd
 }

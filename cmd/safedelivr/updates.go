@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,95 +14,91 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/feed"
+	"github.com/safedelivr/safedelivr/service/operation"
 )
 
-// updatesFlags are the flags of updates.
-type updatesFlags struct {
-	user, from, batch, tag, state string
-	events                        []string
-	follow, installation          bool
+// pageOfUpdates is a page of updates, or of notices.
+type pageOfUpdates struct {
+	Updates, Notices []json.RawMessage
+	Next             string `json:"next_cursor"`
+	More             bool
 }
 
-func (c *cli) updatesCommand() *cobra.Command {
-	var f updatesFlags
-	cmd := &cobra.Command{
-		Use:   "updates",
-		Short: "Print the status changes of a user's mail, oldest first",
-		Args:  takes(0, 0),
-		Long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
+// listUpdates is described in api/openapi.base.yaml.
+var listUpdates = operation.Declared[struct {
+	Batch  string    `query:"batch"`
+	Events []string  `query:"events"`
+	From   time.Time `query:"from"`
+	State  string    `query:"state"`
+	Tag    string    `query:"tag"`
+}, pageOfUpdates](operation.Operation{Name: "listUpdates", Route: "GET /v1/updates"})
+
+func updatesCommand(c *cli) *cobra.Command {
+	var user string
+	var follow, installation bool
+	cmd := command(c, call{
+		op: "listUpdates", use: "updates", short: "Print the status changes of a user's mail, oldest first", json: "print JSON",
+		long: `Print the updates of a user: each change of the state, the reason or the provider of a log, and with --events all
 also each deferral, bounce, complaint, unsubscription, first open and first click. With --follow new ones are printed
 as they come. With --json each line is an update as GET /v1/updates has it. With --installation it is what operators
 want to hear of instead: providers that are suspended, outages, limits that are nearly used up.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error { return c.updates(ctx, o, &f) })
-			if f.follow && cmd.Context().Err() != nil {
-				return nil //nolint:nilerr // the user has ended it
-			}
-			return err
+		usage: map[string]string{
+			"batch":  "only those of this batch",
+			"events": "only these: " + feed.Names("") + " (default: all changes of the state)",
+			"from":   "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)",
+			"state":  "only those to this state: queued, delivered, failed or cancelled",
+			"tag":    "only those of batches with this tag",
 		},
-	}
+		ready: func(ctx context.Context, r *request) error {
+			if installation {
+				r.path = client.Path("notices")
+				return nil
+			}
+			return ofSender(&user)(ctx, r)
+		},
+	}, func(ctx context.Context, r *request) error {
+		err := printUpdates(ctx, c, r, follow)
+		if follow && ctx.Err() != nil {
+			return nil //nolint:nilerr // the user has ended it
+		}
+		return err
+	})
 	s := cmd.Flags()
-	s.StringVar(&f.user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
-	s.BoolVar(&f.follow, "follow", false, "go on with those that come")
-	s.StringVar(&f.from, "from", "", "only updates since a time like 2026-01-31T12:00:00Z (default: all that are kept)")
-	s.StringVar(&f.batch, "batch", "", "only those of this batch")
-	s.StringVar(&f.tag, "tag", "", "only those of batches with this tag")
-	s.StringVar(&f.state, "state", "", "only those to this state: queued, delivered, failed or cancelled")
-	s.StringSliceVar(&f.events, "events", nil, "only these: "+feed.Names("")+" (default: all changes of the state)")
-	s.BoolVar(&f.installation, "installation", false, "those of the installation; --events has the names "+
+	s.StringVar(&user, "user", "", "whose, by name (default: the only one, or the one that init has added)")
+	s.BoolVar(&follow, "follow", false, "go on with those that come")
+	s.BoolVar(&installation, "installation", false, "those of the installation; --events has the names "+
 		feed.Names(feed.Installation))
 	cmd.MarkFlagsMutuallyExclusive("installation", "user")
-	return c.withJSON(cmd, "print JSON")
+	return cmd
 }
 
-func (c *cli) updates(ctx context.Context, o *operator, f *updatesFlags) error {
-	path, query := client.Path("notices"), url.Values{"limit": {"1000"}}
-	for name, value := range map[string]string{
-		"batch": f.batch, "tag": f.tag, "state": f.state, "events": strings.Join(f.events, ","), "from": f.from,
-	} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	if !f.installation {
-		u, err := o.sender(ctx, f.user)
-		if err != nil {
-			return err
-		}
-		o, path = o.as(u.ID), client.Path("updates")
-	}
-	if _, err := time.Parse(time.RFC3339, f.from); f.from != "" && err != nil {
-		return wrongUsage("--from: a time like 2026-01-31T12:00:00Z")
-	}
+// printUpdates prints the updates that a request asks for, and those that come.
+func printUpdates(ctx context.Context, c *cli, r *request, follow bool) error {
+	r.query.Set("limit", "1000")
 	for {
-		var page struct {
-			Updates, Notices []json.RawMessage
-			Next             string `json:"next_cursor"`
-			More             bool
-		}
-		if err := o.Call(ctx, http.MethodGet, path, query, nil, &page); err != nil {
+		var page pageOfUpdates
+		if err := r.send(ctx, &page); err != nil {
 			return err
 		}
 		for _, raw := range append(page.Updates, page.Notices...) {
-			if err := c.printUpdate(raw); err != nil {
+			if err := printUpdate(c, raw); err != nil {
 				return err
 			}
 		}
-		if !page.More && !f.follow {
+		if !page.More && !follow {
 			return nil
 		}
-		query.Set("cursor", page.Next)
-		if query.Del("wait"); f.follow && !page.More {
-			query.Set("wait", "1m")
+		r.query.Set("cursor", page.Next)
+		if r.query.Del("wait"); follow && !page.More {
+			r.query.Set("wait", "1m")
 		}
 	}
 }
 
 // printUpdate prints an update as a line.
-func (c *cli) printUpdate(raw json.RawMessage) (err error) {
+func printUpdate(c *cli, raw json.RawMessage) (err error) {
 	if c.json {
-		_, err = fmt.Fprintf(c.out, "%s\n", raw)
-		return err
+		return c.printRaw(raw)
 	}
 	var v client.Update
 	var notice models.Notice
@@ -139,46 +132,35 @@ func words(texts ...string) (out string) {
 	return out
 }
 
+// getStats is described in api/openapi.base.yaml.
+var getStats = operation.Declared[struct {
+	By   string `query:"by"`
+	From string `query:"from"`
+	Name string `query:"name"`
+	To   string `query:"to"`
+}, client.Stats](operation.Operation{Name: "getStats", Route: "GET /v1/stats"})
+
 // statsCommand counts mail by day or by group.
-func (c *cli) statsCommand() *cobra.Command {
-	var user, by, name, from, to string
-	cmd := &cobra.Command{
-		Use:   "stats",
-		Short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
-		Args:  takes(0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return c.withAPI(cmd.Context(), func(ctx context.Context, o *operator) error {
-				query := url.Values{"everyone": {"true"}}
-				if user != "" {
-					u, err := o.find(ctx, user)
-					if err != nil {
-						return err
-					}
-					o, query = o.as(u.ID), url.Values{}
-				}
-				for parameter, value := range map[string]string{"by": by, "name": name, "from": from, "to": to} {
-					if value != "" {
-						query.Set(parameter, value)
-					}
-				}
-				var stats client.Stats
-				if err := o.Call(ctx, http.MethodGet, client.Path("stats"), query, nil, &stats); err != nil {
-					return err
-				}
-				return c.printStats(&stats, by != "" && name == "")
-			})
+func statsCommand(c *cli) *cobra.Command {
+	var user string
+	cmd := doing(c, call{
+		op: "getStats", use: "stats", json: jsonRows, whose: ofUserOrAll(&user),
+		short: "Print the results of mail, by day, or by provider, category, sender, template or tag",
+		usage: map[string]string{
+			"by":   "provider, category, sender, template or tag (default: by UTC day)",
+			"from": "first day, like 2026-01-31 (default: 29 days before --to)",
+			"name": "with --by: the days of this one",
+			"to":   "last day (default: today)",
 		},
-	}
-	cmd.Flags().StringVar(&by, "by", "", "provider, category, sender, template or tag (default: by UTC day)")
-	cmd.Flags().StringVar(&name, "name", "", "with --by: the days of this one")
-	cmd.Flags().StringVar(&from, "from", "", "first day, like 2026-01-31 (default: 29 days before --to)")
-	cmd.Flags().StringVar(&to, "to", "", "last day (default: today)")
+	}, func(_ context.Context, r *request, v *client.Stats) error {
+		return printStats(c, v, r.query.Has("by") && !r.query.Has("name"))
+	})
 	cmd.Flags().StringVar(&user, "user", "", "only this user's, by name (default: all users)")
-	return c.withJSON(cmd, jsonRows)
+	return cmd
 }
 
 // printStats prints a line for each day or group.
-func (c *cli) printStats(stats *client.Stats, groups bool) error {
+func printStats(c *cli, stats *client.Stats, groups bool) error {
 	t := c.newTable("NAME\tACCEPTED\tDELIVERED\tFAILED\tBOUNCED\tDEFERRED\tCOMPLAINED\tUNSUBSCRIBED\tOPENED\tCLICKED")
 	line := func(name string, n *client.Counts) {
 		bounced := n.FailedReasons[string(models.MailboxInvalid)]

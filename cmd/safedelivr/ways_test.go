@@ -177,13 +177,10 @@ func TestBothWays(t *testing.T) {
 
 // otherwise are the operations that no command has as its only call, and what does.
 var otherwise = map[string]string{
-	"addTemplateVersion": "template push", "createTemplate": "template push", "getTemplate": "template show",
-	"templateVersions": "template show", "publishTemplate": "template publish", "preview": "template preview",
-	"eraseAddress": "erase", "getDefaults": "user defaults", "getKeyLimits": "user limits", "getUserLimits": "user limits",
-	"setKeyLimits": "user limits", "setUserLimits": "user limits", "getSenders": "user senders",
-	"setSenders": "user senders", "getUser": "all that print names", "releaseRange": "release",
-	"removeEndpoint": "endpoint remove", "replayEndpoint": "endpoint replay", "revokeKey": "key revoke",
-	"listUserKeys": "key list", "getUsage": "user limits", "getCheck": "check, which recounts",
+	"addTemplateVersion": "template push", "createTemplate": "template push", "templateVersions": "template show",
+	"getKeyLimits": "user limits", "setKeyLimits": "user limits", "setUserLimits": "user limits",
+	"setSenders": "user senders", "getUser": "all that print names", "listUserKeys": "key list",
+	"getUsage": "user limits", "getCheck": "check, which recounts",
 	"updateEndpoint": "nothing: it replaces all settings, with headers that no answer has",
 }
 

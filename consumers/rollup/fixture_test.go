@@ -70,7 +70,7 @@ func (f *fixture) deliveredAt(n int, now time.Time) *models.Batch {
 		ExpiresAt:  now.Add(time.Hour),
 	}
 	b.Content.Tags = f.tags
-	b.Groups = models.GroupsOf(&b)
+	b.SetGroups()
 	require.NoError(f, f.store.PutBatch(ctx, b, models.Chunk{ID: b.ID, Recipients: make([]models.Recipient, n)}))
 	require.NoError(f, f.store.Append(ctx, b.ID, models.Entry{
 		Number:     1,

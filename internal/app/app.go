@@ -191,28 +191,19 @@ func unsubscribeURL(cfg *config.Config) string {
 }
 
 func (a *App) serviceConfig() service.Config {
-	limits, t := &a.cfg.Limits, &a.cfg.Times
 	c := service.Config{
-		MaxRecipients:   limits.Recipients,
-		MaxContent:      limits.Content,
-		UnsubscribeURL:  unsubscribeURL(a.cfg),
-		ExpireAfter:     t.ExpireAfter,
-		Kept:            t.KeepLogs - t.FinalEvent,
-		EndpointClient:  outbound.New(a.cfg.AllowedEndpoints()),
-		Recheck:         t.Recheck,
-		IntakeTime:      t.IntakeGrace / 4,
-		UrgentUpTo:      limits.UrgentUpTo,
-		IdempotencyTime: t.Idempotency,
-		InboxKeep:       t.InboxKeep,
-		Quotas:          a.cfg.Quotas.Limits(),
-		Currency:        a.cfg.Currency,
-		Prices:          a.cfg.Prices(),
-		DiskReserve:     limits.DiskReserve,
-		DiskFree:        func() (int64, error) { return freeSpace(a.cfg.DataDir) },
-		Sole:            SoleProcess(a.cfg),
-		Operator:        func(u models.User) bool { return a.github.Load().Operator(u) },
-		Priority:        a.priority,
-		Logger:          a.log,
+		Limits:         a.cfg.Limits,
+		Times:          a.cfg.Times,
+		UnsubscribeURL: unsubscribeURL(a.cfg),
+		EndpointClient: outbound.New(a.cfg.AllowedEndpoints()),
+		Quotas:         a.cfg.Quotas.Limits(),
+		Currency:       a.cfg.Currency,
+		Prices:         a.cfg.Prices(),
+		DiskFree:       func() (int64, error) { return freeSpace(a.cfg.DataDir) },
+		Sole:           SoleProcess(a.cfg),
+		Operator:       func(u models.User) bool { return a.github.Load().Operator(u) },
+		Priority:       a.priority,
+		Logger:         a.log,
 	}
 	switch {
 	case !a.command:

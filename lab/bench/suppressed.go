@@ -60,7 +60,7 @@ func (b *bench) putList(s models.Store, list string) error {
 	lists := suppression.New(s, suppression.DefaultMemory)
 	now := time.Now()
 	for n := 0; n < suppressedList; {
-		es := make([]models.Suppression, models.MaxAdditionMarks)
+		es := make([]models.Suppression, suppression.MaxMarks)
 		for i := range es {
 			es[i] = models.NewSuppression(fmt.Sprintf("other%d@bench.test", n), models.Manual, models.FromImport, now)
 			n++

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/suppression"
 )
 
 func suppressionCases() []testCase {
@@ -132,7 +133,7 @@ func testAdditions(t *testing.T, s models.Store) {
 		want = append(want, *won.Load())
 	}
 	full := addition(21)
-	full.Marks = make([]uint64, models.MaxAdditionMarks)
+	full.Marks = make([]uint64, suppression.MaxMarks)
 	for n := 21; n <= 520; n++ { // more than a partition
 		if n > 21 {
 			full = addition(n)

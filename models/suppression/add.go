@@ -10,6 +10,9 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
+// MaxMarks is the maximum number of marks of one addition to a list.
+const MaxMarks = 1000
+
 // Add stores entries of a list. Every process knows them control.MaxRuleAge after Add has returned nil. Those that add
 // an address are published in the feed of the list's user; see Publish. After an error some may be stored; Add may be
 // called again.
@@ -29,7 +32,7 @@ func (l *Lists) Add(ctx context.Context, name string, es ...models.Suppression) 
 func (l *Lists) AddBeside(
 	ctx context.Context, name string, there []models.Suppression, es ...models.Suppression,
 ) error {
-	if added := models.SuppressionsAdded(there, es, time.Now()); len(added) > 0 {
+	if added := addedBy(there, es, time.Now()); len(added) > 0 {
 		if err := l.note(ctx, name, added); err != nil {
 			return err
 		}
@@ -38,6 +41,24 @@ func (l *Lists) AddBeside(
 		return err
 	}
 	return l.addMarks(ctx, name, marksOf(es))
+}
+
+// addedBy returns the entries that add an address to a list: no entry with their key is in effect. there has the stored
+// entries of their addresses.
+func addedBy(there, es []models.Suppression, now time.Time) (added []models.Suppression) {
+	known := make(map[models.SuppressionKey]*models.Suppression, len(there))
+	for i := range there {
+		known[there[i].SuppressionKey] = &there[i]
+	}
+	for i := range es {
+		e := &es[i]
+		old := known[e.SuppressionKey]
+		if e.InEffect(now) && (old == nil || !old.InEffect(now) && old.At.Before(e.At)) {
+			known[e.SuppressionKey] = e
+			added = append(added, *e)
+		}
+	}
+	return added
 }
 
 // marksOf returns the marks of the addresses of entries.
@@ -78,7 +99,7 @@ func (l *Lists) addMarks(ctx context.Context, name string, marks []uint64) error
 		a := models.SuppressionAddition{
 			Number: number,
 			Token:  models.NewToken(),
-			Marks:  marks[:min(len(marks), models.MaxAdditionMarks)],
+			Marks:  marks[:min(len(marks), MaxMarks)],
 		}
 		err = l.store.AppendAddition(ctx, name, a)
 		switch {

@@ -25,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/safedelivr/safedelivr/models"
+	"github.com/safedelivr/safedelivr/models/subscribers"
 )
 
 var _ models.Broker = (*Broker)(nil)
@@ -54,21 +55,17 @@ type Broker struct {
 	queues  []models.Queue
 	known   []string // names of queues
 	pool    *pgxpool.Pool
-	stop    context.Context
-	cancel  context.CancelFunc
-	subs    sync.WaitGroup
+	subs    *subscribers.Group
 	workers sync.WaitGroup
 	drain   chan struct{} // closed when no subscription is left
 	pending chan struct{} // holds a token while there is something to flush
 
 	mu      sync.Mutex
-	closed  bool
 	number  int // of subscriptions so far
 	running map[*subscription]bool
 	held    map[lease]*subscription
 	results []*delivery
-	kicks   map[string]bool         // queues of which other processes are to be notified
-	wakes   map[chan []string]int64 // subscribers to wakes, and since when, in Unix microseconds of the server
+	kicks   map[string]bool // queues of which other processes are to be notified
 }
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
@@ -99,12 +96,11 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	pool.ConnConfig.DefaultQueryExecMode = max(pool.ConnConfig.DefaultQueryExecMode, pgx.QueryExecModeCacheDescribe)
 	b := &Broker{log: c.Logger, config: c, name: models.NewUserID(), queues: models.Queues(c.Providers),
 		drain: make(chan struct{}), pending: make(chan struct{}, 1), running: map[*subscription]bool{},
-		held: map[lease]*subscription{}, kicks: map[string]bool{}, wakes: map[chan []string]int64{}}
+		held: map[lease]*subscription{}, kicks: map[string]bool{}, subs: subscribers.New(ctx)}
 	for _, q := range b.queues {
 		b.known = append(b.known, q.Name())
 	}
-	b.stop, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	if b.pool, err = pgxpool.NewWithConfig(b.stop, pool); err != nil {
+	if b.pool, err = pgxpool.NewWithConfig(b.subs.Context(), pool); err != nil {
 		return nil, fmt.Errorf("%w: PostgreSQL: %w", models.ErrInvalid, err)
 	}
 	var conn *pgx.Conn
@@ -112,7 +108,7 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 		conn, err = b.connect(ctx)
 	}
 	if err != nil {
-		b.cancel()
+		b.subs.Close()
 		b.pool.Close()
 		return nil, fmt.Errorf("open the queue: %w", err)
 	}
@@ -121,20 +117,10 @@ func Open(ctx context.Context, c Config) (*Broker, error) {
 	return b, nil
 }
 
-// open returns models.ErrClosed after Close.
-func (b *Broker) open() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return models.ErrClosed
-	}
-	return nil
-}
-
 // call runs f until ctx or the broker ends. If f fails and may be repeated, call repeats it once over a new
 // connection, because the server may have closed the idle ones.
 func (b *Broker) call(ctx context.Context, what string, repeat bool, f func(context.Context) error) error {
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	cancel := func() {}
@@ -144,7 +130,7 @@ func (b *Broker) call(ctx context.Context, what string, repeat bool, f func(cont
 	defer cancel()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	defer context.AfterFunc(b.stop, end)()
+	defer context.AfterFunc(b.subs.Context(), end)()
 	err := f(ctx)
 	if err != nil && repeat && ctx.Err() == nil {
 		b.pool.Reset()
@@ -153,7 +139,7 @@ func (b *Broker) call(ctx context.Context, what string, repeat bool, f func(cont
 	if err == nil || errors.Is(err, models.ErrNotFound) {
 		return err
 	}
-	if closed := b.open(); closed != nil {
+	if closed := b.subs.Open(); closed != nil {
 		return closed
 	}
 	return fmt.Errorf("%w: PostgreSQL: %s: %w", models.ErrUnavailable, what, err)
@@ -276,15 +262,9 @@ func (b *Broker) parked(ctx context.Context, what, id, sql string, args ...any) 
 
 // Close implements models.Broker. It gives back messages that no handler has got.
 func (b *Broker) Close() error {
-	b.mu.Lock()
-	closed := b.closed
-	b.closed = true
-	b.mu.Unlock()
-	if closed {
+	if !b.subs.Close() {
 		return nil
 	}
-	b.cancel()
-	b.subs.Wait()
 	close(b.drain)
 	b.workers.Wait()
 	b.pool.Close()

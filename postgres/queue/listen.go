@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +19,6 @@ import (
 const (
 	queueChannel = "_queue" // after the schema: names of queues that have new messages
 	wakeChannel  = "_wake"  // after the schema: users that are woken
-	maxWakes     = 100      // wakes that wait for a subscriber; later ones are dropped
 	checkEvery   = 30 * time.Second
 )
 
@@ -60,12 +58,12 @@ func (b *Broker) connect(ctx context.Context) (*pgx.Conn, error) {
 func (b *Broker) listen(conn *pgx.Conn) {
 	for pause := newPause(); ; pause.Reset() {
 		err := b.receive(conn)
-		for conn = nil; conn == nil; conn, err = b.connect(b.stop) {
-			if b.stop.Err() != nil {
+		for conn = nil; conn == nil; conn, err = b.connect(b.subs.Context()) {
+			if b.subs.Context().Err() != nil {
 				return
 			}
 			b.log.Warn("no notifications from PostgreSQL; polling", "err", err)
-			sleep(b.stop, pause.NextBackOff())
+			sleep(b.subs.Context(), pause.NextBackOff())
 		}
 		b.kick(false) // notifications may have been lost
 	}
@@ -74,7 +72,7 @@ func (b *Broker) listen(conn *pgx.Conn) {
 // receive handles notifications until the connection breaks or the broker is closed. It closes the connection.
 func (b *Broker) receive(conn *pgx.Conn) error {
 	ping := func() error {
-		ctx, cancel := context.WithTimeout(b.stop, callWait)
+		ctx, cancel := context.WithTimeout(b.subs.Context(), callWait)
 		defer cancel()
 		return conn.Ping(ctx)
 	}
@@ -84,7 +82,7 @@ func (b *Broker) receive(conn *pgx.Conn) error {
 		_ = conn.Close(ctx)
 	}()
 	for {
-		ctx, cancel := context.WithTimeout(b.stop, checkEvery)
+		ctx, cancel := context.WithTimeout(b.subs.Context(), checkEvery)
 		n, err := conn.WaitForNotification(ctx)
 		cancel()
 		if err == nil {
@@ -114,11 +112,5 @@ func (b *Broker) notified(n *pgconn.Notification) {
 	if err != nil || json.Unmarshal([]byte("["+rest+"]"), &users) != nil {
 		return // a newer process sent it
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for c, since := range b.wakes {
-		if at >= since && len(c) < cap(c) { // only this goroutine sends
-			c <- slices.Clone(users)
-		}
-	}
+	b.subs.Wake(at, users)
 }

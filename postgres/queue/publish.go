@@ -34,7 +34,7 @@ func (b *Broker) Publish(ctx context.Context, ms ...models.Message) error {
 		queues, bodies = append(queues, q.Name()), append(bodies, string(body))
 		waits = append(waits, micros(max(0, m.NotBefore.Sub(now))))
 	}
-	if err := b.open(); err != nil {
+	if err := b.subs.Open(); err != nil {
 		return err
 	}
 	if len(queues) > 0 {
@@ -79,7 +79,7 @@ func (b *Broker) Wake(ctx context.Context, users ...string) error {
 
 // SubscribeWakes implements models.Broker. It asks for the server's time, so that it handles no earlier wake.
 func (b *Broker) SubscribeWakes(ctx context.Context, h func(users []string)) error {
-	ctx, leave, err := b.join(ctx)
+	ctx, leave, err := b.subs.Join(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,23 +89,8 @@ func (b *Broker) SubscribeWakes(ctx context.Context, h func(users []string)) err
 	for pause := newPause(); ctx.Err() == nil && b.call(ctx, "time", true, ask) != nil; {
 		sleep(ctx, pause.NextBackOff())
 	}
-	c := make(chan []string, maxWakes)
-	b.mu.Lock()
-	b.wakes[c] = since
-	b.mu.Unlock()
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.wakes, c)
-	}()
-	for {
-		select {
-		case users := <-c:
-			h(users)
-		case <-ctx.Done():
-			return nil
-		}
-	}
+	b.subs.ServeWakes(ctx, since, h)
+	return nil
 }
 
 // kick makes subscriptions to the given queues, or to all without one, fetch messages. With others it also notifies

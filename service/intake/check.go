@@ -133,7 +133,7 @@ func (in *Intake) batch() models.Batch {
 	if m.Found() == before && !in.Permissive() && in.resolveTimes(time.Now()) { // SetTimes does the rest
 		in.own.report(m)
 	}
-	batch.Groups = models.GroupsOf(&batch)
+	batch.SetGroups()
 	return batch
 }
 

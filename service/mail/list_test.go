@@ -108,7 +108,7 @@ func (f *listRig) put(user string, n int, at time.Time) {
 			Tags:    []string{"news", fmt.Sprintf("tag%d", n)},
 		},
 		ExpiresAt: at.Add(time.Hour)}
-	b.Groups = models.GroupsOf(&b)
+	b.SetGroups()
 	var chunks []models.Chunk
 	for k := range b.Chunks {
 		size := 1 + rand.N(5)

@@ -13,6 +13,7 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/policy"
+	"github.com/safedelivr/safedelivr/models/settings"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -21,11 +22,12 @@ import (
 
 // DefaultPolicy returns the decision table of workers with default settings.
 func DefaultPolicy(providers []models.Provider, recheck time.Duration) *policy.Policy {
+	times := settings.Default[settings.Times]()
 	return policy.New(policy.Config{
-		MaxRetries:     10,
+		MaxRetries:     settings.Default[settings.Limits]().Retries,
 		Recheck:        recheck,
-		EvidenceWindow: 15 * time.Minute,
-		FinalEventWait: 100 * time.Hour,
+		EvidenceWindow: times.EvidenceWindow,
+		FinalEventWait: times.FinalEvent,
 		Delays:         []time.Duration{time.Minute},
 	}, providers)
 }
@@ -246,7 +248,7 @@ func sooner(a, b *models.Wait) bool {
 
 // batchWait returns what a batch waits for: the command that withholds it, or what one of
 // its chunks waits for. If the mail of the chunk waits for several things, it returns the
-// first in WaitCodes. It returns nil for a batch that has ended.
+// first of the codes. It returns nil for a batch that has ended.
 func (s *Reader) batchWait(ctx context.Context, b *models.Batch, queued int) (*models.Wait, error) {
 	w, err := s.Waiting(ctx)
 	if err != nil {
@@ -368,7 +370,7 @@ func (s *Reader) waitingBatch(ctx context.Context, w *Waits, id models.ID) (out 
 	return out, true, nil
 }
 
-// chunkWait returns what the logs of a chunk in some states wait for, the first in WaitCodes, and when one of the chunk
+// chunkWait returns what the logs of a chunk in some states wait for, the first of the codes, and when one of the chunk
 // was released last. It returns nil if none waits.
 func (s *Reader) chunkWait(ctx context.Context, w *Waits, b *models.Batch, n int, in func(models.State) bool,
 ) (first *models.Wait, released time.Time, err error) {

@@ -118,8 +118,7 @@ func (s *People) CheckSender(ctx context.Context, user string, from models.Addre
 		return err
 	}
 	allowed := allowedSenders(rules, user)
-	matches := func(sender string) bool { return models.SenderMatches(sender, from.Email) }
-	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, matches) {
+	if allowed.Anyone || slices.ContainsFunc(allowed.Senders, from.Matches) {
 		return nil
 	}
 	var f problem.Form

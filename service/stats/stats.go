@@ -262,7 +262,7 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 	g.SetLimit(UsersAtOnce)
 	for i := range users[:min(len(users), people.MaxUsers)] {
 		g.Go(func() error {
-			sum, err := models.Lately(ctx, s.Store, users[i].ID, now)
+			sum, err := s.lately(ctx, users[i].ID, now)
 			mu.Lock()
 			defer mu.Unlock()
 			if n := sum.Unknown(); n > 0 {
@@ -273,6 +273,17 @@ func (s *Reader) countUnknown(ctx context.Context, now time.Time) (Unknown, erro
 		})
 	}
 	return out, g.Wait()
+}
+
+// lately returns the sum of a user's batches of today and yesterday (UTC).
+func (s *Reader) lately(ctx context.Context, user string, now time.Time) (models.Summary, error) {
+	today := models.DayOf(now)
+	nodes, err := s.Store.Nodes(ctx, user, models.Day, today.AddDate(0, 0, -1), today.AddDate(0, 0, 1))
+	var sum models.Summary
+	for i := range nodes {
+		sum.Add(&nodes[i].Summary)
+	}
+	return sum, err
 }
 
 const unknownAge = 10 * time.Second // how long a count is cached

@@ -1,7 +1,6 @@
 package walk
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -48,7 +47,7 @@ type counted struct {
 	at    time.Time
 }
 
-// NewCounts returns a Counts. CountList takes limit at most; 0: half a second. Its methods may be called by many
+// NewCounts returns a Counts. CountList takes limit at most. Its methods may be called by many
 // goroutines at once.
 func NewCounts(limit time.Duration) *Counts {
 	old, err := lru.New[countKey, counted](keptCounts)
@@ -59,7 +58,7 @@ func NewCounts(limit time.Duration) *Counts {
 	if err != nil {
 		panic(err) // the size is positive
 	}
-	return &Counts{limit: cmp.Or(limit, countTime), old: old, lists: lists}
+	return &Counts{limit: limit, old: old, lists: lists}
 }
 
 // Count returns how many entries of a list the mail of a span has, if the sums tell. It adds up

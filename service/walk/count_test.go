@@ -33,7 +33,7 @@ func TestOldDaysAreCountedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		today := models.DayOf(time.Now())
 		old, yesterday := today.AddDate(0, 0, -2), today.AddDate(0, 0, -1)
-		store, counts := days{accepted: map[time.Time]int64{old: 100, yesterday: 10, today: 1}}, NewCounts(0)
+		store, counts := days{accepted: map[time.Time]int64{old: 100, yesterday: 10, today: 1}}, NewCounts(time.Second)
 		count := func(list string) int64 {
 			c := Counter{List: list, Of: func(s *models.Summary) (int64, bool) { return s.Accepted, true }}
 			n, known, err := counts.Count(t.Context(), store, Span{User: "ada", First: old, Last: today.AddDate(0, 0, 1)}, c)

@@ -21,7 +21,6 @@ const MaxRead = 8_000
 const (
 	MaxCounted = 1_000       // entries
 	countRead  = 5 * MaxRead // rows of an index
-	countTime  = time.Second / 2
 	keptTotal  = 10 * time.Second
 )
 
