@@ -13,7 +13,7 @@ import (
 // A mark that lies in the future, because a server's clock was ahead, is replaced
 // by the next. SetAgendaMark itself stores none that does.
 func TestAgendaMarkInFuture(t *testing.T) {
-	s := open(t, newConfig(t))
+	s := open(t, sharedConfig(t))
 	ctx, begun := t.Context(), time.Now()
 	future := begun.AddDate(1, 0, 0)
 	marks := engineOf(s).tableOf("agenda_marks").Table

@@ -51,7 +51,7 @@ func TestAlteredReplication(t *testing.T) {
 
 // TestStoreLooksAtReplication: the guard of an open store reads the keyspace as it is.
 func TestStoreLooksAtReplication(t *testing.T) {
-	c := newConfig(t)
+	c := sharedConfig(t)
 	s := open(t, c)
 	e := engineOf(s)
 	e.guard.look(t.Context())

@@ -21,7 +21,7 @@ import (
 // behindProxy opens two stores on one keyspace, one of them through a proxy.
 func behindProxy(t *testing.T) (p *proxy, through, direct *store.Store) {
 	t.Helper()
-	c := newConfig(t)
+	c := sharedConfig(t)
 	direct = open(t, c)
 	p = newProxy(t)
 	c.Hosts, c.Migrate = []string{p.addr}, false
@@ -216,11 +216,12 @@ func TestOpenWithoutServers(t *testing.T) {
 
 // PutBatch and AbandonBatch of a batch of one chunk race. All must agree on the result.
 func TestAbandonOneChunkRace(t *testing.T) {
-	c := newConfig(t)
-	stores := []*store.Store{open(t, c), open(t, c)}
+	c := sharedConfig(t)
+	stores, user := []*store.Store{open(t, c), open(t, c)}, models.NewUserID()
 	kept := 0
 	for range 60 {
 		b, first := storetest.SampleBatch(1)
+		b.User = user
 		var (
 			all         sync.WaitGroup
 			put, undone error
@@ -261,7 +262,7 @@ func TestAbandonOneChunkRace(t *testing.T) {
 
 // A value that is too large for the server must be ErrInvalid at once.
 func TestValueTooLarge(t *testing.T) {
-	s := open(t, newConfig(t))
+	s := open(t, sharedConfig(t))
 	body := make([]byte, 40<<20)
 	for i := range body {
 		body[i] = byte(i * i >> 7 * i >> 3)
@@ -278,7 +279,7 @@ func TestValueTooLarge(t *testing.T) {
 // must be read.
 func TestDamaged(t *testing.T) {
 	ctx := t.Context()
-	s := open(t, newConfig(t))
+	s := open(t, sharedConfig(t))
 	bad, good := models.NewBatchID(time.Now().Add(-time.Second)), models.NewBatchID(time.Now())
 	for _, id := range []models.ID{bad, good} {
 		require.NoError(t, s.Append(ctx, id, models.Entry{
@@ -351,7 +352,7 @@ func TestDamaged(t *testing.T) {
 // again.
 func TestNewerValue(t *testing.T) {
 	ctx := t.Context()
-	s := open(t, newConfig(t))
+	s := open(t, sharedConfig(t))
 	id := models.NewBatchID(time.Now())
 	require.NoError(t, s.Append(ctx, id, storetest.SampleEntry(1)))
 	require.NoError(t, engineOf(s).exec(ctx, plain, `UPDATE ledger SET value = ? WHERE part = ? AND number = 1`,

@@ -30,6 +30,13 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*controlConn).heartBeat"),
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*Session).reconnectDownedHosts"),
 		goleak.IgnoreAnyFunction("github.com/gocql/gocql.(*hostConnPool).fill"),
+		goleak.Cleanup(func(code int) {
+			if err := dropShared(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
+			os.Exit(code)
+		}),
 	)
 }
 
@@ -49,18 +56,44 @@ var keyspaceNumber atomic.Int64
 // dropped after the test.
 func newConfig(t testing.TB) Config {
 	t.Helper()
-	c := Config{
-		Hosts:    hosts(t),
+	c := configOf(hosts(t))
+	t.Cleanup(func() { require.NoError(t, drop(c)) })
+	return c
+}
+
+func configOf(hosts []string) Config {
+	return Config{
+		Hosts:    hosts,
 		Keyspace: fmt.Sprintf("sd_%d_%d_%d", os.Getpid(), time.Now().UnixNano(), keyspaceNumber.Add(1)),
 		Migrate:  true,
 		Timeout:  20 * time.Second,
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(t, admin(ctx, c, `DROP KEYSPACE IF EXISTS `+c.Keyspace))
-	})
-	return c
+}
+
+// shared is the keyspace of tests that look only at what they stored: to make one costs the node seconds of processor
+// time. Its name is empty if no test used it.
+var shared Config
+
+// sharedConfig returns a configuration with the shared keyspace. Its tests do not run in parallel.
+func sharedConfig(t testing.TB) Config {
+	t.Helper()
+	if all := hosts(t); shared.Keyspace == "" {
+		shared = configOf(all)
+	}
+	return shared
+}
+
+func dropShared() error {
+	if shared.Keyspace == "" {
+		return nil
+	}
+	return drop(shared)
+}
+
+func drop(c Config) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return admin(ctx, c, `DROP KEYSPACE IF EXISTS `+c.Keyspace)
 }
 
 // admin runs schema changes on a session of its own.
@@ -107,7 +140,7 @@ func (e *engine) tableOf(name string) *table {
 
 func TestShapes(t *testing.T) {
 	shapestest.Run(t, func(t *testing.T) (shapes.Engine, []*shapes.Table) {
-		return open(t, newConfig(t)).Engine(), store.Tables()
+		return open(t, sharedConfig(t)).Engine(), store.Tables()
 	})
 }
 

@@ -86,7 +86,7 @@ func stamped(t *testing.T, sent []byte) (all, with map[byte]int) {
 // The driver must send no timestamp of this process: neither with single statements,
 // prepared or not, nor with batches, nor with compare-and-set.
 func TestNoClientTimestamps(t *testing.T) {
-	c := newConfig(t)
+	c := sharedConfig(t)
 	open(t, c)
 	p := newProxy(t)
 	p.record()

@@ -12,7 +12,7 @@ import (
 // The row that says that a value was removed must last as long as the value
 // would have: a node that missed the removal may still have it.
 func TestRemovalOutlastsValue(t *testing.T) {
-	s := open(t, newConfig(t))
+	s := open(t, sharedConfig(t))
 	ctx := t.Context()
 	for _, hours := range []int{1, 100} {
 		require.NoError(t, s.PutTransient(ctx, "k", "n", []byte("old"), time.Duration(hours)*time.Hour))
