@@ -101,15 +101,16 @@ ring_token() {
 
 cassandra_start() {
 	CLEAN_ENV=()
+	# shellcheck disable=SC2086 # several options
 	start_marked "${TOP##*/}" "$(find_java)/bin/java" "-javaagent:$(echo "$CASSANDRA_JARS"/jamm-*.jar)" \
-		"@$TOP/etc/java.args" -cp "$CASSANDRA_JARS/*" "$CASSANDRA_MAIN"
+		${SAFEDELIVR_CASSANDRA_JAVA:-} "@$TOP/etc/java.args" -cp "$CASSANDRA_JARS/*" "$CASSANDRA_MAIN"
 }
 
 cassandra_container_command() {
 	CLEAN_ENV=()
 	# shellcheck disable=SC2016
-	COMMAND=(sh -c 'exec java "-javaagent:$(echo /opt/cassandra/lib/jamm-*.jar)" "@$1" -cp "/opt/cassandra/lib/*" "$2"'
-		sh "$TOP/etc/java.args" "$CASSANDRA_MAIN")
+	COMMAND=(sh -c 'exec java "-javaagent:$(echo /opt/cassandra/lib/jamm-*.jar)" $3 "@$1" -cp "/opt/cassandra/lib/*" "$2"'
+		sh "$TOP/etc/java.args" "$CASSANDRA_MAIN" "${SAFEDELIVR_CASSANDRA_JAVA:-}")
 }
 
 # cql_release TABLE: speak the native protocol (version 4): STARTUP, then a query for the release
