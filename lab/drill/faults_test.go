@@ -42,7 +42,12 @@ func kills() int {
 // add up. One backend alone keeps the processors busy.
 func TestFaults(t *testing.T) {
 	for _, b := range testkit.Backends() {
-		t.Run(b.Name, func(t *testing.T) { faults(t, b) })
+		t.Run(b.Name, func(t *testing.T) {
+			if !testkit.Full() { // the backends share no server
+				t.Parallel()
+			}
+			faults(t, b)
+		})
 	}
 }
 
