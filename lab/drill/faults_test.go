@@ -39,7 +39,7 @@ func kills() int {
 }
 
 // TestFaults runs all scenarios with thousands of recipients each. Nothing may be lost or doubled, and all sums must
-// add up. One backend alone keeps the processors busy.
+// add up.
 func TestFaults(t *testing.T) {
 	for _, b := range testkit.Backends() {
 		t.Run(b.Name, func(t *testing.T) {
