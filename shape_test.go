@@ -74,7 +74,8 @@ func TestShape(t *testing.T) {
 		if found[what] > most && what == longFunctions {
 			t.Logf("%s:\n%s", what, strings.Join(long, "\n"))
 		}
-		require.LessOrEqual(t, found[what], most, "%s: make it fewer, or write into ARCHITECTURE.md, Size, why it rises", what)
+		require.LessOrEqual(t, found[what], most,
+			"%s: make it fewer, or write into ARCHITECTURE.md, Size, why it rises", what)
 		require.Equal(t, most, found[what], "%s: the number fell; write it into shape", what)
 	}
 }

@@ -189,7 +189,8 @@ func TestOlderForm(t *testing.T) {
 	t.Parallel()
 	c := newConfig(t)
 	require.NoError(t, open(t, c).Ping(t.Context()))
-	admin(t, c, `UPDATE `+c.Schema+`.schema_form SET form = `+strconv.Itoa(store.Form-1), `DROP TABLE `+c.Schema+`.documents`)
+	admin(t, c, `UPDATE `+c.Schema+`.schema_form SET form = `+strconv.Itoa(store.Form-1),
+		`DROP TABLE `+c.Schema+`.documents`)
 	least := c
 	least.Migrate = false
 	_, err := Open(t.Context(), least)

@@ -127,7 +127,8 @@ func (e *engine) prepare(ctx context.Context, c *Config) error {
 	}
 	switch {
 	case found > store.Form:
-		return fmt.Errorf("it has form %d and this program knows %d: a newer version of safedelivr uses it", found, store.Form)
+		return fmt.Errorf("it has form %d and this program knows %d: a newer version of safedelivr uses it", found,
+			store.Form)
 	case found == store.Form:
 		return nil
 	case found == 0 && !c.Migrate:

@@ -39,7 +39,8 @@ func TestRooms(t *testing.T) {
 		},
 		"softbounce": func(address string) error {
 			b := softbounce.Bounce{Log: models.NewBatchID(time.Now()).Log(1), At: time.Now(), Provider: "sg"}
-			return softbounce.Note(ctx, store, user, 3, map[models.AddressHash][]softbounce.Bounce{models.HashAddress(address): {b}})
+			of := map[models.AddressHash][]softbounce.Bounce{models.HashAddress(address): {b}}
+			return softbounce.Note(ctx, store, user, 3, of)
 		},
 		"drift": func(address string) error {
 			e := drift.Entry{Email: address, Provider: "sg", List: "bounces"}
@@ -91,7 +92,9 @@ func TestDocuments(t *testing.T) {
 		rooms[r.name] = true
 	}
 	found := map[string]bool{}
-	for _, below := range []string{"api", "consumers", "dashboard", "internal", "models", "service", "unsubscribe", "webhooks"} {
+	for _, below := range []string{
+		"api", "consumers", "dashboard", "internal", "models", "service", "unsubscribe", "webhooks",
+	} {
 		require.NoError(t, fs.WalkDir(root, below, func(name string, d fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") ||
 				strings.Contains(name, "storetest/") {
