@@ -198,7 +198,7 @@ func (r *Rules) applyBatch(c models.Command) {
 		o = &batchCommands{}
 		r.batches[c.Batch] = o
 	}
-	switch c.Kind { //nolint:exhaustive // the commands for batches
+	switch c.Kind { // the commands for batches
 	case models.StopBatch:
 		o.stop = &c
 	case models.ResumeBatch:
