@@ -13,24 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shape are numbers of the source without its tests, which may only fall. A test of a number that fell asks to write
-// the new one here.
+// shape are numbers of the source without its tests. A number that fell is written here. One rises only with its
+// reason in ARCHITECTURE.md, Size.
 var shape = map[string]int{
 	"methods of service.Service":      31,
 	"methods of dashboard.Dashboard":  181,
 	"methods of a room of service":    40, // of the type with the most of them
 	"methods of main.cli":             27,
 	"methods of the store's contract": 86,
-	"exported names of models":        439,
+	"exported names of models":        236, // a type with all of its constants is one
 	"exported names of service":       31,
-	"functions of more than 60 lines": 23,
+	longFunctions:                     22,  // without those that only return a table
 	"thousands of lines, at most":     129, // of Go, and of the part of the OpenAPI document that is not generated
 }
+
+const longFunctions = "functions of more than 60 lines"
 
 // TestShape counts what makes the source hard to read. See ARCHITECTURE.md.
 func TestShape(t *testing.T) {
 	t.Parallel()
-	found, lines, rooms := map[string]int{}, 0, map[string]bool{}
+	found, lines, rooms, long := map[string]int{}, 0, map[string]bool{}, []string(nil)
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch name := d.Name(); {
 		case err != nil:
@@ -50,7 +52,10 @@ func TestShape(t *testing.T) {
 			rooms[name] = true
 		}
 		for _, decl := range f.Decls {
-			count(found, files, f.Name.Name, decl)
+			count(found, f.Name.Name, decl)
+			if fn, ok := decl.(*ast.FuncDecl); ok && isLong(files, fn) {
+				long = append(long, path+" "+fn.Name.Name)
+			}
 		}
 		return nil
 	}))
@@ -64,19 +69,34 @@ func TestShape(t *testing.T) {
 	require.NoError(t, err)
 	lines += strings.Count(string(base), "\n")
 	found["thousands of lines, at most"] = (lines + 999) / 1000
+	found[longFunctions] = len(long)
 	for what, most := range shape {
-		require.LessOrEqual(t, found[what], most, what)
+		if found[what] > most && what == longFunctions {
+			t.Logf("%s:\n%s", what, strings.Join(long, "\n"))
+		}
+		require.LessOrEqual(t, found[what], most,
+			"%s: make it fewer, or write into ARCHITECTURE.md, Size, why it rises", what)
 		require.Equal(t, most, found[what], "%s: the number fell; write it into shape", what)
 	}
 }
 
-// count adds what shape counts of a declaration.
-func count(found map[string]int, files *token.FileSet, pkg string, decl ast.Decl) {
+// isLong reports whether a function has more than 60 lines, and does not only return a table.
+func isLong(files *token.FileSet, f *ast.FuncDecl) bool {
+	if f.Body == nil || files.Position(f.End()).Line-files.Position(f.Pos()).Line <= 61 {
+		return false
+	}
+	only, ok := f.Body.List[0].(*ast.ReturnStmt)
+	if !ok || len(only.Results) != 1 {
+		return true
+	}
+	_, table := only.Results[0].(*ast.CompositeLit)
+	return !table
+}
+
+// count adds what shape counts of a declaration. Constants of a named type are counted with their type, as one name.
+func count(found map[string]int, pkg string, decl ast.Decl) {
 	switch d := decl.(type) {
 	case *ast.FuncDecl:
-		if d.Body != nil && files.Position(d.End()).Line-files.Position(d.Pos()).Line > 61 {
-			found["functions of more than 60 lines"]++
-		}
 		if d.Recv == nil {
 			found["exported names of "+pkg] += exported(d.Name)
 			return
@@ -93,6 +113,9 @@ func count(found map[string]int, files *token.FileSet, pkg string, decl ast.Decl
 					}
 				}
 			case *ast.ValueSpec:
+				if typ, ok := s.Type.(*ast.Ident); ok && d.Tok == token.CONST && typ.IsExported() {
+					continue
+				}
 				for _, name := range s.Names {
 					found["exported names of "+pkg] += exported(name)
 				}

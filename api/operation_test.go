@@ -79,7 +79,8 @@ func (f *fixture) checkBodies(o *operation.Operation, path string) {
 			if field.Field.Type.Kind() == reflect.String && field.Field.Tag.Get("max") != "" {
 				body := `{"` + field.Name + `": "` + strings.Repeat("x", 1<<15) + `"}`
 				p := f.do(o.Method(), path, "application/json", strings.NewReader(body)).problem(f)
-				require.Contains(f, p.pointers(), "/"+field.Name+" too_long", "%s: its function calls operation.Check", o.Name)
+				require.Contains(f, p.pointers(), "/"+field.Name+" too_long",
+					"%s: its function must call operation.Check on the body before it looks anything up", o.Name)
 			}
 		}
 	}

@@ -21,16 +21,21 @@ type migration struct {
 	statements []string
 }
 
-// migrations returns the parts of the schema, from 1 without gaps. All statements can be applied again (IF NOT EXISTS),
-// because a process may die before it records a part.
-func migrations() []migration {
-	first := migration{version: 1, name: "001_tables", statements: []string{
-		`CREATE TABLE IF NOT EXISTS row_locks (name text PRIMARY KEY, holder text) WITH gc_grace_seconds = 86400`,
-	}}
-	for _, t := range store.Tables() {
-		first.statements = append(first.statements, newTable(t).ddl()...)
+// migrations returns the parts of the schema, one for each store.Form, from 1 without gaps. The newest creates all
+// tables that are missing. All statements can be applied again (IF NOT EXISTS), because a process may die before it
+// records a part.
+func migrations() (all []migration) {
+	for n := 1; n <= store.Form; n++ {
+		all = append(all, migration{version: n, name: fmt.Sprintf("%03d_tables", n)})
 	}
-	return []migration{first}
+	newest := &all[store.Form-1]
+	newest.statements = []string{
+		`CREATE TABLE IF NOT EXISTS row_locks (name text PRIMARY KEY, holder text) WITH gc_grace_seconds = 86400`,
+	}
+	for _, t := range store.Tables() {
+		newest.statements = append(newest.statements, newTable(t).ddl()...)
+	}
+	return all
 }
 
 // Migrate creates the keyspace if necessary, applies the parts of the schema that are missing, and records how the

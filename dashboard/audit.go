@@ -95,49 +95,7 @@ func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView,
 }
 
 // commandWords describes commands in words.
-var commandWords = map[models.CommandKind]string{
-	models.StopBatch:       "stopped a batch",
-	models.ResumeBatch:     "resumed a batch",
-	models.CancelBatch:     "cancelled a batch",
-	models.RescheduleBatch: "changed the times of a batch",
-	models.TryBatch:        "had a batch tried at once",
-	models.RetryBatch:      "retried the failed messages of a batch",
-	models.ReleaseBatch:    "released messages of a batch",
-	models.PauseUser:       "paused a user",
-	models.ResumeUser:      "resumed a user",
-	models.DisableUser:     "disabled a user",
-	models.EnableUser:      "enabled a user",
-	models.EndSessions:     "ended the sessions of a user",
-	models.SetSenders:      "set the senders of a user",
-	models.SetDefaults:     "set the time zone and the hours of a user",
-	models.SetLimits:       "set the limits of a user",
-	models.ProviderOffline: "took a provider offline",
-	models.ProviderDrain:   "drained a provider",
-	models.ProviderOnline:  "brought a provider online",
-	models.ProviderProbe:   "probed a provider",
-	models.AddBlock:        "added a block rule",
-	models.RemoveBlock:     "removed a block rule",
-	models.HoldOld:         "put older batches on hold",
-	models.LiftHolds:       "lifted all holds",
-	models.EraseAddress:    "began to erase an address",
-	models.AddressErased:   "erased an address",
-	models.AddedUser:       "added a user",
-	models.CreatedKey:      "created a key",
-	models.RevokedKey:      "revoked a key",
-	models.Requeued:        "requeued a parked message",
-	models.Discarded:       "discarded a parked message",
-
-	models.RemovedSuppression: "removed an address from a suppression list",
-	models.ProviderUnlist:     "removed an address from the suppression lists of a provider",
-
-	models.CreatedEndpoint:  "added an endpoint",
-	models.ChangedEndpoint:  "changed an endpoint",
-	models.RemovedEndpoint:  "removed an endpoint",
-	models.EnabledEndpoint:  "enabled an endpoint",
-	models.DisabledEndpoint: "disabled an endpoint",
-	models.RotatedEndpoint:  "gave an endpoint a new secret",
-	models.ReplayedEndpoint: "had updates posted to an endpoint again",
-}
+var commandWords = maps.Collect(models.CommandKinds())
 
 func auditRowOf(e *audit.Entry, who string) auditRow {
 	row := auditRow{

@@ -154,7 +154,7 @@ func (m *model) log(b *asked, l *client.Log) error {
 		if l.Reason == "" {
 			return errors.New("failed without a reason")
 		}
-		switch models.Reason(l.Reason) { //nolint:exhaustive // the others have a cause
+		switch models.Reason(l.Reason) { // the others have a cause
 		case models.Expired, models.NoFinalEvent, models.BlockedByRule:
 			return errors.New("ended by a cause that there was not")
 		}

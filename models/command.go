@@ -1,13 +1,14 @@
 package models
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
 )
 
-// CommandKind is a kind of command. The words are part of the API: the audit trail
-// shows them.
+// CommandKind is a kind of command. Its text is part of the API: the audit trail shows it. What else is known of a
+// kind is in commandKinds.
 type CommandKind string
 
 // The kinds of command.
@@ -67,30 +68,93 @@ const (
 	ReplayedEndpoint CommandKind = "endpoint.replay"
 )
 
-// Known reports whether this version of the program knows the kind. It must not ignore a
-// command that it does not know.
-func (a CommandKind) Known() bool {
-	switch a {
-	case StopBatch, ResumeBatch, CancelBatch, RetryBatch, ReleaseBatch, RescheduleBatch, TryBatch,
-		PauseUser, ResumeUser, SetSenders, SetDefaults, SetLimits, DisableUser, EnableUser, EndSessions,
-		ProviderOffline, ProviderDrain, ProviderOnline, ProviderProbe,
-		AddBlock, RemoveBlock, HoldOld, LiftHolds, EraseAddress, AddressErased,
-		AddedUser, CreatedKey, RevokedKey, Requeued, Discarded, RemovedSuppression, ProviderUnlist, CreatedEndpoint, ChangedEndpoint,
-		RemovedEndpoint, EnabledEndpoint, DisabledEndpoint, RotatedEndpoint, ReplayedEndpoint:
-		return true
-	}
-	return false
+// commandEffect says what a command changes.
+type commandEffect int
+
+const (
+	recorded  commandEffect = iota // nothing: the command is only in the audit trail
+	changes                        // rules, so that no mail is withheld that could be sent before
+	withholds                      // rules, so that mail is withheld that could be sent before
+)
+
+// commandKinds is what is known of each kind of command. A kind that is not here is one of a newer version, at which
+// every process stops reading the command log. Words say what the command did, for people.
+var commandKinds = []struct {
+	kind   CommandKind
+	words  string
+	effect commandEffect
+}{
+	{StopBatch, "stopped a batch", withholds},
+	{ResumeBatch, "resumed a batch", changes},
+	{CancelBatch, "cancelled a batch", withholds},
+	{TryBatch, "had a batch tried at once", changes},
+	{RetryBatch, "retried the failed messages of a batch", changes},
+	{ReleaseBatch, "released messages of a batch", changes},
+	{RescheduleBatch, "changed the times of a batch", withholds},
+	{PauseUser, "paused a user", withholds},
+	{ResumeUser, "resumed a user", changes},
+	{SetSenders, "set the senders of a user", changes},
+	{SetDefaults, "set the time zone and the hours of a user", changes},
+	{SetLimits, "set the limits of a user", changes},
+	{DisableUser, "disabled a user", changes},
+	{EnableUser, "enabled a user", changes},
+	{EndSessions, "ended the sessions of a user", changes},
+	{ProviderOffline, "took a provider offline", withholds},
+	{ProviderDrain, "drained a provider", withholds},
+	{ProviderOnline, "brought a provider online", changes},
+	{ProviderProbe, "probed a provider", changes},
+	{AddBlock, "added a block rule", withholds},
+	{RemoveBlock, "removed a block rule", changes},
+	{HoldOld, "put older batches on hold", withholds},
+	{LiftHolds, "lifted all holds", changes},
+	{EraseAddress, "began to erase an address", withholds},
+	{AddressErased, "erased an address", changes},
+	{AddedUser, "added a user", recorded},
+	{CreatedKey, "created a key", recorded},
+	{RevokedKey, "revoked a key", recorded},
+	{Requeued, "requeued a parked message", recorded},
+	{Discarded, "discarded a parked message", recorded},
+	{RemovedSuppression, "removed an address from a suppression list", recorded},
+	{ProviderUnlist, "removed an address from the suppression lists of a provider", recorded},
+	{CreatedEndpoint, "added an endpoint", recorded},
+	{ChangedEndpoint, "changed an endpoint", recorded},
+	{RemovedEndpoint, "removed an endpoint", recorded},
+	{EnabledEndpoint, "enabled an endpoint", recorded},
+	{DisabledEndpoint, "disabled an endpoint", recorded},
+	{RotatedEndpoint, "gave an endpoint a new secret", recorded},
+	{ReplayedEndpoint, "had updates posted to an endpoint again", recorded},
 }
 
-// Withholds reports whether the command withholds mail that could be sent before.
-func (a CommandKind) Withholds() bool {
-	switch a { //nolint:exhaustive // the others withhold nothing
-	case StopBatch, CancelBatch, RescheduleBatch, PauseUser, ProviderOffline, ProviderDrain, AddBlock, HoldOld,
-		EraseAddress:
-		return true
+// CommandKinds returns each kind of command with the words that say what it did.
+func CommandKinds() iter.Seq2[CommandKind, string] {
+	return func(yield func(CommandKind, string) bool) {
+		for _, k := range commandKinds {
+			if !yield(k.kind, k.words) {
+				return
+			}
+		}
 	}
-	return false
 }
+
+// effect returns what commands of the kind change, and whether the kind is known.
+func (a CommandKind) effect() (commandEffect, bool) {
+	for _, k := range commandKinds {
+		if k.kind == a {
+			return k.effect, true
+		}
+	}
+	return recorded, false
+}
+
+// Known reports whether this version of the program knows the kind. It must not ignore a
+// command that it does not know.
+func (a CommandKind) Known() bool { _, ok := a.effect(); return ok }
+
+// Withholds reports whether the command withholds mail that could be sent before.
+func (a CommandKind) Withholds() bool { e, _ := a.effect(); return e == withholds }
+
+// Recorded reports whether the command changes no rule. It is known, and only in the audit trail.
+func (a CommandKind) Recorded() bool { e, ok := a.effect(); return ok && e == recorded }
 
 // BySafedelivr is the name of the service in Command.By: a worker gave the command.
 const BySafedelivr = "safedelivr"

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -60,26 +59,6 @@ func (o *KeyOptions) May(s Scope) bool {
 		return s == ScopeSend || s == ScopeRead
 	}
 	return slices.Contains(o.Scopes, s)
-}
-
-// Encode returns the stored form of o: JSON, or "" if no option is set.
-func (o *KeyOptions) Encode() string {
-	if len(o.Scopes) == 0 && o.Expires.IsZero() && len(o.Networks) == 0 {
-		return ""
-	}
-	b, err := json.Marshal(o)
-	if err != nil {
-		panic("models: encode: " + err.Error()) // KeyOptions always marshals
-	}
-	return string(b)
-}
-
-// DecodeKeyOptions reverses KeyOptions.Encode.
-func DecodeKeyOptions(s string) (o KeyOptions, err error) {
-	if s == "" {
-		return o, nil
-	}
-	return o, DecodeStored([]byte(s), &o)
 }
 
 // secretPrefix begins every API key, so that scanners recognise leaked keys.

@@ -71,7 +71,7 @@ type Wait struct {
 // ByCommand reports whether a command withholds the mail: nothing is sent before another
 // command.
 func (w *Wait) ByCommand() bool {
-	switch w.Code { //nolint:exhaustive // the commands
+	switch w.Code { // the commands
 	case WaitRestore, WaitUserPaused, WaitBatchStopped, WaitBlockRule, WaitProviderOffline:
 		return true
 	}

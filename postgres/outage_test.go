@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/safedelivr/safedelivr/lab/tcpproxy"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/storetest"
+	"github.com/safedelivr/safedelivr/store"
 )
 
 // admin runs statements on a connection of its own.
@@ -177,6 +179,23 @@ func TestNewerForm(t *testing.T) {
 	admin(t, c, `UPDATE `+c.Schema+`.schema_form SET form = 99`)
 	_, err := Open(t.Context(), c)
 	require.ErrorContains(t, err, "a newer version of safedelivr uses it")
+}
+
+// TestOlderForm: a table that an older schema does not have is created by a process that may, and others refuse it.
+func TestOlderForm(t *testing.T) {
+	t.Parallel()
+	c := newConfig(t)
+	require.NoError(t, open(t, c).Ping(t.Context()))
+	admin(t, c, `UPDATE `+c.Schema+`.schema_form SET form = `+strconv.Itoa(store.Form-1),
+		`DROP TABLE `+c.Schema+`.documents`)
+	least := c
+	least.Migrate = false
+	_, err := Open(t.Context(), least)
+	require.ErrorContains(t, err, "run safedelivr migrate")
+	for _, cfg := range []Config{c, least} {
+		_, err = open(t, cfg).Document(t.Context(), "u", "kind", "none")
+		require.ErrorIs(t, err, models.ErrNotFound)
+	}
 }
 
 // TestManyProcessesStart: processes that start at the same time create one schema.

@@ -42,9 +42,6 @@ type Config struct {
 	store.Options
 }
 
-// form is the number of the form in which rows are stored. A program refuses a newer one.
-const form = 1
-
 var validSchema = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 
 // complete checks c and fills in defaults. Errors: models.ErrInvalid.
@@ -128,19 +125,21 @@ func (e *engine) prepare(ctx context.Context, c *Config) error {
 	if err != nil {
 		return err
 	}
-	if found == 0 && !c.Migrate {
+	switch {
+	case found > store.Form:
+		return fmt.Errorf("it has form %d and this program knows %d: a newer version of safedelivr uses it", found,
+			store.Form)
+	case found == store.Form:
+		return nil
+	case found == 0 && !c.Migrate:
 		return errors.New("it does not exist; run safedelivr migrate")
+	case !c.Migrate:
+		return fmt.Errorf("it has form %d and this program needs %d: run safedelivr migrate", found, store.Form)
 	}
-	if found == 0 {
-		if err := e.create(ctx); err != nil {
-			return err
-		}
-		c.Logger.Info("schema created", "schema", c.Schema)
-		found = form
+	if err := e.create(ctx); err != nil {
+		return err
 	}
-	if found != form {
-		return fmt.Errorf("it has form %d and this program knows %d: a newer version of safedelivr uses it", found, form)
-	}
+	c.Logger.Info("tables created", "schema", c.Schema, "form", store.Form)
 	return nil
 }
 
@@ -152,12 +151,12 @@ func (e *engine) form(ctx context.Context) (found int, err error) {
 		if err != nil || !exists {
 			return err
 		}
-		return e.pool.QueryRow(ctx, `SELECT form FROM `+e.schema+`.schema_form`).Scan(&found)
+		return e.pool.QueryRow(ctx, `SELECT coalesce(max(form), 0) FROM `+e.schema+`.schema_form`).Scan(&found)
 	})
 	return found, err
 }
 
-// create creates schema and tables. An advisory lock keeps processes apart.
+// create creates what is missing of schema and tables, and records the form. An advisory lock keeps processes apart.
 func (e *engine) create(ctx context.Context) error {
 	var ddl strings.Builder
 	fmt.Fprintf(&ddl, "SELECT pg_advisory_xact_lock(%d);\nCREATE SCHEMA IF NOT EXISTS %s;\n", e.lock("", nil), e.schema)
@@ -177,7 +176,7 @@ func (e *engine) create(ctx context.Context) error {
 		fmt.Fprintf(&ddl, "ALTER TABLE %s ALTER COLUMN value SET STORAGE EXTERNAL;\n", s.table)
 	}
 	fmt.Fprintf(&ddl, `CREATE TABLE IF NOT EXISTS %[1]s.schema_form (form int PRIMARY KEY);
-		INSERT INTO %[1]s.schema_form VALUES (%[2]d) ON CONFLICT DO NOTHING;`, e.schema, form)
+		INSERT INTO %[1]s.schema_form VALUES (%[2]d) ON CONFLICT DO NOTHING;`, e.schema, store.Form)
 	return e.try(ctx, plain, func(ctx context.Context) error {
 		_, err := e.pool.Exec(ctx, ddl.String(), pgx.QueryExecModeSimpleProtocol) // one implicit transaction
 		return err

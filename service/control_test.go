@@ -82,7 +82,7 @@ func TestRequeueAfterPropagation(t *testing.T) {
 			t.Parallel()
 			f := newCommandRig(t)
 			id := f.batch()
-			switch do { //nolint:exhaustive // the others need nothing
+			switch do { // the others need nothing
 			case models.TryBatch:
 				f.refused(id)
 			case models.RetryBatch:

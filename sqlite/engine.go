@@ -48,7 +48,7 @@ func newStatements(t *shapes.Table) *statements {
 		rowid = ``
 	}
 	if t.Log {
-		s.ddl = `CREATE TABLE ` + name + ` (part BLOB NOT NULL, number INTEGER NOT NULL, token BLOB NOT NULL,
+		s.ddl = `CREATE TABLE IF NOT EXISTS ` + name + ` (part BLOB NOT NULL, number INTEGER NOT NULL, token BLOB NOT NULL,
 			value BLOB NOT NULL, PRIMARY KEY (part, number))` + rowid
 		s.append = `INSERT INTO ` + name + ` (part, number, token, value) SELECT ?1, ?2, ?3, ?4
 			WHERE iif(?2 = 1, NOT EXISTS (SELECT 1 FROM ` + name + ` WHERE part = ?1),
@@ -60,10 +60,10 @@ func newStatements(t *shapes.Table) *statements {
 		s.dropParts = deleteSome(name, `part, number`, `part = ?1`)
 		return s
 	}
-	s.ddl = `CREATE TABLE ` + name + ` (part BLOB NOT NULL, key BLOB NOT NULL, version INTEGER NOT NULL,
+	s.ddl = `CREATE TABLE IF NOT EXISTS ` + name + ` (part BLOB NOT NULL, key BLOB NOT NULL, version INTEGER NOT NULL,
 		value BLOB NOT NULL, gone INTEGER NOT NULL, ends INTEGER, PRIMARY KEY (part, key))` + rowid
 	if t.Bucket == 0 {
-		s.ddl += `; CREATE INDEX ` + name + `_ends ON ` + name + ` (ends) WHERE ends IS NOT NULL`
+		s.ddl += `; CREATE INDEX IF NOT EXISTS ` + name + `_ends ON ` + name + ` (ends) WHERE ends IS NOT NULL`
 		s.sweep = deleteSome(name, `part, key`, `ends <= ?1`)
 	}
 	s.insert = `INSERT INTO ` + name + ` (part, key, version, value, gone, ends) VALUES (?1, ?2, ?3, ?4, ?5, ?6)

@@ -48,6 +48,25 @@ func TestOpenNewerSchema(t *testing.T) {
 	}
 }
 
+// TestOpenOlderSchema: a table that an older database does not have is created.
+func TestOpenOlderSchema(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	b, chunks := storetest.SampleBatch(1)
+	require.NoError(t, s.PutBatch(t.Context(), b, chunks))
+	require.NoError(t, s.engine.write(t.Context(), 0, func(c *conn) error {
+		return c.script(fmt.Sprintf("DROP TABLE documents; PRAGMA user_version = %d", store.Form-1))
+	}))
+	require.NoError(t, s.Close())
+	s = openStore(t, dir)
+	_, err := s.Document(t.Context(), "u", "kind", "none")
+	require.ErrorIs(t, err, models.ErrNotFound)
+	_, err = s.Batch(t.Context(), b.ID)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	require.NoError(t, openStore(t, dir).Close(), "a repeat changes nothing")
+}
+
 func TestOpenBadFolder(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -71,7 +71,13 @@ func New(e shapes.Engine, o Options) *Store {
 // Engine returns the engine below the store. Tests use it to damage what is stored.
 func (s *Store) Engine() shapes.Engine { return s.engine }
 
-// Tables lists the tables that an engine must have.
+// Form is the number of the form of the tables. A database records it. An engine that opens one with a lower number,
+// or migrates it, creates the tables that are missing. It refuses one with a higher number.
+const Form = 1
+
+// Tables lists the tables that an engine must have. Whoever adds one raises Form, because existing databases do not
+// have it; a test compares both. Engines never change a table that exists: one that is declared otherwise needs another
+// name.
 func Tables() []*shapes.Table {
 	return []*shapes.Table{
 		&users, &userNames, &keys, &userKeys,

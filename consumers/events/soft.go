@@ -15,7 +15,7 @@ func softBounce(ev *models.Event) bool {
 	if ev.Guess || ev.Kind != models.Bounced && ev.Kind != models.Blocked {
 		return false
 	}
-	switch ev.Reason { //nolint:exhaustive // all others are final, or about the mail, the sender or the account
+	switch ev.Reason { // all others are final, or about the mail, the sender or the account
 	case models.MailboxFull, models.DeliveryTimeout, models.DNSOrConnect, models.BounceUnknown:
 		return true
 	}

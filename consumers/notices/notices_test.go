@@ -271,7 +271,7 @@ func checkOrder(t *testing.T, published []models.Notice, unknown int64) {
 	t.Helper()
 	failover, suspended := false, false
 	for _, n := range published {
-		switch n.Kind { //nolint:exhaustive // there is no other
+		switch n.Kind { // there is no other
 		case models.FailoverStarted:
 			require.False(t, failover)
 			failover = true

@@ -123,7 +123,7 @@ func (p *Provider) CountAnswer(parts []models.Part) {
 		n.Calls++
 		for i := range parts {
 			k := int64(parts[i].Recipients.Len())
-			switch parts[i].Class { //nolint:exhaustive // all others accepted nothing
+			switch parts[i].Class { // all others accepted nothing
 			case models.Accepted:
 				n.Accepted += k
 				p.pace.add(time.Now(), k)

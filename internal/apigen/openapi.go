@@ -17,13 +17,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service/operation"
 )
 
 // The marks in api/openapi.base.yaml that are replaced.
 const (
-	pathsMark   = "  # The operations of the table.\n"
-	schemasMark = "    # The structs of the table.\n"
+	pathsMark    = "  # The operations of the table.\n"
+	schemasMark  = "    # The structs of the table.\n"
+	commandsMark = "      # The kinds of command.\n"
 )
 
 // openAPI returns the description of the API: the part that is written by hand with the operations of the table.
@@ -57,7 +59,8 @@ func openAPI(root string, ops []operation.Operation, words *comments) ([]byte, e
 			return nil, fmt.Errorf("api/openapi.base.yaml has the schema %s, too", name)
 		}
 	}
-	for mark, text := range map[string]string{pathsMark: d.paths.String(), schemasMark: d.allSchemas()} {
+	marks := map[string]string{pathsMark: d.paths.String(), schemasMark: d.allSchemas(), commandsMark: commandKinds()}
+	for mark, text := range marks {
 		if bytes.Count(base, []byte(mark)) != 1 {
 			return nil, fmt.Errorf("api/openapi.base.yaml has the line %q not once", strings.TrimSpace(mark))
 		}
@@ -326,6 +329,15 @@ func scalar(t reflect.Type, tag reflect.StructTag) string {
 	add("format", "format")
 	add("default", "default")
 	return "{" + strings.Join(out, ", ") + "}"
+}
+
+// commandKinds returns the line that lists the kinds of command.
+func commandKinds() string {
+	var kinds []string
+	for kind := range models.CommandKinds() {
+		kinds = append(kinds, string(kind))
+	}
+	return "      enum: [" + strings.Join(kinds, ", ") + "]\n"
 }
 
 func (d *description) allSchemas() string {

@@ -46,13 +46,13 @@ func explained(d *drill, l *client.Log, story []client.Moment, o *outcome) bool 
 			recipient = true
 		}
 	}
-	switch models.Reason(l.EndedBy) { //nolint:exhaustive // nothing else ends attempts
+	switch models.Reason(l.EndedBy) { // nothing else ends attempts
 	case models.NoProviderLeft:
 		return len(ended) == len(simulated.Names)
 	case models.RetriesUsedUp:
 		return attempts > defaultRetries
 	}
-	switch models.Reason(l.Reason) { //nolint:exhaustive // nothing leads to the others
+	switch models.Reason(l.Reason) { // nothing leads to the others
 	case models.InvalidRequest:
 		return request
 	case models.MailboxInvalid:

@@ -157,9 +157,12 @@ func (f *Follower) Follow(ctx context.Context, pause time.Duration, failed func(
 
 // Append appends c to the command log and applies it. It sets the number, token and
 // time of c. If wanted returns false for the rules before c, Append appends nothing and
-// done is false. Errors: ErrOutcomeUnknown (c may be in the log; giving the same
-// command again is harmless), ErrUnavailable.
+// done is false. It refuses a kind that is not known, at which all processes would stop reading the log.
+// Errors: ErrOutcomeUnknown (c may be in the log; giving the same command again is harmless), ErrUnavailable.
 func (f *Follower) Append(ctx context.Context, c *models.Command, wanted func(*Rules) bool) (done bool, err error) {
+	if !c.Kind.Known() {
+		return false, fmt.Errorf("the kind of command %q is not in models/command.go", c.Kind)
+	}
 	c.Token, c.At = models.NewToken(), time.Now().UTC().Round(0)
 	for {
 		if err := f.Sync(ctx); err != nil {

@@ -142,6 +142,9 @@ func (r *Rules) Apply(c models.Command) bool {
 	if slices.Contains(resuming, c.Kind) {
 		r.resumed = c.Number
 	}
+	if c.Kind.Recorded() {
+		return true
+	}
 	switch c.Kind {
 	case models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch, models.ReleaseBatch,
 		models.RescheduleBatch, models.TryBatch:
@@ -185,9 +188,6 @@ func (r *Rules) Apply(c models.Command) bool {
 		r.holds = nil
 	case models.EraseAddress, models.AddressErased:
 		r.erased = c.Number
-	case models.AddedUser, models.CreatedKey, models.RevokedKey, models.Requeued, models.Discarded, models.RemovedSuppression,
-		models.ProviderUnlist, models.CreatedEndpoint, models.ChangedEndpoint, models.RemovedEndpoint, models.EnabledEndpoint,
-		models.DisabledEndpoint, models.RotatedEndpoint, models.ReplayedEndpoint:
 	}
 	return true
 }
@@ -198,7 +198,7 @@ func (r *Rules) applyBatch(c models.Command) {
 		o = &batchCommands{}
 		r.batches[c.Batch] = o
 	}
-	switch c.Kind { //nolint:exhaustive // the commands for batches
+	switch c.Kind { // the commands for batches
 	case models.StopBatch:
 		o.stop = &c
 	case models.ResumeBatch:

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -241,4 +242,42 @@ func TestDisabledUser(t *testing.T) {
 	r = applied(t, disable, models.Command{Kind: models.EndSessions, User: "u"})
 	require.NotNil(t, r.Disabled("u"))
 	require.Equal(t, 2, r.SessionsEnded("u"))
+}
+
+// TestKinds: each kind of command changes the rules, unless it is only recorded.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for kind := range models.CommandKinds() {
+		id := models.NewBatchID(time.Now())
+		c := models.Command{
+			Batch: id, User: "u", Provider: "sg", At: time.Unix(5, 0),
+			Senders: []string{"@example.com"}, Block: &models.Block{ID: "1"}, Limits: models.Limits{"batches_per_day": 1},
+			Defaults: models.SendDefaults{Zone: "UTC"}, Schedule: &models.Schedule{},
+		}
+		var before []models.Command // what the kind may end
+		for _, begin := range []models.CommandKind{
+			models.StopBatch, models.PauseUser, models.DisableUser, models.AddBlock, models.HoldOld,
+		} {
+			c.Kind = begin
+			before = append(before, c)
+		}
+		r := applied(t, before...)
+		c.Kind, c.Number, c.By = kind, r.UpTo()+1, "another"
+		was := state(t, r)
+		require.True(t, r.Apply(c))
+		require.Equal(t, kind.Recorded(), state(t, r) == was, "%s: Apply, or its effect in models/command.go", kind)
+	}
+}
+
+// state returns the rules as they are stored, without the number of the last command and of the last that resumed mail.
+func state(t *testing.T, r *Rules) string {
+	t.Helper()
+	_, raw, err := r.Snapshot(models.ID{})
+	require.NoError(t, err)
+	var s snapshot
+	require.NoError(t, json.Unmarshal(raw, &s))
+	s.UpTo, s.Resumed = 0, 0
+	raw, err = json.Marshal(s)
+	require.NoError(t, err)
+	return string(raw)
 }

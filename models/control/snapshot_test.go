@@ -1,6 +1,8 @@
 package control
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,12 +16,7 @@ import (
 // that follow, are those of all commands.
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
-	kinds := []models.CommandKind{models.StopBatch, models.ResumeBatch, models.CancelBatch, models.RetryBatch,
-		models.ReleaseBatch, models.RescheduleBatch, models.TryBatch, models.PauseUser, models.ResumeUser, models.SetSenders, models.SetLimits,
-		models.SetDefaults,
-		models.DisableUser, models.EnableUser, models.EndSessions, models.ProviderOffline, models.ProviderDrain,
-		models.ProviderOnline, models.ProviderProbe, models.AddBlock, models.RemoveBlock, models.HoldOld,
-		models.LiftHolds, models.CreatedKey, models.Requeued, models.EraseAddress, models.CreatedEndpoint}
+	kinds := slices.Sorted(maps.Keys(maps.Collect(models.CommandKinds())))
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	batches := []models.ID{models.NewBatchID(at), models.NewBatchID(at.Add(time.Hour))}
 	rapid.Check(t, func(t *rapid.T) {

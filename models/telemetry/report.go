@@ -118,7 +118,7 @@ type Health struct {
 // and for a reason. Draining is shown only for a provider that is healthy otherwise.
 func (h Health) Commanded(mode models.CommandKind, since time.Time, why string) Health {
 	state := ""
-	switch mode { //nolint:exhaustive // only modes of providers
+	switch mode { // only modes of providers
 	case models.ProviderOffline:
 		state = Offline
 	case models.ProviderDrain:

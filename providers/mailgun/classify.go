@@ -90,7 +90,7 @@ func (p *Adapter) classify(c *models.Call, a transport.Answer, now time.Time) []
 		at = parse.RetryAt(a.Header, now)
 	}
 	parts := meaning(c, a, said, text, structured, !at.IsZero())
-	switch parts[0].Class { //nolint:exhaustive // no time changes what the others mean
+	switch parts[0].Class { // no time changes what the others mean
 	case models.Throttled, models.Unavailable, models.AccountClass:
 		for i := range parts {
 			parts[i].RetryAt = at

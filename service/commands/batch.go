@@ -265,7 +265,7 @@ func (s *Commands) dryRunBatch(
 func (s *Commands) complete(ctx context.Context, rules *control.Rules, b *models.Batch, out *Result) {
 	out.Stopped, out.Cancelled = rules.Stopped(b.ID)
 	s.countInFlight(ctx, b, out)
-	switch out.Command { //nolint:exhaustive // commands about batches only
+	switch out.Command { // commands about batches only
 	case models.StopBatch, models.CancelBatch:
 		if out.InFlight == nil || *out.InFlight > 0 {
 			out.warn(inFlightWarning)

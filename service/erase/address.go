@@ -10,6 +10,7 @@ import (
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
+	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
 	"github.com/safedelivr/safedelivr/service/drafts"
@@ -94,14 +95,10 @@ func (s *Eraser) part(ctx context.Context, who caller.Caller, address, cursor, w
 		return client.Erasure{}, problem.FromStore("erase an address", err)
 	}
 	if part.Done {
-		if err := s.Suppressions.Erase(ctx, address); err != nil {
-			return client.Erasure{}, err
-		}
-		if err := drift.Forget(ctx, s.Store, address, func(*drift.Entry) bool { return true }); err != nil {
-			return client.Erasure{}, problem.FromStore("erase an address on lists of providers", err)
-		}
-		if err := s.eraseDrafts(ctx, address); err != nil {
-			return client.Erasure{}, err
+		for _, r := range s.rooms() {
+			if err := r.erase(ctx, address); err != nil {
+				return client.Erasure{}, problem.FromStore("erase an address from "+r.name, err)
+			}
 		}
 		if err := record(models.AddressErased); err != nil {
 			return client.Erasure{}, err
@@ -110,18 +107,39 @@ func (s *Eraser) part(ctx context.Context, who caller.Caller, address, cursor, w
 	return client.Erasure(part), nil
 }
 
-// eraseDrafts removes an address from the drafts of all users.
-func (s *Eraser) eraseDrafts(ctx context.Context, address string) error {
-	users, err := s.Store.Users(ctx)
-	if err != nil {
-		return problem.FromStore("read users", err)
+// room is a place with free text or addresses outside of mail and posts. erase removes an address from it.
+type room struct {
+	name  string // of its package
+	erase func(ctx context.Context, address string) error
+}
+
+// rooms lists all rooms. A package that stores free text or addresses has its line here.
+func (s *Eraser) rooms() []room {
+	return []room{
+		{"suppressions", s.Suppressions.Erase},
+		{"softbounce", s.ofEachUser(func(ctx context.Context, user, address string) error {
+			return softbounce.Erase(ctx, s.Store, user, address)
+		})},
+		{"drift", func(ctx context.Context, address string) error {
+			return drift.Forget(ctx, s.Store, address, func(*drift.Entry) bool { return true })
+		}},
+		{"drafts", s.ofEachUser(s.Drafts.Erase)},
 	}
-	for i := range users {
-		if err := s.Drafts.Erase(ctx, users[i].ID, address); err != nil {
-			return err
+}
+
+// ofEachUser returns an erasure that does one for each user.
+func (s *Eraser) ofEachUser(
+	erase func(ctx context.Context, user, address string) error,
+) func(ctx context.Context, address string) error {
+	return func(ctx context.Context, address string) error {
+		users, err := s.Store.Users(ctx)
+		for i := range users {
+			if err == nil {
+				err = erase(ctx, users[i].ID, address)
+			}
 		}
+		return err
 	}
-	return nil
 }
 
 // Operations returns the calls about erasures.

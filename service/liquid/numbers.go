@@ -52,7 +52,7 @@ type numeral struct {
 // numberOf returns a value as a number. As in the reference, text counts as the number at its beginning, and everything
 // else as 0.
 func numberOf(v any) (n numeral, err error) {
-	switch r := reflect.ValueOf(v); r.Kind() { //nolint:exhaustive // all others are 0
+	switch r := reflect.ValueOf(v); r.Kind() { // all others are 0
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return numeral{decimal.NewFromInt(r.Int()), true}, nil
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:

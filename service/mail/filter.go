@@ -191,7 +191,7 @@ func (f *LogFilter) counts() (out []func(*models.Summary) int64) {
 	}
 	add(f.State != "", func(s *models.Summary) int64 { return s.Of(f.State) })
 	add(f.Reason != "", func(s *models.Summary) int64 {
-		switch f.Reason { //nolint:exhaustive // all others are of failed logs
+		switch f.Reason { // all others are of failed logs
 		case models.Unconfirmed:
 			return s.Unconfirmed
 		case models.CancelledByRq:

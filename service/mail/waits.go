@@ -153,7 +153,7 @@ func (w *Waits) Step(st *policy.Step, cancelled bool) *models.Wait {
 // commanded adds to a wait for a block rule or an offline provider who gave the command, why and when.
 func (w *Waits) commanded(wait *models.Wait) *models.Wait {
 	out := *wait
-	switch wait.Code { //nolint:exhaustive // the others have it, or wait for no command
+	switch wait.Code { // the others have it, or wait for no command
 	case models.WaitBlockRule:
 		blocks := w.rules.Blocks()
 		if i := slices.IndexFunc(blocks, func(bl models.Block) bool { return bl.ID == wait.Block }); i >= 0 {
@@ -232,7 +232,7 @@ func (w *Waits) Option(o policy.Option, st *policy.Step, turn *models.Wait) *mod
 // that waits for no time comes first, and then mail whose wait ends first.
 func sooner(a, b *models.Wait) bool {
 	rank := func(w *models.Wait) int {
-		switch w.Code { //nolint:exhaustive // the codes of options
+		switch w.Code { // the codes of options
 		case models.WaitTurn:
 			return 0
 		case models.WaitRateLimit, models.WaitConcurrencyLimit:

@@ -125,7 +125,7 @@ func userOperations(s *People) []operation.Operation {
 		}, func(
 			ctx context.Context, who caller.Caller, in *operation.CommandOn, r idempotency.Repeat,
 		) (client.ControlResult, bool, error) {
-			switch u.do { //nolint:exhaustive // of userCommands
+			switch u.do { // of userCommands
 			case models.PauseUser, models.ResumeUser:
 				return s.Control(ctx, who, u.do, in.ID, in.Body.Why, r)
 			case models.EndSessions:

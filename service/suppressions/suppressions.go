@@ -13,7 +13,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/models/softbounce"
 	"github.com/safedelivr/safedelivr/models/suppression"
 	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/caller"
@@ -378,8 +377,8 @@ func (s *Lists) Unsuppress(
 	return true, nil
 }
 
-// Erase removes an address from the entries of all lists, and the records of its soft
-// bounces. The hash of an entry stays, so that the address stays suppressed.
+// Erase removes an address from the entries of all lists. The hash of an entry stays, so that the address stays
+// suppressed.
 func (s *Lists) Erase(ctx context.Context, address string) error {
 	users, err := s.Store.Users(ctx)
 	if err != nil {
@@ -388,9 +387,6 @@ func (s *Lists) Erase(ctx context.Context, address string) error {
 	lists := []string{models.EveryonesList}
 	for i := range users {
 		lists = append(lists, users[i].ID)
-		if err := softbounce.Erase(ctx, s.Store, users[i].ID, address); err != nil {
-			return problem.FromStore("erase soft bounces", err)
-		}
 	}
 	for _, list := range lists {
 		entries, err := s.Store.SuppressionsOf(ctx, list, models.HashAddress(address))

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,31 @@ func Open(t testing.TB) *Store {
 	s := New(store.Options{})
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// Holds reports whether a stored key or value contains a text, in any case. It unpacks packed values.
+func (s *Store) Holds(text string) bool {
+	e := s.Engine().(*engine)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	has := func(raw []byte) bool { return bytes.Contains(bytes.ToLower(raw), bytes.ToLower([]byte(text))) }
+	packed := func(raw []byte) bool {
+		plain, err := codec.Unpack(raw)
+		return err == nil && has(plain)
+	}
+	for _, p := range e.parts {
+		for _, r := range p.rows {
+			if has(r.Key) || has(r.Value) || packed(r.Value) {
+				return true
+			}
+		}
+		for i := range p.entries {
+			if has(p.entries[i].Value) || packed(p.entries[i].Value) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Forget removes what is stored of the summaries of a chunk, and of the sums above it, so that a test can store others
