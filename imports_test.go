@@ -140,7 +140,7 @@ var allowed = map[string][]string{
 	"consumers":           {"internal/outbound", "internal/priority", "models", "models/...", "consumers/..."},
 	"api":                 {"client", "internal/known", "models", "models/...", "service/..."},
 	"unsubscribe":         {"internal/known", "internal/perclient", "models", "service", "service/..."},
-	"dashboard/...":       {"client", "internal/known", "internal/perclient", "models", "models/...", "service/..."},
+	"dashboard/...":       {"client", "internal/known", "internal/perclient", "models", "models/...", "service/...", "dashboard/..."},
 	"client":              {},
 	"internal/app":        {"..."},
 	"lab/attack":          {},

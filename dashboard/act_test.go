@@ -308,16 +308,15 @@ func TestOthersBatches(t *testing.T) {
 // TestManyParked checks that the page says so if it does not list all parked messages.
 func TestManyParked(t *testing.T) {
 	t.Parallel()
-	pages, err := loadPages()
-	require.NoError(t, err)
+	pages := newRig(t, nil).board
 	view := &operationsView{
 		Parked: client.ParkedPage{Parked: []client.ParkedMessage{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
 	}
-	shown, err := pages.parts("operations", view, "parked", "sums")
+	shown, err := pages.web.Parts("operations", view, "parked", "sums")
 	require.NoError(t, err)
 	require.NotContains(t, string(shown["parked"])+string(shown["sums"]), "more")
 	view.Parked.Next = "x"
-	shown, err = pages.parts("operations", view, "parked", "sums")
+	shown, err = pages.web.Parts("operations", view, "parked", "sums")
 	require.NoError(t, err)
 	require.Contains(t, string(shown["parked"]), "safedelivr parked list --all")
 	require.Contains(t, string(shown["sums"]), "1 or more")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models/endpoint"
 )
 
@@ -16,5 +17,5 @@ func answerWords(status int, text string) string {
 	case status == 0:
 		return strings.TrimSuffix("No answer: "+text, ": ")
 	}
-	return strings.TrimSuffix(sentence(a.Words()), ".")
+	return strings.TrimSuffix(web.Sentence(a.Words()), ".")
 }

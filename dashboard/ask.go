@@ -1,69 +1,22 @@
 package dashboard
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/commands"
+	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
-
-// askView is the confirmation before an action: what the action does, to how many
-// messages, and what cannot be undone.
-type askView struct {
-	Title string
-	Text  []string
-	Do    string // on the button
-	Grave bool   // the action cannot be undone, or mail may arrive twice
-	To    string // path that the form posts to
-	Back  string
-	Once  string // idempotency key: a second press changes nothing
-
-	IDs []string // of the selected entries
-
-	Times *timesForm // fields for the times of a batch; nil: there are none
-}
-
-// ask shows a confirmation: in the page's dialog if htmx asked for it, else as a
-// page of its own.
-func (d *Dashboard) ask(w http.ResponseWriter, r *http.Request, v *visitor, active string, q *askView) error {
-	q.Once, q.To = newSecret(), r.URL.EscapedPath()
-	if list := r.URL.Query().Get("list"); list != "" { // of suppressions
-		q.To += "?list=" + url.QueryEscape(list)
-	}
-	if r.Header.Get("Hx-Request") == "" {
-		status := http.StatusOK
-		if q.Times != nil && len(q.Times.Wrong) > 0 {
-			status = http.StatusUnprocessableEntity
-		}
-		d.render(w, r, v, status, "ask", page{Title: q.Title, Active: active, Data: q})
-		return nil
-	}
-	ps, err := d.pages.parts("ask", q, "ask")
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = w.Write(ps["ask"]) // the browser may be gone
-	return nil
-}
-
-// answered reads the form of a confirmation.
-func answered(w http.ResponseWriter, r *http.Request) (why string, repeat service.Repeat) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	why = strings.TrimSpace(r.PostFormValue("why"))
-	repeat = service.Repeat{Route: "POST " + r.URL.Path, Hash: hashOf(why)}
-	if once := r.PostFormValue("once"); len(once) == secretLength {
-		repeat.Key = once + repeat.Hash
-	}
-	return why, repeat
-}
 
 // batchActions maps the last part of a path to the command for a batch.
 var batchActions = map[string]models.CommandKind{
@@ -135,8 +88,8 @@ func actionsOf(b *mail.BatchView, who service.Caller) []actionLink {
 }
 
 // askBatch is GET /batches/{id}/{do}.
-func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	b, err := d.service.Mail.Batch(r.Context(), v.caller(), r.PathValue("id"))
+func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -144,14 +97,14 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *visitor)
 	q := questionOf(do, &b)
 	switch {
 	case q == nil:
-		return errNoPage
-	case do == "resume" && !mail.MayResume(v.caller(), &b):
+		return web.ErrNoPage
+	case do == "resume" && !mail.MayResume(v.Caller(), &b):
 		return commands.StoppedByOperator()
 	case do == "try" || do == "retry" || do == "release":
-		q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
+		addWaiting(q, d.waitingFor(r.Context(), v.Caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
-	return d.ask(w, r, v, "batches", q)
+	return d.web.Ask(w, r, v, "batches", q)
 }
 
 // selectedActions maps the last part of a path to the command for selected messages.
@@ -159,142 +112,117 @@ var selectedActions = map[string]models.CommandKind{"retry": models.RetryBatch, 
 
 // sendSelected is POST /selected/{do}: it asks first what is to
 // be done with the selected messages or batches, and does it when that was confirmed.
-func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	do := selectedActions[r.PathValue("do")]
 	if do == "" {
-		return errNoPage
+		return web.ErrNoPage
 	}
-	why, repeat := answered(w, r)
-	ids, err := selectedIDs(r)
+	why, repeat := web.Answered(w, r)
+	ids, err := web.SelectedIDs(r)
 	if err != nil {
 		return err
 	}
 	if repeat.Key == "" {
 		return d.askSelected(w, r, v, do, ids)
 	}
-	repeat.Hash = hashOf(why + strings.Join(r.PostForm["id"], " "))
+	repeat.Hash = web.HashOf(why + strings.Join(r.PostForm["id"], " "))
 	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := d.service.Commands.SendSelected(r.Context(), v.caller(), do, ids, why, repeat); err != nil {
+	if _, _, err := d.service.Commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
-	seeOther(w, r, localPath(r.PostFormValue("back")))
+	web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
 	return nil
-}
-
-// selectedIDs returns the IDs of a form that was read.
-func selectedIDs(r *http.Request) (ids []models.ID, err error) {
-	for _, text := range r.PostForm["id"] {
-		id, err := models.ParseID(text)
-		if err != nil {
-			return nil, errNoPage
-		}
-		ids = append(ids, id)
-	}
-	return ids, nil
-}
-
-// backFrom returns the page of this site that a form was sent from.
-func backFrom(r *http.Request) string {
-	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
-		return localPath(from.RequestURI())
-	}
-	return "/batches"
 }
 
 // askSelected asks for the confirmation of sendSelected.
 func (d *Dashboard) askSelected(
 	w http.ResponseWriter,
 	r *http.Request,
-	v *visitor,
+	v *web.Visitor,
 	do models.CommandKind,
 	ids []models.ID,
 ) error {
-	reached, err := d.service.Commands.DryRunSelected(r.Context(), v.caller(), do, ids)
+	reached, err := d.service.Commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
 	if err != nil {
 		return err
 	}
 	n := int64(reached.Recipients)
-	q := &askView{Back: backFrom(r), Do: "Send " + messages(n) + " again", IDs: r.PostForm["id"]}
+	q := &web.Question{Back: web.BackFrom(r), Do: "Send " + web.Messages(n) + " again", IDs: r.PostForm["id"]}
 	switch {
 	case n == 0:
 		return service.Fail(service.Conflict, "nothing_selected",
 			"None of what you selected can be sent again in this way. Retry sends messages that failed, unless the "+
 				"failure is permanent; release sends those whose outcome is unknown.")
 	case do == models.RetryBatch:
-		q.Title = "Retry " + messages(n) + "?"
+		q.Title = "Retry " + web.Messages(n) + "?"
 		q.Text = []string{"They are sent again through any provider that their batches may use. Nothing arrives twice."}
 	default:
-		q.Grave, q.Title = true, "Release "+messages(n)+" with unknown outcome?"
+		q.Grave, q.Title = true, "Release "+web.Messages(n)+" with unknown outcome?"
 		q.Text = []string{"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}
 	}
-	return d.ask(w, r, v, "batches", q)
+	return d.web.Ask(w, r, v, "batches", q)
 }
 
-// addWaiting adds that nothing is sent yet, and why. An empty kept adds nothing.
-func (q *askView) addWaiting(kept string) {
+// addWaiting adds to a question that nothing is sent yet, and why. An empty kept adds nothing.
+func addWaiting(q *web.Question, kept string) {
 	if kept != "" {
 		q.Text = append(q.Text, "Nothing is sent until this is resolved: "+kept+".")
 	}
 }
 
-// messages is a count of messages in words.
-func messages(n int64) string { return num(n) + " " + plural(n, "message", "messages") }
-
 // questionOf returns the confirmation of a command for a batch, or nil if there is
 // no such command.
-func questionOf(do string, b *mail.BatchView) *askView {
+func questionOf(do string, b *mail.BatchView) *web.Question {
 	free, held := retryable(&b.Counts)
 	switch do {
 	case "stop":
-		return &askView{Title: "Stop this batch?", Do: "Stop", Text: []string{
+		return &web.Question{Title: "Stop this batch?", Do: "Stop", Text: []string{
 			fmt.Sprintf(
 				"%s not finished yet. Within one second no new provider call starts for them. "+
 					"They wait until you resume the batch.",
-				are(b.Counts.Open()),
+				web.Are(b.Counts.Open()),
 			),
 			"Calls that have started cannot be recalled. Messages that a provider has accepted are still delivered."}}
 	case "resume":
-		return &askView{Title: "Resume this batch?", Do: "Resume", Text: []string{
+		return &web.Question{Title: "Resume this batch?", Do: "Resume", Text: []string{
 			fmt.Sprintf(
 				"%s not finished yet. Those that no provider has accepted are sent now. Nothing is sent twice.",
-				are(b.Counts.Open()),
+				web.Are(b.Counts.Open()),
 			)}}
 	case "cancel":
-		return &askView{Title: "Cancel this batch permanently?", Do: "Cancel batch", Grave: true, Text: []string{
+		return &web.Question{Title: "Cancel this batch permanently?", Do: "Cancel batch", Grave: true, Text: []string{
 			fmt.Sprintf(
 				"%s not finished yet. Those that no provider has accepted are cancelled. This cannot be undone.",
-				are(b.Counts.Open()),
+				web.Are(b.Counts.Open()),
 			),
-			fmt.Sprintf("%s already delivered.", are(b.Counts.Delivered))}}
+			fmt.Sprintf("%s already delivered.", web.Are(b.Counts.Delivered))}}
 	case "try":
-		return &askView{Title: "Try this batch now?", Do: "Try now", Text: []string{
+		return &web.Question{Title: "Try this batch now?", Do: "Try now", Text: []string{
 			"Messages that wait for another attempt are tried at once, through any provider that takes mail.",
 			"The limits of the providers still count, and a suspended provider waits until its suspension ends. " +
 				"Nothing is sent twice."}}
 	case "retry":
-		title := fmt.Sprintf("Retry %s of %s failed messages?", num(free), num(b.Counts.Failed))
-		return &askView{Title: title, Do: "Retry " + messages(free), Text: []string{
+		title := fmt.Sprintf("Retry %s of %s failed messages?", web.Num(free), web.Num(b.Counts.Failed))
+		return &web.Question{Title: title, Do: "Retry " + web.Messages(free), Text: []string{
 			"They are sent again through any provider that the batch may use.",
 			"Addresses that were rejected permanently and messages with an unknown outcome are left out: " +
 				"nothing arrives twice."}}
 	case "release":
-		title := fmt.Sprintf("Release %s with unknown outcome?", messages(held))
-		return &askView{Title: title, Do: "Release " + messages(held), Grave: true, Text: []string{
+		title := fmt.Sprintf("Release %s with unknown outcome?", web.Messages(held))
+		return &web.Question{Title: title, Do: "Release " + web.Messages(held), Grave: true, Text: []string{
 			"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}}
 	}
 	return nil
 }
 
-func are(n int64) string { return messages(n) + " " + plural(n, "is", "are") }
-
 // controlBatch is POST /batches/{id}/{do}.
-func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	do, ok := batchActions[r.PathValue("do")]
 	if !ok {
-		return errNoPage
+		return web.ErrNoPage
 	}
-	why, repeat := answered(w, r)
-	done, _, err := d.service.Commands.Batch(r.Context(), v.caller(), do, r.PathValue("id"), why, repeat)
+	why, repeat := web.Answered(w, r)
+	done, _, err := d.service.Commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -306,7 +234,7 @@ func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *visi
 	if done.Waits {
 		to += "&waits=yes"
 	}
-	seeOther(w, r, to)
+	web.SeeOther(w, r, to)
 	return nil
 }
 
@@ -319,100 +247,122 @@ func counted(n *int) string {
 }
 
 // askLog is GET /logs/{id}/release.
-func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	l, err := d.service.Mail.Log(r.Context(), v.caller(), r.PathValue("id"))
+func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	l, err := d.service.Mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	q := &askView{Title: "Send this message again?", Do: "Send again", Back: "/logs/" + l.ID.String(), Text: []string{
+	q := &web.Question{Title: "Send this message again?", Do: "Send again", Back: "/logs/" + l.ID.String(), Text: []string{
 		"It goes to " + l.Email + " through any provider that the batch may use."}}
 	if l.Reason == models.OutcomeUnknown || l.Reason == models.NoFinalEvent {
 		q.Grave = true
 		q.Text = append(q.Text, "It is unknown whether it was sent before, so it may arrive twice.")
 	}
-	b, err := d.service.Mail.Batch(r.Context(), v.caller(), l.BatchID.String())
+	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), l.BatchID.String())
 	if err != nil {
 		return err
 	}
-	q.addWaiting(d.waitingFor(r.Context(), v.caller(), &b))
-	return d.ask(w, r, v, "batches", q)
+	addWaiting(q, d.waitingFor(r.Context(), v.Caller(), &b))
+	return d.web.Ask(w, r, v, "batches", q)
 }
 
 // releaseLog is POST /logs/{id}/release.
-func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, repeat := answered(w, r)
-	done, _, err := d.service.Commands.ReleaseLog(r.Context(), v.caller(), r.PathValue("id"), why, repeat)
+func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, repeat := web.Answered(w, r)
+	done, _, err := d.service.Commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
+	web.SeeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
 	return nil
 }
 
-// providerActions maps the last part of a path to the command for a provider.
-var providerActions = map[string]models.CommandKind{
-	"offline": models.ProviderOffline,
-	"drain":   models.ProviderDrain,
-	"online":  models.ProviderOnline,
+// timesForm has the fields in which the times of a batch are changed, as they were typed.
+type timesForm struct {
+	DeliverAt, TimeZone string
+	Now, AnyTime        bool
+	Window              *models.SendWindow // that the batch has
+	Wrong               map[string]string  // mistakes by field
 }
 
-// askProvider is GET /providers/{name}/{do}, for operators.
-func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	name := r.PathValue("name")
-	provider := d.named(name)
-	questions := map[string]*askView{
-		"offline": {Title: "Take " + provider + " offline?", Do: "Take offline", Grave: true, Text: []string{
-			"Within one second no new call goes to it, for any user. Messages that it has accepted are still tracked.",
-			"Mail that may use only this provider waits until the provider is online again, or until it expires."}},
-		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
-			"New mail goes through the other providers. Only mail that no other provider may send still goes " +
-				"through this one."}},
-		"online": {
-			Title: "Bring " + provider + " online?",
-			Do:    "Bring online",
-			Text:  []string{"It gets its share of all mail again."},
-		},
-		"probe": {Title: "Test " + provider + " now?", Do: "Test now", Text: []string{
-			"This clears its failures, for example after you renewed its key. One message tests it. If that " +
-				"message fails, the provider is suspended again.",
-			"Mail that waits for it is tried at once, urgent mail first.",
-			"If the outcome of the test message is unknown, that message may be held for review."}},
+// times returns the times that the form names.
+func (f *timesForm) times() intake.Times {
+	t := intake.Times{DeliverAt: f.DeliverAt, TimeZone: f.TimeZone}
+	if f.Now {
+		t.DeliverAt = time.Now().Format(time.RFC3339)
 	}
-	q := questions[r.PathValue("do")]
-	if q == nil || !d.hasProvider(name) {
-		return errNoPage
+	if f.AnyTime {
+		t.Window = &intake.Window{None: true}
 	}
-	q.Back = "/providers"
-	return d.ask(w, r, v, "providers", q)
+	return t
 }
 
-func (d *Dashboard) hasProvider(name string) bool {
-	for i := range d.configured {
-		if d.configured[i].Name == name {
-			return true
+// askTimes is GET /batches/{id}/reschedule.
+func (d *Dashboard) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return d.showTimes(w, r, v, nil)
+}
+
+// showTimes shows the form in which the times of a batch are changed; typed is nil at first.
+func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor, typed *timesForm) error {
+	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	if typed == nil {
+		defaults, err := d.service.People.Defaults(r.Context(), v.Caller(), v.User)
+		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
+		if err != nil || unknown != nil {
+			return cmp.Or(err, unknown)
 		}
+		typed = &timesForm{DeliverAt: b.DeliverAt.In(zone).Format("2006-01-02T15:04:05"), TimeZone: zone.String()}
 	}
-	return false
+	typed.Window = b.Window
+	who := web.Messages(b.Counts.Queued) + " " + web.Plural(b.Counts.Queued, "is", "are")
+	if own := b.OwnTimes; own != nil {
+		who = "All but " + web.Messages(int64(own.Recipients)) + " to recipients with times of their own, which stay, are"
+	}
+	status := http.StatusOK
+	if len(typed.Wrong) > 0 {
+		status = http.StatusUnprocessableEntity
+	}
+	return d.web.Ask(w, r, v, "batches", &web.Question{
+		Title:  "Change the time of this batch?",
+		Do:     "Change time",
+		Back:   "/batches/" + b.ID.String(),
+		Times:  typed,
+		Status: status,
+		Text: []string{
+			who + " to be sent at " +
+				b.DeliverAt.UTC().Format(time.RFC3339) + ". Nothing is sent before the new time.",
+			"The expiry moves by the same amount.",
+		},
+	})
 }
 
-// switchProvider is POST /providers/{name}/{do}, for operators.
-func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	word, name := r.PathValue("do"), r.PathValue("name")
-	do, ok := providerActions[word]
-	if !ok && word != "probe" {
-		return errNoPage
+// reschedule is POST /batches/{id}/reschedule.
+func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, repeat := web.Answered(w, r)
+	form := &timesForm{
+		DeliverAt: strings.TrimSpace(r.PostFormValue("deliver_at")),
+		TimeZone:  strings.TrimSpace(r.PostFormValue("time_zone")),
+		Now:       r.PostFormValue("now") != "",
+		AnyTime:   r.PostFormValue("any_time") != "",
 	}
-	why, repeat := answered(w, r)
-	var err error
-	if ok {
-		_, _, err = d.service.Operate.ControlProvider(r.Context(), v.caller(), do, name, why, repeat)
-	} else {
-		_, _, err = d.service.Operate.ProbeProvider(r.Context(), v.caller(), name, why, repeat)
+	id := r.PathValue("id")
+	repeat.Hash = web.HashOf(why + fmt.Sprint(form.DeliverAt, " ", form.TimeZone, form.Now, form.AnyTime))
+	if repeat.Key != "" {
+		repeat.Key = r.PostFormValue("once") + repeat.Hash
+	}
+	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
+	done, _, err := d.service.Commands.Reschedule(r.Context(), v.Caller(), change, repeat)
+	var refused *service.Error
+	if errors.As(err, &refused) && len(refused.Fields) > 0 {
+		form.Wrong = web.WrongFields(refused)
+		return d.showTimes(w, r, v, form)
 	}
 	if err != nil {
 		return err
 	}
-	d.tracker.refresh(r.Context()) // the next page shows it
-	seeOther(w, r, "/providers")
+	web.SeeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
 	return nil
 }

@@ -4,16 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operate"
 )
 
 // attention is something that needs attention, with a link to its page.
@@ -28,7 +31,8 @@ type attention struct {
 
 // attentions are what needs the attention of a visitor.
 type attentions struct {
-	d         *Dashboard
+	operate   *operate.Installation
+	mail      *mail.Reader
 	who       service.Caller
 	providers []providerNow
 	totals    *client.Counts // the visitor's, of the last days
@@ -44,7 +48,7 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 func (d *Dashboard) attend(
 	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *client.Counts,
 ) ([]attention, error) {
-	a := attentions{d: d, who: who, providers: providers, totals: totals}
+	a := attentions{operate: d.service.Operate, mail: d.service.Mail, who: who, providers: providers, totals: totals}
 	conditions, err := d.service.Operate.Conditions(ctx)
 	if err != nil {
 		return nil, err
@@ -85,7 +89,7 @@ func (d *Dashboard) troubles(ctx context.Context, who service.Caller) ([]attenti
 	if err != nil {
 		return nil, err
 	}
-	a := attentions{d: d, who: who, totals: &client.Counts{}}
+	a := attentions{operate: d.service.Operate, mail: d.service.Mail, who: who, totals: &client.Counts{}}
 	for i := range conditions {
 		if err := a.condition(ctx, &conditions[i]); err != nil {
 			return nil, err
@@ -103,7 +107,7 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 	case condition.NoProvider:
 		text := "Since " + since + "."
 		if a.who.Operator {
-			b, err := a.d.service.Mail.Backlog(ctx, a.who)
+			b, err := a.mail.Backlog(ctx, a.who)
 			if err != nil {
 				return err
 			}
@@ -112,9 +116,9 @@ func (a *attentions) condition(ctx context.Context, c *condition.Condition) erro
 		a.add(true, c.Title(), text, "/providers", "View providers")
 		a.list[len(a.list)-1].Next = c.Until
 	case condition.WebhooksRefused:
-		text := fmt.Sprintf("%s posts since %s.", num(c.Posts), since)
+		text := fmt.Sprintf("%s posts since %s.", web.Num(c.Posts), since)
 		if n := a.totals.Providers[c.Provider].Waiting; n > 0 {
-			text += " " + messages(n) + " " + plural(n, "waits", "wait") + " for reports."
+			text += " " + web.Messages(n) + " " + web.Plural(n, "waits", "wait") + " for reports."
 		}
 		if a.who.Operator {
 			text += " " + c.Do()
@@ -144,32 +148,32 @@ func impact(b *backlog.Backlog) string {
 			oldest = l.Since
 		}
 	}
-	text := messages(b.Queued) + " " + plural(b.Queued, "waits", "wait")
+	text := web.Messages(b.Queued) + " " + web.Plural(b.Queued, "waits", "wait")
 	if oldest.IsZero() {
 		return text + "."
 	}
-	return fmt.Sprintf("%s (%s urgent, the oldest for %s).", text, num(urgent), took(b.At.Sub(oldest)))
+	return fmt.Sprintf("%s (%s urgent, the oldest for %s).", text, web.Num(urgent), web.Took(b.At.Sub(oldest)))
 }
 
 // operator adds what needs an operator's attention.
 func (a *attentions) operator(ctx context.Context) error {
-	check, err := a.d.service.Operate.LastCheck(ctx, a.who)
+	check, err := a.operate.LastCheck(ctx, a.who)
 	var e *service.Error
 	if err != nil && (!errors.As(err, &e) || e.Kind != service.NotFound) {
 		return err
 	}
 	if n := int64(check.Differences); n > 0 {
-		a.add(true, fmt.Sprintf("%s %s wrong", num(n), plural(n, "sum is", "sums are")),
+		a.add(true, fmt.Sprintf("%s %s wrong", web.Num(n), web.Plural(n, "sum is", "sums are")),
 			"The newest consistency check found that. Run safedelivr check --repair.", "/operations", "View check")
 	}
-	holds, err := a.d.service.Operate.Holds(ctx, a.who)
+	holds, err := a.operate.Holds(ctx, a.who)
 	if err != nil {
 		return err
 	}
 	if len(holds) > 0 {
 		a.add(false, "Mail is on hold", "It was accepted before a backup that was restored.", "/operations/parked", "Review")
 	}
-	reached, err := a.d.service.Operate.NoticesReachOperators(ctx)
+	reached, err := a.operate.NoticesReachOperators(ctx)
 	if err == nil && !reached {
 		a.add(false, "Outages are not reported to operators", "Add Slack, mail or an address of yours for notices.",
 			"/installation/endpoints", "Add an endpoint")
@@ -191,14 +195,14 @@ func (a *attentions) provider(p *providerNow, none bool) {
 	case p.Health.State == telemetry.Offline || p.Health.State == telemetry.Draining:
 		text := "Since " + p.Health.Since.UTC().Format(time.RFC3339) + "."
 		if p.Health.Why != "" {
-			text += " " + sentence(p.Health.Why)
+			text += " " + web.Sentence(p.Health.Why)
 		}
 		a.add(false, name+" "+healthWords(p.Health), text, to, "View provider")
 	case p.Health.State != telemetry.Healthy:
-		text := sentence(p.Health.Why)
+		text := web.Sentence(p.Health.Why)
 		if n := p.Health.Failures; n > 0 {
 			text = fmt.Sprintf("%s %s failed since the last one succeeded. Last error: %s",
-				num(n), plural(int64(n), "call", "calls"), sentence(p.Health.LastError))
+				web.Num(n), web.Plural(int64(n), "call", "calls"), web.Sentence(p.Health.LastError))
 		}
 		a.add(true, name+" "+healthWords(p.Health), text, to, "View provider")
 	}
@@ -236,7 +240,7 @@ func attendBatch(b *mail.BatchView) []attention {
 	to := "/batches/" + b.ID.String() + "?state=failed"
 	if n := b.Counts.FailedReasons[string(models.OutcomeUnknown)]; n > 0 {
 		out = append(out, attention{
-			Title: fmt.Sprintf("%s of “%s” with unknown outcome", messages(n), b.Subject),
+			Title: fmt.Sprintf("%s of “%s” with unknown outcome", web.Messages(n), b.Subject),
 			Text:  "The provider may or may not have accepted them, so they were not sent again.",
 			To:    "/batches/" + b.ID.String() + "?reason=" + string(models.OutcomeUnknown) + "#logs",
 			Do:    "Review",
@@ -247,8 +251,8 @@ func attendBatch(b *mail.BatchView) []attention {
 		reason, n := mostOf(b.Counts.FailedReasons)
 		out = append(out, attention{
 			Grave: true,
-			Title: fmt.Sprintf("%s of “%s” failed", localShare(b.Counts.Failed, done), b.Subject),
-			Text:  fmt.Sprintf("Most common reason (%s): %s.", num(n), reason.Words()),
+			Title: fmt.Sprintf("%s of “%s” failed", web.LocalShare(b.Counts.Failed, done), b.Subject),
+			Text:  fmt.Sprintf("Most common reason (%s): %s.", web.Num(n), reason.Words()),
 			To:    to,
 			Do:    "View failures",
 		})
@@ -291,4 +295,22 @@ func waitWords(code models.WaitCode) string {
 		return "Report of the provider"
 	}
 	return string(code)
+}
+
+// clockTime matches a time in the text of a notice.
+var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC on \d+ [A-Z][a-z]+`)
+
+// withTimes returns the text of a notice of a time with its times in RFC 3339, for timedShort.
+func withTimes(text string, at time.Time) string {
+	return clockTime.ReplaceAllStringFunc(text, func(s string) string {
+		t, err := time.Parse("15:04:05 UTC on 2 January", s)
+		if err != nil {
+			return s
+		}
+		t = t.AddDate(at.UTC().Year(), 0, 0)
+		if t.Sub(at) > 180*24*time.Hour { // in the year before
+			t = t.AddDate(-1, 0, 0)
+		}
+		return t.Format(time.RFC3339)
+	})
 }

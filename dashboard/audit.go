@@ -87,7 +87,7 @@ func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView,
 		e := &log.Entries[i]
 		row := accessRow{AccessEntry: *e, Who: e.GitHubLogin, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
 		if e.User != "" {
-			row.Who = d.nameOf(r.Context(), e.User)
+			row.Who = d.web.NameOf(r.Context(), e.User)
 		}
 		v.Rows = append(v.Rows, row)
 	}
@@ -210,7 +210,7 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 	filter := audit.Filter{Command: models.CommandKind(f.What), Day: f.Day}
 	if f.Who != "" {
 		filter.By = func(by string) bool {
-			return by == f.Who || strings.EqualFold(strings.TrimPrefix(d.nameOf(ctx, by), "cli:"), f.Who)
+			return by == f.Who || strings.EqualFold(strings.TrimPrefix(d.web.NameOf(ctx, by), "cli:"), f.Who)
 		}
 	}
 	audit, err := d.service.Audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
@@ -221,7 +221,7 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 		v.Older = f.path(audit.Next)
 	}
 	for i := range audit.Commands {
-		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], d.nameOf(ctx, audit.Commands[i].By)))
+		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], d.web.NameOf(ctx, audit.Commands[i].By)))
 	}
 	return nil
 }

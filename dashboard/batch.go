@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -24,7 +25,7 @@ type batchView struct {
 	Shares  []providerShare
 	Reasons []reasonCount
 	Flow    flowView
-	Tabs    []tab
+	Tabs    []web.Tab
 	Filter  filterView // of the logs that are listed
 	Pager   pager
 	Logs    []logRow
@@ -45,7 +46,7 @@ func (v *batchView) Export() string {
 	for name, value := range v.Filter.Query {
 		q.Set(name, value)
 	}
-	return address("/batches/"+v.ID.String()+"/export.csv", q)
+	return web.Address("/batches/"+v.ID.String()+"/export.csv", q)
 }
 
 // Files lists the attachments.
@@ -76,14 +77,14 @@ type via struct {
 }
 
 // batch is GET /batches/{id}.
-func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	q, cursor := listQuery(r.URL.Query()), r.URL.Query().Get("cursor")
-	view, err := d.readBatch(r.Context(), v.caller(), r.PathValue("id"), q, cursor)
+	view, err := d.readBatch(r.Context(), v.Caller(), r.PathValue("id"), q, cursor)
 	if err != nil {
 		return err
 	}
 	if view.User != "" {
-		view.Of = d.nameOf(r.Context(), view.User)
+		view.Of = d.web.NameOf(r.Context(), view.User)
 	}
 	kept := view.Kept
 	if r.URL.Query().Get("waits") != "" {
@@ -98,17 +99,17 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *visitor) er
 		return d.showLog(w, r, v, view.ID.Log(1).String(), view)
 	}
 	if strings.Contains(view.Subject, "{{") {
-		first, err := d.service.Mail.Mail(r.Context(), v.caller(), view.ID.Log(1).String())
+		first, err := d.service.Mail.Mail(r.Context(), v.Caller(), view.ID.Log(1).String())
 		if err != nil {
 			return err
 		}
 		view.First = first.Subject
 	}
-	p := page{Title: view.Heading(), Active: "batches", Charts: true, Data: view}
+	p := web.Page{Title: view.Heading(), Active: "batches", Charts: true, Data: view}
 	if cursor == "" {
-		p.Live = address("/live/batches/"+view.ID.String(), q)
+		p.Live = web.Address("/live/batches/"+view.ID.String(), q)
 	}
-	d.render(w, r, v, http.StatusOK, "batch", p)
+	d.web.Render(w, r, v, http.StatusOK, "batch", p)
 	return nil
 }
 
@@ -139,15 +140,15 @@ func didWords(did, flying, reached, kept string) string {
 	switch {
 	case n < 1:
 	case did == "try":
-		done = messages(n) + plural(n, " is", " are") + " tried now."
+		done = web.Messages(n) + web.Plural(n, " is", " are") + " tried now."
 	case did == "retry":
-		done = num(n) + plural(n, " failed message is", " failed messages are") + " queued again."
+		done = web.Num(n) + web.Plural(n, " failed message is", " failed messages are") + " queued again."
 	case did == "release":
-		done = num(n) + plural(n, " held message is", " held messages are") + " queued again."
+		done = web.Num(n) + web.Plural(n, " held message is", " held messages are") + " queued again."
 	case did == "stop":
-		done += " " + messages(n) + plural(n, " waits.", " wait.")
+		done += " " + web.Messages(n) + web.Plural(n, " waits.", " wait.")
 	case did == "cancel":
-		done += " " + messages(n) + plural(n, " is cancelled.", " are cancelled.")
+		done += " " + web.Messages(n) + web.Plural(n, " is cancelled.", " are cancelled.")
 	}
 	if did != "stop" && did != "cancel" {
 		if done != "" && kept != "" {
@@ -156,7 +157,7 @@ func didWords(did, flying, reached, kept string) string {
 		return done
 	}
 	if n, err := strconv.Atoi(flying); err == nil && n > 0 {
-		done += " Calls with " + messages(int64(n)) + " had already started."
+		done += " Calls with " + web.Messages(int64(n)) + " had already started."
 	} else if flying == uncounted {
 		done += " The calls that had already started could not be counted."
 	}
@@ -189,14 +190,14 @@ func (d *Dashboard) batchOf(
 	b *mail.BatchView,
 	q url.Values,
 ) *batchView {
-	row := d.rowOf(b)
+	row := rowOf(d.web.Providers, b)
 	row.Bar.link("/batches/" + b.ID.String())
 	return &batchView{
 		batchRow: row,
-		Shares:   d.sharesOf(&b.Counts),
+		Shares:   sharesOf(d.web.Providers, &b.Counts),
 		Reasons:  reasonsOf(&b.Counts),
 		Tabs:     logTabs(b, q),
-		Filter:   d.filterOf(q),
+		Filter:   filterOf(d.web.Providers, q),
 		Actions:  actionsOf(b, who),
 		Kept:     d.waitingFor(ctx, who, b),
 		Given:    d.givenOf(ctx, b),
@@ -214,11 +215,11 @@ type given struct {
 func (d *Dashboard) givenOf(ctx context.Context, b *mail.BatchView) *given {
 	switch {
 	case b.Cancelled:
-		return &given{d.nameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
+		return &given{d.web.NameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
 	case b.Stopped:
-		return &given{d.nameOf(ctx, b.StoppedBy), b.StoppedAt, b.StoppedWhy}
+		return &given{d.web.NameOf(ctx, b.StoppedBy), b.StoppedAt, b.StoppedWhy}
 	case b.Waits != nil && !b.Waits.Since.IsZero():
-		return &given{d.nameOf(ctx, b.Waits.By), b.Waits.Since, b.Waits.Why}
+		return &given{d.web.NameOf(ctx, b.Waits.By), b.Waits.Since, b.Waits.Why}
 	}
 	return nil
 }
@@ -248,7 +249,7 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *mail.
 	default:
 		return ""
 	}
-	kept := "stopped by " + d.nameOf(ctx, b.StoppedBy)
+	kept := "stopped by " + d.web.NameOf(ctx, b.StoppedBy)
 	if !mail.MayResume(who, b) {
 		kept += "; only an operator can resume it"
 	}
@@ -264,17 +265,17 @@ const liveLogs = 2 * time.Second
 
 // batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after the counts
 // have changed, and the flow while it changes by itself.
-func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, q, who := r.PathValue("id"), listQuery(r.URL.Query()), v.caller()
+func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	id, q, who := r.PathValue("id"), listQuery(r.URL.Query()), v.Caller()
 	if _, err := d.service.Mail.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.stream(w, r, v, eventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() source {
+	return d.web.Stream(w, r, v, web.EventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() web.Source {
 		var last *batchView
 		var read, asked time.Time
 		stale := true // the logs are older than the counts
-		return source{
-			read: func(ctx context.Context) (any, error) {
+		return web.Source{
+			Read: func(ctx context.Context) (any, error) {
 				b, err := d.service.Mail.ListedBatch(ctx, who, id)
 				switch {
 				case err != nil || b.Waits != nil || b.Counts.Open() == 0:
@@ -305,19 +306,19 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *visit
 				last = now
 				return now, nil
 			},
-			render: func(now any) (parts, error) {
-				return d.pages.parts("batch", now, "actions", "progress", "counts", "flow", "outages", "shares", "logs")
+			Render: func(now any) (web.Parts, error) {
+				return d.web.Parts("batch", now, "actions", "progress", "counts", "flow", "outages", "shares", "logs")
 			},
 		}
 	})
 }
 
-func (d *Dashboard) sharesOf(c *client.Counts) []providerShare {
+func sharesOf(known *web.Providers, c *client.Counts) []providerShare {
 	var out []providerShare
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		out = append(
 			out,
-			providerShare{ProviderCounts: c.Providers[name], Name: name, Title: d.info(name).Title, Hue: d.hue(name)},
+			providerShare{ProviderCounts: c.Providers[name], Name: name, Title: known.Info(name).Title, Hue: known.Hue(name)},
 		)
 	}
 	return out
@@ -347,9 +348,9 @@ var stateTabs = []struct {
 	{models.Cancelled, "Cancelled"},
 }
 
-func logTabs(b *mail.BatchView, q url.Values) []tab {
+func logTabs(b *mail.BatchView, q url.Values) []web.Tab {
 	path := "/batches/" + b.ID.String() + "#logs"
-	var out []tab
+	var out []web.Tab
 	for _, t := range stateTabs {
 		here, count := url.Values{}, b.Counts.Accepted
 		if t.state != "" {
@@ -359,8 +360,8 @@ func logTabs(b *mail.BatchView, q url.Values) []tab {
 		if size := q.Get("size"); size != "" {
 			here.Set("size", size)
 		}
-		out = append(out, tab{
-			To:      address(path, here),
+		out = append(out, web.Tab{
+			To:      web.Address(path, here),
 			Text:    t.text,
 			Here:    string(t.state) == q.Get("state"),
 			Count:   count,

@@ -57,7 +57,7 @@ func TestBrowserHistory(t *testing.T) {
 	f := newRig(t, nil)
 	now := time.Now()
 	f.seedHistory(now)
-	f.board.configured[0].Verified = true
+	f.board.SetVerified("mg", true)
 	for i, name := range []string{"mg", "sg"} {
 		f.put(telemetry.LastReceived, name, now.UTC())
 		f.providers(func(a *telemetry.ProviderState) {

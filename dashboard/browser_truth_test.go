@@ -132,10 +132,10 @@ func TestBrowserSessionEnds(t *testing.T) {
 	b.typeInto("text", "Dear Ann,\nhello")
 	b.typeInto("to", "ann@example.com")
 	end := func() {
-		open, err := f.board.sessions.list(t.Context(), "local")
+		open, err := f.board.web.Sessions.List(t.Context(), "local")
 		require.NoError(t, err)
 		for _, s := range open {
-			require.NoError(t, f.board.sessions.end(t.Context(), "local", s.ID))
+			require.NoError(t, f.board.web.Sessions.End(t.Context(), "local", s.ID))
 		}
 	}
 	end()

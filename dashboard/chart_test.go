@@ -120,7 +120,7 @@ func TestFlowChart(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	from := time.Unix(1_700_000_000, 0)
-	v := f.board.flowOf(&flow.Flow{
+	v := flowOf(f.board.web.Providers, &flow.Flow{
 		From:      from,
 		Step:      time.Second,
 		Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{3, 0, 0, 2}, Failed: []int64{0, 7, 0, 0}}},
@@ -141,7 +141,7 @@ func TestFlowChart(t *testing.T) {
 
 	for ago, active := range map[time.Duration]bool{time.Second: true, time.Hour: false} {
 		to := time.Now().Add(-ago)
-		v = f.board.flowOf(
+		v = flowOf(f.board.web.Providers,
 			&flow.Flow{From: to, Step: time.Second, Outages: []flow.Outage{{Provider: "sg", From: to, To: to}},
 				Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{1}}}},
 		)
@@ -158,7 +158,7 @@ func TestFlowChart(t *testing.T) {
 			Over:     true,
 		}
 	}
-	v = f.board.flowOf(&flow.Flow{From: from, Step: time.Second, Outages: many,
+	v = flowOf(f.board.web.Providers, &flow.Flow{From: from, Step: time.Second, Outages: many,
 		Providers: []flow.ProviderFlow{{Provider: "sg", Accepted: []float64{1}, Failed: []int64{0}}}})
 	require.Equal(t, 3, v.Shorter)
 	require.Len(t, v.Chart.Marks, 8)

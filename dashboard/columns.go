@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -157,21 +158,19 @@ func mistakesOf(list []models.Rejection) (out []string) {
 	return out
 }
 
-// showColumns returns POST /compose/columns: what the recipients of the form are, as a part of its page.
-func showColumns(d *Dashboard) handler {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		c, err := readCompose(w, r, nil)
-		if err != nil {
-			return err
-		}
-		in := d.service.NewIntake(r.Context(), v.caller())
-		defer in.Close()
-		view, err := c.look(in)
-		if err != nil {
-			return err
-		}
-		return writePart(w, d, "compose", "columns", view)
+// showColumns is POST /compose/columns: what the recipients of the form are, as a part of its page.
+func (d *Dashboard) showColumns(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	c, err := readCompose(w, r, nil)
+	if err != nil {
+		return err
 	}
+	in := d.service.NewIntake(r.Context(), v.Caller())
+	defer in.Close()
+	view, err := c.look(in)
+	if err != nil {
+		return err
+	}
+	return d.web.WritePart(w, "compose", "columns", view)
 }
 
 // When says when the batch is sent, as the sender thinks of it; "" if that is at once.

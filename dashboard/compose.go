@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
@@ -65,8 +66,8 @@ type composeView struct {
 const askFrom = 11
 
 // compose is GET /compose: an empty form, or a draft.
-func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c := &composeView{Row: 1, Part: "html", Once: newSecret()}
+func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret()}
 	if id := r.URL.Query().Get("draft"); id != "" {
 		draft, err := d.service.Drafts.Get(r.Context(), v.User, id)
 		if err != nil {
@@ -76,24 +77,24 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *visitor) 
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
 	if c.TimeZone == "" {
-		defaults, err := d.service.People.Defaults(r.Context(), v.caller(), v.User)
+		defaults, err := d.service.People.Defaults(r.Context(), v.Caller(), v.User)
 		if err != nil {
 			return err
 		}
 		c.TimeZone, c.BrowserZone = cmp.Or(defaults.Zone, "UTC"), defaults.Zone == ""
 	}
-	c.Draft.Editor, c.New = newSecret(), r.URL.Query().Get("new") != ""
+	c.Draft.Editor, c.New = web.NewSecret(), r.URL.Query().Get("new") != ""
 	return d.showCompose(w, r, v, http.StatusOK, c)
 }
 
 func (d *Dashboard) showCompose(
 	w http.ResponseWriter,
 	r *http.Request,
-	v *visitor,
+	v *web.Visitor,
 	status int,
 	c *composeView,
 ) (err error) {
-	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.caller()); err != nil {
+	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.Caller()); err != nil {
 		return err
 	}
 	list, _, err := d.service.Templates.List(r.Context(), v.User, maxTemplates, "")
@@ -112,19 +113,19 @@ func (d *Dashboard) showCompose(
 	if err != nil {
 		return err
 	}
-	c.Drafts, c.Base = len(saved), d.public.String()
-	in := d.service.NewIntake(r.Context(), v.caller())
+	c.Drafts, c.Base = len(saved), d.web.PublicURL()
+	in := d.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	if c.List, err = c.look(in); err != nil {
 		return err
 	}
-	if c.Card, err = summaryOf(d, r, v, c, nil); err != nil {
+	if c.Card, err = d.summaryOf(r, v, c, nil); err != nil {
 		return err
 	}
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
-	d.render(w, r, v, status, "compose", page{Title: "Compose", Active: "compose", Editor: true, Data: c})
+	d.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
 	return nil
 }
 
@@ -132,8 +133,8 @@ func (d *Dashboard) showCompose(
 const maxTemplates = 500
 
 // send is POST /compose. The button that was pressed says what to do.
-func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	in := d.service.NewIntake(r.Context(), v.caller())
+func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	in := d.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	c, err := readCompose(w, r, in)
 	if err != nil {
@@ -142,7 +143,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 	list := parseList(c.To, c.Mapping)
 	switch c.Do {
 	case "curl":
-		c.Curl = curlOf(d.public.String(), c, list)
+		c.Curl = curlOf(d.web.PublicURL(), c, list)
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	case "check":
 		c.Check, c.Do = true, "send"
@@ -176,13 +177,13 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *visitor) err
 		c.Sure = hash
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	case c.Do == "test":
-		c.Tested, c.Once = accepted, newSecret()
+		c.Tested, c.Once = accepted, web.NewSecret()
 		return d.showCompose(w, r, v, http.StatusOK, c)
 	}
 	if err := d.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
 		d.log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
-	seeOther(w, r, "/batches/"+accepted.ID.String())
+	web.SeeOther(w, r, "/batches/"+accepted.ID.String())
 	return nil
 }
 
@@ -198,31 +199,31 @@ func (c *composeView) hash(list *addressList) string {
 	for i := range c.Files {
 		all = append(all, c.Files[i].Name, c.Files[i].kind, c.Files[i].sum)
 	}
-	return hashOf(strings.Join(all, "\x00"))
+	return web.HashOf(strings.Join(all, "\x00"))
 }
 
 // accept hands the form to the service. The same form with the same content is
 // sent once, no matter how often it is submitted. A form with many recipients or times is sent
 // when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
 func (d *Dashboard) accept(
-	r *http.Request, v *visitor, c *composeView, in *intake.Intake, list *addressList, hash string,
+	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList, hash string,
 ) (a service.Accepted, err error) {
 	if err := d.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
 	}
 	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
 	if c.Check || asks && c.Sent != hash {
-		plan, err := d.service.DryRunAccept(r.Context(), v.caller(), in)
+		plan, err := d.service.DryRunAccept(r.Context(), v.Caller(), in)
 		if err != nil { // with mistakes there is nothing to confirm
 			return service.Accepted{}, err
 		}
 		c.Ask = planOf(&plan)
-		c.Ask.Card, err = summaryOf(d, r, v, c, &plan)
+		c.Ask.Card, err = d.summaryOf(r, v, c, &plan)
 		return service.Accepted{}, err
 	}
 	a, _, err = d.service.Accept(
 		r.Context(),
-		v.caller(),
+		v.Caller(),
 		in,
 		service.Repeat{Key: c.Once + hash, Route: "compose", Hash: hash},
 	)
@@ -231,7 +232,7 @@ func (d *Dashboard) accept(
 
 // fill fills a batch with the form.
 func (d *Dashboard) fill(
-	r *http.Request, v *visitor, c *composeView, in *intake.Intake, list *addressList,
+	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList,
 ) error {
 	b := &in.Batch
 	*b = intake.Batch{From: c.From, Category: c.Category, Lane: c.Lane, Tags: splitAddresses(c.Tags),
@@ -368,7 +369,7 @@ func fieldText(f *service.FieldError) string {
 	case name != "":
 		return fmt.Sprintf("No recipient has a value for {{%s}}. Add a column %q.", name, name)
 	}
-	return sentence(f.Detail)
+	return web.Sentence(f.Detail)
 }
 
 // curlRecipients is the maximum number of recipients in the curl command.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -165,7 +166,7 @@ func TestComposeWrongFiles(t *testing.T) {
 		formFile{"attachments", "b", "text/plain", large})
 	require.Equal(t, http.StatusRequestEntityTooLarge, a.StatusCode)
 	require.Contains(t, a.text, "at most 25000000 bytes")
-	fields["text"] = strings.Repeat("x", maxCompose)
+	fields["text"] = strings.Repeat("x", web.MaxContent)
 	a = b.submit("/compose", fields)
 	require.Equal(t, http.StatusRequestEntityTooLarge, a.StatusCode)
 	require.Contains(t, a.text, "limited to 16 MiB")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -307,14 +308,14 @@ func TestFilesOfSpreadsheets(t *testing.T) {
 			t.Parallel()
 			text, encoding := table.Decode([]byte(c.in))
 			require.Equal(t, c.guessed, encoding == table.Windows1252)
-			require.Equal(t, c.want, parseList(lines(text), nil).Rows)
+			require.Equal(t, c.want, parseList(web.Lines(text), nil).Rows)
 		})
 	}
 }
 
 func TestLines(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "a\nb\n\nc\ufffd\ufffdd", lines("a\r\nb\r\rc\xff\x00d"))
+	require.Equal(t, "a\nb\n\nc\ufffd\ufffdd", web.Lines("a\r\nb\r\rc\xff\x00d"))
 }
 
 // TestDidWords checks that an unknown number of calls is not shown as none.

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"text/template"
+
+	"github.com/safedelivr/safedelivr/dashboard/web"
 )
 
 // docsView is the page with examples of API calls.
@@ -130,8 +132,8 @@ console.log(await answer.json());`))},
 }
 
 // docs is GET /docs.
-func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	view := &docsView{Base: d.public.String()}
+func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view := &docsView{Base: d.web.PublicURL()}
 	for _, c := range calls {
 		e := example{ID: c.id, Title: c.title, Text: c.text}
 		for _, l := range languages {
@@ -153,6 +155,6 @@ func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *visitor) err
 		}
 		view.Examples = append(view.Examples, e)
 	}
-	d.render(w, r, v, http.StatusOK, "docs", page{Title: "Docs", Active: "docs", Data: view})
+	d.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	updates "github.com/safedelivr/safedelivr/models/feed"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
@@ -56,7 +57,7 @@ func (o Owned) Path(below ...string) string {
 }
 
 // ownedBy returns whose endpoints a request is about. Only operators get to those of the installation.
-func ownedBy(r *http.Request, v *visitor) (o Owned, owner string) {
+func ownedBy(r *http.Request, v *web.Visitor) (o Owned, owner string) {
 	o = Owned{Operator: v.Operator, Installation: strings.HasPrefix(r.URL.Path, "/installation/")}
 	if o.Installation {
 		return o, updates.Installation
@@ -85,23 +86,23 @@ func (v *endpointView) Next(n int) time.Time {
 }
 
 // Excerpt returns the beginning of what was posted.
-func (v *endpointView) Excerpt() string { return excerpt([]byte(v.Request.Body)) }
+func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Body)) }
 
 // listEndpoints is GET /endpoints.
-func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
 }
 
 func (d *Dashboard) showEndpoints(
-	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *endpointsView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *endpointsView,
 ) error {
 	o, owner := ownedBy(r, v)
 	view.Owned = o
 	var err error
-	if view.List, err = d.service.Endpoints(v.caller()).List(r.Context(), owner); err != nil {
+	if view.List, err = d.service.Endpoints(v.Caller()).List(r.Context(), owner); err != nil {
 		return err
 	}
-	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), newSecret()
+	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), web.NewSecret()
 	view.Chosen = map[updates.Type]bool{}
 	if view.Installation {
 		view.MailGroups = eventGroups(updates.Types)
@@ -109,22 +110,22 @@ func (d *Dashboard) showEndpoints(
 	for _, t := range view.New.Events {
 		view.Chosen[updates.Type(t)] = true
 	}
-	d.render(w, r, v, status, "endpoints", page{Title: "Endpoints", Active: "endpoints", Data: view})
+	d.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
 	return nil
 }
 
 // addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
 // be in a URL.
-func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if err := r.ParseForm(); err != nil {
-		return badForm(err)
+		return web.BadForm(err)
 	}
 	_, owner := ownedBy(r, v)
 	n := client.EndpointSettings{
 		URL:         strings.TrimSpace(r.PostForm.Get("url")),
 		Description: strings.TrimSpace(r.PostForm.Get("description")),
-		Tags:        words(r.PostForm.Get("tags")),
+		Tags:        web.Words(r.PostForm.Get("tags")),
 		Batch:       r.PostForm.Get("batch") != "",
 		Ordered:     r.PostForm.Get("ordered") != "",
 		Rate:        numberIn(r.PostForm.Get("rate")),
@@ -141,15 +142,15 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *visit
 	if n.Everyone {
 		n.Events = chosenEvents(r.PostForm, "mail-event", updates.Types)
 	}
-	if again, err := d.submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+	if again, err := d.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err
 	} else if again {
 		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
-	made, err := d.service.Endpoints(v.caller()).Create(r.Context(), owner, &n)
+	made, err := d.service.Endpoints(v.Caller()).Create(r.Context(), owner, &n)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
-		view := &endpointsView{New: n, Wrong: wrongFields(refused)}
+		view := &endpointsView{New: n, Wrong: web.WrongFields(refused)}
 		if len(view.Wrong) == 0 {
 			view.Wrong = map[string]string{"url": refused.Detail}
 		}
@@ -173,21 +174,16 @@ func numberIn(text string) int {
 	return n
 }
 
-// words returns the words of a text that are separated by spaces and commas.
-func words(text string) []string {
-	return strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
-}
-
 // endpoint is GET /endpoints/{id}.
-func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	_, owner := ownedBy(r, v)
-	e, err := d.service.Endpoints(v.caller()).Get(r.Context(), owner, r.PathValue("id"))
+	e, err := d.service.Endpoints(v.Caller()).Get(r.Context(), owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	view := &endpointView{Endpoint: e, Done: endpointDone[r.URL.Query().Get("did")]}
 	if post := r.URL.Query().Get("post"); post != "" {
-		sent, err := d.service.Endpoints(v.caller()).Request(r.Context(), owner, e.ID, post)
+		sent, err := d.service.Endpoints(v.Caller()).Request(r.Context(), owner, e.ID, post)
 		if err != nil {
 			return err
 		}
@@ -204,23 +200,23 @@ var endpointDone = map[string]string{
 	"repeat":  "The post is made again.",
 }
 
-func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *visitor, view *endpointView) error {
+func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {
 	o, owner := ownedBy(r, v)
 	view.Owned = o
 	var err error
-	if view.Attempts, err = d.service.Endpoints(v.caller()).Attempts(r.Context(), owner, view.ID); err != nil {
+	if view.Attempts, err = d.service.Endpoints(v.Caller()).Attempts(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	if view.retries, err = d.service.Endpoints(v.caller()).Retries(r.Context(), owner, view.ID); err != nil {
+	if view.retries, err = d.service.Endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "endpoint", page{Title: view.URL, Active: "endpoints", Data: view})
+	d.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
 	return nil
 }
 
 // controlEndpoint is POST /endpoints/{id}/{do}.
-func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	ctx, e, id, do := r.Context(), d.service.Endpoints(v.caller()), r.PathValue("id"), r.PathValue("do")
+func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	ctx, e, id, do := r.Context(), d.service.Endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
 	o, owner := ownedBy(r, v)
 	switch do {
 	case "test":
@@ -243,7 +239,7 @@ func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *v
 		if err := e.Remove(ctx, owner, id); err != nil {
 			return err
 		}
-		seeOther(w, r, o.Path())
+		web.SeeOther(w, r, o.Path())
 		return nil
 	}
 	var err error
@@ -255,7 +251,7 @@ func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *v
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, o.Path(id)+"?did="+do)
+	web.SeeOther(w, r, o.Path(id)+"?did="+do)
 	return nil
 }
 
@@ -268,7 +264,7 @@ func changeEndpoint(ctx context.Context, e *endpoints.Endpoints, user, id, do st
 	case "replay":
 		_, err = e.Replay(ctx, user, id, time.Now().Add(-24*time.Hour))
 	default:
-		err = errNoPage
+		err = web.ErrNoPage
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -45,19 +46,7 @@ func with(path string, q url.Values, name, value string) string {
 	if q.Set(name, value); value == "" {
 		q.Del(name)
 	}
-	return address(path, q)
-}
-
-// address returns a URL. The path may have a fragment.
-func address(path string, q url.Values) string {
-	path, fragment, found := strings.Cut(path, "#")
-	if len(q) > 0 {
-		path += "?" + q.Encode()
-	}
-	if found {
-		path += "#" + fragment
-	}
-	return path
+	return web.Address(path, q)
 }
 
 // filterView is the filter of a list, as its form shows it.
@@ -73,7 +62,7 @@ type filterView struct {
 
 // filterOf returns the filter in the URL of a list. Days that cannot be read select nothing
 // and are refused by the service: from is then after to.
-func (d *Dashboard) filterOf(q url.Values) filterView {
+func filterOf(known *web.Providers, q url.Values) filterView {
 	v := filterView{
 		LogFilter: mail.LogFilter{
 			State:     models.State(q.Get("state")),
@@ -89,8 +78,9 @@ func (d *Dashboard) filterOf(q url.Values) filterView {
 			From:      dayOf(q.Get("from"), 0),
 			To:        dayOf(q.Get("to"), 1),
 		},
-		Query:   map[string]string{},
-		Reasons: models.Reasons(),
+		Query:     map[string]string{},
+		Providers: known.Names(),
+		Reasons:   models.Reasons(),
 		Results: []mail.ProviderResult{
 			mail.ResultDelivered, mail.ResultRefused, mail.ResultFailed, mail.ResultPending, mail.ResultWaiting,
 			mail.ResultUnknown,
@@ -99,9 +89,6 @@ func (d *Dashboard) filterOf(q url.Values) filterView {
 	for name := range q {
 		v.Query[name] = q.Get(name)
 		v.Filtered = v.Filtered || name != "state" && name != "size" && name != "user" && name != "everyone"
-	}
-	for i := range d.configured {
-		v.Providers = append(v.Providers, d.configured[i].Name)
 	}
 	return v
 }
@@ -138,7 +125,7 @@ type pager struct {
 	Start        string // URL of the first page
 	Newer, Older string // URLs of the pages before and behind, or ""
 	Until        time.Time
-	Sizes        []tab
+	Sizes        []web.Tab
 }
 
 // Do lists the commands for selected entries.
@@ -148,13 +135,13 @@ func (p *pager) Do() []string { return []string{"Retry", "Release"} }
 func (p *pager) Entries() string {
 	switch {
 	case p.Total != nil:
-		return num(*p.Total)
+		return web.Num(*p.Total)
 	case p.Older == "":
-		return num(p.Last)
+		return web.Num(p.Last)
 	case p.AtLeast > walk.MaxCounted:
-		return "more than " + num(walk.MaxCounted)
+		return "more than " + web.Num(walk.MaxCounted)
 	case p.AtLeast > int64(p.Last):
-		return "at least " + num(p.AtLeast)
+		return "at least " + web.Num(p.AtLeast)
 	}
 	return ""
 }
@@ -168,7 +155,7 @@ func pagerOf(path string, q url.Values, cursor string, info *mail.PageInfo, entr
 		Until:  info.Until,
 
 		AtLeast: info.AtLeast,
-		Start:   address(path, q),
+		Start:   web.Address(path, q),
 	}
 	to := func(cursor string) string {
 		if cursor == "" {
@@ -178,13 +165,13 @@ func pagerOf(path string, q url.Values, cursor string, info *mail.PageInfo, entr
 		for name := range q {
 			at.Set(name, q.Get(name))
 		}
-		return address(path, at)
+		return web.Address(path, at)
 	}
 	p.Newer, p.Older = to(info.Prev), to(info.Next)
 	for _, n := range slices.Sorted(slices.Values(sizes)) {
 		p.Sizes = append(
 			p.Sizes,
-			tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)},
+			web.Tab{To: with(path, q, "size", strconv.Itoa(n)), Text: strconv.Itoa(n), Here: n == sizeOf(q)},
 		)
 	}
 	return p
@@ -195,7 +182,7 @@ type foundView struct {
 	filterView
 	pager
 	Logs []foundRow
-	Tabs []tab
+	Tabs []web.Tab
 	None string // text to show if there are no results
 }
 
@@ -206,16 +193,16 @@ type foundRow struct {
 }
 
 // logs is GET /logs: recipients of all mail.
-func (d *Dashboard) logs(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	view, err := d.readFound(r.Context(), v.caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
+func (d *Dashboard) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view, err := d.readFound(r.Context(), v.Caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
 	var wrong *service.Error
 	if errors.As(err, &wrong) && len(wrong.Fields) == 1 && wrong.Fields[0].Pointer == "/email" {
-		return d.showFound(w, r, v, http.StatusNotFound, sentence(wrong.Fields[0].Detail))
+		return d.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong.Fields[0].Detail))
 	}
 	if err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "found", page{Title: "Recipients", Active: "logs", Data: view})
+	d.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
 	return nil
 }
 
@@ -225,7 +212,7 @@ func (d *Dashboard) readFound(
 	q url.Values,
 	cursor string,
 ) (*foundView, error) {
-	v := &foundView{filterView: d.filterOf(q), None: "No recipient matches."}
+	v := &foundView{filterView: filterOf(d.web.Providers, q), None: "No recipient matches."}
 	found, err := d.service.Mail.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return nil, err
@@ -235,13 +222,13 @@ func (d *Dashboard) readFound(
 		d.nameCommand(ctx, &found.Logs[i].LogView)
 		row := foundRow{FoundLog: found.Logs[i], Via: viaOf(&found.Logs[i].LogView)}
 		if row.User != "" {
-			row.Of = d.nameOf(ctx, row.User)
+			row.Of = d.web.NameOf(ctx, row.User)
 		}
 		v.Logs = append(v.Logs, row)
 	}
 	for _, t := range stateTabs {
 		to := with("/logs", q, "state", string(t.state))
-		v.Tabs = append(v.Tabs, tab{To: to, Text: t.text, Here: t.state == v.State})
+		v.Tabs = append(v.Tabs, web.Tab{To: to, Text: t.text, Here: t.state == v.State})
 	}
 	switch {
 	case v.Older != "":
@@ -255,34 +242,34 @@ func (d *Dashboard) readFound(
 	return v, nil
 }
 
-func (d *Dashboard) showFound(w http.ResponseWriter, r *http.Request, v *visitor, status int, none string) error {
-	view := &foundView{filterView: d.filterOf(listQuery(r.URL.Query())), None: none}
-	d.render(w, r, v, status, "found", page{Title: "Search", Active: "logs", Data: view})
+func (d *Dashboard) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, none string) error {
+	view := &foundView{filterView: filterOf(d.web.Providers, listQuery(r.URL.Query())), None: none}
+	d.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
 	return nil
 }
 
 // search is GET /search: it leads from what was entered into the search box to the page of an
 // ID, the list of an address or a domain, or the lists of a text.
-func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
 	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")
-	if b, err := d.service.Mail.ListedBatch(r.Context(), v.caller(), id); err == nil {
-		seeOther(w, r, "/batches/"+b.ID.String())
+	if b, err := d.service.Mail.ListedBatch(r.Context(), v.Caller(), id); err == nil {
+		web.SeeOther(w, r, "/batches/"+b.ID.String())
 		return nil
 	}
-	if l, err := d.service.Mail.Log(r.Context(), v.caller(), id); err == nil {
-		seeOther(w, r, "/logs/"+l.ID.String())
+	if l, err := d.service.Mail.Log(r.Context(), v.Caller(), id); err == nil {
+		web.SeeOther(w, r, "/logs/"+l.ID.String())
 		return nil
 	}
 	if _, err := models.ParseID(id); err == nil {
 		return d.showFound(w, r, v, http.StatusNotFound, "No batch or message that you can read has this ID.")
 	}
 	if email := cmp.Or(wholeAddress(wanted), domain(wanted)); email != "" {
-		seeOther(w, r, address("/logs", url.Values{"email": {email}}))
+		web.SeeOther(w, r, web.Address("/logs", url.Values{"email": {email}}))
 		return nil
 	}
 	if wanted == "" {
-		seeOther(w, r, "/logs")
+		web.SeeOther(w, r, "/logs")
 		return nil
 	}
 	return d.searchText(w, r, v, wanted)
@@ -317,17 +304,17 @@ const textFound = "25"
 
 // searchText shows the newest batches whose subject has a text, and the newest recipients whose
 // address has it.
-func (d *Dashboard) searchText(w http.ResponseWriter, r *http.Request, v *visitor, text string) error {
+func (d *Dashboard) searchText(w http.ResponseWriter, r *http.Request, v *web.Visitor, text string) error {
 	view := &textView{Search: text}
 	var err error
 	q := url.Values{"subject": {text}, "size": {textFound}}
-	if view.Batches, err = d.readBatches(r.Context(), v.caller(), q, ""); err != nil {
+	if view.Batches, err = d.readBatches(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
 	q = url.Values{"q": {text}, "size": {textFound}}
-	if view.Found, err = d.readFound(r.Context(), v.caller(), q, ""); err != nil {
+	if view.Found, err = d.readFound(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
-	d.render(w, r, v, http.StatusOK, "search", page{Title: "Search", Active: "", Data: view})
+	d.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
 	return nil
 }

@@ -98,14 +98,6 @@ func newGitHubLogin(g GitHub, public *url.URL) *githubLogin {
 	return l
 }
 
-// SetGitHub replaces the client secret and the lists of operators, logins and organisations, from the next request on.
-// Nothing else changes.
-func (d *Dashboard) SetGitHub(g GitHub) {
-	if d.github != nil {
-		d.github.changed.Store(&g)
-	}
-}
-
 // listed returns the settings whose client secret and lists count now.
 func (g *githubLogin) listed() *GitHub {
 	if c := g.changed.Load(); c != nil {

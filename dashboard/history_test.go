@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -47,10 +48,10 @@ func TestHistoryWithoutScript(t *testing.T) {
 		} {
 			time.Sleep(historyEvery)
 			text := b.get("/providers?range=" + back).text
-			require.Contains(t, text, num(1111), back)
-			require.Contains(t, text, num(222), back)
-			require.Contains(t, text, num(1010), back)
-			require.Equal(t, others, strings.Contains(text, num(3333)), back)
+			require.Contains(t, text, web.Num(1111), back)
+			require.Contains(t, text, web.Num(222), back)
+			require.Contains(t, text, web.Num(1010), back)
+			require.Equal(t, others, strings.Contains(text, web.Num(3333)), back)
 			shown := back
 			if historyWords[client.HistoryRange(back)].tab == "" {
 				shown = "hour"

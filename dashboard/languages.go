@@ -10,6 +10,7 @@ import (
 	"golang.org/x/text/language"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/service"
 )
 
@@ -41,7 +42,7 @@ func languagesOf(tabs []languageTab) map[string]client.TemplateContent {
 func (t *templateView) readLanguages(form url.Values) {
 	at := func(name string, i int) string {
 		if all := form[name]; i < len(all) {
-			return lines(all[i])
+			return web.Lines(all[i])
 		}
 		return ""
 	}
@@ -100,6 +101,6 @@ func (t *templateView) wrongLanguage(pointer string, f *service.FieldError) {
 	if t.Wrong["languages"] == "" {
 		t.Shown = code
 	}
-	text := strings.TrimSpace(code+" "+part) + ": " + sentence(f.Detail)
+	text := strings.TrimSpace(code+" "+part) + ": " + web.Sentence(f.Detail)
 	t.Wrong["languages"] = strings.TrimSpace(t.Wrong["languages"] + " " + text)
 }

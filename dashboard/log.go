@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -58,12 +59,12 @@ type moment struct {
 }
 
 // logPage is GET /logs/{id}.
-func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
-	b, err := d.service.Mail.ListedBatch(r.Context(), v.caller(), batchOfLog(id))
+	b, err := d.service.Mail.ListedBatch(r.Context(), v.Caller(), batchOfLog(id))
 	if err == nil && b.Recipients == 1 {
 		to := url.URL{Path: "/batches/" + b.ID.String(), RawQuery: r.URL.RawQuery}
-		seeOther(w, r, to.String()) // which shows its only recipient
+		web.SeeOther(w, r, to.String()) // which shows its only recipient
 		return nil
 	}
 	return d.showLog(w, r, v, id, nil)
@@ -78,8 +79,8 @@ func batchOfLog(id string) string {
 }
 
 // showLog shows the page of a log. b is its batch if it is the only recipient, else nil.
-func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, id string, b *batchView) error {
-	view, err := d.readLog(r.Context(), v.caller(), id)
+func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, id string, b *batchView) error {
+	view, err := d.readLog(r.Context(), v.Caller(), id)
 	if err != nil {
 		return err
 	}
@@ -87,23 +88,23 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *visitor, 
 		view.Did = "Queued: the message is sent again."
 	}
 	if view.Batch = b; view.User != "" {
-		view.Of = d.nameOf(r.Context(), view.User)
+		view.Of = d.web.NameOf(r.Context(), view.User)
 	}
-	if view.Mail, err = d.service.Mail.Mail(r.Context(), v.caller(), id); err != nil {
+	if view.Mail, err = d.service.Mail.Mail(r.Context(), v.Caller(), id); err != nil {
 		return err
 	}
 	title := view.Email
 	if b != nil {
 		title = view.Mail.Subject
 	}
-	p := page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
-	d.render(w, r, v, http.StatusOK, "log", p)
+	p := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
+	d.web.Render(w, r, v, http.StatusOK, "log", p)
 	return nil
 }
 
 // mailOfLog is GET /logs/{id}/mail: the message as its recipient gets it, for a sandboxed frame.
-func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m, err := d.service.Mail.Mail(r.Context(), v.caller(), r.PathValue("id"))
+func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	m, err := d.service.Mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -113,8 +114,8 @@ func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *visitor
 
 // requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as
 // text.
-func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m, err := d.service.Mail.Mail(r.Context(), v.caller(), r.PathValue("id"))
+func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	m, err := d.service.Mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -125,30 +126,30 @@ func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *visi
 			return nil
 		}
 	}
-	return errNoPage
+	return web.ErrNoPage
 }
 
 // logEvents is GET /live/logs/{id}.
-func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, who := r.PathValue("id"), v.caller()
+func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	id, who := r.PathValue("id"), v.Caller()
 	log, err := models.ParseLogID(id)
 	if err != nil {
-		return errNoPage
+		return web.ErrNoPage
 	}
 	if _, err := d.service.Mail.Log(r.Context(), who, id); err != nil {
 		return err
 	}
-	key := eventsKey("log ", who.User, " ", who.Operator, " ", id)
-	return d.stream(w, r, v, key, func() source { return d.logSource(who, log) })
+	key := web.EventsKey("log ", who.User, " ", who.Operator, " ", id)
+	return d.web.Stream(w, r, v, key, func() web.Source { return d.logSource(who, log) })
 }
 
 // logSource reads one log: every second, or every quietLogs once its state is final.
-func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
+func (d *Dashboard) logSource(who service.Caller, log models.ID) web.Source {
 	var last *logView
 	var from *mail.Stories
 	var read time.Time
-	return source{
-		read: func(ctx context.Context) (any, error) {
+	return web.Source{
+		Read: func(ctx context.Context) (any, error) {
 			if last != nil && !last.State.Open() && time.Since(read) < quietLogs {
 				return last, nil
 			}
@@ -170,7 +171,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) source {
 			last, from = view, now
 			return last, nil
 		},
-		render: func(now any) (parts, error) { return d.pages.parts("log", now, "log-actions", "summary", "story") },
+		Render: func(now any) (web.Parts, error) { return d.web.Parts("log", now, "log-actions", "summary", "story") },
 	}
 }
 
@@ -187,10 +188,10 @@ func (d *Dashboard) storyOf(ctx context.Context, l *mail.LogStory) *logView {
 	d.nameCommand(ctx, &l.LogView)
 	for i := range l.Timeline {
 		if m := &l.Timeline[i]; m.By != "" {
-			m.By = d.nameOf(ctx, m.By)
+			m.By = d.web.NameOf(ctx, m.By)
 		}
 	}
-	return d.viewOf(l)
+	return viewOf(d.web.Providers, l)
 }
 
 // nameCommand says of a log that a command withholds by name who gave the command, and why.
@@ -199,19 +200,19 @@ func (d *Dashboard) nameCommand(ctx context.Context, l *mail.LogView) {
 	if w == nil || w.By == "" || l.Reason != "" {
 		return
 	}
-	l.ReasonText = strings.Replace(l.ReasonText, w.By, d.nameOf(ctx, w.By), 1)
+	l.ReasonText = strings.Replace(l.ReasonText, w.By, d.web.NameOf(ctx, w.By), 1)
 	if w.Why != "" {
 		l.ReasonText += ": “" + w.Why + "”"
 	}
 }
 
 // viewOf describes the timeline of a log in words.
-func (d *Dashboard) viewOf(l *mail.LogStory) *logView {
+func viewOf(known *web.Providers, l *mail.LogStory) *logView {
 	v := &logView{LogStory: *l, CanRelease: l.State == models.Failed && !l.Reason.Hard()}
 	v.Took = "–"
 	last := time.Duration(0)
 	for i := range l.Timeline {
-		m := d.momentOf(&l.Timeline[i], l.Timeline[:i])
+		m := momentOf(known, &l.Timeline[i], l.Timeline[:i])
 		after := m.At.Sub(l.CreatedAt)
 		switch m.Rough = l.Timeline[i].What == "event" && m.At.Nanosecond() == 0; {
 		case m.Rough:
@@ -219,7 +220,7 @@ func (d *Dashboard) viewOf(l *mail.LogStory) *logView {
 			m.After = tookRoughly(last)
 			v.Took = m.After
 		case after > 0:
-			m.After = took(after)
+			m.After = web.Took(after)
 			if after >= last {
 				last, v.Took = after, m.After
 			}
@@ -231,9 +232,9 @@ func (d *Dashboard) viewOf(l *mail.LogStory) *logView {
 
 // momentOf describes one entry of a timeline in words. before has the entries
 // before it.
-func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
+func momentOf(known *web.Providers, t *models.Moment, before []models.Moment) moment {
 	m := moment{At: t.At, Quote: t.Text}
-	provider := d.named(t.Provider)
+	provider := known.Named(t.Provider)
 	switch t.What {
 	case "accepted":
 		m.Icon, m.Title, m.Text = "inbox", "Accepted", "Stored durably."
@@ -250,14 +251,14 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 			}
 		}
 		if spent := answerTime(before); t.Because != "" && spent > 0 {
-			m.Text = "Reason: " + t.Because + " (after " + took(spent) + ")."
+			m.Text = "Reason: " + t.Because + " (after " + web.Took(spent) + ")."
 		}
 	case "answer":
-		d.answer(&m, t, provider)
+		m.answer(t, provider)
 	case "event":
-		d.event(&m, t, provider)
+		m.event(t, provider)
 	case "end":
-		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", "Failed: no further attempts", sentence(t.Because)
+		m.Icon, m.Tone, m.Title, m.Text = "cross", "bad", "Failed: no further attempts", web.Sentence(t.Because)
 	case "cancel":
 		m.Icon, m.Title, m.Text = "stop", "Cancelled", "It is not sent to any further provider."
 	case "release":
@@ -270,7 +271,7 @@ func (d *Dashboard) momentOf(t *models.Moment, before []models.Moment) moment {
 			m.Text += " It may arrive twice: an earlier attempt may have been accepted."
 		}
 	default:
-		m.Icon, m.Title, m.Text = "info", sentence(t.What), sentence(t.Because)
+		m.Icon, m.Title, m.Text = "info", web.Sentence(t.What), web.Sentence(t.Because)
 	}
 	return m
 }
@@ -301,10 +302,10 @@ func answerTime(before []models.Moment) time.Duration {
 }
 
 // answer describes the response to a call.
-func (d *Dashboard) answer(m *moment, t *models.Moment, provider string) {
+func (m *moment) answer(t *models.Moment, provider string) {
 	after := ""
 	if t.TookMS > 0 {
-		after = " after " + took(time.Duration(t.TookMS*float64(time.Millisecond)))
+		after = " after " + web.Took(time.Duration(t.TookMS*float64(time.Millisecond)))
 	}
 	status := ""
 	if t.Status > 0 {
@@ -319,13 +320,13 @@ func (d *Dashboard) answer(m *moment, t *models.Moment, provider string) {
 			"It is not sent again until evidence shows what happened." + status
 	default:
 		m.Icon, m.Tone, m.Title = "cross", "bad", provider+" did not accept it"+after
-		m.Text = sentence(t.Reason.Words()) + status
+		m.Text = web.Sentence(t.Reason.Words()) + status
 	}
 }
 
 // event describes an event.
-func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
-	m.Text = sentence(t.Reason.Words())
+func (m *moment) event(t *models.Moment, provider string) {
+	m.Text = web.Sentence(t.Reason.Words())
 	if t.Enhanced != "" {
 		m.Text += " (" + t.Enhanced + ")"
 	}
@@ -356,7 +357,7 @@ func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	case models.Clicked:
 		m.Icon, m.Title, m.Text = "eye", "Link clicked", ""
 	default:
-		m.Icon, m.Title = "info", sentence(string(t.Event))
+		m.Icon, m.Title = "info", web.Sentence(string(t.Event))
 	}
 	if t.Async {
 		m.Text += " It bounced after the receiving server had accepted it."
@@ -366,14 +367,6 @@ func (d *Dashboard) event(m *moment, t *models.Moment, provider string) {
 	}
 }
 
-// named returns the title and the name of a provider, like "SendGrid (sg)".
-func (d *Dashboard) named(provider string) string {
-	if title := d.info(provider).Title; title != provider {
-		return title + " (" + provider + ")"
-	}
-	return provider
-}
-
 // quietLogs is how often a chunk is read if its counts do not change: for opens,
 // clicks and late bounces.
 const quietLogs = 10 * time.Second
@@ -381,7 +374,7 @@ const quietLogs = 10 * time.Second
 // chunks has a reader for each chunk that has logs open. A timeline needs the whole
 // chunk, so all open logs of a chunk share a reader.
 type chunks struct {
-	service *service.Service
+	mail *mail.Reader
 
 	mu      sync.Mutex
 	readers map[string]*chunkReader
@@ -391,7 +384,7 @@ type chunks struct {
 // idle.
 func (c *chunks) of(who service.Caller, log models.ID) *chunkReader {
 	now := time.Now()
-	key := eventsKey(who.User, " ", who.Operator, " ", log.ChunkID())
+	key := web.EventsKey(who.User, " ", who.Operator, " ", log.ChunkID())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k, r := range c.readers {
@@ -401,7 +394,7 @@ func (c *chunks) of(who service.Caller, log models.ID) *chunkReader {
 	}
 	r := c.readers[key]
 	if r == nil {
-		r = &chunkReader{service: c.service, who: who, log: log}
+		r = &chunkReader{mail: c.mail, who: who, log: log}
 		c.readers[key] = r
 	}
 	return r
@@ -409,9 +402,9 @@ func (c *chunks) of(who service.Caller, log models.ID) *chunkReader {
 
 // chunkReader reads one chunk for all pages that show its logs.
 type chunkReader struct {
-	service *service.Service
-	who     service.Caller
-	log     models.ID // any log of the chunk
+	mail *mail.Reader
+	who  service.Caller
+	log  models.ID // any log of the chunk
 
 	mu      sync.Mutex
 	asked   time.Time // when the counts were last read
@@ -441,19 +434,46 @@ func (r *chunkReader) now(ctx context.Context) (*mail.Stories, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	if r.stories != nil && now.Sub(r.asked) < liveEvery {
+	if r.stories != nil && now.Sub(r.asked) < web.LiveEvery {
 		return r.stories, nil
 	}
-	b, err := r.service.Mail.ListedBatch(ctx, r.who, r.log.Batch().String())
+	b, err := r.mail.ListedBatch(ctx, r.who, r.log.Batch().String())
 	if err != nil {
 		return nil, err
 	}
 	if r.stories == nil || now.Sub(r.read) >= quietLogs || !reflect.DeepEqual(b, r.listed) {
-		if r.stories, err = r.service.Mail.Stories(ctx, r.who, r.log); err != nil {
+		if r.stories, err = r.mail.Stories(ctx, r.who, r.log); err != nil {
 			return nil, err
 		}
 		r.read, r.listed = now, b
 	}
 	r.asked = now
 	return r.stories, nil
+}
+
+// lastTried returns the provider of the newest attempt.
+func lastTried(before []models.Moment) string {
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i].What == "attempt" {
+			return before[i].Provider
+		}
+	}
+	return ""
+}
+
+// roughly returns the time from acceptance to an event whose time is known to the second only:
+// a whole number of seconds, and at least the time to what came before it.
+func roughly(d, before time.Duration) time.Duration {
+	return max(d+time.Second/2, before, 0).Round(time.Second)
+}
+
+// tookRoughly formats the result of roughly.
+func tookRoughly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return "less than 1 s"
+	case d < 2*time.Minute:
+		return fmt.Sprintf("about %d s", d/time.Second)
+	}
+	return "about " + web.Took(d)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 	"github.com/safedelivr/safedelivr/service"
@@ -23,10 +24,10 @@ import (
 // comes later never looks as if it took less time.
 func TestTimesInWholeSeconds(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, nil)
+	known := web.NewProviders(nil)
 	second := time.Date(2026, 1, 31, 12, 0, 10, 0, time.UTC)
 	at := func(ms int) time.Time { return second.Add(time.Duration(ms) * time.Millisecond) }
-	v := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
+	v := viewOf(known, &mail.LogStory{CreatedAt: at(300), Timeline: []models.Moment{
 		{What: "accepted", At: at(300)},
 		{What: "attempt", Attempt: 1, At: at(310)},
 		{What: "answer", Attempt: 1, At: at(547)},
@@ -45,7 +46,7 @@ func TestTimesInWholeSeconds(t *testing.T) {
 		"about 16 s"}, after)
 	require.Equal(t, "about 16 s", v.Took)
 
-	accepted := f.board.viewOf(&mail.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
+	accepted := viewOf(known, &mail.LogStory{CreatedAt: at(300), Timeline: v.Timeline[:1]})
 	require.Equal(t, "–", accepted.Took, "nothing has happened to it")
 }
 
@@ -53,6 +54,7 @@ func TestTimesInWholeSeconds(t *testing.T) {
 // twice only if a provider may have accepted it.
 func TestReleasedMessageInWords(t *testing.T) {
 	t.Parallel()
+	known := web.NewProviders(nil)
 	for name, c := range map[string]struct {
 		answer models.Class
 		event  models.EventKind
@@ -67,12 +69,10 @@ func TestReleasedMessageInWords(t *testing.T) {
 		if c.event != "" {
 			before = append(before, models.Moment{What: "event", Attempt: 1, Event: c.event})
 		}
-		d := &Dashboard{}
-		m := d.momentOf(&models.Moment{What: "release"}, before)
+		m := momentOf(known, &models.Moment{What: "release"}, before)
 		require.Equal(t, c.twice, strings.Contains(m.Text, "may arrive twice"), name)
 	}
-	d := &Dashboard{}
-	m := d.momentOf(&models.Moment{What: "attempt", Provider: "mg", Because: models.ReleasedManually}, nil)
+	m := momentOf(known, &models.Moment{What: "attempt", Provider: "mg", Because: models.ReleasedManually}, nil)
 	require.Equal(t, "Sent to mg", m.Title)
 	require.NotContains(t, m.Text, "Reason")
 }
@@ -150,7 +150,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 		to[i].Email = fmt.Sprintf("user%d@example.com", i)
 	}
 	batch := f.batchOf(who.User, nil, to...)
-	sources := make([]source, open)
+	sources := make([]web.Source, open)
 	for i := range sources {
 		sources[i] = f.board.logSource(who, batch.Log(i+1))
 	}
@@ -159,7 +159,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range sources {
 			wg.Go(func() {
-				v, err := sources[i].read(f.Context())
+				v, err := sources[i].Read(f.Context())
 				if err == nil {
 					out[i], _ = v.(*logView)
 				}
@@ -263,10 +263,10 @@ func TestDeliveredByTheLastTry(t *testing.T) {
 	v := logView{}
 	v.Route, v.Providers = []string{"sg", "mg", "sg"}, map[string]bool{"sg": true, "mg": false}
 	require.Equal(t, []via{{"sg", false}, {"mg", false}, {"sg", true}}, v.Via())
-	d := newRig(t, nil).board
+	known := web.NewProviders([]web.Provider{{Name: "mg", Title: "Mailgun"}, {Name: "sg", Title: "SendGrid"}})
 	before := []models.Moment{{What: "attempt", Provider: "sg"}, {What: "answer"}}
 	again := models.Moment{What: "attempt", Provider: "sg", Because: "it was busy"}
-	require.Equal(t, "Sent to SendGrid (sg) again", d.momentOf(&again, before).Title)
+	require.Equal(t, "Sent to SendGrid (sg) again", momentOf(known, &again, before).Title)
 	again.Provider = "mg"
-	require.Equal(t, "Routed to Mailgun (mg)", d.momentOf(&again, before).Title)
+	require.Equal(t, "Routed to Mailgun (mg)", momentOf(known, &again, before).Title)
 }

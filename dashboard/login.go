@@ -3,8 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
@@ -38,11 +37,11 @@ func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
 // NewLoginLink returns a link below a base URL that logs in as a user: once, within
 // 15 minutes, and from anywhere. It creates the user if there is none. Whoever can call it
 // has the store, and the store holds only a hash of the link's secret.
-func NewLoginLink(ctx context.Context, store Store, base string, u models.User) (string, error) {
+func NewLoginLink(ctx context.Context, store web.Store, base string, u models.User) (string, error) {
 	return newLink(ctx, store, base, u, false)
 }
 
-func newLink(ctx context.Context, store Store, base string, u models.User, local bool) (string, error) {
+func newLink(ctx context.Context, store web.Store, base string, u models.User, local bool) (string, error) {
 	if _, err := store.User(ctx, u.ID); errors.Is(err, models.ErrNotFound) {
 		if u.Created.IsZero() {
 			u.Created = time.Now().UTC()
@@ -53,7 +52,7 @@ func newLink(ctx context.Context, store Store, base string, u models.User, local
 	} else if err != nil {
 		return "", err
 	}
-	secret := newSecret()
+	secret := web.NewSecret()
 	raw, err := json.Marshal(link{User: u.ID, Local: local})
 	if err != nil {
 		return "", err
@@ -65,7 +64,7 @@ func newLink(ctx context.Context, store Store, base string, u models.User, local
 }
 
 // createUser stores a user. If the name is taken, it appends the ID to the name.
-func createUser(ctx context.Context, store Store, u models.User) (models.User, error) {
+func createUser(ctx context.Context, store web.Store, u models.User) (models.User, error) {
 	err := store.CreateUser(ctx, u)
 	if !errors.Is(err, models.ErrExists) {
 		return u, err
@@ -77,19 +76,13 @@ func createUser(ctx context.Context, store Store, u models.User) (models.User, e
 	return u, store.CreateUser(ctx, u)
 }
 
-// LoginLink returns a one-time link for a user that works only on this machine, because it
+// LocalLink returns a one-time link for a user that works only on this machine, because it
 // ends up in logs: see NewLoginLink. It fails if users log in through GitHub.
-func (d *Dashboard) LoginLink(ctx context.Context, u models.User) (string, error) {
-	if d.github != nil {
+func (a *Accounts) LocalLink(ctx context.Context, base string, u models.User) (string, error) {
+	if a.github != nil {
 		return "", errors.New("one-time links are off: users log in through GitHub")
 	}
-	return newLink(ctx, d.store, d.local, u, true)
-}
-
-// Arrived reports whether a user has an open session.
-func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
-	open, err := d.sessions.list(ctx, user)
-	return err == nil && len(open) > 0
+	return newLink(ctx, a.store, base, u, true)
 }
 
 // errLinkElsewhere is the error for a link that works only on this machine.
@@ -139,41 +132,41 @@ type loginView struct {
 
 // loginPage is GET /login.
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
-	to := localPath(r.URL.Query().Get("to"))
-	if _, err := d.visitor(r); err == nil {
-		seeOther(w, r, to)
+	to := web.LocalPath(r.URL.Query().Get("to"))
+	if _, err := d.web.Visitor(r); err == nil {
+		web.SeeOther(w, r, to)
 		return
 	}
 	d.showLogin(w, r, http.StatusOK, to, "")
 }
 
 func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) {
-	v := loginView{GitHub: d.github != nil, To: to, Problem: problem}
+	v := loginView{GitHub: d.accounts.github != nil, To: to, Problem: problem}
 	if v.GitHub {
-		v.Host = d.github.host
+		v.Host = d.accounts.github.host
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	d.render(w, r, nil, status, "login", page{Title: "Log in", Data: v})
+	d.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
 }
 
 // linkPage is GET /login/link. It does not use up the link, because link scanners
 // open links before people do. The form on the page does.
 func (d *Dashboard) linkPage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	d.render(w, r, nil, http.StatusOK, "link", page{Title: "Log in", Data: r.URL.Query().Get("secret")})
+	d.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
 }
 
 // linkLogin is POST /login/link.
 func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if d.github != nil {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
+	if d.accounts.github != nil {
 		d.refuse(w, r, "/", refusal{
 			reason: "links_off",
 			detail: "One-time links are turned off. Log in through GitHub.",
 		})
 		return
 	}
-	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"), onThisMachine(r))
+	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
 	switch {
 	case errors.Is(err, errLinkElsewhere):
 		d.refuse(w, r, "/", refusal{
@@ -191,13 +184,13 @@ func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		err = d.login(w, r, u, nil)
 	default:
-		err = storeTrouble(err)
+		err = web.StoreTrouble(err)
 	}
 	if err != nil {
 		d.failLogin(w, r, "/", u.ID, "", err)
 		return
 	}
-	seeOther(w, r, "/")
+	web.SeeOther(w, r, "/")
 }
 
 // refusal says why a login is refused.
@@ -215,7 +208,7 @@ func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, to string, wh
 		Reason:  why.reason,
 		User:    why.user,
 		Login:   why.login,
-		Address: clientAddr(r),
+		Address: web.ClientAddr(r),
 	})
 	d.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
 }
@@ -228,7 +221,7 @@ func (d *Dashboard) failLogin(w http.ResponseWriter, r *http.Request, to, user, 
 		d.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
 		return
 	}
-	d.fail(w, r, nil, err)
+	d.web.Fail(w, r, nil, err)
 }
 
 // flowCookie ties GitHub's answer to the browser that started the login: it holds
@@ -240,38 +233,38 @@ const (
 
 // githubStart is POST /login/github.
 func (d *Dashboard) githubStart(w http.ResponseWriter, r *http.Request) {
-	if d.github == nil {
-		d.fail(w, r, nil, errNoPage)
+	if d.accounts.github == nil {
+		d.web.Fail(w, r, nil, web.ErrNoPage)
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	state, verifier := newSecret(), newSecret()
-	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {localPath(r.PostFormValue("to"))}}
-	d.setCookie(w, r, flowCookie, flow.Encode(), flowLife)
-	seeOther(w, r, d.github.authURL(state, verifier))
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
+	state, verifier := web.NewSecret(), web.NewSecret()
+	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {web.LocalPath(r.PostFormValue("to"))}}
+	d.web.SetCookie(w, r, flowCookie, flow.Encode(), flowLife)
+	web.SeeOther(w, r, d.accounts.github.authURL(state, verifier))
 }
 
 // githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth
 // logs in with a GET; the state proves that this browser started the login.
 func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
-	if d.github == nil {
-		d.fail(w, r, nil, errNoPage)
+	if d.accounts.github == nil {
+		d.web.Fail(w, r, nil, web.ErrNoPage)
 		return
 	}
 	var flow url.Values
 	if c, err := r.Cookie(flowCookie); err == nil {
 		flow, _ = url.ParseQuery(c.Value) // on error it has no state
 	}
-	d.setCookie(w, r, flowCookie, "", 0)
+	d.web.SetCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
-	if len(state) != secretLength || !sameSecret(state, q.Get("state")) {
+	if len(state) != web.SecretLength || !web.SameSecret(state, q.Get("state")) {
 		d.refuse(w, r, "/", refusal{
 			reason: "wrong_state",
 			detail: "This login was started in another browser or took too long. Try again.",
 		})
 		return
 	}
-	to := localPath(flow.Get("to"))
+	to := web.LocalPath(flow.Get("to"))
 	if q.Get("error") != "" {
 		d.refuse(w, r, to, refusal{
 			reason: "github_refused",
@@ -279,7 +272,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	who, err := d.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
+	who, err := d.accounts.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
 	if err != nil {
 		if refused := new(service.Error); errors.As(err, &refused) {
 			d.failLogin(w, r, to, "", who.Login, err)
@@ -296,7 +289,7 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	u := models.User{ID: who.user(), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
 	if taken, err := d.takenLogin(r.Context(), &who); err != nil || taken {
 		if err != nil {
-			d.fail(w, r, nil, storeTrouble(err))
+			d.web.Fail(w, r, nil, web.StoreTrouble(err))
 			return
 		}
 		d.log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
@@ -322,13 +315,13 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		d.failLogin(w, r, to, u.ID, who.Login, err)
 		return
 	}
-	seeOther(w, r, to)
+	web.SeeOther(w, r, to)
 }
 
 // takenLogin reports whether a login that is listed by name was first used here by another
 // GitHub account. GitHub gives the login of a deleted account to anyone.
 func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
-	now := d.github.listed()
+	now := d.accounts.github.listed()
 	names := append(slices.Clone(now.Operators), now.Logins...)
 	if !contains(names, who.Login) || contains(names, who.number()) {
 		return false, nil
@@ -340,26 +333,89 @@ func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, erro
 	return strings.HasPrefix(owner.ID, "gh") && owner.ID != who.user(), err
 }
 
-// seeOther redirects to a path of this site.
-func seeOther(w http.ResponseWriter, r *http.Request, path string) {
-	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // callers build the path, or take it through localPath
-}
-
-// sameSecret compares in constant time.
-func sameSecret(a, b string) bool { return hashOf(a) == hashOf(b) }
-
-func hashOf(s string) string {
-	h := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(h[:])
-}
-
-// localPath returns to if it is a path of this site, else "/".
-func localPath(to string) string {
-	u, err := url.Parse(to)
-	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil ||
-		!strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n\t") ||
-		strings.HasPrefix(u.Path, "/login") || strings.HasPrefix(u.Path, "/live/") {
-		return "/"
+// login records a login, begins a session and ends the browser's previous one. The account is
+// the user's at GitHub; nil: the user has a one-time link. It refuses a disabled user.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
+	if old, err := d.web.Visitor(r); err == nil {
+		if err := d.web.Sessions.End(r.Context(), old.User, old.ID); err != nil {
+			return err
+		}
 	}
-	return to
+	upTo, err := d.service.People.AdmitSession(r.Context(), u.ID)
+	if err != nil {
+		return err
+	}
+	s := web.Session{
+		UpTo:    upTo,
+		User:    u.ID,
+		Name:    u.Name,
+		Began:   time.Now().UTC(),
+		Browser: browserName(r.UserAgent()),
+		Address: web.ClientAddr(r),
+	}
+	done := accesslog.Event{Kind: accesslog.Login, Reason: "link", User: u.ID, Address: s.Address}
+	if account != nil {
+		s.Login, s.Token = account.Login, account.token
+		done.Reason, done.Login = "github", account.Login
+	}
+	if err := d.service.People.RecordAccess(r.Context(), done); err != nil {
+		return err
+	}
+	if err := d.web.BeginSession(w, r, s); err != nil {
+		return err
+	}
+	d.log.Info("logged in", "user_id", u.ID)
+	return nil
+}
+
+// logout ends this browser's session.
+func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
+	v, err := d.web.Visitor(r)
+	if err == nil {
+		err = d.web.Sessions.End(r.Context(), v.User, v.ID)
+	}
+	if err != nil && !errors.Is(err, models.ErrNotFound) {
+		d.web.Fail(w, r, nil, err)
+		return
+	}
+	d.web.ForgetSession(w, r)
+	web.SeeOther(w, r, "/login")
+}
+
+// browserName names a browser and its system, for the list of sessions.
+func browserName(agent string) string {
+	find := func(names [][2]string) string {
+		for _, n := range names {
+			if strings.Contains(agent, n[0]) {
+				return n[1]
+			}
+		}
+		return ""
+	}
+	browser := find(
+		[][2]string{
+			{"Edg/", "Edge"},
+			{"OPR/", "Opera"},
+			{"Firefox/", "Firefox"},
+			{"Chrome/", "Chrome"},
+			{"Safari/", "Safari"},
+		},
+	)
+	system := find(
+		[][2]string{
+			{"Android", "Android"},
+			{"iPhone", "iPhone"},
+			{"iPad", "iPad"},
+			{"Mac OS X", "macOS"},
+			{"Windows", "Windows"},
+			{"Linux", "Linux"},
+		},
+	)
+	switch {
+	case browser != "" && system != "":
+		return browser + " on " + system
+	case browser+system != "":
+		return browser + system
+	}
+	return "Unknown browser"
 }

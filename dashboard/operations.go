@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -21,7 +22,7 @@ import (
 type operationsView struct {
 	Page    string // one of operationsPages
 	Title   string
-	Tabs    []tab
+	Tabs    []web.Tab
 	Waiting backlog.Backlog    // the mail that waits here
 	Wrong   []attention        // with the installation
 	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
@@ -56,12 +57,6 @@ type blockForm struct {
 	Wrong                               map[string]string
 }
 
-// userForm is the form about a user and its errors.
-type userForm struct {
-	Name, Senders, Why string
-	Wrong              map[string]string
-}
-
 const (
 	auditPage    = 25
 	usersListed  = 100
@@ -85,8 +80,8 @@ var operationsPages = []struct {
 func operationsPath(page string) string { return strings.TrimSuffix("/operations/"+page, "/") }
 
 // operations returns the handler of a page of Operations, for operators.
-func (d *Dashboard) operations(page string) handler {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) operations(page string) web.Handler {
+	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 		return d.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
 	}
 }
@@ -94,30 +89,30 @@ func (d *Dashboard) operations(page string) handler {
 func (d *Dashboard) showOperations(
 	w http.ResponseWriter,
 	r *http.Request,
-	v *visitor,
+	v *web.Visitor,
 	status int,
 	name string,
 	form blockForm,
 	user userForm,
 ) error {
 	filter := auditFormOf(r)
-	view, err := d.readOperations(r.Context(), v.caller(), name, filter)
+	view, err := d.readOperations(r.Context(), v.Caller(), name, filter)
 	if err != nil {
 		return err
 	}
 	if name == "audit" {
-		if view.Access, err = d.readAccess(r, v.caller()); err != nil {
+		if view.Access, err = d.readAccess(r, v.Caller()); err != nil {
 			return err
 		}
 	}
 	at := r.URL.Query()
 	if name == "events" {
 		p := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.caller(), p); err != nil {
+		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.Caller(), p); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
-			e, err := d.service.Operate.UnmatchedEvent(r.Context(), v.caller(), id)
+			e, err := d.service.Operate.UnmatchedEvent(r.Context(), v.Caller(), id)
 			if err != nil {
 				return err
 			}
@@ -125,29 +120,29 @@ func (d *Dashboard) showOperations(
 		}
 	}
 	view.Form, view.User = form, user
-	p := page{Title: view.Title, Active: "operations", Data: view}
+	p := web.Page{Title: view.Title, Active: "operations", Data: view}
 	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
 		p.Live = "/live/operations?page=" + name
 	}
-	d.render(w, r, v, status, "operations", p)
+	d.web.Render(w, r, v, status, "operations", p)
 	return nil
 }
 
 // operationsEvents is GET /live/operations, for operators.
-func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	who, name := v.caller(), r.URL.Query().Get("page")
+func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who, name := v.Caller(), r.URL.Query().Get("page")
 	for _, p := range operationsPages {
 		if p.name != name {
 			continue
 		}
-		return d.stream(w, r, v, eventsKey("operations ", name), func() source {
-			return source{
-				read:   func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, name, auditForm{}) },
-				render: func(now any) (parts, error) { return d.pages.parts("operations", now, p.parts...) },
+		return d.web.Stream(w, r, v, web.EventsKey("operations ", name), func() web.Source {
+			return web.Source{
+				Read:   func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, name, auditForm{}) },
+				Render: func(now any) (web.Parts, error) { return d.web.Parts("operations", now, p.parts...) },
 			}
 		})
 	}
-	return errNoPage
+	return web.ErrNoPage
 }
 
 // readOperations reads what a page of Operations shows.
@@ -157,7 +152,7 @@ func (d *Dashboard) readOperations(
 	v := &operationsView{Page: name}
 	for _, p := range operationsPages {
 		here := p.name == name
-		v.Tabs = append(v.Tabs, tab{To: operationsPath(p.name), Text: p.title, Here: here})
+		v.Tabs = append(v.Tabs, web.Tab{To: operationsPath(p.name), Text: p.title, Here: here})
 		if here {
 			v.Title = p.title
 		}
@@ -184,9 +179,7 @@ func (d *Dashboard) readOperations(
 	case "events":
 		v.Events, err = d.service.Operate.Unmatched(ctx, who, service.Page{})
 	case "blocks":
-		for i := range d.configured {
-			v.Names = append(v.Names, d.configured[i].Name)
-		}
+		v.Names = d.web.Providers.Names()
 		v.Blocks, err = d.service.Operate.Blocks(ctx, who)
 	case "users":
 		var users []client.User
@@ -216,7 +209,7 @@ func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *opera
 func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
 	v.Holds, err = d.service.Operate.Holds(ctx, who)
 	for i := range v.Holds {
-		v.Holds[i].By = d.nameOf(ctx, v.Holds[i].By)
+		v.Holds[i].By = d.web.NameOf(ctx, v.Holds[i].By)
 	}
 	return err
 }
@@ -235,7 +228,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 		return err
 	}
 	today := models.DayOf(time.Now())
-	v.UnknownList = address("/logs", url.Values{
+	v.UnknownList = web.Address("/logs", url.Values{
 		"everyone": {"yes"}, "result": {string(mail.ResultUnknown)},
 		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
 	})
@@ -251,19 +244,6 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	return d.readHolds(ctx, who, v)
 }
 
-// nameOf returns the name of a user, or the ID if there is no such user.
-func (d *Dashboard) nameOf(ctx context.Context, id string) string {
-	if name, ok := d.names.Load(id); ok {
-		return name.(string)
-	}
-	u, err := d.store.User(ctx, id)
-	if err != nil {
-		return id
-	}
-	d.names.Store(id, u.Name)
-	return u.Name
-}
-
 // blockWords says which mail a block rule matches.
 func blockWords(b *models.Block) string {
 	var out []string
@@ -276,8 +256,8 @@ func blockWords(b *models.Block) string {
 }
 
 // addBlock is POST /operations/blocks, for operators.
-func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	form := blockForm{
 		Provider: f("provider"),
@@ -289,77 +269,27 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *visitor)
 	}
 	_, _, err := d.service.Operate.AddBlock(
 		r.Context(),
-		v.caller(),
+		v.Caller(),
 		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
 		form.Why,
 		service.Repeat{},
 	)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
-		form.Wrong = wrongFields(refused)
+		form.Wrong = web.WrongFields(refused)
 		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
 	}
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations/blocks")
+	web.SeeOther(w, r, "/operations/blocks")
 	return nil
-}
-
-// controlUser is POST /operations/users, for operators: it sets the senders of a user, or
-// pauses, resumes, disables, enables or logs out the user, or opens the user's page.
-func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
-	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.caller()
-	var err error
-	page := f("page") == "user" // the form is on the user's page, or leads there
-	switch f("do") {
-	case "open":
-		page = true
-		_, err = d.service.People.User(r.Context(), who, form.Name)
-	case "senders":
-		senders := strings.FieldsFunc(form.Senders, func(c rune) bool { return strings.ContainsRune(" ,;\r\n\t", c) })
-		_, _, err = d.service.People.SetSenders(r.Context(), who, form.Name, senders, form.Why, service.Repeat{})
-	case "pause":
-		_, _, err = d.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
-	case "resume":
-		_, _, err = d.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
-	case "disable":
-		_, _, err = d.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
-	case "enable":
-		_, _, err = d.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
-	case "end-sessions":
-		_, _, err = d.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
-	default:
-		return errNoPage
-	}
-	var refused *service.Error
-	switch {
-	case errors.As(err, &refused) && refused.Kind == service.NotFound:
-		form.Wrong = map[string]string{"name": "No user has this name or ID."}
-	case errors.As(err, &refused) && len(refused.Fields) > 0:
-		form.Wrong = wrongFields(refused)
-		form.Wrong["reason"] = form.Wrong["why"] // its name in the form
-	case err != nil:
-		return err
-	case page:
-		seeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
-		return nil
-	default:
-		seeOther(w, r, "/operations/users")
-		return nil
-	}
-	if f("page") == "user" {
-		return d.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
-	}
-	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "users", blockForm{}, form)
 }
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
 // need only an ID.
-func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	id, who := r.PathValue("id"), v.caller()
+func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	id, who := r.PathValue("id"), v.Caller()
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
@@ -369,18 +299,18 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *visitor) 
 	case "parked discard":
 		_, err = d.service.Operate.Discard(r.Context(), who, id, "")
 	default:
-		return errNoPage
+		return web.ErrNoPage
 	}
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, operationsPath(r.PathValue("what")))
+	web.SeeOther(w, r, operationsPath(r.PathValue("what")))
 	return nil
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
-func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	holds, err := d.service.Operate.Holds(r.Context(), v.caller())
+func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	holds, err := d.service.Operate.Holds(r.Context(), v.Caller())
 	if err != nil {
 		return err
 	}
@@ -388,7 +318,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
 	before := holds[len(holds)-1].Before.UTC().Format(time.RFC3339)
-	return d.ask(w, r, v, "operations", &askView{
+	return d.web.Ask(w, r, v, "operations", &web.Question{
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",
 		Grave: true,
@@ -402,11 +332,11 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *visitor)
 }
 
 // liftHolds is POST /operations/holds/lift, for operators.
-func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, repeat := answered(w, r)
-	if _, _, err := d.service.Operate.LiftHolds(r.Context(), v.caller(), why, repeat); err != nil {
+func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, repeat := web.Answered(w, r)
+	if _, _, err := d.service.Operate.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
 		return err
 	}
-	seeOther(w, r, "/operations/parked")
+	web.SeeOther(w, r, "/operations/parked")
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -48,13 +49,13 @@ const (
 var overviewParts = []string{"attention", "today", "hour", "days", "providers", "recent", "notices"}
 
 // overview is GET /.
-func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	view, err := d.readOverview(r.Context(), v.caller())
+func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view, err := d.readOverview(r.Context(), v.Caller())
 	if err != nil {
 		return err
 	}
 	if view.Empty && v.Operator && !v.Everyone {
-		who := v.caller()
+		who := v.Caller()
 		who.Everyone = true
 		all, err := d.service.Stats.Of(r.Context(), who, stats.Query{})
 		if err != nil {
@@ -62,8 +63,8 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *visitor)
 		}
 		view.Others = mailOfUsers(&all)
 	}
-	p := page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
-	d.render(w, r, v, http.StatusOK, "overview", p)
+	p := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
+	d.web.Render(w, r, v, http.StatusOK, "overview", p)
 	return nil
 }
 
@@ -77,17 +78,17 @@ func mailOfUsers(s *stats.Stats) string {
 	if s.Users == 0 {
 		return ""
 	}
-	return messages(s.Totals.Accepted) + " of " + num(s.Users) + " " + plural(s.Users, "user", "users")
+	return web.Messages(s.Totals.Accepted) + " of " + web.Num(s.Users) + " " + web.Plural(s.Users, "user", "users")
 }
 
 // overviewEvents is GET /live/overview.
-func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	who := v.caller()
-	return d.stream(w, r, v, eventsKey("overview ", who.Whose(), " ", who.Operator), func() source {
-		return source{
-			read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
-			render: func(now any) (parts, error) {
-				return d.pages.parts("overview", now, overviewParts...)
+func (d *Dashboard) overviewEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who := v.Caller()
+	return d.web.Stream(w, r, v, web.EventsKey("overview ", who.Whose(), " ", who.Operator), func() web.Source {
+		return web.Source{
+			Read: func(ctx context.Context) (any, error) { return d.readOverview(ctx, who) },
+			Render: func(now any) (web.Parts, error) {
+				return d.web.Parts("overview", now, overviewParts...)
 			},
 		}
 	})
@@ -115,7 +116,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		return nil, err
 	}
 	v := &overviewView{
-		Base:      d.public.String(),
+		Base:      d.web.PublicURL(),
 		Empty:     len(batches.Batches) == 0,
 		From:      stats.From,
 		Day:       stats.Days[len(stats.Days)-1].Date,
@@ -141,7 +142,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		v.Hour = hourOfUser(&stats)
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
-		v.Batches = append(v.Batches, d.rowOf(&batches.Batches[i]))
+		v.Batches = append(v.Batches, rowOf(d.web.Providers, &batches.Batches[i]))
 	}
 	return v, nil
 }
@@ -176,7 +177,7 @@ type statisticsView struct {
 	By        models.GroupKind
 	Name      string // of the group that days and totals are of, or ""
 	All       string // address of the page about all groups
-	Tabs      []tab
+	Tabs      []web.Tab
 	Chart     chart
 	Providers []string
 	Error     string // why the range of days cannot be used
@@ -224,7 +225,7 @@ func (v *statisticsView) address(by models.GroupKind, name string) string {
 }
 
 // statistics is GET /statistics.
-func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	query := r.URL.Query()
 	view := statisticsView{
 		By: models.GroupKind(cmp.Or(query.Get("by"), string(models.ByTag))), Name: query.Get("name"),
@@ -234,20 +235,20 @@ func (d *Dashboard) statistics(w http.ResponseWriter, r *http.Request, v *visito
 	}
 	status := http.StatusOK
 	var err error
-	view.Stats, err = d.service.Stats.Of(r.Context(), v.caller(), wanted)
+	view.Stats, err = d.service.Stats.Of(r.Context(), v.Caller(), wanted)
 	if wrong, ok := errors.AsType[*service.Error](err); ok && len(wrong.Fields) > 0 {
-		status, view.Error, view.By = http.StatusBadRequest, sentence(wrong.Fields[0].Detail), models.ByTag
+		status, view.Error, view.By = http.StatusBadRequest, web.Sentence(wrong.Fields[0].Detail), models.ByTag
 		view.Name = ""
-		view.Stats, err = d.service.Stats.Of(r.Context(), v.caller(), stats.Query{By: string(view.By)})
+		view.Stats, err = d.service.Stats.Of(r.Context(), v.Caller(), stats.Query{By: string(view.By)})
 	}
 	if err != nil {
 		return err
 	}
 	for _, kind := range models.GroupKinds {
-		view.Tabs = append(view.Tabs, tab{Text: kind.Words(), To: view.address(kind, ""), Here: kind == view.By})
+		view.Tabs = append(view.Tabs, web.Tab{Text: kind.Words(), To: view.address(kind, ""), Here: kind == view.By})
 	}
 	view.All, view.Chart = view.address(view.By, ""), daysChart(view.Days, view.listOf(view.Name))
 	view.Providers = slices.Sorted(maps.Keys(view.Totals.Providers))
-	d.render(w, r, v, status, "statistics", page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
+	d.web.Render(w, r, v, status, "statistics", web.Page{Title: "Statistics", Active: "statistics", Charts: true, Data: &view})
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -100,8 +102,7 @@ func TestEveryRoute(t *testing.T) {
 	other := f.browser()
 	require.Equal(t, http.StatusOK, other.byGitHub("eve").StatusCode)
 
-	operators := f.board.operatorRoutes()
-	all := maps.Clone(f.board.userRoutes())
+	all, operators := f.routes()
 	maps.Copy(all, operators)
 	for _, pattern := range slices.Sorted(maps.Keys(all)) {
 		t.Run(pattern, func(t *testing.T) {
@@ -159,13 +160,13 @@ func TestNothingChangesByGet(t *testing.T) {
 		require.NoError(t, err)
 		keys, err := f.store.Keys(t.Context(), "local")
 		require.NoError(t, err)
-		open, err := f.store.Transients(t.Context(), sessionKind("local"))
+		open, err := f.store.Transients(t.Context(), people.SessionKind("local"))
 		require.NoError(t, err)
 		return []any{commands, keys, open}
 	}
 	before := state()
-	all := maps.Clone(f.board.userRoutes())
-	maps.Copy(all, f.board.operatorRoutes())
+	all, operators := f.routes()
+	maps.Copy(all, operators)
 	for _, pattern := range slices.Sorted(maps.Keys(all)) {
 		_, path, _ := strings.Cut(pattern, " ")
 		path = fillPattern(path, batch)
@@ -222,9 +223,9 @@ func (f *rig) evilBatch() models.ID {
 	require.NoError(f, err)
 	_, _, err = f.service.Commands.Batch(f.Context(), local, models.StopBatch, batch.String(), evil, service.Repeat{})
 	require.NoError(f, err)
-	s := session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
-	_, err = f.board.sessions.begin(f.Context(), s)
-	require.NoError(f, err)
+	s := web.Session{User: "local", Name: "local", Began: now, Browser: evil, Address: evil}
+	r := httptest.NewRequestWithContext(f.Context(), http.MethodPost, "/login/link", http.NoBody)
+	require.NoError(f, f.board.web.BeginSession(httptest.NewRecorder(), r, s))
 	return batch
 }
 

@@ -10,10 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
 	"github.com/safedelivr/safedelivr/service/audit"
+	"github.com/safedelivr/safedelivr/service/people"
 )
 
 var console = service.Caller{By: "cli:zoe", Operator: true}
@@ -50,7 +52,7 @@ func TestLinkWorksBehindPortMapping(t *testing.T) {
 	f := newRig(t, nil)
 	elsewhere := []string{"X-Forwarded-For", "203.0.113.9"} // not from this machine
 	form := f.linkOf(LocalUser())
-	stored, err := f.store.Transients(t.Context(), linkKind)
+	stored, err := f.store.Transients(t.Context(), "login-links")
 	require.NoError(t, err)
 	require.Len(t, stored, 1)
 	for hash, raw := range stored {
@@ -76,9 +78,10 @@ func TestLinkWorksBehindPortMapping(t *testing.T) {
 	require.Equal(t, 1, n, "it works once")
 
 	form = f.linkOf(LocalUser())
-	require.LessOrEqual(t, linkLife, 15*time.Minute)
+	life, _ := f.store.lives.Load("login-links")
+	require.Equal(t, 15*time.Minute, life)
 	hash := models.HashSecret(form.Get("secret"))
-	require.NoError(t, f.store.PutTransient(t.Context(), linkKind, hash, nil, 0)) // its time is over
+	require.NoError(t, f.store.PutTransient(t.Context(), "login-links", hash, nil, 0)) // its time is over
 	require.Equal(t, http.StatusForbidden, f.browser().do(http.MethodPost, "/login/link", form, elsewhere...).StatusCode)
 	require.ElementsMatch(t, []string{"login.failed link_invalid  ", "login link local "}, f.recorded())
 }
@@ -90,10 +93,10 @@ func TestLinkIsUsedOnceAcrossProcesses(t *testing.T) {
 	f := newRig(t, nil)
 	form := f.linkOf(LocalUser())
 	hash := models.HashSecret(form.Get("secret"))
-	stored, err := f.store.Transient(t.Context(), linkKind, hash)
+	stored, err := f.store.Transient(t.Context(), "login-links", hash)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, f.browser().post("/login/link", form).StatusCode)
-	require.NoError(t, f.store.PutTransient(t.Context(), linkKind, hash, stored, linkLife))
+	require.NoError(t, f.store.PutTransient(t.Context(), "login-links", hash, stored, time.Minute))
 	require.Equal(t, http.StatusForbidden, f.browser().post("/login/link", form).StatusCode)
 }
 
@@ -173,7 +176,7 @@ func TestEndedSessionDoesNotComeBack(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(LocalUser())
 	kept := map[string]map[string][]byte{}
-	for _, kind := range []string{sessionKind("local"), seenKind("local")} {
+	for _, kind := range []string{people.SessionKind("local"), people.SessionUseKind("local")} {
 		all, err := f.store.Transients(t.Context(), kind)
 		require.NoError(t, err)
 		kept[kind] = all
@@ -239,7 +242,7 @@ func TestLoginsAreRecorded(t *testing.T) {
 	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob, eve)
 	boss := f.browser()
 	require.Equal(t, http.StatusForbidden, boss.get("/login/github/callback?code=x&state=y").StatusCode)
-	require.Equal(t, http.StatusForbidden, boss.post("/login/link", url.Values{"secret": {newSecret()}}).StatusCode)
+	require.Equal(t, http.StatusForbidden, boss.post("/login/link", url.Values{"secret": {web.NewSecret()}}).StatusCode)
 	page := boss.post("/login/github", nil)
 	form := page.Request.URL.Query()
 	form.Set("deny", "yes")

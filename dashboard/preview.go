@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -49,7 +50,7 @@ const maxMissing = 20
 
 // preview is POST /compose/preview: the message as one recipient gets it, for the
 // sandboxed frame beside the form.
-func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
-	to.Vars = withExample(to.Vars, category, d.public.String())
+	to.Vars = withExample(to.Vars, category, d.web.PublicURL())
 	if c.Template != "" {
 		return d.previewFilled(w, r, v, c, list, templates.Sample{
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
@@ -89,7 +90,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *visitor) 
 	c.fillPreview(&to, view)
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("Content-Security-Policy", web.PreviewPolicy)
 	h.Set("X-Frame-Options", "SAMEORIGIN")
 	return previewPage.Execute(w, view)
 }
@@ -146,24 +147,24 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 }
 
 // scheduleOf returns when a message with times is sent, and the mistakes in them.
-func scheduleOf(
-	d *Dashboard, r *http.Request, v *visitor, c *composeView, given *intake.Times,
+func (d *Dashboard) scheduleOf(
+	r *http.Request, v *web.Visitor, c *composeView, given *intake.Times,
 ) (models.Schedule, []service.FieldError, error) {
-	in := d.service.NewIntake(r.Context(), v.caller())
+	in := d.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	in.Batch.Times = c.times()
 	return in.ScheduleOf(given, time.Now())
 }
 
 // timesOf says when the message to a recipient is sent; "" if that is at once.
-func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *listed) (string, error) {
+func (d *Dashboard) timesOf(r *http.Request, v *web.Visitor, c *composeView, row *listed) (string, error) {
 	given, line := c.times(), ""
 	if row != nil && row.Times != (intake.Times{}) {
 		given, line = row.Times, fmt.Sprintf("Line %d: ", row.Line)
 	} else if c.DeliverAt == "" {
 		return "", nil
 	}
-	s, wrong, err := scheduleOf(d, r, v, c, &given)
+	s, wrong, err := d.scheduleOf(r, v, c, &given)
 	switch {
 	case err != nil:
 		return "", err
@@ -183,7 +184,7 @@ func (d *Dashboard) timesOf(r *http.Request, v *visitor, c *composeView, row *li
 
 // previewFilled writes the preview of a message from a template.
 func (d *Dashboard) previewFilled(
-	w http.ResponseWriter, r *http.Request, v *visitor, c *composeView, list *addressList, sample templates.Sample,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, c *composeView, list *addressList, sample templates.Sample,
 ) error {
 	p, wrong, hints, err := d.fillSample(r, v, sample)
 	if err != nil {
@@ -230,7 +231,7 @@ func planOf(p *service.DryRun) *planView {
 	}
 	say := func(text string, until time.Time) { out.Text = append(out.Text, planLine{text, until}) }
 	if n := int64(p.Duplicates); n > 0 {
-		say(num(n)+" "+plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message", time.Time{})
+		say(web.Num(n)+" "+web.Plural(n, "line repeats", "lines repeat")+" an address. Each address gets one message", time.Time{})
 	}
 	for i := range p.Routes {
 		r := &p.Routes[i]
@@ -238,11 +239,11 @@ func planOf(p *service.DryRun) *planView {
 		if r.Waits != nil && r.LastUntil.IsZero() {
 			until = r.Waits.Until
 		}
-		say(are(int64(r.Recipients))+" "+routeShare.ReplaceAllString(r.Text, "$1\u202f%"), until)
+		say(web.Are(int64(r.Recipients))+" "+routeShare.ReplaceAllString(r.Text, "$1\u202f%"), until)
 	}
 	if p.Seconds != nil {
 		least := time.Duration(*p.Seconds * float64(time.Second))
-		say("At the limits of the providers this takes at least "+took(least), time.Time{})
+		say("At the limits of the providers this takes at least "+web.Took(least), time.Time{})
 	}
 	if c := p.Cost; c != nil {
 		say(costWords(c), time.Time{})
@@ -267,8 +268,8 @@ func costWords(c *service.Cost) string {
 }
 
 // previewBatch is GET /batches/{id}/preview: the content, for a sandboxed frame.
-func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	c, err := d.service.Mail.Content(r.Context(), v.caller(), r.PathValue("id"))
+func (d *Dashboard) previewBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	c, err := d.service.Mail.Content(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -286,7 +287,7 @@ var mailPage = template.Must(template.New("text").Parse(`<!doctype html><meta ch
 func showMail(w http.ResponseWriter, c *models.Content, text bool) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("Content-Security-Policy", web.PreviewPolicy)
 	h.Set("X-Frame-Options", "SAMEORIGIN")
 	h.Set("Cache-Control", "no-store")
 	if !text && c.HTML != "" {
@@ -311,12 +312,12 @@ func fileLinks(batch models.ID, list []models.Attachment) (out []fileLink) {
 
 // attachment is GET /batches/{id}/attachments/{number}: a file to be saved. A browser shows and runs
 // nothing of it.
-func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	number, err := strconv.Atoi(r.PathValue("number"))
 	if err != nil {
 		number = -1
 	}
-	a, in, err := d.service.Mail.OpenAttachment(r.Context(), v.caller(), r.PathValue("id"), number)
+	a, in, err := d.service.Mail.OpenAttachment(r.Context(), v.Caller(), r.PathValue("id"), number)
 	if err != nil {
 		return err
 	}
@@ -334,4 +335,15 @@ func (d *Dashboard) attachment(w http.ResponseWriter, r *http.Request, v *visito
 		_, _ = io.Copy(w, in) // the length tells the browser that bytes are missing
 	}
 	return nil
+}
+
+// amount formats an amount of money, with more digits if it is small. A script shows it in the format of the reader's
+// language.
+func amount(currency string, n float64) string {
+	digits := 2
+	if n > 0 && n < 0.1 {
+		digits = 4
+	}
+	whole, rest, _ := strings.Cut(strconv.FormatFloat(n, 'f', digits, 64), ".")
+	return currency + "\u00a0" + web.Num(whole) + "." + rest
 }

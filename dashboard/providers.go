@@ -6,13 +6,13 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -27,8 +27,8 @@ type providersView struct {
 	Providers []providerView
 	Flow      chart
 	History   *historyView
-	Tabs      []tab  // ranges of the history
-	From, To  string // days of Mine
+	Tabs      []web.Tab // ranges of the history
+	From, To  string    // days of Mine
 
 	Checked  string // name of the provider that was inspected, or ""
 	Findings []Finding
@@ -52,9 +52,9 @@ type Finding struct {
 }
 
 // providers is GET /providers.
-func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	back := client.HistoryRange(r.URL.Query().Get("range"))
-	view, err := d.readProviders(r.Context(), v.caller(), back)
+	view, err := d.readProviders(r.Context(), v.Caller(), back)
 	if err == nil {
 		d.showProviders(w, r, v, view)
 	}
@@ -63,10 +63,10 @@ func (d *Dashboard) providers(w http.ResponseWriter, r *http.Request, v *visitor
 
 // inspectProvider is GET /providers/{name}/check, for operators: the page of all providers, with what was found out
 // about one. It changes nothing. A provider is inspected by one request at a time.
-func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
-	if !d.hasProvider(name) || d.inspect == nil {
-		return errNoPage
+	if !d.web.Providers.Has(name) || d.inspect == nil {
+		return web.ErrNoPage
 	}
 	if _, runs := d.inspecting.LoadOrStore(name, true); runs {
 		return service.Fail(service.Conflict, "check_running",
@@ -74,17 +74,17 @@ func (d *Dashboard) inspectProvider(w http.ResponseWriter, r *http.Request, v *v
 	}
 	defer d.inspecting.Delete(name)
 	found := d.inspect(r.Context(), name)
-	view, err := d.readProviders(r.Context(), v.caller(), client.Hour)
+	view, err := d.readProviders(r.Context(), v.Caller(), client.Hour)
 	if err != nil {
 		return err
 	}
-	view.Checked, view.Findings = d.named(name), found
+	view.Checked, view.Findings = d.web.Providers.Named(name), found
 	d.showProviders(w, r, v, view)
 	return nil
 }
 
-func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *visitor, view *providersView) {
-	d.render(w, r, v, http.StatusOK, "providers", page{
+func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *providersView) {
+	d.web.Render(w, r, v, http.StatusOK, "providers", web.Page{
 		Title:  "Providers",
 		Active: "providers",
 		Live:   "/live/providers?range=" + string(view.History.Range),
@@ -94,17 +94,17 @@ func (d *Dashboard) showProviders(w http.ResponseWriter, r *http.Request, v *vis
 }
 
 // providersEvents is GET /live/providers.
-func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	who := v.caller()
+func (d *Dashboard) providersEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who := v.Caller()
 	back := client.HistoryRange(r.URL.Query().Get("range"))
 	if _, ok := historyWords[back]; !ok {
 		back = client.Hour
 	}
-	return d.stream(w, r, v, eventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() source {
-		return source{
-			read: func(ctx context.Context) (any, error) { return d.readProviders(ctx, who, back) },
-			render: func(now any) (parts, error) {
-				ps, err := d.pages.parts("providers", now, "rates", "compare", "providers")
+	return d.web.Stream(w, r, v, web.EventsKey("providers ", who.Whose(), " ", who.Operator, " ", back), func() web.Source {
+		return web.Source{
+			Read: func(ctx context.Context) (any, error) { return d.readProviders(ctx, who, back) },
+			Render: func(now any) (web.Parts, error) {
+				ps, err := d.web.Parts("providers", now, "rates", "compare", "providers")
 				if view, ok := now.(*providersView); ok && err == nil {
 					maps.Copy(ps, view.History.parts) // rendered once for all pages
 				}
@@ -194,7 +194,7 @@ type sample struct {
 // tracker samples all providers, so that a page that opens can show the last
 // minutes. All pages and users share one.
 type tracker struct {
-	service *service.Service
+	operate *operate.Installation
 	begun   atomic.Int64 // reads of the providers
 
 	mu        sync.Mutex
@@ -216,8 +216,8 @@ func (t *tracker) run(ctx context.Context) {
 
 func (t *tracker) sample(ctx context.Context, now time.Time) {
 	n := t.begun.Add(1)
-	providers, err := t.service.Operate.Providers(ctx, service.Caller{Operator: true})
-	if conditions, err := t.service.Operate.Conditions(ctx); err == nil { // otherwise the next sample has them
+	providers, err := t.operate.Providers(ctx, service.Caller{Operator: true})
+	if conditions, err := t.operate.Conditions(ctx); err == nil { // otherwise the next sample has them
 		t.mu.Lock()
 		t.conditions = conditions
 		t.mu.Unlock()
@@ -255,7 +255,7 @@ func (t *tracker) take(n int64, now time.Time, providers []operate.Provider, err
 // refresh reads the providers again, after a command about one of them.
 func (t *tracker) refresh(ctx context.Context) {
 	n := t.begun.Add(1)
-	providers, err := t.service.Operate.Providers(ctx, service.Caller{Operator: true})
+	providers, err := t.operate.Providers(ctx, service.Caller{Operator: true})
 	if err == nil { // otherwise the next sample tells
 		t.take(n, time.Now(), providers, nil)
 	}
@@ -264,7 +264,7 @@ func (t *tracker) refresh(ctx context.Context) {
 // providerNow is a provider and its current rate.
 type providerNow struct {
 	operate.Provider
-	Info ProviderInfo
+	Info web.Provider
 	Rate float64 // recipients per second, over the last seconds
 	Hue  int     // number of its colour, from 1
 	// Minutes has the messages that it accepted in each minute of the last hour, where a page shows them.
@@ -285,7 +285,7 @@ func (a *providerNow) Reachable() bool { return strings.HasPrefix(a.Hook, "https
 const webhookDue = time.Minute
 
 // lacksWebhook reports whether a provider should have sent a webhook by now and did not.
-func lacksWebhook(a *operate.Provider, info *ProviderInfo, h []sample) bool {
+func lacksWebhook(a *operate.Provider, info *web.Provider, h []sample) bool {
 	if !info.Webhooks || !a.LastWebhook.IsZero() {
 		return false
 	}
@@ -360,10 +360,10 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 		h := t.history[a.Name]
 		out[i] = providerNow{
 			Provider: a,
-			Info:     d.info(a.Name),
+			Info:     d.web.Providers.Info(a.Name),
 			Rate:     a.RateUsed,
-			Hue:      d.hue(a.Name),
-			Hook:     d.public.String() + "/webhooks/" + a.Name,
+			Hue:      d.web.Providers.Hue(a.Name),
+			Hook:     d.web.PublicURL() + "/webhooks/" + a.Name,
 		}
 		out[i].LacksWebhook = lacksWebhook(&a, &out[i].Info, h)
 		for k := range t.conditions {
@@ -403,40 +403,10 @@ func (d *Dashboard) flow(names []string) chart {
 				values[at] = math.Round(h[i].rate)
 			}
 		}
-		c.Series = append(c.Series, series{Label: name, Color: d.colour(name), Values: values})
+		c.Series = append(c.Series, series{Label: name, Color: d.web.Providers.Colour(name), Values: values})
 	}
 	return c
 }
-
-// SetVerified tells whether a webhook key of a provider is configured, after a change.
-func (d *Dashboard) SetVerified(provider string, verified bool) { d.verified.Store(provider, verified) }
-
-// info returns the configuration of a provider.
-func (d *Dashboard) info(name string) ProviderInfo {
-	for _, a := range d.configured {
-		if a.Name == name {
-			if now, changed := d.verified.Load(name); changed {
-				a.Verified, _ = now.(bool)
-			}
-			return a
-		}
-	}
-	return ProviderInfo{Name: name, Title: name}
-}
-
-const hues = 6 // number of provider colours in the style sheet
-
-// hue returns the number of a provider's colour, from 1.
-func (d *Dashboard) hue(name string) int {
-	for i, a := range d.configured {
-		if a.Name == name {
-			return i%hues + 1
-		}
-	}
-	return hues
-}
-
-func (d *Dashboard) colour(name string) string { return "--p" + strconv.Itoa(d.hue(name)) }
 
 // healthWords describes the health of a provider as a predicate, like "is down".
 func healthWords(h *telemetry.Health) string {
@@ -463,4 +433,63 @@ func healthWords(h *telemetry.Health) string {
 		return "accepts mail but sends no delivery events"
 	}
 	return "is suspended: calls are failing"
+}
+
+// providerActions maps the last part of a path to the command for a provider.
+var providerActions = map[string]models.CommandKind{
+	"offline": models.ProviderOffline,
+	"drain":   models.ProviderDrain,
+	"online":  models.ProviderOnline,
+}
+
+// askProvider is GET /providers/{name}/{do}, for operators.
+func (d *Dashboard) askProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	name := r.PathValue("name")
+	provider := d.web.Providers.Named(name)
+	questions := map[string]*web.Question{
+		"offline": {Title: "Take " + provider + " offline?", Do: "Take offline", Grave: true, Text: []string{
+			"Within one second no new call goes to it, for any user. Messages that it has accepted are still tracked.",
+			"Mail that may use only this provider waits until the provider is online again, or until it expires."}},
+		"drain": {Title: "Drain " + provider + "?", Do: "Drain", Text: []string{
+			"New mail goes through the other providers. Only mail that no other provider may send still goes " +
+				"through this one."}},
+		"online": {
+			Title: "Bring " + provider + " online?",
+			Do:    "Bring online",
+			Text:  []string{"It gets its share of all mail again."},
+		},
+		"probe": {Title: "Test " + provider + " now?", Do: "Test now", Text: []string{
+			"This clears its failures, for example after you renewed its key. One message tests it. If that " +
+				"message fails, the provider is suspended again.",
+			"Mail that waits for it is tried at once, urgent mail first.",
+			"If the outcome of the test message is unknown, that message may be held for review."}},
+	}
+	q := questions[r.PathValue("do")]
+	if q == nil || !d.web.Providers.Has(name) {
+		return web.ErrNoPage
+	}
+	q.Back = "/providers"
+	return d.web.Ask(w, r, v, "providers", q)
+}
+
+// switchProvider is POST /providers/{name}/{do}, for operators.
+func (d *Dashboard) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	word, name := r.PathValue("do"), r.PathValue("name")
+	do, ok := providerActions[word]
+	if !ok && word != "probe" {
+		return web.ErrNoPage
+	}
+	why, repeat := web.Answered(w, r)
+	var err error
+	if ok {
+		_, _, err = d.service.Operate.ControlProvider(r.Context(), v.Caller(), do, name, why, repeat)
+	} else {
+		_, _, err = d.service.Operate.ProbeProvider(r.Context(), v.Caller(), name, why, repeat)
+	}
+	if err != nil {
+		return err
+	}
+	d.tracker.refresh(r.Context()) // the next page shows it
+	web.SeeOther(w, r, "/providers")
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -29,10 +30,10 @@ func TestLacksWebhook(t *testing.T) {
 		}
 		return h
 	}
-	hook := ProviderInfo{Webhooks: true}
+	hook := web.Provider{Webhooks: true}
 	for name, c := range map[string]struct {
 		last    time.Time
-		info    ProviderInfo
+		info    web.Provider
 		history []sample
 		want    bool
 	}{
@@ -158,7 +159,7 @@ func TestWebhookSetUp(t *testing.T) {
 	require.NotContains(t, b.get("/providers").text, "No webhook has arrived yet")
 	require.Contains(t, b.get("/settings/webhooks").text, "last verified webhook")
 
-	f.board.public.Scheme = "https"
+	f.reopen(func(d *Deps) { d.PublicURL = "https://mail.example.com" })
 	require.NotContains(t, b.get("/settings/webhooks").text, "SAFEDELIVR_PUBLIC_URL")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -16,9 +17,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/internal/testkit"
-
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
+	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) { testkit.VerifyNoLeaks(m) }
 type countingStore struct {
 	models.Store
 	records  atomic.Int64
-	lives    sync.Map // for how long a transient value was stored last, by its kind
+	batches  atomic.Int64 // reads of a batch
+	lives    sync.Map     // for how long a transient value was stored last, by its kind
 	putBatch atomic.Pointer[func(put func() error) error]
 }
 
@@ -47,6 +49,11 @@ func (s *countingStore) PutBatch(ctx context.Context, b models.Batch, first mode
 func (s *countingStore) PutTransient(ctx context.Context, kind, name string, value []byte, ttl time.Duration) error {
 	s.lives.Store(kind, ttl)
 	return s.Store.PutTransient(ctx, kind, name, value, ttl)
+}
+
+func (s *countingStore) Batch(ctx context.Context, id models.ID) (models.Batch, error) {
+	s.batches.Add(1)
+	return s.Store.Batch(ctx, id)
 }
 
 func (s *countingStore) Record(ctx context.Context, id models.ID) ([]models.Entry, []models.Fact, error) {
@@ -71,6 +78,7 @@ type rig struct {
 	store   *countingStore
 	service *service.Service
 	board   *Dashboard
+	deps    Deps // of board
 	url     string
 	net     *testkit.Network // nil: that of the machine
 	github  *github.Server
@@ -94,6 +102,25 @@ func (f *rig) put(kind, name string, v any) {
 	raw, err := json.Marshal(v)
 	require.NoError(f, err)
 	require.NoError(f, f.store.PutTransient(f.Context(), kind, name, raw, time.Hour))
+}
+
+// routes returns the routes for users and those for operators.
+func (f *rig) routes() (users, operators map[string]web.Handler) {
+	users, operators = map[string]web.Handler{}, map[string]web.Handler{}
+	for _, room := range f.board.rooms {
+		maps.Copy(users, room.Users)
+		maps.Copy(operators, room.Operators)
+	}
+	return users, operators
+}
+
+// reopen opens the dashboard again with other dependencies, as after a restart.
+func (f *rig) reopen(change func(*Deps)) {
+	f.board.Close()
+	change(&f.deps)
+	board, err := New(f.deps)
+	require.NoError(f, err)
+	f.board = board
 }
 
 func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
@@ -169,16 +196,17 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub
 		}
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
-	f.board, err = New(Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
+	f.deps = Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
 		Inspect: func(ctx context.Context, provider string) []Finding { return f.inspect(ctx, provider) },
-		Providers: []ProviderInfo{
+		Providers: []web.Provider{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},
 			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true, Boxes: []models.EventBox{
 				{Label: "Delivered", Kinds: []models.EventKind{models.Delivered}},
 				{Label: "Bounced", Kinds: []models.EventKind{models.Bounced, models.Blocked}},
 				{Label: "Spam Reports", Kinds: []models.EventKind{models.Complained}},
 			}},
-		}})
+		}}
+	f.board, err = New(f.deps)
 	require.NoError(t, err)
 	server.Start()
 	t.Cleanup(func() {

@@ -1,34 +1,12 @@
 package dashboard
 
 import (
-	"fmt"
-	"html/template"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
-
-// sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
-// there are less than two values, or none above 0.
-func sparkline(values []float64) template.HTML {
-	most := 0.0
-	for _, v := range values {
-		most = max(most, v)
-	}
-	if len(values) < 2 || most == 0 {
-		return ""
-	}
-	var points strings.Builder
-	for i, v := range values {
-		fmt.Fprintf(&points, "%d,%.1f ", i, 15-14*v/most)
-	}
-	text := fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d 16" preserveAspectRatio="none" aria-hidden="true">`+
-		`<polyline points="%s"/></svg>`, len(values)-1, strings.TrimSpace(points.String()))
-	return template.HTML(text) //nolint:gosec // has only numbers
-}
 
 // dayCounts are the counts that eachDay knows.
 var dayCounts = map[string]func(*client.Counts) int64{

@@ -91,7 +91,7 @@ func TestOverviewTiles(t *testing.T) {
 	require.Equal(t, []float64{1, 0}, eachDay(days, "failed"))
 	require.Equal(t, []float64{0, 0}, eachDay(days, "rerouted"))
 	f := newRig(t, nil)
-	page, err := f.board.pages.parts("overview", &overviewView{Days: days}, "today")
+	page, err := f.board.web.Parts("overview", &overviewView{Days: days}, "today")
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(string(page["today"]), "<polyline"))
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -17,8 +18,8 @@ type summaryRow struct {
 }
 
 // summaryOf returns the card of the form. plan is what would happen if it were sent now; nil: it is not known.
-func summaryOf(
-	d *Dashboard, r *http.Request, v *visitor, c *composeView, plan *service.DryRun,
+func (d *Dashboard) summaryOf(
+	r *http.Request, v *web.Visitor, c *composeView, plan *service.DryRun,
 ) ([]summaryRow, error) {
 	content, category, sender := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category, c.From
 	if c.Template != "" {
@@ -31,12 +32,12 @@ func summaryOf(
 	leaves := summaryRow{Label: "Leaves", Text: "now"}
 	if c.DeliverAt != "" {
 		times := c.times()
-		s, wrong, err := scheduleOf(d, r, v, c, &times)
+		s, wrong, err := d.scheduleOf(r, v, c, &times)
 		switch {
 		case err != nil:
 			return nil, err
 		case len(wrong) > 0:
-			leaves.Text = sentence(wrong[0].Detail)
+			leaves.Text = web.Sentence(wrong[0].Detail)
 		default:
 			leaves.Text, leaves.At = c.day(), s.DeliverAt
 		}
@@ -69,12 +70,12 @@ func (c *composeView) counted(plan *service.DryRun) string {
 			count -= bad
 		}
 	}
-	text := num(count)
+	text := web.Num(count)
 	switch {
 	case bad > 0 && skip:
-		text += ", and " + num(bad) + " " + plural(bad, "row is", "rows are") + " skipped"
+		text += ", and " + web.Num(bad) + " " + web.Plural(bad, "row is", "rows are") + " skipped"
 	case bad > 0:
-		text += ", " + num(bad) + " with mistakes"
+		text += ", " + web.Num(bad) + " with mistakes"
 	}
 	return text
 }
@@ -117,33 +118,20 @@ func trackingWords(opens, clicks bool) string {
 	return "off"
 }
 
-// showSummary returns POST /compose/summary: the card of the form, as a part of its page.
-func showSummary(d *Dashboard) handler {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		c, err := readCompose(w, r, nil)
-		if err != nil {
-			return err
-		}
-		in := d.service.NewIntake(r.Context(), v.caller())
-		defer in.Close()
-		if c.List, err = c.look(in); err != nil {
-			return err
-		}
-		rows, err := summaryOf(d, r, v, c, nil)
-		if err != nil {
-			return err
-		}
-		return writePart(w, d, "compose", "summary", rows)
-	}
-}
-
-// writePart answers with a part of a page.
-func writePart(w http.ResponseWriter, d *Dashboard, page, part string, data any) error {
-	out, err := d.pages.parts(page, data, part)
+// showSummary is POST /compose/summary: the card of the form, as a part of its page.
+func (d *Dashboard) showSummary(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, err = w.Write(out[part])
-	return err
+	in := d.service.NewIntake(r.Context(), v.Caller())
+	defer in.Close()
+	if c.List, err = c.look(in); err != nil {
+		return err
+	}
+	rows, err := d.summaryOf(r, v, c, nil)
+	if err != nil {
+		return err
+	}
+	return d.web.WritePart(w, "compose", "summary", rows)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/suppressions"
@@ -25,9 +26,9 @@ type suppressionsView struct {
 	Filter   suppressions.Filter
 	Next     string // URL of the next page, or ""
 	Reasons  []string
-	Tabs     []tab  // by reason, with counts; none: the list is too long to be counted
-	Total    int    // entries of the list, if there are Tabs
-	Export   string // URL of the list as a file
+	Tabs     []web.Tab // by reason, with counts; none: the list is too long to be counted
+	Total    int       // entries of the list, if there are Tabs
+	Export   string    // URL of the list as a file
 
 	New           client.NewSuppression // as it was entered
 	Wrong         map[string]string
@@ -40,8 +41,8 @@ type suppressionsView struct {
 const everyonesList = "everyone"
 
 // suppressionListOf returns the caller and the parameters of the suppression list that a request is about.
-func suppressionListOf(r *http.Request, v *visitor) (who service.Caller, list url.Values) {
-	who, list = v.caller(), url.Values{}
+func suppressionListOf(r *http.Request, v *web.Visitor) (who service.Caller, list url.Values) {
+	who, list = v.Caller(), url.Values{}
 	if who.Everyone = v.Operator && r.URL.Query().Get("list") == everyonesList; who.Everyone {
 		list.Set("list", everyonesList)
 	}
@@ -53,11 +54,11 @@ func suppressionsAt(list url.Values, did string) string {
 	if did != "" {
 		list.Set("did", did)
 	}
-	return address("/suppressions", list)
+	return web.Address("/suppressions", list)
 }
 
 // suppressions is GET /suppressions.
-func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view := &suppressionsView{New: client.NewSuppression{Reason: string(models.Manual)}}
 	switch r.URL.Query().Get("did") {
 	case "added":
@@ -69,7 +70,7 @@ func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *visi
 }
 
 func (d *Dashboard) showSuppressions(
-	w http.ResponseWriter, r *http.Request, v *visitor, status int, view *suppressionsView,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *suppressionsView,
 ) error {
 	query := r.URL.Query()
 	who, of := suppressionListOf(r, v)
@@ -81,8 +82,8 @@ func (d *Dashboard) showSuppressions(
 		Text:   strings.TrimSpace(query.Get("q")),
 		Reason: query.Get("reason"),
 	}
-	view.Export = address("/suppressions/export.csv", of)
-	sorted, err := view.readSorted(r, d.service, who, of)
+	view.Export = web.Address("/suppressions/export.csv", of)
+	sorted, err := view.readSorted(r, d.service.Suppressions, who, of)
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (d *Dashboard) showSuppressions(
 		view.List = list.Suppressions
 		view.next(of, "cursor", list.Next)
 	}
-	d.render(w, r, v, status, "suppressions", page{Title: "Suppressions", Active: "suppressions", Data: view})
+	d.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
 	return nil
 }
 
@@ -108,11 +109,11 @@ var errTooLong = errors.New("the list is too long")
 // readSorted reads a page of a list, the newest entries first, and counts the list by reasons. It reports false if the
 // list is too long for that.
 func (s *suppressionsView) readSorted(
-	r *http.Request, svc *service.Service, who service.Caller, of url.Values,
+	r *http.Request, lists *suppressions.Lists, who service.Caller, of url.Values,
 ) (bool, error) {
 	text, counts := strings.ToLower(s.Filter.Text), map[string]int64{}
 	var found []client.Suppression
-	err := svc.Suppressions.Each(r.Context(), who, func(e client.Suppression) error {
+	err := lists.Each(r.Context(), who, func(e client.Suppression) error {
 		if s.Total++; s.Total > sortedSuppressions {
 			return errTooLong
 		}
@@ -160,8 +161,8 @@ func (s *suppressionsView) setTabs(of url.Values, counts map[string]int64) {
 		if s.Filter.Text != "" {
 			q.Set("q", s.Filter.Text)
 		}
-		s.Tabs = append(s.Tabs, tab{
-			To: address("/suppressions", q), Text: suppressionWords(reason), Here: reason == s.Filter.Reason, Count: n,
+		s.Tabs = append(s.Tabs, web.Tab{
+			To: web.Address("/suppressions", q), Text: suppressionWords(reason), Here: reason == s.Filter.Reason, Count: n,
 		})
 	}
 }
@@ -175,7 +176,7 @@ func (s *suppressionsView) next(of url.Values, name, value string) {
 	q.Set("q", s.Filter.Text)
 	q.Set("reason", s.Filter.Reason)
 	q.Set(name, value)
-	s.Next = address("/suppressions", q)
+	s.Next = web.Address("/suppressions", q)
 }
 
 // suppressionWords is a reason as a badge shows it.
@@ -197,31 +198,29 @@ func suppressionWords(r string) string {
 	return r
 }
 
-// exportSuppressions returns GET /suppressions/export.csv: a list as a file that can be imported.
-func exportSuppressions(d *Dashboard) handler {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		who, _ := suppressionListOf(r, v)
-		out, begun := csv.NewWriter(w), false
-		err := d.service.Suppressions.Export(r.Context(), who, func(row []string) error {
-			if !begun {
-				begun = true
-				w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-				w.Header().Set("Content-Disposition", `attachment; filename="suppressions.csv"`)
-			}
-			return out.Write(table.HarmlessRow(row))
-		})
-		if err != nil && begun {
-			d.log.Warn("export of suppressions aborted", "err", err)
-			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
+// exportSuppressions is GET /suppressions/export.csv: a list as a file that can be imported.
+func (d *Dashboard) exportSuppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who, _ := suppressionListOf(r, v)
+	out, begun := csv.NewWriter(w), false
+	err := d.service.Suppressions.Export(r.Context(), who, func(row []string) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+			w.Header().Set("Content-Disposition", `attachment; filename="suppressions.csv"`)
 		}
-		out.Flush() // the browser may be gone
-		return err
+		return out.Write(table.HarmlessRow(row))
+	})
+	if err != nil && begun {
+		d.log.Warn("export of suppressions aborted", "err", err)
+		panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
 	}
+	out.Flush() // the browser may be gone
+	return err
 }
 
 // addSuppression is POST /suppressions: an address, or a file of them.
-func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
+func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
 	view := &suppressionsView{Wrong: map[string]string{}}
 	who, of := suppressionListOf(r, v)
 	if file, _, err := r.FormFile("file"); err == nil {
@@ -230,8 +229,8 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *vi
 		if err != nil {
 			return d.refusedSuppression(w, r, v, view, err)
 		}
-		view.Done = num(done.Rows) + " " + plural(int64(done.Rows), "row", "rows") + " read, " +
-			num(done.Added) + " added, " + num(done.Rejected) + " left out because of mistakes."
+		view.Done = web.Num(done.Rows) + " " + web.Plural(int64(done.Rows), "row", "rows") + " read, " +
+			web.Num(done.Added) + " added, " + web.Num(done.Rejected) + " left out because of mistakes."
 		for _, e := range done.Errors {
 			view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
 		}
@@ -246,13 +245,13 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *vi
 	if _, _, err := d.service.Suppressions.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
 		return d.refusedSuppression(w, r, v, view, err)
 	}
-	seeOther(w, r, suppressionsAt(of, "added"))
+	web.SeeOther(w, r, suppressionsAt(of, "added"))
 	return nil
 }
 
 // refusedSuppression shows the form again, with the mistakes beside its fields.
 func (d *Dashboard) refusedSuppression(
-	w http.ResponseWriter, r *http.Request, v *visitor, view *suppressionsView, err error,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, view *suppressionsView, err error,
 ) error {
 	var refused *service.Error
 	if !errors.As(err, &refused) || refused.Kind == service.Internal {
@@ -260,47 +259,47 @@ func (d *Dashboard) refusedSuppression(
 	}
 	view.Problem = refused.Detail
 	for _, f := range refused.Fields {
-		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = sentence(f.Detail)
+		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = web.Sentence(f.Detail)
 	}
 	return d.showSuppressions(w, r, v, refused.Kind.Status(), view)
 }
 
 // askSuppression is GET /suppressions/{email}/remove.
-func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	email := r.PathValue("email")
 	_, of := suppressionListOf(r, v)
-	q := &askView{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
+	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
 		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
 		"After a complaint or a bounce that was final, say why.",
 	}}
-	return d.ask(w, r, v, "suppressions", q)
+	return d.web.Ask(w, r, v, "suppressions", q)
 }
 
 // removeSuppression is POST /suppressions/{email}/remove.
-func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, _ := answered(w, r) // a repeat changes nothing
+func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, _ := web.Answered(w, r) // a repeat changes nothing
 	who, of := suppressionListOf(r, v)
 	_, err := d.service.Suppressions.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
 	if err != nil {
 		return err
 	}
-	seeOther(w, r, suppressionsAt(of, "removed"))
+	web.SeeOther(w, r, suppressionsAt(of, "removed"))
 	return nil
 }
 
 // suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
 // confirmed.
-func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, repeat := answered(w, r)
-	ids, err := selectedIDs(r)
+func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	why, repeat := web.Answered(w, r)
+	ids, err := web.SelectedIDs(r)
 	if err != nil {
 		return err
 	}
 	if repeat.Key != "" { // a repeat changes nothing
-		if err := d.service.Suppressions.SuppressSelected(r.Context(), v.caller(), ids, models.FromPage, why); err != nil {
+		if err := d.service.Suppressions.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
 			return err
 		}
-		seeOther(w, r, localPath(r.PostFormValue("back")))
+		web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
 		return nil
 	}
 	if len(ids) == 0 {
@@ -311,87 +310,14 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 		whose = "the same senders"
 	}
 	n := int64(len(ids))
-	return d.ask(w, r, v, "logs", &askView{
-		Title: "Suppress the " + plural(n, "recipient", "recipients") + " of " + messages(n) + "?",
+	return d.web.Ask(w, r, v, "logs", &web.Question{
+		Title: "Suppress the " + web.Plural(n, "recipient", "recipients") + " of " + web.Messages(n) + "?",
 		Do:    "Suppress",
-		Back:  backFrom(r),
+		Back:  web.BackFrom(r),
 		IDs:   r.PostForm["id"],
 		Text: []string{
 			"No provider gets mail of " + whose + " to these addresses any more. Messages to them that are still " +
 				"queued fail. The page Suppressions lists them, and takes them off again.",
 		},
 	})
-}
-
-// listedView is the page of what a provider suppresses and we do not.
-type listedView struct {
-	Provider providerNow
-	List     []client.ProviderSuppression
-	Next     string // URL of the next page, or ""
-	Done     string
-}
-
-// Of returns what an entry is about, for the path of its question.
-func (v *listedView) Of(e *client.ProviderSuppression) string {
-	return "/providers/" + url.PathEscape(v.Provider.Name) + "/suppressions/" + url.PathEscape(e.List) + "/" +
-		url.PathEscape(e.Email) + "/clear"
-}
-
-// listedAtProvider is GET /providers/{name}/suppressions, for operators.
-func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	providers, err := d.providersNow()
-	if err != nil {
-		return err
-	}
-	name, view := r.PathValue("name"), &listedView{}
-	for i := range providers {
-		if providers[i].Name == name {
-			view.Provider = providers[i]
-		}
-	}
-	p := service.Page{Cursor: r.URL.Query().Get("cursor")}
-	list, err := d.service.Suppressions.ProviderSuppressions(r.Context(), v.caller(), name, p)
-	if err != nil {
-		return err
-	}
-	view.List = list.Suppressions
-	if list.Next != "" {
-		view.Next = "/providers/" + url.PathEscape(name) + "/suppressions?" + url.Values{"cursor": {list.Next}}.Encode()
-	}
-	if r.URL.Query().Get("did") == "cleared" {
-		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
-	}
-	title := "Suppressed at " + view.Provider.Info.Title
-	d.render(w, r, v, http.StatusOK, "listed", page{Title: title, Active: "providers", Data: view})
-	return nil
-}
-
-// askClear is GET /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (d *Dashboard) askClear(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	name, email := r.PathValue("name"), r.PathValue("email")
-	if !d.hasProvider(name) {
-		return errNoPage
-	}
-	return d.ask(w, r, v, "providers", &askView{
-		Title: "Clear " + email + " at " + d.named(name) + "?",
-		Do:    "Clear",
-		Back:  "/providers/" + url.PathEscape(name) + "/suppressions",
-		Text: []string{
-			"The address is removed from the provider's list " + r.PathValue("list") + ". Mail to it is delivered again.",
-			"If the mailbox still does not exist, the bounces cost the reputation of all mail at this provider.",
-		},
-	})
-}
-
-// clearAtProvider is POST /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (d *Dashboard) clearAtProvider(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	why, _ := answered(w, r) // a repeat changes nothing
-	name := r.PathValue("name")
-	err := d.service.Suppressions.ClearProviderSuppression(
-		r.Context(), v.caller(), name, r.PathValue("email"), r.PathValue("list"), why)
-	if err != nil {
-		return err
-	}
-	seeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
-	return nil
 }

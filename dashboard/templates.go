@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -27,9 +28,9 @@ type templatesView struct {
 }
 
 // templates is GET /templates.
-func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	if name := strings.TrimSpace(r.URL.Query().Get("new")); name != "" {
-		seeOther(w, r, "/templates/"+url.PathEscape(name))
+		web.SeeOther(w, r, "/templates/"+url.PathEscape(name))
 		return nil
 	}
 	list, next, err := d.service.Templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
@@ -40,7 +41,7 @@ func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *visitor
 	if next != "" {
 		view.Next = "/templates?cursor=" + url.QueryEscape(next)
 	}
-	d.render(w, r, v, http.StatusOK, "templates", page{Title: "Templates", Active: "templates", Data: view})
+	d.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
 	return nil
 }
 
@@ -65,7 +66,7 @@ type templateView struct {
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
-func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
 	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
 	view.Values = []sampleValue{{"name", "Ann"}}
@@ -133,7 +134,7 @@ func textOfSource(s *client.TemplateSource) string {
 func (d *Dashboard) showTemplate(
 	w http.ResponseWriter,
 	r *http.Request,
-	v *visitor,
+	v *web.Visitor,
 	status int,
 	t *templateView,
 ) error {
@@ -144,22 +145,22 @@ func (d *Dashboard) showTemplate(
 			return err
 		}
 		t.Info = &info.TemplateInfo
-		if t.Uses, err = d.service.Mail.TemplateUses(r.Context(), v.caller(), t.Name); err != nil {
+		if t.Uses, err = d.service.Mail.TemplateUses(r.Context(), v.Caller(), t.Name); err != nil {
 			return err
 		}
 	}
-	t.askValues(r, d, v)
-	d.render(w, r, v, status, "template", page{Title: t.Name, Active: "templates", Data: t})
+	d.askValues(r, v, t)
+	d.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
 	return nil
 }
 
 // readTemplate reads the form, and reports mistakes in the fields that are JSON.
 func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, client.TemplateSource, error) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxCompose)
+	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
 	if err := r.ParseForm(); err != nil {
-		return nil, client.TemplateSource{}, badForm(err)
+		return nil, client.TemplateSource{}, web.BadForm(err)
 	}
-	f := func(name string) string { return lines(r.PostFormValue(name)) }
+	f := func(name string) string { return web.Lines(r.PostFormValue(name)) }
 	t := &templateView{
 		Name: r.PathValue("name"), Subject: f("subject"), HTML: f("html"), Text: f("text"), Sender: f("sender"),
 		Category: f("category"), Defaults: f("defaults"), Schema: f("schema"),
@@ -168,7 +169,7 @@ func readTemplate(w http.ResponseWriter, r *http.Request) (*templateView, client
 		Wrong: map[string]string{},
 	}
 	for i, value := range r.PostForm["value"][:min(len(r.PostForm["value"]), len(r.PostForm["variable"]))] {
-		t.Values = append(t.Values, sampleValue{r.PostForm["variable"][i], lines(value)})
+		t.Values = append(t.Values, sampleValue{r.PostForm["variable"][i], web.Lines(value)})
 	}
 	t.readLanguages(r.PostForm)
 	src := t.source()
@@ -193,10 +194,10 @@ func (t *templateView) source() client.TemplateSource {
 type sampleValue struct{ Name, Value string }
 
 // askValues asks for a value of each variable that the template shows, and keeps those that were entered.
-func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
+func (d *Dashboard) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 	source := t.source()
 	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
-	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.public.String())}
+	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.web.PublicURL())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
 	_, missing, err := d.service.Templates.Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
@@ -214,16 +215,14 @@ func (t *templateView) askValues(r *http.Request, d *Dashboard, v *visitor) {
 	}
 }
 
-// showValues returns POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
-func showValues(d *Dashboard) handler {
-	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
-		t, _, err := readTemplate(w, r)
-		if err != nil {
-			return err
-		}
-		t.askValues(r, d, v)
-		return writePart(w, d, "template", "values", t)
+// showValues is POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
+func (d *Dashboard) showValues(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	t, _, err := readTemplate(w, r)
+	if err != nil {
+		return err
 	}
+	d.askValues(r, v, t)
+	return d.web.WritePart(w, "template", "values", t)
 }
 
 // recipient returns the recipient of the preview, with the names of the variables that are
@@ -263,7 +262,7 @@ func jsonVars(text string) (vars map[string]string, isJSON []string, err error) 
 
 // saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
 // to one address if that button was pressed.
-func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, src, err := readTemplate(w, r)
 	if err != nil {
 		return err
@@ -299,13 +298,13 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *visi
 	if t.has(t.Shown) {
 		to.Set("language", t.Shown)
 	}
-	seeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
+	web.SeeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
 	return nil
 }
 
 // refusedTemplate shows the form with what is wrong.
 func (d *Dashboard) refusedTemplate(
-	w http.ResponseWriter, r *http.Request, v *visitor, t *templateView, err error,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, err error,
 ) error {
 	var e *service.Error
 	if !errors.As(err, &e) || e.Kind == service.Internal {
@@ -319,29 +318,29 @@ func (d *Dashboard) refusedTemplate(
 			continue
 		}
 		if field == "template" || field == "from" || field == "name" {
-			t.Problem += " " + sentence(f.Detail)
+			t.Problem += " " + web.Sentence(f.Detail)
 			continue
 		}
-		t.Wrong[field] = strings.TrimSpace(t.Wrong[field] + " " + sentence(f.Detail))
+		t.Wrong[field] = strings.TrimSpace(t.Wrong[field] + " " + web.Sentence(f.Detail))
 	}
 	return d.showTemplate(w, r, v, e.Kind.Status(), t)
 }
 
 // testTemplate sends a version to one address, as a batch does.
 func (d *Dashboard) testTemplate(
-	w http.ResponseWriter, r *http.Request, v *visitor, t *templateView, ref string, to *service.Recipient,
+	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, ref string, to *service.Recipient,
 ) error {
-	in := d.service.NewIntake(r.Context(), v.caller())
+	in := d.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	in.Batch = intake.Batch{Template: ref, Language: t.sampleLanguage()}
 	if err := in.Read(intake.Of(*to)); err != nil {
 		return err
 	}
-	a, _, err := d.service.Accept(r.Context(), v.caller(), in, service.Repeat{})
+	a, _, err := d.service.Accept(r.Context(), v.Caller(), in, service.Repeat{})
 	if err != nil {
 		return d.refusedTemplate(w, r, v, t, err)
 	}
-	seeOther(w, r, "/batches/"+a.ID.String())
+	web.SeeOther(w, r, "/batches/"+a.ID.String())
 	return nil
 }
 
@@ -374,14 +373,14 @@ type filledView struct {
 func (f *filledView) write(w http.ResponseWriter) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Security-Policy", previewPolicy)
+	h.Set("Content-Security-Policy", web.PreviewPolicy)
 	h.Set("X-Frame-Options", "SAMEORIGIN")
 	return templatePreview.Execute(w, f)
 }
 
 // fillSample fills a template for a recipient. wrong has its mistakes, and hints what else may be wrong.
 func (d *Dashboard) fillSample(
-	r *http.Request, v *visitor, s templates.Sample,
+	r *http.Request, v *web.Visitor, s templates.Sample,
 ) (p client.Preview, wrong, hints []string, err error) {
 	p, missing, err := d.service.Templates.Preview(r.Context(), v.User, s)
 	var e *service.Error
@@ -408,13 +407,13 @@ func (d *Dashboard) fillSample(
 
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
 // gets it, for the sandboxed frame beside the form.
-func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, src, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
 	to, isJSON := t.recipient()
-	to.Vars = withExample(to.Vars, t.Category, d.public.String())
+	to.Vars = withExample(to.Vars, t.Category, d.web.PublicURL())
 	var wrong []string
 	for name, text := range t.Wrong {
 		wrong = append(wrong, name+": "+text)
@@ -431,21 +430,21 @@ func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *v
 }
 
 // publishTemplate is POST /templates/{name}/publish.
-func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
 	if _, err := d.service.Templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
 		return err
 	}
-	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
+	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
 	return nil
 }
 
 // archiveTemplate is POST /templates/{name}/archive.
-func (d *Dashboard) archiveTemplate(w http.ResponseWriter, r *http.Request, v *visitor) error {
+func (d *Dashboard) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	if _, err := d.service.Templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
 		return err
 	}
-	seeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
+	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
 	return nil
 }
 

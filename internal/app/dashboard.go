@@ -7,6 +7,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/config"
 	"github.com/safedelivr/safedelivr/dashboard"
+	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
 )
@@ -30,7 +31,7 @@ func (a *App) buildDashboard(context.Context) (err error) {
 	}
 	d.GitHub = a.github.Load()
 	for _, p := range a.providers {
-		info := dashboard.ProviderInfo{
+		info := web.Provider{
 			Name:     p.Name,
 			Title:    p.Kind,
 			Webhooks: p.Events == models.EventsWebhook,

@@ -1,4 +1,4 @@
-package dashboard
+package web
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
-	"html/template"
 	"io/fs"
 	"net"
 	"net/http"
@@ -19,12 +18,9 @@ import (
 	"time"
 )
 
-//go:embed templates
-var templateFiles embed.FS
-
-// page is the data of every template. The handler sets the first five fields;
+// Page is the data of every template. The handler sets the first five fields;
 // render sets the rest.
-type page struct {
+type Page struct {
 	Title  string
 	Active string // current entry of the navigation
 	Live   string // URL of the page's events; "": the page is not live
@@ -32,53 +28,18 @@ type page struct {
 	Editor bool   // it needs the editor of rich text
 	Data   any
 
-	Visitor *visitor
+	Visitor *Visitor
 	Theme   string // light, dark, or "": the system's
 	Path    string
 	Get     string // of the answer to a form: the page to which Back and Reload lead
 }
 
-// pages holds the templates: a set per page, each with the shared layout and parts.
-type pages struct {
-	assets *assets
-	sets   map[string]*template.Template
-}
-
-// loadPages returns the pages of the program. They are parsed and compressed once.
-var loadPages = sync.OnceValues(func() (*pages, error) {
-	a, err := loadAssets()
-	if err != nil {
-		return nil, err
-	}
-	p := &pages{assets: a, sets: map[string]*template.Template{}}
-	shared := template.New("").Funcs(funcs).Funcs(template.FuncMap{"asset": a.url})
-	shared, err = shared.ParseFS(templateFiles, "templates/shared/*.html")
-	if err != nil {
-		return nil, fmt.Errorf("templates: %w", err)
-	}
-	names, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		set, err := shared.Clone()
-		if err == nil {
-			_, err = set.ParseFS(templateFiles, name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("template %s: %w", name, err)
-		}
-		p.sets[strings.TrimSuffix(path.Base(name), ".html")] = set
-	}
-	return p, nil
-})
-
-// parts renders named parts of a page for live events.
-func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
-	out := parts{}
+// Parts renders named parts of a page for live events.
+func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
+	out := Parts{}
 	for _, part := range wanted {
 		var b bytes.Buffer
-		if err := p.sets[name].ExecuteTemplate(&b, part, data); err != nil {
+		if err := f.sets[name].ExecuteTemplate(&b, part, data); err != nil {
 			return nil, fmt.Errorf("part %s of page %s: %w", part, name, err)
 		}
 		out[part] = b.Bytes()
@@ -86,16 +47,16 @@ func (p *pages) parts(name string, data any, wanted ...string) (parts, error) {
 	return out, nil
 }
 
-// render writes a page. It renders all of it first, so that a failing template is a
+// Render writes a page. It renders all of it first, so that a failing template is a
 // clean 500.
-func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, status int, name string, p page) {
-	p.Visitor, p.Theme, p.Path = v, theme(r), r.URL.RequestURI()
+func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) {
+	p.Visitor, p.Theme, p.Path = v, Theme(r), r.URL.RequestURI()
 	if r.Method == http.MethodPost {
-		p.Get = d.pageOf(r.URL.Path)
+		p.Get = f.pageOf(r.URL.Path)
 	}
 	var b bytes.Buffer
-	if err := d.pages.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
-		d.log.Error("page not rendered", "page", name, "err", err)
+	if err := f.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
+		f.Log.Error("page not rendered", "page", name, "err", err)
 		http.Error(w, "Something went wrong. The server's log has the details.", http.StatusInternalServerError)
 		return
 	}
@@ -106,8 +67,8 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v *visitor, s
 
 const themeCookie = "sd_theme"
 
-// theme returns the theme that the visitor chose, or "".
-func theme(r *http.Request) string {
+// Theme returns the theme that the visitor chose, or "".
+func Theme(r *http.Request) string {
 	if c, err := r.Cookie(themeCookie); err == nil && (c.Value == "light" || c.Value == "dark") {
 		return c.Value
 	}
@@ -126,27 +87,27 @@ func wantsEveryone(r *http.Request) bool {
 }
 
 // setEveryone is POST /everyone: it switches between the visitor's mail and everybody's.
-func (d *Dashboard) setEveryone(w http.ResponseWriter, r *http.Request, _ *visitor) error {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+func (f *Frame) setEveryone(w http.ResponseWriter, r *http.Request, _ *Visitor) error {
+	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
 	chosen, life := "no", 400*24*time.Hour // the longest that browsers allow
 	if r.PostFormValue("everyone") == "yes" {
 		chosen, life = "", 0
 	}
-	d.setCookie(w, r, everyoneCookie, chosen, life)
-	seeOther(w, r, localPath(r.PostFormValue("to")))
+	f.SetCookie(w, r, everyoneCookie, chosen, life)
+	SeeOther(w, r, LocalPath(r.PostFormValue("to")))
 	return nil
 }
 
 // setTheme is POST /theme.
-func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+func (f *Frame) setTheme(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
 	chosen := r.PostFormValue("theme")
 	life := 400 * 24 * time.Hour // the longest that browsers allow
 	if chosen != "light" && chosen != "dark" {
 		chosen, life = "", 0
 	}
-	d.setCookie(w, r, themeCookie, chosen, life)
-	seeOther(w, r, localPath(r.PostFormValue("to")))
+	f.SetCookie(w, r, themeCookie, chosen, life)
+	SeeOther(w, r, LocalPath(r.PostFormValue("to")))
 }
 
 //go:embed static
@@ -170,7 +131,8 @@ type assets struct {
 	urls  map[string]string // plain name to path
 }
 
-func loadAssets() (*assets, error) {
+// loadAssets returns the files of the program. They are compressed once.
+var loadAssets = sync.OnceValues(func() (*assets, error) {
 	a := &assets{files: map[string]asset{}, urls: map[string]string{}}
 	return a, fs.WalkDir(staticFiles, "static", func(name string, e fs.DirEntry, err error) error {
 		kind := types[path.Ext(name)]
@@ -201,7 +163,7 @@ func loadAssets() (*assets, error) {
 		a.urls[base] = "/assets/" + hashed
 		return nil
 	})
-}
+})
 
 // url returns the path of a file. Templates call it; an unknown name fails the
 // template.
@@ -238,18 +200,18 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // the browser may be gone
 }
 
-// maxForm is the size limit of forms in bytes, except for Compose.
-const maxForm = 64 << 10
+// MaxForm is the size limit of forms in bytes, except for Compose.
+const MaxForm = 64 << 10
 
 // secured wraps h: it adds security headers to every response and rejects
 // cross-origin requests.
-func (d *Dashboard) secured(h http.Handler) http.Handler {
+func (f *Frame) secured(h http.Handler) http.Handler {
 	cross := http.NewCrossOriginProtection()
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "Request refused: it came from another site.", http.StatusForbidden)
 	}))
 	h = cross.Handler(h)
-	policy := d.contentPolicy()
+	policy := f.contentPolicy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		head := w.Header()
 		head.Set("Content-Security-Policy", policy)
@@ -259,36 +221,36 @@ func (d *Dashboard) secured(h http.Handler) http.Handler {
 		head.Set("Cross-Origin-Opener-Policy", "same-origin")
 		head.Set("Cross-Origin-Resource-Policy", "same-origin")
 		head.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
-		if d.secure(r) && !loopbackHost(r.Host) {
+		if f.secure(r) && !loopbackHost(r.Host) {
 			head.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-func (d *Dashboard) contentPolicy() string {
+func (f *Frame) contentPolicy() string {
 	forms := "'self'"
-	if d.github != nil {
-		forms += " " + d.github.origin // the login form redirects there
+	if origin := f.accounts.Origin(); origin != "" {
+		forms += " " + origin // the login form redirects there
 	}
 	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 		"frame-src 'self'; frame-ancestors 'none'; form-action " + forms + "; base-uri 'none'"
 }
 
-// previewPolicy is the policy of the content of a message in a sandboxed frame: its
+// PreviewPolicy is the policy of the content of a message in a sandboxed frame: its
 // own styles apply, and nothing is loaded or run.
-const previewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
+const PreviewPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; " +
 	"frame-ancestors 'self'; form-action 'none'; base-uri 'none'"
 
 // secure reports whether the browser uses TLS: the request came by TLS, or it came to the public URL and that is
 // https.
-func (d *Dashboard) secure(r *http.Request) bool {
-	return r.TLS != nil || d.public.Scheme == "https" && !loopbackHost(r.Host)
+func (f *Frame) secure(r *http.Request) bool {
+	return r.TLS != nil || f.public.Scheme == "https" && !loopbackHost(r.Host)
 }
 
-// onThisMachine reports whether a request was made on this machine, not through a
+// OnThisMachine reports whether a request was made on this machine, not through a
 // proxy and not by DNS rebinding.
-func onThisMachine(r *http.Request) bool {
+func OnThisMachine(r *http.Request) bool {
 	for _, forwarded := range []string{"Forwarded", "X-Forwarded-For", "X-Real-Ip", "Via"} {
 		if r.Header.Get(forwarded) != "" {
 			return false
@@ -310,10 +272,21 @@ func loopbackHost(host string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// clientAddr returns the client's address, for the list of sessions.
-func clientAddr(r *http.Request) string {
+// ClientAddr returns the client's address, for the list of sessions.
+func ClientAddr(r *http.Request) string {
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		return host
 	}
 	return r.RemoteAddr
+}
+
+// WritePart answers with a part of a page.
+func (f *Frame) WritePart(w http.ResponseWriter, page, part string, data any) error {
+	out, err := f.Parts(page, data, part)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, err = w.Write(out[part])
+	return err
 }

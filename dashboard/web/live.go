@@ -1,4 +1,4 @@
-package dashboard
+package web
 
 import (
 	"bytes"
@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	liveEvery = time.Second      // interval between reads of a source
+	LiveEvery = time.Second      // interval between reads of a source
 	liveBeat  = time.Second      // interval between beats, by which a page knows that its connection works
 	liveCheck = 10 * time.Second // interval between session checks
 	liveWrite = 10 * time.Second // time limit for one event to a slow browser
 )
 
-// source provides the content of live pages. read is cheap and called every second
+// Source provides the content of live pages. read is cheap and called every second
 // while a page is open; render is called only if the result of read has changed.
-type source struct {
-	read   func(ctx context.Context) (any, error)
-	render func(any) (parts, error)
+type Source struct {
+	Read   func(ctx context.Context) (any, error)
+	Render func(any) (Parts, error)
 }
 
-// parts maps names of events to the HTML that they replace.
-type parts map[string][]byte
+// Parts maps names of events to the HTML that they replace.
+type Parts map[string][]byte
 
 // hub shares one feed among all pages with the same content.
 type hub struct {
@@ -109,7 +109,7 @@ func (h *hub) enter(user string) (leave func(), err error) {
 
 // join returns the feed of a key and a function that leaves it. The first join
 // starts the feed, the last leave stops it.
-func (h *hub) join(key string, open func() source) (*feed, func()) {
+func (h *hub) join(key string, open func() Source) (*feed, func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := h.feeds[key]
@@ -137,20 +137,20 @@ const unreadable = `<p class="notice bad">This page is out of date: the store ca
 	`It updates by itself.</p>`
 
 // run reads the source until ctx ends.
-func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
-	t := time.NewTicker(liveEvery)
+func (f *feed) run(ctx context.Context, src Source, log *slog.Logger) {
+	t := time.NewTicker(LiveEvery)
 	defer t.Stop()
 	var last any
 	for {
-		now, err := src.read(ctx)
+		now, err := src.Read(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			log.Debug("live page not read", "err", err)
-			f.set(parts{"trouble": []byte(unreadable)})
+			f.set(Parts{"trouble": []byte(unreadable)})
 		case !reflect.DeepEqual(now, last):
-			ps, err := src.render(now)
+			ps, err := src.Render(now)
 			if err != nil {
 				log.Error("live page not rendered", "err", err)
 				return
@@ -159,7 +159,7 @@ func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 			f.set(ps)
 			last = now
 		default:
-			f.set(parts{"trouble": nil})
+			f.set(Parts{"trouble": nil})
 		}
 		select {
 		case <-t.C:
@@ -170,7 +170,7 @@ func (f *feed) run(ctx context.Context, src source, log *slog.Logger) {
 }
 
 // set stores the parts that have changed and wakes the watchers.
-func (f *feed) set(ps parts) {
+func (f *feed) set(ps Parts) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	woken := false
@@ -215,10 +215,10 @@ func appendEvent(b []byte, name string, data []byte) []byte {
 	return append(b, '\n')
 }
 
-// stream sends the feed of a key to a page until the browser disconnects, its
+// Stream sends the feed of a key to a page until the browser disconnects, its
 // session ends or the server stops.
-func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, key string, open func() source) error {
-	exit, err := d.live.enter(v.User)
+func (f *Frame) Stream(w http.ResponseWriter, r *http.Request, v *Visitor, key string, open func() Source) error {
+	exit, err := f.live.enter(v.User)
 	if err != nil {
 		return err
 	}
@@ -239,17 +239,17 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 	if !send(alive) {
 		return nil
 	}
-	f, leave := d.live.join(key, open)
+	content, leave := f.live.join(key, open)
 	defer leave()
 	beat, check := time.NewTicker(liveBeat), time.NewTicker(liveCheck)
 	defer beat.Stop()
 	defer check.Stop()
 	version := 0
 	for {
-		out, now, more := f.since(version)
+		out, now, more := content.since(version)
 		version = now
 		if len(out) > 0 {
-			if ended, err := d.service.People.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
+			if ended, err := f.people.SessionEnded(r.Context(), v.User, v.UpTo); err != nil || ended || !send(out) {
 				return nil
 			}
 		}
@@ -260,15 +260,15 @@ func (d *Dashboard) stream(w http.ResponseWriter, r *http.Request, v *visitor, k
 				return nil
 			}
 		case <-check.C:
-			if _, _, err := d.peek(r); err != nil {
+			if _, _, err := f.peek(r); err != nil {
 				return nil // the page reconnects and is sent to the login
 			}
 		case <-r.Context().Done():
 			return nil
-		case <-d.live.ctx.Done():
+		case <-f.live.ctx.Done():
 			return nil
 		}
 	}
 }
 
-func eventsKey(parts ...any) string { return fmt.Sprint(parts...) }
+func EventsKey(parts ...any) string { return fmt.Sprint(parts...) }

@@ -1,4 +1,4 @@
-package dashboard
+package web
 
 import (
 	"encoding/json"
@@ -19,42 +19,35 @@ import (
 
 // funcs are the functions of templates.
 var funcs = template.FuncMap{
-	"num":        num,
-	"messages":   messages,
-	"calls":      func(n int) string { return num(n) + " " + plural(int64(n), "call", "calls") },
-	"sentence":   sentence,
+	"num":        Num,
+	"messages":   Messages,
+	"calls":      func(n int) string { return Num(n) + " " + Plural(int64(n), "call", "calls") },
+	"sentence":   Sentence,
 	"share":      func(part, whole int64) template.HTML { return shareTag(share(part, whole)) },
 	"ratio":      func(part, whole int64) template.HTML { return shareTag(ratio(part, whole)) },
 	"percent":    func(share float64) template.HTML { return shareTag(strconv.FormatFloat(share*100, 'f', 0, 64) + " %") },
 	"rate":       rateWords,
-	"final":      finalOf,
-	"plural":     plural,
+	"plural":     Plural,
 	"when":       when,
 	"whenShort":  whenShort,
 	"whenClock":  whenClock,
 	"whenSecond": whenSecond,
 	"whenIn":     whenIn,
-	"excerpt":    excerpt,
+	"excerpt":    Excerpt,
 	"day":        dayWords,
 	"days":       daysWords,
 	"timed":      timed,
 	"timedShort": timedShort,
-	"waitWords":  waitWords,
 	"amountOf":   amountOf,
-	"took":       took,
+	"took":       Took,
 	"ms":         ms,
-	"json":       toJSON,
+	"json":       ToJSON,
 	"pathEscape": url.PathEscape,
 	"reason":     func(r models.Reason) string { return r.Words() },
-	"blocked":    func(b models.Block) string { return blockWords(&b) },
 	"short":      shortID,
 	"address":    addressTag,
-	"suppressed": suppressionWords,
 	"initial":    initial,
-	"answer":     answerWords,
 	"typeWords":  func(name string) string { return updates.Type(name).Words() },
-	"spark":      sparkline,
-	"eachDay":    eachDay,
 	"dict":       dict,
 	"lower":      strings.ToLower,
 	"join":       strings.Join,
@@ -71,8 +64,8 @@ func addressTag(email string) template.HTML {
 		template.HTMLEscapeString(email[:at]) + "<wbr>" + template.HTMLEscapeString(email[at:]))
 }
 
-// num formats a number with a thin space between thousands.
-func num(n any) string {
+// Num formats a number with a thin space between thousands.
+func Num(n any) string {
 	s := fmt.Sprint(n)
 	sign := ""
 	if s[0] == '-' {
@@ -104,8 +97,8 @@ func share(part, whole int64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(p, 'f', 1, 64), ".0") + " %"
 }
 
-// localShare is share within a text: the space in it tells a script to show it in the format of the reader's language.
-func localShare(part, whole int64) string {
+// LocalShare is share within a text: the space in it tells a script to show it in the format of the reader's language.
+func LocalShare(part, whole int64) string {
 	return strings.Replace(share(part, whole), " %", "\u202f%", 1)
 }
 
@@ -117,7 +110,7 @@ func ratio(part, whole int64) string {
 	if whole == 0 {
 		return "–"
 	}
-	return strconv.FormatFloat(percent(part, whole), 'f', -1, 64) + " %"
+	return strconv.FormatFloat(Percent(part, whole), 'f', -1, 64) + " %"
 }
 
 // shareTag marks a share, so that a script can show it in the format of the reader's language.
@@ -125,7 +118,7 @@ func shareTag(share string) template.HTML {
 	return template.HTML("<span data-share>" + template.HTMLEscapeString(share) + "</span>") //nolint:gosec // escaped
 }
 
-func plural(n int64, one, many string) string {
+func Plural(n int64, one, many string) string {
 	if n == 1 {
 		return one
 	}
@@ -211,28 +204,10 @@ func timedAs(text string, show func(time.Time) template.HTML) template.HTML {
 	return template.HTML(text) //nolint:gosec // escaped
 }
 
-// clockTime matches a time in the text of a notice.
-var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC on \d+ [A-Z][a-z]+`)
-
-// withTimes returns the text of a notice of a time with its times in RFC 3339, for timedShort.
-func withTimes(text string, at time.Time) string {
-	return clockTime.ReplaceAllStringFunc(text, func(s string) string {
-		t, err := time.Parse("15:04:05 UTC on 2 January", s)
-		if err != nil {
-			return s
-		}
-		t = t.AddDate(at.UTC().Year(), 0, 0)
-		if t.Sub(at) > 180*24*time.Hour { // in the year before
-			t = t.AddDate(-1, 0, 0)
-		}
-		return t.Format(time.RFC3339)
-	})
-}
-
 // amountOf formats what is used of a limit, or the limit.
 func amountOf(name string, n int64) string {
 	if l := models.Limit(name); l != models.SpoolBytes && l != models.StoredBytes {
-		return num(n)
+		return Num(n)
 	}
 	size, unit := float64(n), "bytes"
 	for _, next := range []string{"KiB", "MiB", "GiB"} {
@@ -244,8 +219,8 @@ func amountOf(name string, n int64) string {
 	return rateWords(size) + " " + unit
 }
 
-// took formats a duration with about two significant digits.
-func took(d time.Duration) string {
+// Took formats a duration with about two significant digits.
+func Took(d time.Duration) string {
 	switch {
 	case d < time.Second:
 		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
@@ -261,34 +236,6 @@ func took(d time.Duration) string {
 	return strconv.FormatInt(int64(d.Hours()/24), 10) + " days"
 }
 
-// roughly returns the time from acceptance to an event whose time is known to the second only:
-// a whole number of seconds, and at least the time to what came before it.
-func roughly(d, before time.Duration) time.Duration {
-	return max(d+time.Second/2, before, 0).Round(time.Second)
-}
-
-// tookRoughly formats the result of roughly.
-func tookRoughly(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "less than 1 s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("about %d s", d/time.Second)
-	}
-	return "about " + took(d)
-}
-
-// amount formats an amount of money, with more digits if it is small. A script shows it in the format of the reader's
-// language.
-func amount(currency string, n float64) string {
-	digits := 2
-	if n > 0 && n < 0.1 {
-		digits = 4
-	}
-	whole, rest, _ := strings.Cut(strconv.FormatFloat(n, 'f', digits, 64), ".")
-	return currency + "\u00a0" + num(whole) + "." + rest
-}
-
 // rateWords formats a rate per second.
 func rateWords(r float64) string {
 	switch {
@@ -297,10 +244,10 @@ func rateWords(r float64) string {
 	case r < 10:
 		return strings.TrimSuffix(strconv.FormatFloat(r, 'f', 1, 64), ".0")
 	}
-	return num(int64(math.Round(r)))
+	return Num(int64(math.Round(r)))
 }
 
-func toJSON(v any) (string, error) {
+func ToJSON(v any) (string, error) {
 	b, err := json.Marshal(v)
 	return string(b), err
 }
@@ -337,16 +284,16 @@ func dict(pairs ...any) (map[string]any, error) {
 // maxExcerpt is the number of bytes of a body that a page shows.
 const maxExcerpt = 16 << 10
 
-// excerpt returns the beginning of a body.
-func excerpt(body []byte) string {
+// Excerpt returns the beginning of a body.
+func Excerpt(body []byte) string {
 	if len(body) <= maxExcerpt {
 		return string(body)
 	}
-	return strings.ToValidUTF8(string(body[:maxExcerpt]), "") + "\n… " + num(len(body)) + " bytes in all"
+	return strings.ToValidUTF8(string(body[:maxExcerpt]), "") + "\n… " + Num(len(body)) + " bytes in all"
 }
 
-// sentence capitalises a fragment and ends it with a period.
-func sentence(s string) string {
+// Sentence capitalises a fragment and ends it with a period.
+func Sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return ""
@@ -359,26 +306,19 @@ func sentence(s string) string {
 	return s
 }
 
-// limitWords describes limits in words.
-var limitWords = map[models.Limit]string{
-	models.RequestsPerSecond: "Requests per second",
-	models.RequestsAtOnce:    "Requests at once",
-	models.RecipientsPerHour: "Recipients per hour",
-	models.RecipientsPerDay:  "Recipients per day",
-	models.BatchesPerDay:     "Batches per day",
-	models.StoredBatches:     "Batches stored",
-	models.StoredBytes:       "Bytes stored",
-	models.SpoolBytes:        "Bytes being uploaded",
-
-	models.UrgentRecipientsPerHour: "Urgent recipients per hour",
-}
-
-// lastTried returns the provider of the newest attempt.
-func lastTried(before []models.Moment) string {
-	for i := len(before) - 1; i >= 0; i-- {
-		if before[i].What == "attempt" {
-			return before[i].Provider
-		}
+// Percent returns part of whole in percent for a chart, or -1 if there is nothing to divide by.
+func Percent(part, whole int64) float64 {
+	if whole == 0 {
+		return -1
 	}
-	return ""
+	return math.Round(float64(part)*1000/float64(whole)) / 10
 }
+
+// ms converts milliseconds to a Duration.
+func ms(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+
+// Messages is a count of messages in words.
+func Messages(n int64) string { return Num(n) + " " + Plural(n, "message", "messages") }
+
+// Are is a count of messages in words, with its verb.
+func Are(n int64) string { return Messages(n) + " " + Plural(n, "is", "are") }

@@ -1,0 +1,29 @@
+package dashboard
+
+import (
+	"embed"
+	"html/template"
+	"io/fs"
+
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/models"
+)
+
+//go:embed templates/*.html
+var files embed.FS
+
+var rest = func() *web.Templates {
+	room, err := fs.Sub(files, "templates")
+	if err != nil {
+		panic(err)
+	}
+	return web.NewTemplates(room, template.FuncMap{
+		"final":      finalOf,
+		"waitWords":  waitWords,
+		"blocked":    func(b models.Block) string { return blockWords(&b) },
+		"suppressed": suppressionWords,
+		"answer":     answerWords,
+		"spark":      sparkline,
+		"eachDay":    eachDay,
+	})
+}()

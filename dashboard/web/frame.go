@@ -1,0 +1,122 @@
+// Package web is the frame of all pages: templates and assets, visitors and their sessions, forms, and the parts of
+// pages that update by themselves. Each room of pages brings its routes and its templates.
+//
+// A handler gets the visitor who is logged in. An error that it returns is shown as a page. Only POST requests change
+// anything.
+package web
+
+import (
+	"context"
+	"html/template"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/safedelivr/safedelivr/service/people"
+)
+
+// Config has what a Frame needs.
+type Config struct {
+	Store     Store
+	People    *people.People
+	Limits    *people.Limits
+	Accounts  Accounts
+	Public    *url.URL // URL for browsers; cookies are Secure if its scheme is https
+	Providers *Providers
+	Templates []*Templates // of the rooms
+	Logger    *slog.Logger
+}
+
+// Frame serves the pages of all rooms.
+type Frame struct {
+	Log       *slog.Logger
+	Providers *Providers
+	Sessions  *Sessions
+
+	store    Store
+	people   *people.People
+	limits   *people.Limits
+	accounts Accounts
+	public   *url.URL
+	sets     map[string]*template.Template
+	assets   *assets
+	live     *hub
+	keeping  keptBudget // of the forms that are kept
+	names    sync.Map   // names of users by ID; they never change
+	mux      *http.ServeMux
+}
+
+// New returns a frame. It fails if a template cannot be parsed.
+func New(c Config) (*Frame, error) {
+	assets, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	f := &Frame{
+		Log:       c.Logger,
+		Providers: c.Providers,
+		Sessions:  &Sessions{store: c.Store},
+		store:     c.Store,
+		people:    c.People,
+		limits:    c.Limits,
+		accounts:  c.Accounts,
+		public:    c.Public,
+		sets:      map[string]*template.Template{},
+		assets:    assets,
+		live:      newHub(c.Logger),
+		keeping:   keptBudget{all: semaphore.NewWeighted(keptBytes)},
+		mux:       http.NewServeMux(),
+	}
+	for _, t := range append(c.Templates, frameTemplates) {
+		sets, err := t.load()
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(f.sets, sets)
+	}
+	return f, nil
+}
+
+// Close ends all live connections, and waits for what Go started. Open pages say that the connection is lost, and
+// reconnect.
+func (f *Frame) Close() { f.live.close() }
+
+// Go runs a function until Close.
+func (f *Frame) Go(run func(ctx context.Context)) { f.live.wg.Go(func() { run(f.live.ctx) }) }
+
+// Routes are the handlers of a room by their patterns.
+type Routes struct {
+	Open      map[string]http.HandlerFunc // need no session
+	Users     map[string]Handler
+	Operators map[string]Handler // other users do not see that they exist
+}
+
+// Serve returns the handler of the pages of all rooms.
+func (f *Frame) Serve(rooms ...Routes) http.Handler {
+	f.mux.Handle("GET /assets/{name...}", f.assets)
+	f.mux.HandleFunc("/", f.noRoute)
+	for _, room := range rooms {
+		for pattern, h := range room.Open {
+			f.mux.HandleFunc(pattern, h)
+		}
+		for pattern, h := range room.Users {
+			f.mux.Handle(pattern, f.forUsers(h))
+		}
+		for pattern, h := range room.Operators {
+			f.mux.Handle(pattern, f.forUsers(operatorsOnly(h)))
+		}
+	}
+	return f.secured(f.mux)
+}
+
+// Routes returns the routes of the frame itself.
+func (f *Frame) Routes() Routes {
+	return Routes{
+		Open:  map[string]http.HandlerFunc{"POST /theme": f.setTheme},
+		Users: map[string]Handler{"POST /everyone": f.setEveryone},
+	}
+}
