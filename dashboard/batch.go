@@ -191,7 +191,7 @@ func (d *Dashboard) batchOf(
 	q url.Values,
 ) *batchView {
 	row := rowOf(d.web.Providers, b)
-	row.Bar.link("/batches/" + b.ID.String())
+	row.Bar.Link("/batches/" + b.ID.String())
 	return &batchView{
 		batchRow: row,
 		Shares:   sharesOf(d.web.Providers, &b.Counts),

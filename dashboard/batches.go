@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -25,7 +26,7 @@ import (
 type batchRow struct {
 	mail.BatchView
 	Done  int64 // recipients with a final state
-	Bar   bar
+	Bar   chart.Bar
 	Split []splitPart
 	Of    string // name of the owner, in a list of everybody's batches
 }
@@ -67,7 +68,7 @@ func rowOf(known *web.Providers, b *mail.BatchView) *batchRow {
 	return &batchRow{
 		BatchView: *b,
 		Done:      b.Counts.Accepted - b.Counts.Open(),
-		Bar:       barOf(&b.Counts),
+		Bar:       chart.BarOf(&b.Counts),
 		Split:     splitOf(known, &b.Counts),
 	}
 }
@@ -145,7 +146,7 @@ func (d *Dashboard) readBatches(
 	}
 	for i := range list.Batches {
 		row := rowOf(d.web.Providers, &list.Batches[i])
-		row.Bar.link("/batches/" + row.ID.String())
+		row.Bar.Link("/batches/" + row.ID.String())
 		if row.User != "" && v.Of == "" {
 			row.Of = d.web.NameOf(ctx, row.User)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -132,8 +133,8 @@ func TestFlowChart(t *testing.T) {
 	begin := float64(from.Unix())
 	require.Equal(t, []float64{begin, begin + 1, begin + 2, begin + 3, begin + 4}, v.Chart.X)
 	require.Equal(t, []float64{3, 0, 0, 2, 2}, v.Chart.Series[0].Values)
-	require.Equal(t, []failed{{Label: "sg", Values: []int64{0, 7, 0, 0}}}, v.Chart.Failed)
-	require.Equal(t, []mark{
+	require.Equal(t, []chart.Failed{{Label: "sg", Values: []int64{0, 7, 0, 0}}}, v.Chart.Failed)
+	require.Equal(t, []chart.Mark{
 		{From: begin, To: begin + 1.5, Label: "sg failing"},
 		{From: begin + 2, To: begin + 4, Label: "sg failing"},
 	}, v.Chart.Marks)

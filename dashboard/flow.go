@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/flow"
@@ -14,7 +15,7 @@ import (
 
 // flowView is the send rate of a batch as a chart, and the outages of its providers in words.
 type flowView struct {
-	Chart   chart
+	Chart   chart.Chart
 	Outages []outageView
 	Shorter int  // outages that are not listed
 	Partial bool // estimated from some of its chunks
@@ -30,7 +31,7 @@ type outageView struct {
 
 // HasFailed reports whether calls failed.
 func (v *flowView) HasFailed() bool {
-	return slices.ContainsFunc(v.Chart.Failed, func(f failed) bool {
+	return slices.ContainsFunc(v.Chart.Failed, func(f chart.Failed) bool {
 		return slices.ContainsFunc(f.Values, func(n int64) bool { return n > 0 })
 	})
 }
@@ -71,7 +72,7 @@ func (v *batchView) countOpen(open flow.Open, title string, hue int) {
 func flowOf(known *web.Providers, f *flow.Flow) flowView {
 	v := flowView{Partial: f.Sampled < f.Chunks, Active: f.Running}
 	c := &v.Chart
-	*c = chart{Kind: "area", Unit: "messages per second", X: []float64{}}
+	*c = chart.Chart{Kind: "area", Unit: "messages per second", X: []float64{}}
 	if len(f.Providers) == 0 {
 		return v
 	}
@@ -82,8 +83,8 @@ func flowOf(known *web.Providers, f *flow.Flow) flowView {
 	for i := range f.Providers {
 		p := &f.Providers[i]
 		rate := rounded(append(p.Accepted, p.Accepted[steps-1]))
-		c.Series = append(c.Series, series{Label: p.Provider, Color: known.Colour(p.Provider), Values: rate})
-		c.Failed = append(c.Failed, failed{Label: p.Provider, Values: p.Failed})
+		c.Series = append(c.Series, chart.Series{Label: p.Provider, Color: known.Colour(p.Provider), Values: rate})
+		c.Failed = append(c.Failed, chart.Failed{Label: p.Provider, Values: p.Failed})
 	}
 	for i := range f.Outages {
 		o := &f.Outages[i]
@@ -92,7 +93,7 @@ func flowOf(known *web.Providers, f *flow.Flow) flowView {
 			to = c.X[steps]
 		}
 		v.Active = v.Active || o.Lasts || !o.Over && time.Since(o.To) < toldWithin
-		c.Marks = append(c.Marks, mark{
+		c.Marks = append(c.Marks, chart.Mark{
 			From:  max(seconds(o.From), c.X[0]),
 			To:    min(to, c.X[steps]),
 			Label: o.Provider + " failing",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service/operate"
@@ -22,10 +23,10 @@ type historyView struct {
 	Span      string // the same, without its steps
 	Empty     bool   // there were no calls and no events
 	Providers []historyProvider
-	Answers   chart // response times, a line per provider
-	Delivery  chart
-	Delivered chart // messages that were delivered, of those with a result
-	Deferred  chart // deferrals, per message with a result
+	Answers   chart.Chart // response times, a line per provider
+	Delivery  chart.Chart
+	Delivered chart.Chart // messages that were delivered, of those with a result
+	Deferred  chart.Chart // deferrals, per message with a result
 	Rows      []historyRow
 	Step      time.Duration
 
@@ -37,8 +38,8 @@ type historyProvider struct {
 	Name, Title string
 	Hue         int
 	Totals      client.HistoryCounts
-	Calls       chart // outcomes of calls
-	Reports     chart // events
+	Calls       chart.Chart // outcomes of calls
+	Reports     chart.Chart // events
 }
 
 // historyRow is a row of the table: the sum of some steps of one provider.
@@ -140,42 +141,42 @@ func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 	calls := most(func(c *client.HistoryCounts) int64 { return c.Accepted + c.Refused + c.Unknown })
 	reported := most(func(c *client.HistoryCounts) int64 { return c.Delivered + c.Failed + c.Deferred })
 	v.Empty = calls == 0 && reported == 0
-	lines := func() chart { return chart{Kind: "lines", Unit: "ms", Step: h.Step} }
+	lines := func() chart.Chart { return chart.Chart{Kind: "lines", Unit: "ms", Step: h.Step} }
 	v.Answers, v.Delivery = lines(), lines()
-	v.Delivered = chart{Kind: "shares", Step: h.Step, Max: 100}
-	v.Deferred = chart{Kind: "shares", Step: h.Step}
+	v.Delivered = chart.Chart{Kind: "shares", Step: h.Step, Max: 100}
+	v.Deferred = chart.Chart{Kind: "shares", Step: h.Step}
 	for i := range h.Providers {
 		a := &h.Providers[i]
 		info := d.web.Providers.Info(a.Provider)
 		colour := d.web.Providers.Colour(a.Provider)
 		out := historyProvider{Name: a.Provider, Title: info.Title, Hue: d.web.Providers.Hue(a.Provider), Totals: a.Totals,
-			Calls: chart{
+			Calls: chart.Chart{
 				Kind: "steps",
 				Step: h.Step,
 				Max:  calls,
-				Series: []series{{Label: "accepted", Color: colour}, {Label: "unknown", Color: "--warn-fill"},
+				Series: []chart.Series{{Label: "accepted", Color: colour}, {Label: "unknown", Color: "--warn-fill"},
 					{Label: "refused", Color: "--bad-fill"}},
 			},
-			Reports: chart{
+			Reports: chart.Chart{
 				Kind: "steps",
 				Step: h.Step,
 				Max:  reported,
-				Series: []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
+				Series: []chart.Series{{Label: "delivered", Color: "--ok-fill"}, {Label: "deferred", Color: "--wait-fill"},
 					{Label: "failed", Color: "--bad-fill"}},
 			}}
 		label := fmt.Sprintf("%s %s", info.Title, a.Provider)
-		answers, delivery := series{Label: label, Color: colour}, series{Label: label, Color: colour}
+		answers, delivery := chart.Series{Label: label, Color: colour}, chart.Series{Label: label, Color: colour}
 		delivered, deferred := answers, answers
 		for k := range a.Steps {
 			p := &a.Steps[k]
-			out.Calls.add(p.At, p.Accepted, p.Unknown, p.Refused)
-			out.Reports.add(p.At, p.Delivered, p.Deferred, p.Failed)
+			out.Calls.Add(p.At, p.Accepted, p.Unknown, p.Refused)
+			out.Reports.Add(p.At, p.Delivered, p.Deferred, p.Failed)
 			answers.Values = append(answers.Values, p.AnswerMS)
 			delivery.Values = append(delivery.Values, p.DeliveryMS)
 			delivered.Values = append(delivered.Values, web.Percent(p.Delivered, p.Delivered+p.Failed))
 			deferred.Values = append(deferred.Values, web.Percent(p.Deferred, p.Delivered+p.Failed))
 		}
-		for c, s := range map[*chart]series{
+		for c, s := range map[*chart.Chart]chart.Series{
 			&v.Answers: answers, &v.Delivery: delivery, &v.Delivered: delivered, &v.Deferred: deferred,
 		} {
 			c.X, c.Series = out.Calls.X, append(c.Series, s)

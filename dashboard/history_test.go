@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -96,8 +97,8 @@ func TestRatesOverTime(t *testing.T) {
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 5 })
 	v, err := f.board.history(t.Context(), client.Hour)
 	require.NoError(t, err)
-	values := func(c *chart, provider string) []float64 {
-		i := slices.IndexFunc(c.Series, func(s series) bool { return strings.HasSuffix(s.Label, " "+provider) })
+	values := func(c *chart.Chart, provider string) []float64 {
+		i := slices.IndexFunc(c.Series, func(s chart.Series) bool { return strings.HasSuffix(s.Label, " "+provider) })
 		return slices.DeleteFunc(slices.Clone(c.Series[i].Values), func(n float64) bool { return n == -1 })
 	}
 	require.Len(t, v.Delivered.Series[0].Values, 60)

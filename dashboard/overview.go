@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -29,7 +30,7 @@ type overviewView struct {
 	Today     client.Counts
 	Totals    client.Counts
 	Days      []client.DayCounts
-	Chart     chart
+	Chart     chart.Chart
 	Hour      *hourView
 	Providers []providerNow
 	Attention []attention
@@ -148,14 +149,14 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 }
 
 // daysChart shows the counts of each day. list is the address of the list behind them, or "".
-func daysChart(days []client.DayCounts, list string) chart {
-	c := chart{Kind: "bars", List: list, Series: stateSeries()}
+func daysChart(days []client.DayCounts, list string) chart.Chart {
+	c := chart.Chart{Kind: "bars", List: list, Series: stateSeries()}
 	for i := range days {
 		at, err := time.Parse(time.DateOnly, days[i].Date)
 		if err != nil {
 			continue // the service writes valid dates
 		}
-		c.add(at, eachState(&days[i].Counts)...)
+		c.Add(at, eachState(&days[i].Counts)...)
 	}
 	return c
 }
@@ -178,7 +179,7 @@ type statisticsView struct {
 	Name      string // of the group that days and totals are of, or ""
 	All       string // address of the page about all groups
 	Tabs      []web.Tab
-	Chart     chart
+	Chart     chart.Chart
 	Providers []string
 	Error     string // why the range of days cannot be used
 }

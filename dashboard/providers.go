@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
@@ -25,7 +26,7 @@ import (
 // providersView is the page of all providers.
 type providersView struct {
 	Providers []providerView
-	Flow      chart
+	Flow      chart.Chart
 	History   *historyView
 	Tabs      []web.Tab // ranges of the history
 	From, To  string    // days of Mine
@@ -377,11 +378,11 @@ func (d *Dashboard) providersNow() ([]providerNow, error) {
 
 // flow returns a chart of the messages that each provider accepted per second in the
 // last minutes.
-func (d *Dashboard) flow(names []string) chart {
+func (d *Dashboard) flow(names []string) chart.Chart {
 	t := d.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := chart{Kind: "area", X: []float64{}, Unit: "per second"}
+	c := chart.Chart{Kind: "area", X: []float64{}, Unit: "per second"}
 	var times []time.Time
 	for _, h := range t.history {
 		if len(h) > len(times) {
@@ -403,7 +404,7 @@ func (d *Dashboard) flow(names []string) chart {
 				values[at] = math.Round(h[i].rate)
 			}
 		}
-		c.Series = append(c.Series, series{Label: name, Color: d.web.Providers.Colour(name), Values: values})
+		c.Series = append(c.Series, chart.Series{Label: name, Color: d.web.Providers.Colour(name), Values: values})
 	}
 	return c
 }

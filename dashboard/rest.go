@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"io/fs"
 
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 )
@@ -23,7 +24,7 @@ var rest = func() *web.Templates {
 		"blocked":    func(b models.Block) string { return blockWords(&b) },
 		"suppressed": suppressionWords,
 		"answer":     answerWords,
-		"spark":      sparkline,
+		"spark":      chart.Sparkline,
 		"eachDay":    eachDay,
 	})
 }()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -30,7 +31,7 @@ func eachDay(days []client.DayCounts, count string) (out []float64) {
 type hourView struct {
 	OfUser bool
 	Counts []hourCount
-	Chart  chart
+	Chart  chart.Chart
 }
 
 // hourCount is an entry of the legend: a series of the chart, and its sum.
@@ -46,7 +47,7 @@ func (v *hourView) Empty() bool {
 
 // hourOf adds up the providers of the history of an hour.
 func hourOf(h *historyView) *hourView {
-	v := &hourView{Chart: chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []series{
+	v := &hourView{Chart: chart.Chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []chart.Series{
 		{Label: "sent", Color: "--p5"}, {Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
 	}}}
 	sums := make([]int64, len(v.Chart.Series))
@@ -66,7 +67,7 @@ func hourOf(h *historyView) *hourView {
 
 // hourOfUser shows the states of the mail of one user that was accepted in each minute of the last hour.
 func hourOfUser(s *stats.Stats) *hourView {
-	v := &hourView{OfUser: true, Chart: chart{Kind: "steps", Step: 60, Series: stateSeries()}}
+	v := &hourView{OfUser: true, Chart: chart.Chart{Kind: "steps", Step: 60, Series: stateSeries()}}
 	for _, s := range v.Chart.Series {
 		v.Counts = append(v.Counts, hourCount{Label: s.Label})
 	}
@@ -75,14 +76,14 @@ func hourOfUser(s *stats.Stats) *hourView {
 		for k, n := range counts {
 			v.Counts[k].N += n
 		}
-		v.Chart.add(s.MinutesFrom.Add(time.Duration(i)*time.Minute), counts...)
+		v.Chart.Add(s.MinutesFrom.Add(time.Duration(i)*time.Minute), counts...)
 	}
 	return v
 }
 
 // stateSeries returns the series of a chart of states.
-func stateSeries() []series {
-	return []series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
+func stateSeries() []chart.Series {
+	return []chart.Series{{Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
 		{Label: "sent", Color: "--sent-fill"}, {Label: "queued", Color: "--wait-fill"}, {Label: "cancelled", Color: "--off-fill"}}
 }
 

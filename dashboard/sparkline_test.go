@@ -14,14 +14,6 @@ import (
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
-func TestSparkline(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, `<svg class="spark" viewBox="0 0 2 16" preserveAspectRatio="none" aria-hidden="true">`+
-		`<polyline points="0,15.0 1,1.0 2,8.0"/></svg>`, string(sparkline([]float64{0, 4, 2})))
-	require.Empty(t, sparkline([]float64{0, 0}), "nothing happened")
-	require.Empty(t, sparkline([]float64{5}))
-}
-
 // TestOverviewHour: the overview of everyone's mail has what the providers did in the last hour, by minute.
 func TestOverviewHour(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,6 @@
-package dashboard
+// Package chart has what pages draw: charts, which a script draws from JSON, and stacked bars and small lines, which
+// need no script.
+package chart
 
 import (
 	"fmt"
@@ -11,61 +13,61 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-// chart is the input of static/charts.js.
-type chart struct {
+// Chart is the input of static/charts.js.
+type Chart struct {
 	Kind   string    `json:"kind"`           // bars (one per UTC day), steps (one bar each), area (stacked), lines or counts
 	X      []float64 `json:"x"`              // seconds since 1970
 	Step   int       `json:"step,omitempty"` // length of a step in seconds, for steps and lines; x is its beginning
 	Max    int64     `json:"max,omitempty"`  // upper end of the scale; 0: the largest value
-	Series []series  `json:"series"`
-	Failed []failed  `json:"failed,omitempty"`
-	Marks  []mark    `json:"marks,omitempty"`
+	Series []Series  `json:"series"`
+	Failed []Failed  `json:"failed,omitempty"`
+	Marks  []Mark    `json:"marks,omitempty"`
 	Unit   string    `json:"unit,omitempty"`
 	List   string    `json:"list,omitempty"` // of bars: address of the list behind them, without the days
 }
 
-type series struct {
+type Series struct {
 	Label  string    `json:"label"`
 	Color  string    `json:"color"` // custom property of the style sheet
 	Values []float64 `json:"values"`
 }
 
-// add appends a step: one value for each series.
-func (c *chart) add(at time.Time, values ...int64) {
+// Add appends a step: one value for each series.
+func (c *Chart) Add(at time.Time, values ...int64) {
 	c.X = append(c.X, float64(at.Unix()))
 	for i, n := range values {
 		c.Series[i].Values = append(c.Series[i].Values, float64(n))
 	}
 }
 
-// failed marks the steps in which something failed.
-type failed struct {
+// Failed marks the steps in which something failed.
+type Failed struct {
 	Label  string  `json:"label"`
 	Values []int64 `json:"values"`
 }
 
-// mark shades a range of time.
-type mark struct {
+// Mark shades a range of time.
+type Mark struct {
 	From  float64 `json:"from"`
 	To    float64 `json:"to"`
 	Label string  `json:"label"`
 }
 
-// bar is a stacked bar of counts, 1000 units wide.
-type bar struct {
+// Bar is a stacked bar of counts, 1000 units wide.
+type Bar struct {
 	Label  string
-	Parts  []barPart
+	Parts  []Part
 	Linked bool // the parts are links
 }
 
-type barPart struct {
+type Part struct {
 	Class    string
 	X, Width int64
 	To       string // URL of the list behind it, or ""
 }
 
-// link makes each part a link to the list of a batch's recipients in its state.
-func (b *bar) link(batch string) {
+// Link makes each part a link to the list of a batch's recipients in its state.
+func (b *Bar) Link(batch string) {
 	b.Linked = true
 	for i := range b.Parts {
 		b.Parts[i].To = batch + "?state=" + b.Parts[i].Class + "#logs"
@@ -75,9 +77,9 @@ func (b *bar) link(batch string) {
 // barStates are the states that a bar shows. Queued is the empty rest.
 var barStates = []models.State{models.Success, models.Sent, models.Failed, models.Cancelled}
 
-// barOf stacks the counts of barStates.
-func barOf(c *client.Counts) bar {
-	var b bar
+// BarOf stacks the counts of barStates.
+func BarOf(c *client.Counts) Bar {
+	var b Bar
 	for _, s := range barStates {
 		b.Label += web.Num(c.Of(client.State(s))) + " " + string(s) + ", "
 	}
@@ -91,15 +93,15 @@ func barOf(c *client.Counts) bar {
 		if at+width > 1000 {
 			width = 1000 - at
 		}
-		b.Parts = append(b.Parts, barPart{Class: string(s), X: at, Width: width})
+		b.Parts = append(b.Parts, Part{Class: string(s), X: at, Width: width})
 		at += width
 	}
 	return b
 }
 
-// sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
+// Sparkline draws values as a small line without axes. Screen readers skip it: the figures are beside it. It is empty if
 // there are less than two values, or none above 0.
-func sparkline(values []float64) template.HTML {
+func Sparkline(values []float64) template.HTML {
 	most := 0.0
 	for _, v := range values {
 		most = max(most, v)
