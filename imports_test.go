@@ -152,7 +152,7 @@ var allowed = map[string][]string{
 	"internal/priority":   {},
 	"lab/simulated":       {"lab/simulator/..."},
 	"internal/testkit":    {"models", "postgres"},
-	"lab/demo": {"client", "config", "dashboard", "models", "service", "lab/simulator/...", "internal/app",
+	"lab/demo": {"client", "config", "dashboard", "dashboard/login", "models", "service", "lab/simulator/...", "internal/app",
 		"lab/receiver", "lab/simulated"},
 	"lab/drill": {"client", "config", "models", "models/telemetry", "cassandra", "postgres", "rabbit", "sqlite", "lab/simulator/...",
 		"internal/app", "lab/attack", "lab/receiver", "lab/simulated", "lab/tcpproxy",

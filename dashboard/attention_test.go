@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -20,7 +21,7 @@ func TestNoWorkerIsShown(t *testing.T) {
 	f := newRig(t, nil)
 	gone := []byte("null!") // the rig's report; what cannot be read says nothing
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", gone, time.Hour))
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No worker is running")
 	b.live("/live/operations?page=").until("No worker is running")
 	require.NotContains(t, b.get("/").text, "Nothing needs your attention")
@@ -41,7 +42,7 @@ func TestOutageOfAllProviders(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, f.store.PutTransient(t.Context(), telemetry.WorkerReport, "w", raw, time.Hour))
 	f.mixed("local", 12)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No provider accepts mail")
 	banner, err := f.board.attend(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
 		nil, nil, &client.Counts{})
@@ -59,7 +60,7 @@ func TestOverviewOfOthersMail(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "shop", Name: "shop", Created: time.Now()}))
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	const steps = "Send your first message in three steps"
 	require.Contains(t, b.get("/").text, steps)
 	f.mixed("shop", 12)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 )
 
@@ -67,7 +68,7 @@ func TestBrowserHistory(t *testing.T) {
 			}
 		})
 	}
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	b := openTab(t, f.url)
 	b.open(link)

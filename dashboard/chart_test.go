@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/chart"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
@@ -80,7 +81,7 @@ func TestOutageInWords(t *testing.T) {
 		id := f.ofTwo()
 		f.reroute(id, at)
 		path := "/batches/" + id.String()
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		counts := "Calls with 2 messages failed; 2 were rerouted to Mailgun (mg), the first within 150 ms. " +
 			"It answered: 503 Service Unavailable."
 		require.Contains(t, textOf(b.get(path).text), "SendGrid (sg) was failing for 100 ms or longer. "+counts)
@@ -109,7 +110,7 @@ func TestAcceptedMailIsNoOutage(t *testing.T) {
 		part := models.Part{Class: models.Accepted, Recipients: models.SetOf(1)}
 		f.called(id, n+1, at.Add(time.Duration(n)*time.Second), 100*time.Millisecond, provider, part)
 	}
-	text := textOf(f.byLink(LocalUser()).get("/batches/" + id.String()).text)
+	text := textOf(f.byLink(login.LocalUser()).get("/batches/" + id.String()).text)
 	require.Contains(t, text, "Send rate by provider")
 	require.NotContains(t, text, "failing")
 	require.NotContains(t, text, "calls failed")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -21,7 +22,7 @@ import (
 func TestComposeColumns(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("subject", "Hi {{Vorname}}")
 	form.Set("to", "Vorname;Mailadresse privat;Stadt\nAnn;ann@example.com;Köln\nBob;bob@example.com;Wien\n;;\n")
@@ -79,7 +80,7 @@ func TestTableWithoutKnownHeading(t *testing.T) {
 func TestComposeSkipsMistakes(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("to", "email,first\nann@example.com,Ann\neve@example,Eve\nbob@example.com,Bob,3\n"+
 		strings.Repeat("kim@example.com,Kim\n", askFrom))
@@ -112,7 +113,7 @@ func TestComposeSkipsMistakes(t *testing.T) {
 func TestComposeUnsubscribe(t *testing.T) {
 	t.Parallel()
 	f := newRigOf(t, service.Config{UnsubscribeURL: "https://mail.example.com/unsubscribe/", UrgentUpTo: 10}, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("html", `<a href="{{unsubscribe_url}}">Unsubscribe</a>`)
 	preview := b.post("/compose/preview", form).text
@@ -150,7 +151,7 @@ func TestComposeUnsubscribe(t *testing.T) {
 func TestComposeTimeZone(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/compose").text, "data-browser-zone")
 	berlin := intake.Times{TimeZone: "Europe/Berlin"}
 	_, err := f.service.People.SetDefaults(t.Context(), service.Caller{User: "local"}, "local", berlin, "")

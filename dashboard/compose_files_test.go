@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -50,7 +51,7 @@ func (b *browser) submit(path string, fields map[string]string, files ...formFil
 func TestComposeCopies(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := url.Values{
 		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "to": {"ann@example.com"},
 		"cc": {`"Lee, Bob" <bob@example.com>; eve@example.com`}, "bcc": {"archive@example.com"}, "do": {"send"},
@@ -92,7 +93,7 @@ func TestComposeCopies(t *testing.T) {
 func TestComposeFiles(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "Hi {{first}}", "html": `<img src="cid:logo.png">`, "do": "send",
 		"vars": `{"first": "you", "unused": "1"}`,
@@ -127,7 +128,7 @@ func TestComposeFiles(t *testing.T) {
 func TestComposeAsksAboutFiles(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "s", "text": "t", "do": "send",
 		"to": "a0@example.com",
@@ -154,7 +155,7 @@ func TestComposeAsksAboutFiles(t *testing.T) {
 // large is refused.
 func TestComposeWrongFiles(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	fields := map[string]string{
 		"from": "shop@example.com", "subject": "s", "text": "t", "to": "a@example.com", "do": "send",
 	}
@@ -177,7 +178,7 @@ func TestComposeWrongFiles(t *testing.T) {
 func TestComposeTemplate(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.NotContains(t, b.get("/compose").text, `id="template"`)
 	src := client.TemplateSource{
 		TemplateContent: client.TemplateContent{
@@ -230,10 +231,10 @@ func TestCostBeforeSending(t *testing.T) {
 	for i := range 2000 {
 		fields["to"] += fmt.Sprintf("a%d@example.com\n", i)
 	}
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	require.NotContains(t, b.submit("/compose", fields).text, "prices")
 	cfg := service.Config{Currency: "EUR", Prices: map[string]float64{"sg": 0.5, "mg": 2}}
-	b = newRigOf(t, cfg, nil).byLink(LocalUser())
+	b = newRigOf(t, cfg, nil).byLink(login.LocalUser())
 	require.Contains(t, b.submit("/compose", fields).text,
 		"At the configured prices it costs EUR\u00a01.00 to EUR\u00a04.00, depending on the providers; "+
 			"as it would be sent now: mg EUR\u00a02.00, sg EUR\u00a00.50.")

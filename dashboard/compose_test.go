@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -25,7 +26,7 @@ import (
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := url.Values{
 		"from":    {"Shop <shop@example.com>"},
 		"subject": {"Hi {{first}}"},
@@ -78,7 +79,7 @@ func TestCompose(t *testing.T) {
 // TestComposeTexts checks that errors about the form name its fields, not those of the API.
 func TestComposeTexts(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form["subject"], form["text"] = []string{"Your order {{order}}"}, nil
 	a := b.post("/compose", form)
@@ -96,7 +97,7 @@ func TestComposeTexts(t *testing.T) {
 // TestComposeErrors checks that a form with errors names them and keeps the input.
 func TestComposeErrors(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	bad := url.Values{
 		"from":    {"invalid"},
 		"subject": {""},
@@ -154,7 +155,7 @@ func TestComposeRepeat(t *testing.T) {
 func acceptanceUnknown(t *testing.T) {
 	t.Parallel()
 	f := newRigOf(t, service.Config{RetryTime: time.Second}, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	unknown := func(put func() error) error {
 		_ = put() // it is stored, but the answer is lost
 		return models.ErrOutcomeUnknown
@@ -183,7 +184,7 @@ func acceptanceUnknown(t *testing.T) {
 func requestRunning(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	began, end := make(chan struct{}), make(chan struct{})
 	slow := func(put func() error) error {
 		close(began)
@@ -208,7 +209,7 @@ func requestRunning(t *testing.T) {
 func correctedAfterError(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	bad := sentBy(t, oneMessage, b.get("/compose"))
 	bad.Set("from", "invalid")
 	a := b.post("/compose", bad)
@@ -221,7 +222,7 @@ func correctedAfterError(t *testing.T) {
 func testOfAnotherRow(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	test := sentBy(t, oneMessage, b.get("/compose"))
 	test["do"], test["test"], test["to"] = []string{
 		"test",
@@ -242,7 +243,7 @@ func testOfAnotherRow(t *testing.T) {
 func TestComposeAsks(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	many := maps.Clone(oneMessage)
 	many.Set("to", "ann@example.com\n"+listOf(askFrom))
 	asked := b.post("/compose", sentBy(t, many, b.get("/compose")))
@@ -383,7 +384,7 @@ func TestListIsBounded(t *testing.T) {
 // there are others. It shows what is not a placeholder, and the address as it will be sent.
 func TestPreviewIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	var text strings.Builder
 	for i := range 50_000 {
 		_, _ = fmt.Fprintf(&text, "{{v%d}}", i)
@@ -422,7 +423,7 @@ func FuzzParseList(f *testing.F) {
 func TestComposeAsksAboutSuppressed(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Equal(t, http.StatusOK, b.post("/suppressions", url.Values{"email": {"r3@example.com"}}).StatusCode)
 	to := ""
 	for n := range 12 {
@@ -452,7 +453,7 @@ func TestListedRows(t *testing.T) {
 	}
 	require.Equal(t, []string{"2 wrong", "3 b@x.example", "6 wrong", "7 d@x.example"}, got)
 	f := newRig(t, nil)
-	a := f.byLink(LocalUser()).post("/compose", url.Values{
+	a := f.byLink(login.LocalUser()).post("/compose", url.Values{
 		"from": {"shop@example.com"}, "subject": {"s"}, "text": {"t"}, "do": {"send"},
 		"to": {"email,note\nann@example.com,\"hello\nbob@example.com,x\n"},
 	})
@@ -465,7 +466,7 @@ func TestListedRows(t *testing.T) {
 func TestComposeWithoutScripts(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	page := b.get("/compose").text
 	require.Regexp(t, `<textarea class="mono" id="html" name="html" [^>]*>`, page)
 	for _, part := range []string{"switch", "why", "editor", "link"} {

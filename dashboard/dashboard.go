@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -29,7 +30,7 @@ type Deps struct {
 	Service   *service.Service
 	PublicURL string         // URL for browsers; cookies are Secure if its scheme is https
 	LocalURL  string         // URL on this machine, for one-time links; default: PublicURL
-	GitHub    *GitHub        // nil: users log in by one-time links
+	GitHub    *login.GitHub  // nil: users log in by one-time links
 	Providers []web.Provider // the configured providers
 	// Inspect finds out about a provider, in bounded time. Nil: pages offer no check.
 	Inspect func(ctx context.Context, provider string) []Finding
@@ -43,7 +44,7 @@ type Dashboard struct {
 	log        *slog.Logger
 	web        *web.Frame
 	local      string
-	accounts   *Accounts
+	accounts   *login.Accounts
 	inspect    func(ctx context.Context, provider string) []Finding
 	inspecting sync.Map // names of the providers that are being inspected
 	tracker    *tracker
@@ -66,7 +67,7 @@ func New(d Deps) (*Dashboard, error) {
 	if d.LocalURL == "" {
 		d.LocalURL = public.String()
 	}
-	accounts := NewAccounts(d.Store, d.Logger, d.GitHub, public)
+	accounts := login.NewAccounts(d.Store, d.Logger, d.GitHub, public)
 	frame, err := web.New(web.Config{
 		Store:     d.Store,
 		People:    d.Service.People,
@@ -74,7 +75,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest},
+		Templates: []*web.Templates{rest, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -92,7 +93,7 @@ func New(d Deps) (*Dashboard, error) {
 		histories: histories{kept: map[client.HistoryRange]*keptHistory{}},
 		tracker:   &tracker{operate: d.Service.Operate, history: map[string][]sample{}},
 	}
-	b.rooms = []web.Routes{frame.Routes(), b.routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.tracker.sample(context.Background(), time.Now())
 	frame.Go(b.tracker.run)
@@ -112,7 +113,7 @@ func (d *Dashboard) Arrived(ctx context.Context, user string) bool {
 
 // SetGitHub replaces the client secret and the lists of operators, logins and organisations, from the next request on.
 // Nothing else changes.
-func (d *Dashboard) SetGitHub(g GitHub) { d.accounts.SetGitHub(g) }
+func (d *Dashboard) SetGitHub(g login.GitHub) { d.accounts.SetGitHub(g) }
 
 // SetVerified tells whether a webhook key of a provider is configured, after a change.
 func (d *Dashboard) SetVerified(provider string, verified bool) {
@@ -129,14 +130,6 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handle
 // routes returns the routes of all pages. Only POST requests change anything.
 func (d *Dashboard) routes() web.Routes {
 	return web.Routes{
-		Open: map[string]http.HandlerFunc{
-			"GET /login":                 d.loginPage,
-			"GET /login/link":            d.linkPage,
-			"POST /login/link":           d.linkLogin,
-			"POST /login/github":         d.githubStart,
-			"GET /login/github/callback": d.githubCallback,
-			"POST /logout":               d.logout,
-		},
 		Users:     d.userRoutes(),
 		Operators: d.operatorRoutes(),
 	}

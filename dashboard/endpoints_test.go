@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/outbound"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/endpoint"
@@ -33,7 +34,7 @@ func endpointRig(t *testing.T, status int) (f *rig, app string) {
 // attempted stores attempts to post to an endpoint, as a worker does.
 func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 	f.Helper()
-	e, err := endpoint.Get(f.Context(), f.store, LocalUser().ID, id)
+	e, err := endpoint.Get(f.Context(), f.store, login.LocalUser().ID, id)
 	require.NoError(f, err)
 	s := endpoint.State{Generation: e.Generation, Posted: 3, Failures: 1, FailingSince: time.Now(), Attempts: attempts,
 		Retries: []endpoint.Retry{{Part: attempts[0].Part, Tried: 1, At: time.Now().Add(time.Hour)}}}
@@ -44,7 +45,7 @@ func (f *rig) attempted(id string, attempts ...endpoint.Attempt) {
 func TestEndpointPages(t *testing.T) {
 	t.Parallel()
 	f, app := endpointRig(t, http.StatusTeapot)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, "No endpoint yet.")
 	bad := b.post("/endpoints", url.Values{
 		"url": {"example.com"}, "description": {"shop"}, "event": {"log.failed"}, "rate": {"few"},
@@ -65,7 +66,7 @@ func TestEndpointPages(t *testing.T) {
 	again := b.post("/endpoints", form).text
 	require.Contains(t, again, "This endpoint exists already.")
 	require.NotContains(t, again, "whsec_")
-	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), LocalUser().ID)
+	list, err := f.service.Endpoints(service.Caller{}).List(t.Context(), login.LocalUser().ID)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	page := "/endpoints/" + list[0].ID
@@ -74,8 +75,8 @@ func TestEndpointPages(t *testing.T) {
 	require.Contains(t, b.post(page+"/test", nil).text, "</b> It answered 418: the endpoint refused the post. It took ")
 	require.Regexp(t, `id="new-secret">whsec_`, b.post(page+"/rotate", nil).text)
 	added := []models.FeedSuppression{{}, {}}
-	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, LocalUser().ID, added))
-	_, err = endpoint.Change(t.Context(), f.store, LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
+	require.NoError(t, updates.PublishSuppressions(t.Context(), f.store, login.LocalUser().ID, added))
+	_, err = endpoint.Change(t.Context(), f.store, login.LocalUser().ID, list[0].ID, func(e *endpoint.Endpoint) error {
 		e.Types, e.Tags = []updates.Type{updates.All}, nil
 		return nil
 	})
@@ -120,7 +121,7 @@ func TestEndpointPages(t *testing.T) {
 func TestInstallationEndpointPages(t *testing.T) {
 	t.Parallel()
 	f, app := endpointRig(t, http.StatusTeapot)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/endpoints").text, `href="/installation/endpoints"`)
 	list := b.get("/installation/endpoints").text
 	require.Contains(t, list, `name="event" value="failover.started"`)
@@ -187,7 +188,7 @@ func TestEventGroups(t *testing.T) {
 		}
 	}
 	f, app := endpointRig(t, http.StatusOK)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	page := b.get("/endpoints").text
 	require.Contains(t, page, `name="event-group" value="messages"><b>Messages</b>`)
 	form := url.Values{"url": {"x"}, "event": {"log.failed"}, "event-group": {"rest"}}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
 )
@@ -31,7 +32,7 @@ func (b *browser) pageOf(path string) string {
 func TestTypedAddressOfForm(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for path, want := range map[string]string{
 		"/settings/keys":                        "/settings/keys",
 		"/settings/keys/x/revoke":               "/settings/keys#x",
@@ -58,7 +59,7 @@ func TestTypedAddressOfForm(t *testing.T) {
 func TestEveryFormHasAPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "ann@example.com"})
 	all, operators := f.routes()
 	maps.Copy(all, operators)
@@ -92,7 +93,7 @@ func TestEveryFormHasAPage(t *testing.T) {
 func TestKeyFormTwice(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	once := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(b.get("/settings/keys").text)
 	require.NotNil(t, once)
 	form := url.Values{"name": {"shop"}, "scope": {"send"}, "once": {once[1]}}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/chart"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -35,7 +36,7 @@ func TestHistoryWithoutScript(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newBubbleRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		require.Contains(t, b.get("/providers").text, "No messages were sent in the last hour")
 		f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) {
 			t.Calls, t.Accepted, t.Refused, t.Delivered = 3, 1111, 222, 1010
@@ -105,7 +106,7 @@ func TestRatesOverTime(t *testing.T) {
 	require.Equal(t, []float64{75}, values(&v.Delivered, "sg"))
 	require.Equal(t, []float64{150}, values(&v.Deferred, "sg"))
 	require.Equal(t, []float64{0}, values(&v.Delivered, "mg"), "nothing was delivered, which is no gap")
-	text := f.byLink(LocalUser()).get("/providers").text
+	text := f.byLink(login.LocalUser()).get("/providers").text
 	for _, want := range []string{">75 %<", ">150 %<", ">0 %<"} {
 		require.Contains(t, text, want)
 	}
@@ -116,7 +117,7 @@ func TestQueueAge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newBubbleRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		synctest.Wait() // until the batch is announced
 		require.Contains(t, b.get("/operations").text, ">unknown<")
@@ -129,7 +130,7 @@ func TestQueueAge(t *testing.T) {
 func TestOpenCallsAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	to := []service.Recipient{{Email: "ann@example.com"}, {Email: "bob@example.com"}, {Email: "eve@example.com"}}
 	id := f.batchOf("local", nil, to...)
 	page := "/batches/" + id.String()

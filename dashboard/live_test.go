@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -53,7 +54,7 @@ func TestLive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newBubbleRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 		live := b.live("/live/batches/" + id.String())
 		live.until("is-queued")
@@ -80,7 +81,7 @@ func TestLive(t *testing.T) {
 func TestTooManyLivePages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for range 50 {
 		b.live("/live/batches")
 	}

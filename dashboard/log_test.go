@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/providers"
@@ -81,7 +82,7 @@ func TestReleasedMessageInWords(t *testing.T) {
 func TestRetryNamesWhoGaveIt(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.mixed("local", 4).Log(4) // its outcome is unknown
 	who := service.Caller{User: "local"}
 	_, _, err := f.service.Commands.ReleaseLog(t.Context(), who, id.String(), "", service.Repeat{})
@@ -109,7 +110,7 @@ func TestRetryNamesWhoGaveIt(t *testing.T) {
 func TestAnswerThatIsAPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusServiceUnavailable)
@@ -205,7 +206,7 @@ func TestOpenLogsShareAReader(t *testing.T) {
 func TestPagesOfEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	in := f.service.NewIntake(t.Context(), service.Caller{User: "local"})
 	defer in.Close()
 	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t",
@@ -230,7 +231,7 @@ func TestPagesOfEnvelope(t *testing.T) {
 func TestPageOfImpliedAndGuessed(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	both, at := models.SetTo(2), time.Now().UTC()
 	require.NoError(t, f.store.Append(t.Context(), id, models.Entry{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/lab/simulator/github"
 	"github.com/safedelivr/safedelivr/models"
@@ -25,10 +26,10 @@ var (
 func TestLoginByLink(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/").text, "Operator")
 
-	link, err := f.board.LoginLink(t.Context(), LocalUser())
+	link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.NoError(t, err)
 	u, err := url.Parse(link)
 	require.NoError(t, err)
@@ -67,7 +68,7 @@ func TestLoginByLink(t *testing.T) {
 
 func TestLoginThroughGitHub(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Orgs: []string{"Acme"}}, ann, bob, eve)
 	a := f.browser().byGitHub("Ann")
 	require.Equal(t, http.StatusOK, a.StatusCode, a.text)
 	require.Equal(t, "/settings/keys", a.Request.URL.Path, "the login did not return to the page")
@@ -123,10 +124,10 @@ func TestLoginThroughGitHub(t *testing.T) {
 // TestLinksWithGitHub checks that one-time links are off if users log in through GitHub.
 func TestLinksWithGitHub(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
-	_, err := f.board.LoginLink(t.Context(), LocalUser())
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob)
+	_, err := f.board.LoginLink(t.Context(), login.LocalUser())
 	require.Error(t, err)
-	link, err := NewLoginLink(t.Context(), f.store, f.url, LocalUser())
+	link, err := login.NewLink(t.Context(), f.store, f.url, login.LocalUser())
 	require.NoError(t, err)
 	l, err := url.Parse(link)
 	require.NoError(t, err)
@@ -135,7 +136,7 @@ func TestLinksWithGitHub(t *testing.T) {
 
 func TestNameTaken(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"ANN"}}, ann)
+	f := newRig(t, &login.GitHub{Logins: []string{"ANN"}}, ann)
 	require.NoError(t, f.store.CreateUser(t.Context(), models.User{ID: "x", Name: "ann", Created: time.Now()}))
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("Ann").StatusCode)
 	u, err := f.store.User(t.Context(), "gh7")
@@ -145,7 +146,7 @@ func TestNameTaken(t *testing.T) {
 
 func TestScopesAsked(t *testing.T) {
 	t.Parallel()
-	for want, gh := range map[string]*GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"acme"}}} {
+	for want, gh := range map[string]*login.GitHub{"": {Logins: []string{"ann"}}, "read:org": {Orgs: []string{"acme"}}} {
 		f := newRig(t, gh, ann)
 		q := f.browser().post("/login/github", nil).Request.URL.Query()
 		require.Equal(t, want, q.Get("scope"))
@@ -165,7 +166,7 @@ func (f *rig) knows(cookie string) error {
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	base, err := url.Parse(f.url)
 	require.NoError(t, err)
 	cookie := b.client.Jar.Cookies(base)[0]
@@ -185,7 +186,7 @@ func TestSessions(t *testing.T) {
 		require.ErrorIs(t, f.knows("gh1."+secret), models.ErrNotFound)
 	})
 	t.Run("a new login ends the old session", func(t *testing.T) {
-		link, err := f.board.LoginLink(t.Context(), LocalUser())
+		link, err := f.board.LoginLink(t.Context(), login.LocalUser())
 		require.NoError(t, err)
 		l, err := url.Parse(link)
 		require.NoError(t, err)
@@ -207,21 +208,21 @@ func TestSessionEndsWithAccess(t *testing.T) {
 	in := func(b *browser) bool { return b.get("/settings/keys").Request.URL.Path == "/settings/keys" }
 	t.Run("login no longer listed", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)
+		f := newRig(t, &login.GitHub{Logins: []string{"eve", "id:8"}}, ann, bob, eve)
 		byName, byNumber := f.browser(), f.browser()
 		byName.byGitHub("eve")
 		byNumber.byGitHub("bob")
 		require.True(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.SetGitHub(GitHub{Logins: []string{"id:8"}})
+		f.board.SetGitHub(login.GitHub{Logins: []string{"id:8"}})
 		require.False(t, in(byName))
 		require.True(t, in(byNumber))
-		f.board.SetGitHub(GitHub{Logins: []string{"eve"}})
+		f.board.SetGitHub(login.GitHub{Logins: []string{"eve"}})
 		require.False(t, in(byName), "the session has ended")
 	})
 	t.Run("no longer a member", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Orgs: []string{"acme"}}, ann, bob)
+		f := newRig(t, &login.GitHub{Orgs: []string{"acme"}}, ann, bob)
 		b := f.browser()
 		b.byGitHub("Ann")
 		require.True(t, in(b))
@@ -229,15 +230,15 @@ func TestSessionEndsWithAccess(t *testing.T) {
 		require.True(t, in(b), "GitHub is not asked at each request")
 		open, err := f.board.web.Sessions.List(t.Context(), "gh7")
 		require.NoError(t, err)
-		ttl, _ := f.store.lives.Load(memberKind("gh7"))
+		ttl, _ := f.store.lives.Load("member.gh7")
 		require.Equal(t, time.Hour, ttl)
-		require.NoError(t, f.store.PutTransient(t.Context(), memberKind("gh7"), open[0].ID, nil, 0)) // an hour later
+		require.NoError(t, f.store.PutTransient(t.Context(), "member.gh7", open[0].ID, nil, 0)) // an hour later
 		require.False(t, in(b))
 		require.False(t, f.board.Arrived(t.Context(), "gh7"))
 	})
 	t.Run("GitHub is no longer used", func(t *testing.T) {
 		t.Parallel()
-		f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob)
+		f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob)
 		b := f.browser()
 		b.byGitHub("bob")
 		require.True(t, in(b))
@@ -247,9 +248,9 @@ func TestSessionEndsWithAccess(t *testing.T) {
 	t.Run("GitHub is used now", func(t *testing.T) {
 		t.Parallel()
 		f := newRig(t, nil)
-		b := f.byLink(LocalUser())
+		b := f.byLink(login.LocalUser())
 		require.True(t, in(b))
-		f.reopen(func(d *Deps) { d.GitHub = &GitHub{Operators: []string{"bob"}} })
+		f.reopen(func(d *Deps) { d.GitHub = &login.GitHub{Operators: []string{"bob"}} })
 		require.False(t, in(b))
 	})
 }
@@ -258,13 +259,13 @@ func TestSessionEndsWithAccess(t *testing.T) {
 // deleted account to anyone.
 func TestLoginBelongsToItsFirstAccount(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}}, bob, eve)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}}, bob, eve)
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
 	f.github.Rename(8, "robert")
 	f.github.Rename(9, "bob")
 	a := f.browser().byGitHub("bob")
 	require.Equal(t, http.StatusForbidden, a.StatusCode)
 	require.Contains(t, a.text, "id:9")
-	f.board.SetGitHub(GitHub{ClientSecret: "secret", Operators: []string{"bob", "id:9"}})
+	f.board.SetGitHub(login.GitHub{ClientSecret: "secret", Operators: []string{"bob", "id:9"}})
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("bob").StatusCode)
 }

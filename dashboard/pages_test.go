@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/control"
@@ -96,7 +97,7 @@ func fillPattern(path string, batch models.ID) string {
 // another site.
 func TestEveryRoute(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
+	f := newRig(t, &login.GitHub{Logins: []string{"ann", "eve"}}, ann, eve)
 	require.Equal(t, http.StatusOK, f.browser().byGitHub("Ann").StatusCode)
 	batch := f.batchOf("gh7", map[string]string{"subject": "Ann's own"}, service.Recipient{Email: "a@example.com"})
 	other := f.browser()
@@ -153,7 +154,7 @@ func TestEveryRoute(t *testing.T) {
 func TestNothingChangesByGet(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	state := func() []any {
 		commands, err := f.store.Commands(t.Context(), 0, 100)
@@ -233,7 +234,7 @@ func (f *rig) evilBatch() models.ID {
 func TestEscaping(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	batch := f.evilBatch()
 	for _, path := range []string{
 		"/",
@@ -280,7 +281,7 @@ func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	const page, feed = "text/html,application/xhtml+xml", "text/event-stream"
-	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(LocalUser()), "Log in": f.browser()} {
+	for visitor, b := range map[string]*browser{"Back to overview": f.byLink(login.LocalUser()), "Log in": f.browser()} {
 		problem := func(method, path, accept string) {
 			t.Helper()
 			a := b.do(method, path, nil, "Accept", accept)
@@ -312,7 +313,7 @@ func TestNoRoute(t *testing.T) {
 func TestHealthText(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for _, path := range []string{"/", "/providers"} {
 		require.Contains(t, b.get(path).text, "t answered &lt;b&gt;503&lt;/b&gt;")
 	}
@@ -324,7 +325,7 @@ var onceField = regexp.MustCompile(`name="once" value="([^"]+)"`)
 func TestFirstPageSize(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	page := b.get("/")
 	sum := len(page.text)
 	for _, m := range regexp.MustCompile(`/assets/[a-z0-9./-]+`).FindAllString(page.text, -1) {
@@ -354,7 +355,7 @@ func TestFirstPageSize(t *testing.T) {
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		f := newBubbleRig(t, &GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
+		f := newBubbleRig(t, &login.GitHub{Logins: []string{"Ann"}, Operators: []string{"bob"}}, ann, bob)
 		user, boss := f.browser(), f.browser()
 		user.byGitHub("Ann")
 		boss.byGitHub("bob")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -53,7 +54,7 @@ func TestLacksWebhook(t *testing.T) {
 func TestUnseenKindsOfEventAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	at, err := json.Marshal(time.Now())
 	require.NoError(t, err)
 	for _, kind := range []models.EventKind{models.Delivered, models.Blocked} {
@@ -76,7 +77,7 @@ func TestUnseenKindsOfEventAreShown(t *testing.T) {
 func TestUnmatchedEventsAreShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, textOf(b.get("/operations/events").text), "No unmatched events.")
 	f.providers(func(a *telemetry.ProviderState) { a.Counters.Unmatched = 7 })
 	f.board.tracker.sample(t.Context(), time.Now())
@@ -133,7 +134,7 @@ func (unnamedAdapter) Parse(body []byte) models.Parsed {
 func TestWebhookSetUp(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	text := b.get("/settings/webhooks").text
 	require.Contains(t, text, "No webhook key", "mg")
 	require.Contains(t, text, "No webhook received yet", "sg")
@@ -167,7 +168,7 @@ func TestWebhookSetUp(t *testing.T) {
 // rejects.
 func TestUnverifiedSenders(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	operator := f.browser()
 	operator.byGitHub("bob")
 	f.providers(func(a *telemetry.ProviderState) { a.Health.Senders = []string{"shop.example", evil} })
@@ -196,7 +197,7 @@ func (b *browser) cardOf(name string) string {
 func TestFailingProviderInWords(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	until := time.Now().Add(time.Hour).UTC()
 	for name, c := range map[string]struct {
 		health         telemetry.Health
@@ -233,7 +234,7 @@ func TestFailingProviderInWords(t *testing.T) {
 func TestOfflineIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for _, c := range []struct{ do, state string }{
 		{"offline", "Offline: set by an operator"}, {"drain", "Draining"}, {"online", "Healthy"},
 	} {
@@ -251,7 +252,7 @@ func TestOfflineIsShownAtOnce(t *testing.T) {
 func TestLateSampleIsNotShown(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	n := f.board.tracker.begun.Add(1)
 	before, err := f.service.Operate.Providers(t.Context(), service.Caller{Operator: true})
 	require.NoError(t, err)
@@ -266,7 +267,7 @@ func TestLateSampleIsNotShown(t *testing.T) {
 // checked by one request at a time.
 func TestCheckOfProvider(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	asked, found := make(chan string), make(chan struct{})
 	f.inspect = func(_ context.Context, provider string) []Finding {
 		asked <- provider
@@ -311,7 +312,7 @@ func TestCheckOfProvider(t *testing.T) {
 func TestStatesOfProviders(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	until := time.Now().Add(time.Hour).UTC()
 	next := "Next attempt at " + until.Format("15:04:05 UTC") + "."
 	for name, c := range map[string]struct {

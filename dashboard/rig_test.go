@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/testkit"
@@ -123,18 +124,18 @@ func (f *rig) reopen(change func(*Deps)) {
 	f.board = board
 }
 
-func newRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
+func newRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOf(t, service.Config{CountTime: time.Hour}, gh, users...)
 }
 
 // newBubbleRig returns a rig that may be used in a bubble of testing/synctest.
-func newBubbleRig(t testing.TB, gh *GitHub, users ...github.User) *rig {
+func newBubbleRig(t testing.TB, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOn(t, testkit.NewNetwork(t), service.Config{}, gh, users...)
 }
 
-func newRigOf(t testing.TB, cfg service.Config, gh *GitHub, users ...github.User) *rig {
+func newRigOf(t testing.TB, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	return newRigOn(t, nil, cfg, gh, users...)
 }
@@ -147,7 +148,7 @@ func serverOn(net *testkit.Network, h http.Handler) *httptest.Server {
 	return &httptest.Server{Listener: net.Listen(), Config: &http.Server{Handler: h, ReadHeaderTimeout: time.Hour}}
 }
 
-func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *GitHub, users ...github.User) *rig {
+func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.GitHub, users ...github.User) *rig {
 	t.Helper()
 	cfg.SpoolDir, cfg.Sole = t.TempDir(), true
 	store := &countingStore{Store: sqlitetest.Open(t)}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/stats"
@@ -17,11 +18,11 @@ import (
 // TestOverviewHour: the overview of everyone's mail has what the providers did in the last hour, by minute.
 func TestOverviewHour(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, newRig(t, nil).byLink(LocalUser()).get("/").text, "No messages were sent in the last hour.")
+	require.Contains(t, newRig(t, nil).byLink(login.LocalUser()).get("/").text, "No messages were sent in the last hour.")
 	f := newRig(t, nil)
 	f.happened("one", 0, "sg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Delivered, t.Failed = 1, 8, 6, 1 })
 	f.happened("two", 0, "mg", func(t *telemetry.ProviderTally) { t.Calls, t.Accepted, t.Failed = 1, 5, 4 })
-	b := f.byLink(LocalUser()) // the pages keep what they read for a while
+	b := f.byLink(login.LocalUser()) // the pages keep what they read for a while
 	page := b.get("/").text
 	require.Contains(t, textOf(page), "Last hour by minute · by provider sent 13 delivered 6 failed 5 ")
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
@@ -48,7 +49,7 @@ func TestOverviewHourOfUser(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
 	f.summed(f.mixed("local", 13))
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Equal(t, http.StatusOK, b.post("/everyone", url.Values{"everyone": {"no"}, "to": {"/"}}).StatusCode)
 	page := b.get("/").text
 	require.Contains(t, textOf(page), "Last hour by the minute in which mail was accepted "+

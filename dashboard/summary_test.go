@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 )
@@ -17,7 +18,7 @@ import (
 func TestComposeCheck(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	form := sentBy(t, oneMessage, b.get("/compose"))
 	form.Set("do", "check")
 	form.Set("tags", "spring, shop")
@@ -40,7 +41,7 @@ func TestComposeCheck(t *testing.T) {
 // TestComposeSummary: the card beside the form says what was entered so far, also if it is not complete.
 func TestComposeSummary(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	require.Contains(t, textOf(b.get("/compose").text), "From no sender yet Subject none yet Recipients 0 Leaves now "+
 		"Lane chosen by the number of recipients")
 	at := time.Now().UTC().AddDate(0, 0, 2).Truncate(time.Minute)

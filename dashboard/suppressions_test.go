@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/drift"
 	"github.com/safedelivr/safedelivr/service"
@@ -25,7 +26,7 @@ import (
 func TestSuppressionsPage(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/suppressions").text, "No address is suppressed.")
 
 	bad := b.post("/suppressions", url.Values{"email": {"none"}, "reason": {"manual"}, "why": {"asked by phone"}})
@@ -75,7 +76,7 @@ func TestSuppressionsPage(t *testing.T) {
 func TestSuppressSelected(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	id := f.mixed("local", 12)
 	require.Contains(t, b.get("/batches/"+id.String()).text, "Suppress selected")
 	form := url.Values{"id": {id.Log(2).String(), id.Log(5).String()}}
@@ -121,7 +122,7 @@ func (f *rig) listed(list string, emails ...string) {
 // question; others do not. The page of the providers says how the lists are read.
 func TestListedAtProvider(t *testing.T) {
 	t.Parallel()
-	f := newRig(t, &GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
+	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	b := f.browser()
 	b.byGitHub("bob")
 	f.board.tracker.sample(t.Context(), time.Now())
@@ -165,7 +166,7 @@ func TestListedAtProvider(t *testing.T) {
 func TestSuppressionsAreSorted(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	for i := range shownSuppressions + 2 {
 		b.post("/suppressions", url.Values{"email": {fmt.Sprintf("r%02d@example.com", i)}, "reason": {"manual"}})
 	}

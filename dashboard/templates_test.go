@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -18,7 +19,7 @@ import (
 func TestTemplatePages(t *testing.T) {
 	t.Parallel()
 	f := newRig(t, nil)
-	b := f.byLink(LocalUser())
+	b := f.byLink(login.LocalUser())
 	require.Contains(t, b.get("/templates").text, "You have no templates yet.")
 	a := b.get("/templates?new=welcome")
 	require.Equal(t, "/templates/welcome", a.Request.URL.Path)
@@ -115,7 +116,7 @@ func TestChanges(t *testing.T) {
 // and the link to unsubscribe has an example if the template has a category.
 func TestTemplateHints(t *testing.T) {
 	t.Parallel()
-	b := newRig(t, nil).byLink(LocalUser())
+	b := newRig(t, nil).byLink(login.LocalUser())
 	form := url.Values{
 		"subject": {"Hi {{first}}"}, "text": {"t"}, "to": {"ann@example.com"}, "category": {"newsletter"},
 		"html": {`<a href="{{unsubscribe_url}}">Unsubscribe</a> {{city}}`}, "do": {"publish"},

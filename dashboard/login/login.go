@@ -1,8 +1,10 @@
-package dashboard
+// Package login has the pages to log in, by GitHub or by a one-time link, and says who may.
+package login
 
 import (
 	"cmp"
 	"context"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +18,38 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/accesslog"
+	"github.com/safedelivr/safedelivr/service/people"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages to log in and out.
+type Pages struct {
+	web      *web.Frame
+	accounts *Accounts
+	people   *people.People
+}
+
+// New returns the pages.
+func New(frame *web.Frame, accounts *Accounts, people *people.People) *Pages {
+	return &Pages{frame, accounts, people}
+}
+
+// Routes returns the routes of the pages. They need no session.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Open: map[string]http.HandlerFunc{
+		"GET /login":                 p.loginPage,
+		"GET /login/link":            p.linkPage,
+		"POST /login/link":           p.linkLogin,
+		"POST /login/github":         p.githubStart,
+		"GET /login/github/callback": p.githubCallback,
+		"POST /logout":               p.logout,
+	}}
+}
 
 // linkLife is how long a one-time link is valid.
 const linkLife = 15 * time.Minute
@@ -34,14 +67,14 @@ type link struct {
 // LocalUser returns the default user of one-time links.
 func LocalUser() models.User { return models.User{ID: "local", Name: "local"} }
 
-// NewLoginLink returns a link below a base URL that logs in as a user: once, within
+// NewLink returns a link below a base URL that logs in as a user: once, within
 // 15 minutes, and from anywhere. It creates the user if there is none. Whoever can call it
 // has the store, and the store holds only a hash of the link's secret.
-func NewLoginLink(ctx context.Context, store web.Store, base string, u models.User) (string, error) {
-	return newLink(ctx, store, base, u, false)
+func NewLink(ctx context.Context, store web.Store, base string, u models.User) (string, error) {
+	return makeLink(ctx, store, base, u, false)
 }
 
-func newLink(ctx context.Context, store web.Store, base string, u models.User, local bool) (string, error) {
+func makeLink(ctx context.Context, store web.Store, base string, u models.User, local bool) (string, error) {
 	if _, err := store.User(ctx, u.ID); errors.Is(err, models.ErrNotFound) {
 		if u.Created.IsZero() {
 			u.Created = time.Now().UTC()
@@ -77,12 +110,12 @@ func createUser(ctx context.Context, store web.Store, u models.User) (models.Use
 }
 
 // LocalLink returns a one-time link for a user that works only on this machine, because it
-// ends up in logs: see NewLoginLink. It fails if users log in through GitHub.
+// ends up in logs: see NewLink. It fails if users log in through GitHub.
 func (a *Accounts) LocalLink(ctx context.Context, base string, u models.User) (string, error) {
 	if a.github != nil {
 		return "", errors.New("one-time links are off: users log in through GitHub")
 	}
-	return newLink(ctx, a.store, base, u, true)
+	return makeLink(ctx, a.store, base, u, true)
 }
 
 // errLinkElsewhere is the error for a link that works only on this machine.
@@ -91,9 +124,9 @@ var errLinkElsewhere = errors.New("the link works only on the machine that Safed
 // takeLink returns the user of a link and uses the link up. If it is called several
 // times, one call succeeds and the others return models.ErrNotFound. here reports whether
 // the link was opened on this machine.
-func (d *Dashboard) takeLink(ctx context.Context, secret string, here bool) (models.User, error) {
+func (p *Pages) takeLink(ctx context.Context, secret string, here bool) (models.User, error) {
 	hash := models.HashSecret(secret)
-	raw, err := d.store.Transient(ctx, linkKind, hash)
+	raw, err := p.accounts.store.Transient(ctx, linkKind, hash)
 	if err != nil {
 		return models.User{}, err
 	}
@@ -106,9 +139,9 @@ func (d *Dashboard) takeLink(ctx context.Context, secret string, here bool) (mod
 	}
 	now := time.Now()
 	mine := models.Claim{ID: models.NewBatchID(now), Hash: hash, At: now.UTC()}
-	won, err := d.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
+	won, err := p.accounts.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
 	if errors.Is(err, models.ErrOutcomeUnknown) {
-		won, err = d.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
+		won, err = p.accounts.store.Claim(ctx, "login-link."+hash, mine, linkLife+time.Minute)
 	}
 	if err != nil {
 		return models.User{}, err
@@ -116,10 +149,10 @@ func (d *Dashboard) takeLink(ctx context.Context, secret string, here bool) (mod
 	if won.ID != mine.ID {
 		return models.User{}, models.ErrNotFound
 	}
-	if err := d.store.PutTransient(ctx, linkKind, hash, nil, 0); err != nil {
+	if err := p.accounts.store.PutTransient(ctx, linkKind, hash, nil, 0); err != nil {
 		return models.User{}, err
 	}
-	return d.store.User(ctx, l.User)
+	return p.accounts.store.User(ctx, l.User)
 }
 
 // loginView is what the login page knows.
@@ -131,63 +164,63 @@ type loginView struct {
 }
 
 // loginPage is GET /login.
-func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) loginPage(w http.ResponseWriter, r *http.Request) {
 	to := web.LocalPath(r.URL.Query().Get("to"))
-	if _, err := d.web.Visitor(r); err == nil {
+	if _, err := p.web.Visitor(r); err == nil {
 		web.SeeOther(w, r, to)
 		return
 	}
-	d.showLogin(w, r, http.StatusOK, to, "")
+	p.showLogin(w, r, http.StatusOK, to, "")
 }
 
-func (d *Dashboard) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) {
-	v := loginView{GitHub: d.accounts.github != nil, To: to, Problem: problem}
+func (p *Pages) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) {
+	v := loginView{GitHub: p.accounts.github != nil, To: to, Problem: problem}
 	if v.GitHub {
-		v.Host = d.accounts.github.host
+		v.Host = p.accounts.github.host
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	d.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
+	p.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
 }
 
 // linkPage is GET /login/link. It does not use up the link, because link scanners
 // open links before people do. The form on the page does.
-func (d *Dashboard) linkPage(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	d.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
+	p.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
 }
 
 // linkLogin is POST /login/link.
-func (d *Dashboard) linkLogin(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
-	if d.accounts.github != nil {
-		d.refuse(w, r, "/", refusal{
+	if p.accounts.github != nil {
+		p.refuse(w, r, "/", refusal{
 			reason: "links_off",
 			detail: "One-time links are turned off. Log in through GitHub.",
 		})
 		return
 	}
-	u, err := d.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
+	u, err := p.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
 	switch {
 	case errors.Is(err, errLinkElsewhere):
-		d.refuse(w, r, "/", refusal{
+		p.refuse(w, r, "/", refusal{
 			reason: "link_not_local",
 			detail: "This link works only on the machine that Safedelivr runs on. " +
 				"Open it there, or run safedelivr login to get one that works from anywhere.",
 		})
 		return
 	case errors.Is(err, models.ErrNotFound):
-		d.refuse(w, r, "/", refusal{
+		p.refuse(w, r, "/", refusal{
 			reason: "link_invalid",
 			detail: "This link has been used or has expired. Run safedelivr login to get another.",
 		})
 		return
 	case err == nil:
-		err = d.login(w, r, u, nil)
+		err = p.login(w, r, u, nil)
 	default:
 		err = web.StoreTrouble(err)
 	}
 	if err != nil {
-		d.failLogin(w, r, "/", u.ID, "", err)
+		p.failLogin(w, r, "/", u.ID, "", err)
 		return
 	}
 	web.SeeOther(w, r, "/")
@@ -202,26 +235,26 @@ type refusal struct {
 }
 
 // refuse adds a refused login to the access log and shows the login page.
-func (d *Dashboard) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) {
-	_ = d.service.People.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
+func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) {
+	_ = p.people.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
 		Kind:    accesslog.FailedLogin,
 		Reason:  why.reason,
 		User:    why.user,
 		Login:   why.login,
 		Address: web.ClientAddr(r),
 	})
-	d.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
+	p.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
 }
 
 // failLogin refuses a login if err says why the user may not log in. Otherwise it shows an
 // error page.
-func (d *Dashboard) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) {
+func (p *Pages) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) {
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.Forbidden {
-		d.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
+		p.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
 		return
 	}
-	d.web.Fail(w, r, nil, err)
+	p.web.Fail(w, r, nil, err)
 }
 
 // flowCookie ties GitHub's answer to the browser that started the login: it holds
@@ -232,33 +265,33 @@ const (
 )
 
 // githubStart is POST /login/github.
-func (d *Dashboard) githubStart(w http.ResponseWriter, r *http.Request) {
-	if d.accounts.github == nil {
-		d.web.Fail(w, r, nil, web.ErrNoPage)
+func (p *Pages) githubStart(w http.ResponseWriter, r *http.Request) {
+	if p.accounts.github == nil {
+		p.web.Fail(w, r, nil, web.ErrNoPage)
 		return
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	state, verifier := web.NewSecret(), web.NewSecret()
 	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {web.LocalPath(r.PostFormValue("to"))}}
-	d.web.SetCookie(w, r, flowCookie, flow.Encode(), flowLife)
-	web.SeeOther(w, r, d.accounts.github.authURL(state, verifier))
+	p.web.SetCookie(w, r, flowCookie, flow.Encode(), flowLife)
+	web.SeeOther(w, r, p.accounts.github.authURL(state, verifier))
 }
 
 // githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth
 // logs in with a GET; the state proves that this browser started the login.
-func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
-	if d.accounts.github == nil {
-		d.web.Fail(w, r, nil, web.ErrNoPage)
+func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request) {
+	if p.accounts.github == nil {
+		p.web.Fail(w, r, nil, web.ErrNoPage)
 		return
 	}
 	var flow url.Values
 	if c, err := r.Cookie(flowCookie); err == nil {
 		flow, _ = url.ParseQuery(c.Value) // on error it has no state
 	}
-	d.web.SetCookie(w, r, flowCookie, "", 0)
+	p.web.SetCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
 	if len(state) != web.SecretLength || !web.SameSecret(state, q.Get("state")) {
-		d.refuse(w, r, "/", refusal{
+		p.refuse(w, r, "/", refusal{
 			reason: "wrong_state",
 			detail: "This login was started in another browser or took too long. Try again.",
 		})
@@ -266,20 +299,20 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 	}
 	to := web.LocalPath(flow.Get("to"))
 	if q.Get("error") != "" {
-		d.refuse(w, r, to, refusal{
+		p.refuse(w, r, to, refusal{
 			reason: "github_refused",
 			detail: "GitHub did not log you in: the request was cancelled or denied. Try again.",
 		})
 		return
 	}
-	who, err := d.accounts.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
+	who, err := p.accounts.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
 	if err != nil {
 		if refused := new(service.Error); errors.As(err, &refused) {
-			d.failLogin(w, r, to, "", who.Login, err)
+			p.failLogin(w, r, to, "", who.Login, err)
 			return
 		}
-		d.log.Error("login through GitHub failed", "err", err)
-		d.refuse(w, r, to, refusal{
+		p.web.Log.Error("login through GitHub failed", "err", err)
+		p.refuse(w, r, to, refusal{
 			status: http.StatusBadGateway,
 			reason: "github_unavailable",
 			detail: "GitHub could not be reached. Try again in a moment.",
@@ -287,13 +320,13 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	u := models.User{ID: who.user(), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
-	if taken, err := d.takenLogin(r.Context(), &who); err != nil || taken {
+	if taken, err := p.takenLogin(r.Context(), &who); err != nil || taken {
 		if err != nil {
-			d.web.Fail(w, r, nil, web.StoreTrouble(err))
+			p.web.Fail(w, r, nil, web.StoreTrouble(err))
 			return
 		}
-		d.log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
-		d.refuse(w, r, to, refusal{
+		p.web.Log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
+		p.refuse(w, r, to, refusal{
 			reason: "login_taken",
 			login:  who.Login,
 			detail: "The login " + who.Login + " belongs to another GitHub account here. Ask the operator to list " +
@@ -301,18 +334,18 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	there, err := d.store.User(r.Context(), u.ID)
+	there, err := p.accounts.store.User(r.Context(), u.ID)
 	switch {
 	case err == nil:
 		u = there // the ID identifies the user; names change
 	case errors.Is(err, models.ErrNotFound):
-		u, err = createUser(r.Context(), d.store, u)
+		u, err = createUser(r.Context(), p.accounts.store, u)
 	}
 	if err == nil {
-		err = d.login(w, r, u, &who)
+		err = p.login(w, r, u, &who)
 	}
 	if err != nil {
-		d.failLogin(w, r, to, u.ID, who.Login, err)
+		p.failLogin(w, r, to, u.ID, who.Login, err)
 		return
 	}
 	web.SeeOther(w, r, to)
@@ -320,13 +353,13 @@ func (d *Dashboard) githubCallback(w http.ResponseWriter, r *http.Request) {
 
 // takenLogin reports whether a login that is listed by name was first used here by another
 // GitHub account. GitHub gives the login of a deleted account to anyone.
-func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
-	now := d.accounts.github.listed()
+func (p *Pages) takenLogin(ctx context.Context, who *githubUser) (bool, error) {
+	now := p.accounts.github.listed()
 	names := append(slices.Clone(now.Operators), now.Logins...)
 	if !contains(names, who.Login) || contains(names, who.number()) {
 		return false, nil
 	}
-	owner, err := d.store.UserByName(ctx, strings.ToLower(who.Login))
+	owner, err := p.accounts.store.UserByName(ctx, strings.ToLower(who.Login))
 	if errors.Is(err, models.ErrNotFound) {
 		return false, nil
 	}
@@ -335,13 +368,13 @@ func (d *Dashboard) takenLogin(ctx context.Context, who *githubUser) (bool, erro
 
 // login records a login, begins a session and ends the browser's previous one. The account is
 // the user's at GitHub; nil: the user has a one-time link. It refuses a disabled user.
-func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
-	if old, err := d.web.Visitor(r); err == nil {
-		if err := d.web.Sessions.End(r.Context(), old.User, old.ID); err != nil {
+func (p *Pages) login(w http.ResponseWriter, r *http.Request, u models.User, account *githubUser) error {
+	if old, err := p.web.Visitor(r); err == nil {
+		if err := p.web.Sessions.End(r.Context(), old.User, old.ID); err != nil {
 			return err
 		}
 	}
-	upTo, err := d.service.People.AdmitSession(r.Context(), u.ID)
+	upTo, err := p.people.AdmitSession(r.Context(), u.ID)
 	if err != nil {
 		return err
 	}
@@ -358,27 +391,27 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request, u models.User,
 		s.Login, s.Token = account.Login, account.token
 		done.Reason, done.Login = "github", account.Login
 	}
-	if err := d.service.People.RecordAccess(r.Context(), done); err != nil {
+	if err := p.people.RecordAccess(r.Context(), done); err != nil {
 		return err
 	}
-	if err := d.web.BeginSession(w, r, s); err != nil {
+	if err := p.web.BeginSession(w, r, s); err != nil {
 		return err
 	}
-	d.log.Info("logged in", "user_id", u.ID)
+	p.web.Log.Info("logged in", "user_id", u.ID)
 	return nil
 }
 
 // logout ends this browser's session.
-func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
-	v, err := d.web.Visitor(r)
+func (p *Pages) logout(w http.ResponseWriter, r *http.Request) {
+	v, err := p.web.Visitor(r)
 	if err == nil {
-		err = d.web.Sessions.End(r.Context(), v.User, v.ID)
+		err = p.web.Sessions.End(r.Context(), v.User, v.ID)
 	}
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		d.web.Fail(w, r, nil, err)
+		p.web.Fail(w, r, nil, err)
 		return
 	}
-	d.web.ForgetSession(w, r)
+	p.web.ForgetSession(w, r)
 	web.SeeOther(w, r, "/login")
 }
 
