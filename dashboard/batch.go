@@ -105,11 +105,11 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		}
 		view.First = first.Subject
 	}
-	p := web.Page{Title: view.Heading(), Active: "batches", Charts: true, Data: view}
+	page := web.Page{Title: view.Heading(), Active: "batches", Charts: true, Data: view}
 	if cursor == "" {
-		p.Live = web.Address("/live/batches/"+view.ID.String(), q)
+		page.Live = web.Address("/live/batches/"+view.ID.String(), q)
 	}
-	d.web.Render(w, r, v, http.StatusOK, "batch", p)
+	d.web.Render(w, r, v, http.StatusOK, "batch", page)
 	return nil
 }
 

@@ -99,11 +99,11 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if err != nil {
 		return err
 	}
-	p := web.Page{Title: "Batches", Active: "batches", Data: view}
+	page := web.Page{Title: "Batches", Active: "batches", Data: view}
 	if view.Cursor == "" {
-		p.Live = "/live/batches?" + q.Encode()
+		page.Live = "/live/batches?" + q.Encode()
 	}
-	d.web.Render(w, r, v, http.StatusOK, "batches", p)
+	d.web.Render(w, r, v, http.StatusOK, "batches", page)
 	return nil
 }
 

@@ -18,7 +18,10 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/docs"
+	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/suppressions"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -75,7 +78,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, login.Templates},
+		Templates: []*web.Templates{rest, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -93,7 +96,7 @@ func New(d Deps) (*Dashboard, error) {
 		histories: histories{kept: map[client.HistoryRange]*keptHistory{}},
 		tracker:   &tracker{operate: d.Service.Operate, history: map[string][]sample{}},
 	}
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.tracker.sample(context.Background(), time.Now())
 	frame.Go(b.tracker.run)
@@ -165,24 +168,12 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 		"GET /logs/{id}/release":  d.askLog,
 		"POST /logs/{id}/release": d.releaseLog,
 
-		"GET /docs": d.docs,
-
 		"GET /logs/{id}":                     d.logPage,
 		"GET /logs/{id}/mail":                d.mailOfLog,
 		"GET /logs/{id}/requests/{provider}": d.requestOfLog,
 		"GET /live/logs/{id}":                d.logEvents,
 
-		"POST /selected/suppress":           d.suppressSelected,
-		"GET /endpoints":                    d.listEndpoints,
-		"POST /endpoints":                   d.addEndpoint,
-		"GET /endpoints/{id}":               d.endpoint,
-		"POST /endpoints/{id}/{do}":         d.controlEndpoint,
-		"GET /statistics":                   d.statistics,
-		"GET /suppressions":                 d.suppressions,
-		"GET /suppressions/export.csv":      d.exportSuppressions,
-		"POST /suppressions":                d.addSuppression,
-		"GET /suppressions/{email}/remove":  d.askSuppression,
-		"POST /suppressions/{email}/remove": d.removeSuppression,
+		"GET /statistics": d.statistics,
 
 		"GET /providers":      d.providers,
 		"GET /live/providers": d.providersEvents,
@@ -256,11 +247,6 @@ func (d *Dashboard) operatorRoutes() map[string]web.Handler {
 		"GET /operations/holds/lift":        d.askHolds,
 		"POST /operations/holds/lift":       d.liftHolds,
 		"POST /operations/{what}/{id}/{do}": d.operate,
-
-		"GET /installation/endpoints":            d.listEndpoints,
-		"POST /installation/endpoints":           d.addEndpoint,
-		"GET /installation/endpoints/{id}":       d.endpoint,
-		"POST /installation/endpoints/{id}/{do}": d.controlEndpoint,
 	}
 	for _, p := range operationsPages {
 		routes["GET "+operationsPath(p.name)] = d.operations(p.name)

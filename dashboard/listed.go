@@ -35,8 +35,8 @@ func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *
 			view.Provider = providers[i]
 		}
 	}
-	p := service.Page{Cursor: r.URL.Query().Get("cursor")}
-	list, err := d.service.Suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, p)
+	at := service.Page{Cursor: r.URL.Query().Get("cursor")}
+	list, err := d.service.Suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, at)
 	if err != nil {
 		return err
 	}

@@ -97,8 +97,8 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if b != nil {
 		title = view.Mail.Subject
 	}
-	p := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
-	d.web.Render(w, r, v, http.StatusOK, "log", p)
+	page := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
+	d.web.Render(w, r, v, http.StatusOK, "log", page)
 	return nil
 }
 

@@ -107,8 +107,8 @@ func (d *Dashboard) showOperations(
 	}
 	at := r.URL.Query()
 	if name == "events" {
-		p := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.Caller(), p); err != nil {
+		page := service.Page{Cursor: at.Get("cursor")}
+		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.Caller(), page); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
@@ -120,11 +120,11 @@ func (d *Dashboard) showOperations(
 		}
 	}
 	view.Form, view.User = form, user
-	p := web.Page{Title: view.Title, Active: "operations", Data: view}
+	page := web.Page{Title: view.Title, Active: "operations", Data: view}
 	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
-		p.Live = "/live/operations?page=" + name
+		page.Live = "/live/operations?page=" + name
 	}
-	d.web.Render(w, r, v, status, "operations", p)
+	d.web.Render(w, r, v, status, "operations", page)
 	return nil
 }
 

@@ -64,8 +64,8 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *web.Visi
 		}
 		view.Others = mailOfUsers(&all)
 	}
-	p := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
-	d.web.Render(w, r, v, http.StatusOK, "overview", p)
+	page := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
+	d.web.Render(w, r, v, http.StatusOK, "overview", page)
 	return nil
 }
 

@@ -19,12 +19,10 @@ var rest = func() *web.Templates {
 		panic(err)
 	}
 	return web.NewTemplates(room, template.FuncMap{
-		"final":      finalOf,
-		"waitWords":  waitWords,
-		"blocked":    func(b models.Block) string { return blockWords(&b) },
-		"suppressed": suppressionWords,
-		"answer":     answerWords,
-		"spark":      chart.Sparkline,
-		"eachDay":    eachDay,
+		"final":     finalOf,
+		"waitWords": waitWords,
+		"blocked":   func(b models.Block) string { return blockWords(&b) },
+		"spark":     chart.Sparkline,
+		"eachDay":   eachDay,
 	})
 }()

@@ -1,8 +1,11 @@
-package dashboard
+// Package endpoints has the pages of endpoints: those of a user, and those of the installation.
+package endpoints
 
 import (
 	"context"
+	"embed"
 	"errors"
+	"html/template"
 	"maps"
 	"net/http"
 	"path"
@@ -17,6 +20,41 @@ import (
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/endpoints"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{"answer": answerWords})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of endpoints.
+type Pages struct {
+	web       *web.Frame
+	endpoints func(service.Caller) *endpoints.Endpoints // of a caller
+}
+
+// New returns the pages.
+func New(frame *web.Frame, of func(service.Caller) *endpoints.Endpoints) *Pages {
+	return &Pages{web: frame, endpoints: of}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{
+		Users: map[string]web.Handler{
+			"GET /endpoints":            p.listEndpoints,
+			"POST /endpoints":           p.addEndpoint,
+			"GET /endpoints/{id}":       p.endpoint,
+			"POST /endpoints/{id}/{do}": p.controlEndpoint,
+		},
+		Operators: map[string]web.Handler{
+			"GET /installation/endpoints":            p.listEndpoints,
+			"POST /installation/endpoints":           p.addEndpoint,
+			"GET /installation/endpoints/{id}":       p.endpoint,
+			"POST /installation/endpoints/{id}/{do}": p.controlEndpoint,
+		},
+	}
+}
 
 // endpointsView is the list of a user's endpoints or of the installation's, and the form that adds one.
 type endpointsView struct {
@@ -89,17 +127,17 @@ func (v *endpointView) Next(n int) time.Time {
 func (v *endpointView) Excerpt() string { return web.Excerpt([]byte(v.Request.Body)) }
 
 // listEndpoints is GET /endpoints.
-func (d *Dashboard) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
+func (p *Pages) listEndpoints(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{})
 }
 
-func (d *Dashboard) showEndpoints(
+func (p *Pages) showEndpoints(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *endpointsView,
 ) error {
 	o, owner := ownedBy(r, v)
 	view.Owned = o
 	var err error
-	if view.List, err = d.service.Endpoints(v.Caller()).List(r.Context(), owner); err != nil {
+	if view.List, err = p.endpoints(v.Caller()).List(r.Context(), owner); err != nil {
 		return err
 	}
 	view.Groups, view.Once = eventGroups(updates.TypesOf(owner)), web.NewSecret()
@@ -110,13 +148,13 @@ func (d *Dashboard) showEndpoints(
 	for _, t := range view.New.Events {
 		view.Chosen[updates.Type(t)] = true
 	}
-	d.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
+	p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
 	return nil
 }
 
 // addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
 // be in a URL.
-func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if err := r.ParseForm(); err != nil {
 		return web.BadForm(err)
@@ -142,24 +180,24 @@ func (d *Dashboard) addEndpoint(w http.ResponseWriter, r *http.Request, v *web.V
 	if n.Everyone {
 		n.Events = chosenEvents(r.PostForm, "mail-event", updates.Types)
 	}
-	if again, err := d.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+	if again, err := p.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err
 	} else if again {
-		return d.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
+		return p.showEndpoints(w, r, v, http.StatusOK, &endpointsView{Again: true})
 	}
-	made, err := d.service.Endpoints(v.Caller()).Create(r.Context(), owner, &n)
+	made, err := p.endpoints(v.Caller()).Create(r.Context(), owner, &n)
 	var refused *service.Error
 	if errors.As(err, &refused) && refused.Kind != service.Internal {
 		view := &endpointsView{New: n, Wrong: web.WrongFields(refused)}
 		if len(view.Wrong) == 0 {
 			view.Wrong = map[string]string{"url": refused.Detail}
 		}
-		return d.showEndpoints(w, r, v, refused.Kind.Status(), view)
+		return p.showEndpoints(w, r, v, refused.Kind.Status(), view)
 	}
 	if err != nil {
 		return err
 	}
-	return d.showEndpoint(w, r, v, &endpointView{Endpoint: made})
+	return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
 }
 
 // numberIn returns the number that a text says: 0 if it is empty, -1 if it is no number.
@@ -175,21 +213,21 @@ func numberIn(text string) int {
 }
 
 // endpoint is GET /endpoints/{id}.
-func (d *Dashboard) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) endpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	_, owner := ownedBy(r, v)
-	e, err := d.service.Endpoints(v.Caller()).Get(r.Context(), owner, r.PathValue("id"))
+	e, err := p.endpoints(v.Caller()).Get(r.Context(), owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	view := &endpointView{Endpoint: e, Done: endpointDone[r.URL.Query().Get("did")]}
 	if post := r.URL.Query().Get("post"); post != "" {
-		sent, err := d.service.Endpoints(v.Caller()).Request(r.Context(), owner, e.ID, post)
+		sent, err := p.endpoints(v.Caller()).Request(r.Context(), owner, e.ID, post)
 		if err != nil {
 			return err
 		}
 		view.Request = &sent
 	}
-	return d.showEndpoint(w, r, v, view)
+	return p.showEndpoint(w, r, v, view)
 }
 
 // endpointDone are what commands about an endpoint did.
@@ -200,23 +238,23 @@ var endpointDone = map[string]string{
 	"repeat":  "The post is made again.",
 }
 
-func (d *Dashboard) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {
+func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *endpointView) error {
 	o, owner := ownedBy(r, v)
 	view.Owned = o
 	var err error
-	if view.Attempts, err = d.service.Endpoints(v.Caller()).Attempts(r.Context(), owner, view.ID); err != nil {
+	if view.Attempts, err = p.endpoints(v.Caller()).Attempts(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	if view.retries, err = d.service.Endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
+	if view.retries, err = p.endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	d.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
 	return nil
 }
 
 // controlEndpoint is POST /endpoints/{id}/{do}.
-func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	ctx, e, id, do := r.Context(), d.service.Endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
+func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	ctx, e, id, do := r.Context(), p.endpoints(v.Caller()), r.PathValue("id"), r.PathValue("do")
 	o, owner := ownedBy(r, v)
 	switch do {
 	case "test":
@@ -228,13 +266,13 @@ func (d *Dashboard) controlEndpoint(w http.ResponseWriter, r *http.Request, v *w
 		if err != nil {
 			return err
 		}
-		return d.showEndpoint(w, r, v, &endpointView{Endpoint: got, Test: &result})
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: got, Test: &result})
 	case "rotate":
 		made, err := e.Rotate(ctx, owner, id)
 		if err != nil {
 			return err
 		}
-		return d.showEndpoint(w, r, v, &endpointView{Endpoint: made})
+		return p.showEndpoint(w, r, v, &endpointView{Endpoint: made})
 	case "remove":
 		if err := e.Remove(ctx, owner, id); err != nil {
 			return err

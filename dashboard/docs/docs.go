@@ -1,7 +1,9 @@
-package dashboard
+// Package docs has the page with examples of API calls.
+package docs
 
 import (
 	"bytes"
+	"embed"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,6 +11,29 @@ import (
 
 	"github.com/safedelivr/safedelivr/dashboard/web"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages about the API.
+type Pages struct {
+	web *web.Frame
+}
+
+// New returns the pages.
+func New(frame *web.Frame) *Pages {
+	return &Pages{web: frame}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /docs": p.docs,
+	}}
+}
 
 // docsView is the page with examples of API calls.
 type docsView struct {
@@ -132,8 +157,8 @@ console.log(await answer.json());`))},
 }
 
 // docs is GET /docs.
-func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	view := &docsView{Base: d.web.PublicURL()}
+func (p *Pages) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view := &docsView{Base: p.web.PublicURL()}
 	for _, c := range calls {
 		e := example{ID: c.id, Title: c.title, Text: c.text}
 		for _, l := range languages {
@@ -155,6 +180,6 @@ func (d *Dashboard) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		}
 		view.Examples = append(view.Examples, e)
 	}
-	d.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
 	return nil
 }

@@ -1,4 +1,4 @@
-package dashboard
+package endpoints
 
 import (
 	"net/url"

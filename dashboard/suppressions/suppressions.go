@@ -1,9 +1,12 @@
-package dashboard
+// Package suppressions has the pages of suppression lists: those of users, and everyone's.
+package suppressions
 
 import (
 	"cmp"
+	"embed"
 	"encoding/csv"
 	"errors"
+	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,6 +21,35 @@ import (
 	"github.com/safedelivr/safedelivr/service/suppressions"
 	"github.com/safedelivr/safedelivr/service/table"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{"suppressed": suppressionWords})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of suppression lists.
+type Pages struct {
+	web   *web.Frame
+	lists *suppressions.Lists
+}
+
+// New returns the pages.
+func New(frame *web.Frame, lists *suppressions.Lists) *Pages {
+	return &Pages{web: frame, lists: lists}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /suppressions":                 p.suppressions,
+		"GET /suppressions/export.csv":      p.exportSuppressions,
+		"POST /suppressions":                p.addSuppression,
+		"GET /suppressions/{email}/remove":  p.askSuppression,
+		"POST /suppressions/{email}/remove": p.removeSuppression,
+		"POST /selected/suppress":           p.suppressSelected,
+	}}
+}
 
 // suppressionsView is a page of a suppression list, and the form that adds an address.
 type suppressionsView struct {
@@ -58,7 +90,7 @@ func suppressionsAt(list url.Values, did string) string {
 }
 
 // suppressions is GET /suppressions.
-func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) suppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	view := &suppressionsView{New: client.NewSuppression{Reason: string(models.Manual)}}
 	switch r.URL.Query().Get("did") {
 	case "added":
@@ -66,10 +98,10 @@ func (d *Dashboard) suppressions(w http.ResponseWriter, r *http.Request, v *web.
 	case "removed":
 		view.Done = "The address was removed. Mail may be sent to it again."
 	}
-	return d.showSuppressions(w, r, v, http.StatusOK, view)
+	return p.showSuppressions(w, r, v, http.StatusOK, view)
 }
 
-func (d *Dashboard) showSuppressions(
+func (p *Pages) showSuppressions(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, view *suppressionsView,
 ) error {
 	query := r.URL.Query()
@@ -83,20 +115,20 @@ func (d *Dashboard) showSuppressions(
 		Reason: query.Get("reason"),
 	}
 	view.Export = web.Address("/suppressions/export.csv", of)
-	sorted, err := view.readSorted(r, d.service.Suppressions, who, of)
+	sorted, err := view.readSorted(r, p.lists, who, of)
 	if err != nil {
 		return err
 	}
 	if !sorted {
-		p := service.Page{Cursor: query.Get("cursor")}
-		list, err := d.service.Suppressions.List(r.Context(), who, view.Filter, p)
+		at := service.Page{Cursor: query.Get("cursor")}
+		list, err := p.lists.List(r.Context(), who, view.Filter, at)
 		if err != nil {
 			return err
 		}
 		view.List = list.Suppressions
 		view.next(of, "cursor", list.Next)
 	}
-	d.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
+	p.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
 	return nil
 }
 
@@ -199,10 +231,10 @@ func suppressionWords(r string) string {
 }
 
 // exportSuppressions is GET /suppressions/export.csv: a list as a file that can be imported.
-func (d *Dashboard) exportSuppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) exportSuppressions(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	who, _ := suppressionListOf(r, v)
 	out, begun := csv.NewWriter(w), false
-	err := d.service.Suppressions.Export(r.Context(), who, func(row []string) error {
+	err := p.lists.Export(r.Context(), who, func(row []string) error {
 		if !begun {
 			begun = true
 			w.Header().Set("Content-Type", "text/csv; charset=utf-8")
@@ -211,7 +243,7 @@ func (d *Dashboard) exportSuppressions(w http.ResponseWriter, r *http.Request, v
 		return out.Write(table.HarmlessRow(row))
 	})
 	if err != nil && begun {
-		d.log.Warn("export of suppressions aborted", "err", err)
+		p.web.Log.Warn("export of suppressions aborted", "err", err)
 		panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
 	}
 	out.Flush() // the browser may be gone
@@ -219,22 +251,22 @@ func (d *Dashboard) exportSuppressions(w http.ResponseWriter, r *http.Request, v
 }
 
 // addSuppression is POST /suppressions: an address, or a file of them.
-func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxContent)
 	view := &suppressionsView{Wrong: map[string]string{}}
 	who, of := suppressionListOf(r, v)
 	if file, _, err := r.FormFile("file"); err == nil {
 		defer func() { _ = file.Close() }()
-		done, err := d.service.Suppressions.Import(r.Context(), who, file, models.FromImport)
+		done, err := p.lists.Import(r.Context(), who, file, models.FromImport)
 		if err != nil {
-			return d.refusedSuppression(w, r, v, view, err)
+			return p.refusedSuppression(w, r, v, view, err)
 		}
 		view.Done = web.Num(done.Rows) + " " + web.Plural(int64(done.Rows), "row", "rows") + " read, " +
 			web.Num(done.Added) + " added, " + web.Num(done.Rejected) + " left out because of mistakes."
 		for _, e := range done.Errors {
 			view.Left = append(view.Left, "Row "+strings.TrimPrefix(e.Pointer, "/")+": "+e.Detail)
 		}
-		return d.showSuppressions(w, r, v, http.StatusOK, view)
+		return p.showSuppressions(w, r, v, http.StatusOK, view)
 	}
 	view.New = client.NewSuppression{
 		Email:    strings.TrimSpace(r.PostFormValue("email")),
@@ -242,15 +274,15 @@ func (d *Dashboard) addSuppression(w http.ResponseWriter, r *http.Request, v *we
 		Category: strings.TrimSpace(r.PostFormValue("category")),
 		Why:      strings.TrimSpace(r.PostFormValue("why")),
 	}
-	if _, _, err := d.service.Suppressions.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
-		return d.refusedSuppression(w, r, v, view, err)
+	if _, _, err := p.lists.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
+		return p.refusedSuppression(w, r, v, view, err)
 	}
 	web.SeeOther(w, r, suppressionsAt(of, "added"))
 	return nil
 }
 
 // refusedSuppression shows the form again, with the mistakes beside its fields.
-func (d *Dashboard) refusedSuppression(
+func (p *Pages) refusedSuppression(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, view *suppressionsView, err error,
 ) error {
 	var refused *service.Error
@@ -261,25 +293,25 @@ func (d *Dashboard) refusedSuppression(
 	for _, f := range refused.Fields {
 		view.Wrong[strings.TrimPrefix(f.Pointer, "/")] = web.Sentence(f.Detail)
 	}
-	return d.showSuppressions(w, r, v, refused.Kind.Status(), view)
+	return p.showSuppressions(w, r, v, refused.Kind.Status(), view)
 }
 
 // askSuppression is GET /suppressions/{email}/remove.
-func (d *Dashboard) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) askSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	email := r.PathValue("email")
 	_, of := suppressionListOf(r, v)
 	q := &web.Question{Title: "Send mail to " + email + " again?", Do: "Remove", Back: suppressionsAt(of, ""), Text: []string{
 		"Every entry of the address is removed from this list. Mail that failed meanwhile is not sent again by itself.",
 		"After a complaint or a bounce that was final, say why.",
 	}}
-	return d.web.Ask(w, r, v, "suppressions", q)
+	return p.web.Ask(w, r, v, "suppressions", q)
 }
 
 // removeSuppression is POST /suppressions/{email}/remove.
-func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, _ := web.Answered(w, r) // a repeat changes nothing
 	who, of := suppressionListOf(r, v)
-	_, err := d.service.Suppressions.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
+	_, err := p.lists.Unsuppress(r.Context(), who, r.PathValue("email"), suppressions.Filter{}, why)
 	if err != nil {
 		return err
 	}
@@ -289,14 +321,14 @@ func (d *Dashboard) removeSuppression(w http.ResponseWriter, r *http.Request, v 
 
 // suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
 // confirmed.
-func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
 	ids, err := web.SelectedIDs(r)
 	if err != nil {
 		return err
 	}
 	if repeat.Key != "" { // a repeat changes nothing
-		if err := d.service.Suppressions.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
+		if err := p.lists.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
 			return err
 		}
 		web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
@@ -310,7 +342,7 @@ func (d *Dashboard) suppressSelected(w http.ResponseWriter, r *http.Request, v *
 		whose = "the same senders"
 	}
 	n := int64(len(ids))
-	return d.web.Ask(w, r, v, "logs", &web.Question{
+	return p.web.Ask(w, r, v, "logs", &web.Question{
 		Title: "Suppress the " + web.Plural(n, "recipient", "recipients") + " of " + web.Messages(n) + "?",
 		Do:    "Suppress",
 		Back:  web.BackFrom(r),
