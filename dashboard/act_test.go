@@ -382,7 +382,7 @@ func TestTryNow(t *testing.T) {
 	f := newRig(t, nil)
 	b := f.byLink(login.LocalUser())
 	f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Failing} })
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	one := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"})
 	two := f.batchOf("local", nil, service.Recipient{Email: "a@example.com"}, service.Recipient{Email: "b@example.com"})
 	for _, id := range []models.ID{one, two} {

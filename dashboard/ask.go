@@ -42,9 +42,6 @@ func retryable(c *client.Counts) (free, held int64) {
 	return free, held
 }
 
-// actionLink is a button for a command that can be given now.
-type actionLink struct{ Do, Text string }
-
 // movable reports whether the times of a batch may be changed.
 func movable(b *mail.BatchView) bool {
 	return b.State == models.BatchScheduled && (b.OwnTimes == nil || b.OwnTimes.Recipients < b.Recipients)
@@ -57,32 +54,32 @@ func triable(w *models.Wait) bool {
 
 // actionsOf returns the commands that have an effect on the batch now and that the
 // caller may give.
-func actionsOf(b *mail.BatchView, who service.Caller) []actionLink {
-	var out []actionLink
+func actionsOf(b *mail.BatchView, who service.Caller) []web.Action {
+	var out []web.Action
 	free, held := retryable(&b.Counts)
 	switch {
 	case b.Cancelled:
 		return nil
 	case b.Stopped && mail.MayResume(who, b):
-		out = append(out, actionLink{"resume", "Resume"})
+		out = append(out, web.Action{Do: "resume", Text: "Resume"})
 	case b.Stopped: // by an operator
 	case b.Counts.Open() > 0:
-		out = append(out, actionLink{"stop", "Stop"})
+		out = append(out, web.Action{Do: "stop", Text: "Stop"})
 	}
 	if triable(b.Waits) {
-		out = append(out, actionLink{"try", "Try now"})
+		out = append(out, web.Action{Do: "try", Text: "Try now"})
 	}
 	if movable(b) {
-		out = append(out, actionLink{"reschedule", "Change time"})
+		out = append(out, web.Action{Do: "reschedule", Text: "Change time"})
 	}
 	if b.Counts.Open() > 0 {
-		out = append(out, actionLink{"cancel", "Cancel"})
+		out = append(out, web.Action{Do: "cancel", Text: "Cancel"})
 	}
 	if free > 0 {
-		out = append(out, actionLink{"retry", "Retry failed"})
+		out = append(out, web.Action{Do: "retry", Text: "Retry failed"})
 	}
 	if held > 0 {
-		out = append(out, actionLink{"release", "Release held"})
+		out = append(out, web.Action{Do: "release", Text: "Release held"})
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/condition"
@@ -34,7 +35,7 @@ type attentions struct {
 	operate   *operate.Installation
 	mail      *mail.Reader
 	who       service.Caller
-	providers []providerNow
+	providers []providers.Provider
 	totals    *client.Counts // the visitor's, of the last days
 	list      []attention
 }
@@ -46,7 +47,7 @@ func (a *attentions) add(grave bool, title, text, to, do string) {
 // attend lists what needs attention, the gravest first: what is wrong with the installation, providers that do not accept
 // mail or do not report on it, and batches with unknown outcomes or many failures.
 func (d *Dashboard) attend(
-	ctx context.Context, who service.Caller, providers []providerNow, batches []mail.BatchView, totals *client.Counts,
+	ctx context.Context, who service.Caller, providers []providers.Provider, batches []mail.BatchView, totals *client.Counts,
 ) ([]attention, error) {
 	a := attentions{operate: d.service.Operate, mail: d.service.Mail, who: who, providers: providers, totals: totals}
 	conditions, err := d.service.Operate.Conditions(ctx)
@@ -182,7 +183,7 @@ func (a *attentions) operator(ctx context.Context) error {
 }
 
 // provider adds what is wrong with a provider. none reports that no provider accepts mail, which was said.
-func (a *attentions) provider(p *providerNow, none bool) {
+func (a *attentions) provider(p *providers.Provider, none bool) {
 	name, to := p.Info.Title+" ("+p.Name+")", "/providers#"+p.Name
 	if p.LacksWebhook && p.Refused == nil {
 		a.add(true, "No webhook received from "+name, "It accepted mail but has not reported on it.", "/settings/webhooks",

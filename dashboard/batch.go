@@ -29,7 +29,7 @@ type batchView struct {
 	Filter  filterView // of the logs that are listed
 	Pager   pager
 	Logs    []logRow
-	Actions []actionLink
+	Actions []web.Action
 	Kept    string // what keeps it from being sent, or ""
 	Given   *given // the command that keeps it from being sent, or nil
 	Did     string // confirmation of the command that was just given

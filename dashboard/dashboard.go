@@ -14,13 +14,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/docs"
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
@@ -40,22 +39,22 @@ type Deps struct {
 	Logger  *slog.Logger
 }
 
+// Finding is one thing that was found out about a provider.
+type Finding = providers.Finding
+
 // Dashboard serves the pages.
 type Dashboard struct {
-	store      web.Store
-	service    *service.Service
-	log        *slog.Logger
-	web        *web.Frame
-	local      string
-	accounts   *login.Accounts
-	inspect    func(ctx context.Context, provider string) []Finding
-	inspecting sync.Map // names of the providers that are being inspected
-	tracker    *tracker
-	chunks     chunks
+	store     web.Store
+	service   *service.Service
+	log       *slog.Logger
+	web       *web.Frame
+	local     string
+	accounts  *login.Accounts
+	providers *providers.Pages
+	chunks    chunks
 
-	histories histories
-	rooms     []web.Routes
-	handler   http.Handler
+	rooms   []web.Routes
+	handler http.Handler
 }
 
 // New returns a dashboard and starts to sample the providers until Close.
@@ -78,7 +77,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -91,15 +90,13 @@ func New(d Deps) (*Dashboard, error) {
 		web:       frame,
 		accounts:  accounts,
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
-		inspect:   d.Inspect,
 		chunks:    chunks{mail: d.Service.Mail, readers: map[string]*chunkReader{}},
-		histories: histories{kept: map[client.HistoryRange]*keptHistory{}},
-		tracker:   &tracker{operate: d.Service.Operate, history: map[string][]sample{}},
+		providers: providers.New(frame, d.Service, d.Inspect),
 	}
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
-	b.tracker.sample(context.Background(), time.Now())
-	frame.Go(b.tracker.run)
+	b.providers.Sample(context.Background(), time.Now())
+	frame.Go(b.providers.Run)
 	return b, nil
 }
 
@@ -174,9 +171,6 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 		"GET /live/logs/{id}":                d.logEvents,
 
 		"GET /statistics": d.statistics,
-
-		"GET /providers":      d.providers,
-		"GET /live/providers": d.providersEvents,
 	}
 	maps.Copy(routes, writingRoutes(d))
 	maps.Copy(routes, settingsRoutes(d))
@@ -223,13 +217,6 @@ func settingsRoutes(d *Dashboard) map[string]web.Handler {
 
 func (d *Dashboard) operatorRoutes() map[string]web.Handler {
 	routes := map[string]web.Handler{
-		"GET /providers/{name}/check": d.inspectProvider,
-		"GET /providers/{name}/{do}":  d.askProvider,
-		"POST /providers/{name}/{do}": d.switchProvider,
-
-		"GET /providers/{name}/suppressions":                       d.listedAtProvider,
-		"GET /providers/{name}/suppressions/{list}/{email}/clear":  d.askClear,
-		"POST /providers/{name}/suppressions/{list}/{email}/clear": d.clearAtProvider,
 
 		"GET /live/operations":       d.operationsEvents,
 		"POST /operations/blocks":    d.addBlock,

@@ -39,11 +39,11 @@ func (v *logView) Files() []fileLink { return fileLinks(v.BatchID, v.Mail.Attach
 func (v *logView) SaysWaiting() bool { return strings.HasPrefix(v.ReasonText, "waiting ") }
 
 // Tries has the command that tries waiting mail now, if there is one.
-func (v *logView) Tries() []actionLink {
+func (v *logView) Tries() []web.Action {
 	if !triable(v.Waits) {
 		return nil
 	}
-	return []actionLink{{"/batches/" + v.BatchID.String() + "/try", "Try now"}}
+	return []web.Action{{Do: "/batches/" + v.BatchID.String() + "/try", Text: "Try now"}}
 }
 
 // moment is an entry of the timeline, in words.

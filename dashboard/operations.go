@@ -232,7 +232,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 		"everyone": {"yes"}, "result": {string(mail.ResultUnknown)},
 		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
 	})
-	providers, err := d.providersNow()
+	providers, err := d.providers.Now()
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/chart"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -32,7 +33,7 @@ type overviewView struct {
 	Days      []client.DayCounts
 	Chart     chart.Chart
 	Hour      *hourView
-	Providers []providerNow
+	Providers []providers.Provider
 	Attention []attention
 	Notices   []noticeRow
 	Operator  bool
@@ -40,7 +41,6 @@ type overviewView struct {
 }
 
 const (
-	overviewDays    = 30
 	overviewBatches = 6
 	overviewNotices = 5
 	watchedBatches  = 30 // number of newest batches that are checked for problems
@@ -104,7 +104,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	providers, err := d.providersNow()
+	providers, err := d.providers.Now()
 	if err != nil {
 		return nil, err
 	}
@@ -130,12 +130,12 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		Notices:   notices,
 		Operator:  who.Operator,
 	}
-	hour, err := d.history(ctx, client.Hour)
+	hour, err := d.providers.History(ctx, client.Hour)
 	if err != nil {
 		return nil, err
 	}
 	for i := range v.Providers {
-		v.Providers[i].Minutes = hour.minutesOf(v.Providers[i].Name)
+		v.Providers[i].Minutes = hour.MinutesOf(v.Providers[i].Name)
 	}
 	if who.Everyone {
 		v.Whose, v.Hour = mailOfUsers(&stats), hourOf(hour)

@@ -360,7 +360,7 @@ func TestAttention(t *testing.T) {
 		user.byGitHub("Ann")
 		boss.byGitHub("bob")
 		f.providers(func(p *telemetry.ProviderState) { p.Health = telemetry.Health{State: telemetry.Healthy} })
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		require.Contains(t, user.get("/").text, "Nothing needs your attention")
 		text := boss.get("/").text
 		require.Contains(t, text, "1 sum is wrong")
@@ -372,7 +372,7 @@ func TestAttention(t *testing.T) {
 		f.seen[0].Health.State = telemetry.Failing
 		f.providers(func(*telemetry.ProviderState) {})
 		time.Sleep(time.Second)
-		f.board.tracker.sample(t.Context(), time.Now())
+		f.board.providers.Sample(t.Context(), time.Now())
 		text = boss.get("/").text
 		failing, hold, start := strings.Index(
 			text,

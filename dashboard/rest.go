@@ -19,7 +19,6 @@ var rest = func() *web.Templates {
 		panic(err)
 	}
 	return web.NewTemplates(room, template.FuncMap{
-		"final":     finalOf,
 		"waitWords": waitWords,
 		"blocked":   func(b models.Block) string { return blockWords(&b) },
 		"spark":     chart.Sparkline,

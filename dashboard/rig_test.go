@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/inproc"
 	"github.com/safedelivr/safedelivr/internal/testkit"
@@ -87,7 +88,7 @@ type rig struct {
 	seen  []telemetry.ProviderState
 	lists *fakeLists // of sg
 
-	inspect func(ctx context.Context, provider string) []Finding
+	inspect func(ctx context.Context, provider string) []providers.Finding
 }
 
 // providers changes what a worker reports about every provider.
@@ -161,7 +162,7 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.
 		Since:  now,
 		Why:    `it answered <b>503</b>`,
 	}
-	none := func(context.Context, string) []Finding { return nil }
+	none := func(context.Context, string) []providers.Finding { return nil }
 	f := &rig{TB: t, net: net, store: store, lists: &fakeLists{}, inspect: none, seen: []telemetry.ProviderState{
 		{Name: "mg", Health: down},
 		{Name: "sg", Health: telemetry.Health{State: telemetry.Healthy, Since: now}},
@@ -198,7 +199,7 @@ func newRigOn(t testing.TB, net *testkit.Network, cfg service.Config, gh *login.
 		gh.ClientID, gh.ClientSecret, gh.BaseURL, gh.Client = "app", "secret", stand.URL, stand.Client()
 	}
 	f.deps = Deps{Store: store, Service: f.service, PublicURL: f.url, GitHub: gh,
-		Inspect: func(ctx context.Context, provider string) []Finding { return f.inspect(ctx, provider) },
+		Inspect: func(ctx context.Context, provider string) []providers.Finding { return f.inspect(ctx, provider) },
 		Providers: []web.Provider{
 			{Name: "mg", Title: "Mailgun", Webhooks: true},
 			{Name: "sg", Title: "SendGrid", Webhooks: true, Verified: true, Boxes: []models.EventBox{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -30,7 +31,7 @@ type settingsView struct {
 	Again     bool   // the form was submitted before, and its key exists
 	Once      string // of the form: submitting it twice creates one key
 	Sessions  []web.OpenSession
-	Providers []providerNow
+	Providers []providers.Provider
 	Limits    []limitRow
 	Theme     string
 	Times     defaultsForm
@@ -142,7 +143,7 @@ func (d *Dashboard) readSettings(r *http.Request, v *web.Visitor, s *settingsVie
 			s.Times, err = d.defaultsNow(ctx, who)
 		}
 	case "webhooks":
-		s.Providers, err = d.providersNow()
+		s.Providers, err = d.providers.Now()
 	case "account":
 		s.Sessions, err = d.web.Sessions.List(ctx, v.User)
 		for i := range s.Sessions {

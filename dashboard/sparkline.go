@@ -6,6 +6,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/chart"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
 
@@ -46,7 +47,7 @@ func (v *hourView) Empty() bool {
 }
 
 // hourOf adds up the providers of the history of an hour.
-func hourOf(h *historyView) *hourView {
+func hourOf(h *providers.HistoryView) *hourView {
 	v := &hourView{Chart: chart.Chart{Kind: "counts", Step: int(h.Step.Seconds()), Series: []chart.Series{
 		{Label: "sent", Color: "--p5"}, {Label: "delivered", Color: "--ok-fill"}, {Label: "failed", Color: "--bad-fill"},
 	}}}
@@ -100,14 +101,4 @@ func sumOf(a, b []float64) []float64 {
 		out[i] += b[i]
 	}
 	return out
-}
-
-// minutesOf returns the messages that a provider accepted in each minute of the last hour.
-func (v *historyView) minutesOf(provider string) []float64 {
-	for i := range v.Providers {
-		if v.Providers[i].Name == provider {
-			return v.Providers[i].Calls.Series[0].Values
-		}
-	}
-	return nil
 }

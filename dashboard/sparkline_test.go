@@ -28,7 +28,7 @@ func TestOverviewHour(t *testing.T) {
 	require.Contains(t, page, `&#34;kind&#34;:&#34;counts&#34;,`)
 	require.Equal(t, 2, strings.Count(page, "<polyline"), "a line for each provider")
 
-	h, err := f.board.history(t.Context(), client.Hour)
+	h, err := f.board.providers.History(t.Context(), client.Hour)
 	require.NoError(t, err)
 	hour := hourOf(h)
 	require.Len(t, hour.Chart.X, 60)

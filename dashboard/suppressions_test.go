@@ -125,7 +125,7 @@ func TestListedAtProvider(t *testing.T) {
 	f := newRig(t, &login.GitHub{Operators: []string{"bob"}, Logins: []string{"ann"}}, ann, bob)
 	b := f.browser()
 	b.byGitHub("bob")
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	require.Contains(t, b.get("/providers").text,
 		`<dt>Suppression lists</dt><dd>not read yet · <a href="/providers/sg/suppressions">`)
 	require.Contains(t, b.get("/providers/sg/suppressions").text, "suppresses no address that is not suppressed here")
@@ -135,7 +135,7 @@ func TestListedAtProvider(t *testing.T) {
 	st := drift.State{Read: time.Now(), Error: "list blocks: it answered 500",
 		Lists: map[string]*drift.Cover{"bounces": {Refused: true}}}
 	require.NoError(t, drift.PutState(t.Context(), f.store, "sg", &st, 1))
-	f.board.tracker.sample(t.Context(), time.Now())
+	f.board.providers.Sample(t.Context(), time.Now())
 	text := b.get("/providers").text
 	require.Contains(t, text, "list blocks: it answered 500")
 	require.Contains(t, text, "the key may not read bounces")

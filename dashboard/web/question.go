@@ -56,3 +56,6 @@ func Answered(w http.ResponseWriter, r *http.Request) (why string, repeat servic
 	}
 	return why, repeat
 }
+
+// Action is a button for a command that can be given now.
+type Action struct{ Do, Text string }

@@ -1,4 +1,4 @@
-package dashboard
+package providers
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/safedelivr/safedelivr/service/operate"
 )
 
-// historyView is the history of all providers. It does not depend on the visitor,
+// HistoryView is the history of all providers. It does not depend on the visitor,
 // and is read and rendered once for all open pages.
-type historyView struct {
+type HistoryView struct {
 	Range     client.HistoryRange
 	Words     string // the range in words
 	Span      string // the same, without its steps
@@ -80,31 +80,31 @@ type keptHistory struct {
 	mu   sync.Mutex
 	read time.Time
 	from operate.History
-	view *historyView
+	view *HistoryView
 }
 
 // historyEvery is how long a cached history is valid.
 const historyEvery = 2 * time.Second
 
-// history returns the history of a range. The pointer stays the same while the
+// History returns the history of a range. The pointer stays the same while the
 // history does not change.
-func (d *Dashboard) history(ctx context.Context, back client.HistoryRange) (*historyView, error) {
+func (p *Pages) History(ctx context.Context, back client.HistoryRange) (*HistoryView, error) {
 	if _, ok := historyWords[back]; !ok {
 		back = client.Hour
 	}
-	d.histories.mu.Lock()
-	k := d.histories.kept[back]
+	p.histories.mu.Lock()
+	k := p.histories.kept[back]
 	if k == nil {
 		k = &keptHistory{}
-		d.histories.kept[back] = k
+		p.histories.kept[back] = k
 	}
-	d.histories.mu.Unlock()
+	p.histories.mu.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.view != nil && time.Since(k.read) < historyEvery {
 		return k.view, nil
 	}
-	h, err := d.service.Operate.History(ctx, back)
+	h, err := p.operate.History(ctx, back)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ func (d *Dashboard) history(ctx context.Context, back client.HistoryRange) (*his
 	if k.view != nil && reflect.DeepEqual(h, k.from) {
 		return k.view, nil
 	}
-	view := d.viewOfHistory(&h)
-	if view.parts, err = d.web.Parts("providers", view, "history", "history-table"); err != nil {
+	view := p.viewOfHistory(&h)
+	if view.parts, err = p.web.Parts("providers", view, "history", "history-table"); err != nil {
 		return nil, err
 	}
 	k.from, k.view = h, view
@@ -122,8 +122,8 @@ func (d *Dashboard) history(ctx context.Context, back client.HistoryRange) (*his
 
 // viewOfHistory builds the charts and rows of a history. All providers share one
 // scale.
-func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
-	v := &historyView{
+func (p *Pages) viewOfHistory(h *operate.History) *HistoryView {
+	v := &HistoryView{
 		Range: h.Range,
 		Words: historyWords[h.Range].words,
 		Empty: true,
@@ -147,9 +147,9 @@ func (d *Dashboard) viewOfHistory(h *operate.History) *historyView {
 	v.Deferred = chart.Chart{Kind: "shares", Step: h.Step}
 	for i := range h.Providers {
 		a := &h.Providers[i]
-		info := d.web.Providers.Info(a.Provider)
-		colour := d.web.Providers.Colour(a.Provider)
-		out := historyProvider{Name: a.Provider, Title: info.Title, Hue: d.web.Providers.Hue(a.Provider), Totals: a.Totals,
+		info := p.web.Providers.Info(a.Provider)
+		colour := p.web.Providers.Colour(a.Provider)
+		out := historyProvider{Name: a.Provider, Title: info.Title, Hue: p.web.Providers.Hue(a.Provider), Totals: a.Totals,
 			Calls: chart.Chart{
 				Kind: "steps",
 				Step: h.Step,
@@ -223,6 +223,16 @@ func historySteps(h *operate.History) int {
 }
 
 // Spans is the duration of a row of the table.
-func (v *historyView) Spans() time.Duration {
+func (v *HistoryView) Spans() time.Duration {
 	return time.Duration(historyWords[v.Range].row) * v.Step
+}
+
+// MinutesOf returns the messages that a provider accepted in each minute of the last hour.
+func (v *HistoryView) MinutesOf(provider string) []float64 {
+	for i := range v.Providers {
+		if v.Providers[i].Name == provider {
+			return v.Providers[i].Calls.Series[0].Values
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package dashboard
+package providers
 
 import (
 	"net/http"
@@ -11,7 +11,7 @@ import (
 
 // listedView is the page of what a provider suppresses and we do not.
 type listedView struct {
-	Provider providerNow
+	Provider Provider
 	List     []client.ProviderSuppression
 	Next     string // URL of the next page, or ""
 	Done     string
@@ -24,8 +24,8 @@ func (v *listedView) Of(e *client.ProviderSuppression) string {
 }
 
 // listedAtProvider is GET /providers/{name}/suppressions, for operators.
-func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	providers, err := d.providersNow()
+func (p *Pages) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	providers, err := p.Now()
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *
 		}
 	}
 	at := service.Page{Cursor: r.URL.Query().Get("cursor")}
-	list, err := d.service.Suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, at)
+	list, err := p.suppressions.ProviderSuppressions(r.Context(), v.Caller(), name, at)
 	if err != nil {
 		return err
 	}
@@ -48,18 +48,18 @@ func (d *Dashboard) listedAtProvider(w http.ResponseWriter, r *http.Request, v *
 		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
 	}
 	title := "Suppressed at " + view.Provider.Info.Title
-	d.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Active: "providers", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Active: "providers", Data: view})
 	return nil
 }
 
 // askClear is GET /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (d *Dashboard) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) askClear(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name, email := r.PathValue("name"), r.PathValue("email")
-	if !d.web.Providers.Has(name) {
+	if !p.web.Providers.Has(name) {
 		return web.ErrNoPage
 	}
-	return d.web.Ask(w, r, v, "providers", &web.Question{
-		Title: "Clear " + email + " at " + d.web.Providers.Named(name) + "?",
+	return p.web.Ask(w, r, v, "providers", &web.Question{
+		Title: "Clear " + email + " at " + p.web.Providers.Named(name) + "?",
 		Do:    "Clear",
 		Back:  "/providers/" + url.PathEscape(name) + "/suppressions",
 		Text: []string{
@@ -70,10 +70,10 @@ func (d *Dashboard) askClear(w http.ResponseWriter, r *http.Request, v *web.Visi
 }
 
 // clearAtProvider is POST /providers/{name}/suppressions/{list}/{email}/clear, for operators.
-func (d *Dashboard) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, _ := web.Answered(w, r) // a repeat changes nothing
 	name := r.PathValue("name")
-	err := d.service.Suppressions.ClearProviderSuppression(
+	err := p.suppressions.ClearProviderSuppression(
 		r.Context(), v.Caller(), name, r.PathValue("email"), r.PathValue("list"), why)
 	if err != nil {
 		return err
