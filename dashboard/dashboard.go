@@ -20,6 +20,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
+	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
@@ -77,7 +78,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -93,7 +94,7 @@ func New(d Deps) (*Dashboard, error) {
 		chunks:    chunks{mail: d.Service.Mail, readers: map[string]*chunkReader{}},
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -140,8 +141,6 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 		"GET /{$}":           d.overview,
 		"GET /live/overview": d.overviewEvents,
 
-		"GET /keys/{id}/requests": d.requests,
-
 		"GET /search": d.search,
 		"GET /logs":   d.logs,
 
@@ -173,7 +172,6 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 		"GET /statistics": d.statistics,
 	}
 	maps.Copy(routes, writingRoutes(d))
-	maps.Copy(routes, settingsRoutes(d))
 	return routes
 }
 
@@ -198,21 +196,6 @@ func writingRoutes(d *Dashboard) map[string]web.Handler {
 		"POST /templates/{name}/publish": d.publishTemplate,
 		"POST /templates/{name}/archive": d.archiveTemplate,
 	}
-}
-
-// settingsRoutes are the routes of Settings.
-func settingsRoutes(d *Dashboard) map[string]web.Handler {
-	routes := map[string]web.Handler{
-		"GET /settings":                            firstSettings,
-		"POST /settings/keys":                      d.createKey,
-		"POST /settings/times":                     d.setDefaults,
-		"POST /settings/keys/{id}/revoke":          d.revokeKey,
-		"POST /settings/account/sessions/{id}/end": d.endSession,
-	}
-	for _, p := range settingsPages {
-		routes["GET "+settingsPath(p.name)] = d.settings(p.name)
-	}
-	return routes
 }
 
 func (d *Dashboard) operatorRoutes() map[string]web.Handler {

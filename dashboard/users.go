@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -75,7 +76,7 @@ type userView struct {
 	client.User
 	DisabledBy string // name
 	Self       bool   // it is the visitor
-	Keys       []keyRow
+	Keys       []settings.KeyRow
 	Revoked    int
 	Sessions   []web.OpenSession
 	Form       userForm
@@ -103,7 +104,7 @@ func (d *Dashboard) showUser(
 	if err != nil {
 		return err
 	}
-	view.Keys, view.Revoked = keyRows(keys, time.Now())
+	view.Keys, view.Revoked = settings.KeyRows(keys, time.Now())
 	open, err := d.web.Sessions.List(r.Context(), u.ID)
 	if err != nil {
 		return web.StoreTrouble(err)
@@ -138,7 +139,7 @@ func (d *Dashboard) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.V
 
 // keysView is the operators' page of the API keys of all users.
 type keysView struct {
-	Keys  []keyRow
+	Keys  []settings.KeyRow
 	Older string // cursor of the next page
 	First bool
 }
@@ -153,7 +154,7 @@ func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visi
 	view := &keysView{Older: all.Next, First: cursor == ""}
 	now := time.Now()
 	for _, k := range all.Keys {
-		view.Keys = append(view.Keys, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+		view.Keys = append(view.Keys, settings.KeyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
 	d.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
 	return nil
@@ -165,7 +166,7 @@ const keysListed = 100
 type limitsView struct {
 	User models.User
 	Key  *client.Key // nil: of the user
-	Rows []limitRow
+	Rows []settings.LimitRow
 	Why  string
 	// Wrong has the errors of the form by field.
 	Wrong map[string]string
@@ -205,7 +206,7 @@ func (d *Dashboard) showLimits(
 			}
 		}
 	}
-	view.Rows = limitRows(&now)
+	view.Rows = settings.LimitRows(&now)
 	for i := range view.Rows {
 		if texts != nil {
 			view.Rows[i].Text = texts[models.Limit(view.Rows[i].Limit)]

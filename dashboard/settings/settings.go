@@ -1,8 +1,10 @@
-package dashboard
+// Package settings has the pages of Settings: keys, senders, limits, sending hours, webhook addresses and the account of a user.
+package settings
 
 import (
 	"cmp"
 	"context"
+	"embed"
 	"errors"
 	"net/http"
 	"slices"
@@ -19,12 +21,47 @@ import (
 	"github.com/safedelivr/safedelivr/service/people"
 )
 
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of Settings.
+type Pages struct {
+	web       *web.Frame
+	people    *people.People
+	limits    *people.Limits
+	providers *providers.Pages
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service, pages *providers.Pages) *Pages {
+	return &Pages{web: frame, people: svc.People, limits: svc.Limits, providers: pages}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	routes := map[string]web.Handler{
+		"GET /settings":                            firstSettings,
+		"POST /settings/keys":                      p.createKey,
+		"POST /settings/times":                     p.setDefaults,
+		"POST /settings/keys/{id}/revoke":          p.revokeKey,
+		"POST /settings/account/sessions/{id}/end": p.endSession,
+		"GET /keys/{id}/requests":                  p.requests,
+	}
+	for _, page := range settingsPages {
+		routes["GET "+settingsPath(page.name)] = p.settings(page.name)
+	}
+	return web.Routes{Users: routes}
+}
+
 // settingsView has what one of the pages of Settings shows.
 type settingsView struct {
 	Page      string // one of settingsPages
 	Title     string
 	Tabs      []web.Tab
-	Keys      []keyRow
+	Keys      []KeyRow
 	Revoked   int
 	Form      keyForm
 	Secret    string // secret of the key that was just created
@@ -32,7 +69,7 @@ type settingsView struct {
 	Once      string // of the form: submitting it twice creates one key
 	Sessions  []web.OpenSession
 	Providers []providers.Provider
-	Limits    []limitRow
+	Limits    []LimitRow
 	Theme     string
 	Times     defaultsForm
 	May       people.AllowedSenders // senders that the visitor may use
@@ -60,20 +97,20 @@ var settingsElsewhere = []struct {
 // settingsPath returns the path of a page of Settings.
 func settingsPath(name string) string { return "/settings/" + name }
 
-// keyRow is a key in the list.
-type keyRow struct {
+// KeyRow is a key in the list.
+type KeyRow struct {
 	client.Key
 	Expired bool
 }
 
-// keyRows returns the keys that are not revoked, newest first, and the number of the others.
-func keyRows(keys []client.Key, now time.Time) (rows []keyRow, revoked int) {
+// KeyRows returns the keys that are not revoked, newest first, and the number of the others.
+func KeyRows(keys []client.Key, now time.Time) (rows []KeyRow, revoked int) {
 	for _, k := range slices.Backward(keys) {
 		if !k.Revoked.IsZero() {
 			revoked++
 			continue
 		}
-		rows = append(rows, keyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
+		rows = append(rows, KeyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
 	return rows, revoked
 }
@@ -97,9 +134,9 @@ var keyLives = map[string]time.Duration{
 }
 
 // settings returns the handler of a page of Settings.
-func (d *Dashboard) settings(name string) web.Handler {
+func (p *Pages) settings(name string) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: name, Form: newKeyForm()})
+		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: name, Form: newKeyForm()})
 	}
 }
 
@@ -125,27 +162,27 @@ func (s *settingsView) setTabs(operator bool) {
 }
 
 // readSettings reads what a page of Settings shows.
-func (d *Dashboard) readSettings(r *http.Request, v *web.Visitor, s *settingsView) (err error) {
+func (p *Pages) readSettings(r *http.Request, v *web.Visitor, s *settingsView) (err error) {
 	switch ctx, who := r.Context(), v.Caller(); s.Page {
 	case "keys":
 		var keys []client.Key
-		keys, err = d.service.People.Keys(ctx, who)
-		s.Keys, s.Revoked = keyRows(keys, time.Now())
+		keys, err = p.people.Keys(ctx, who)
+		s.Keys, s.Revoked = KeyRows(keys, time.Now())
 		s.Once = web.NewSecret()
 	case "senders":
-		s.May, err = d.service.People.AllowedSenders(ctx, who)
+		s.May, err = p.people.AllowedSenders(ctx, who)
 	case "limits":
 		var used client.Limits
-		used, err = d.service.Limits.Usage(ctx, who)
-		s.Limits = limitRows(&used)
+		used, err = p.limits.Usage(ctx, who)
+		s.Limits = LimitRows(&used)
 	case "times":
 		if s.Times.Wrong == nil {
-			s.Times, err = d.defaultsNow(ctx, who)
+			s.Times, err = p.defaultsNow(ctx, who)
 		}
 	case "webhooks":
-		s.Providers, err = d.providers.Now()
+		s.Providers, err = p.providers.Now()
 	case "account":
-		s.Sessions, err = d.web.Sessions.List(ctx, v.User)
+		s.Sessions, err = p.web.Sessions.List(ctx, v.User)
 		for i := range s.Sessions {
 			s.Sessions[i].Here = s.Sessions[i].ID == v.ID
 		}
@@ -154,7 +191,7 @@ func (d *Dashboard) readSettings(r *http.Request, v *web.Visitor, s *settingsVie
 	return err
 }
 
-func (d *Dashboard) showSettings(
+func (p *Pages) showSettings(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
@@ -162,16 +199,16 @@ func (d *Dashboard) showSettings(
 	view *settingsView,
 ) error {
 	view.setTabs(v.Operator)
-	if err := d.readSettings(r, v, view); err != nil {
+	if err := p.readSettings(r, v, view); err != nil {
 		return err
 	}
-	d.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
+	p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
 	return nil
 }
 
 // createKey is POST /settings/keys. The response shows the key, once. It is not a
 // redirect, because the secret must not be in a URL or be stored.
-func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) createKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if err := r.ParseForm(); err != nil {
 		return web.BadForm(err)
@@ -199,28 +236,28 @@ func (d *Dashboard) createKey(w http.ResponseWriter, r *http.Request, v *web.Vis
 		f.Wrong["scopes"] = "Choose at least one permission."
 	}
 	if len(f.Wrong) > 0 {
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
+		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
 	}
-	if again, err := d.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
+	if again, err := p.web.Submitted(r.Context(), v, r.PostForm.Get("once")); err != nil {
 		return err
 	} else if again {
-		return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
+		return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Again: true, Form: newKeyForm()})
 	}
-	_, secret, err := d.service.People.CreateKey(r.Context(), v.Caller(), f.Name, o)
+	_, secret, err := p.people.CreateKey(r.Context(), v.Caller(), f.Name, o)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = web.WrongFields(refused)
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
+		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "keys", Form: f})
 	}
 	if err != nil {
 		return err
 	}
-	return d.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret, Form: newKeyForm()})
+	return p.showSettings(w, r, v, http.StatusOK, &settingsView{Page: "keys", Secret: secret, Form: newKeyForm()})
 }
 
 // revokeKey is POST /settings/keys/{id}/revoke.
-func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if err := d.service.People.RevokeKey(r.Context(), v.Caller(), r.PathValue("id"), ""); err != nil {
+func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	if err := p.people.RevokeKey(r.Context(), v.Caller(), r.PathValue("id"), ""); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, settingsPath("keys"))
@@ -228,16 +265,16 @@ func (d *Dashboard) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Vis
 }
 
 // endSession is POST /settings/account/sessions/{id}/end; the id may be "all".
-func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
 	if id == "all" {
-		if _, _, err := d.service.People.EndSessions(r.Context(), v.Caller(), v.User, "", service.Repeat{}); err != nil {
+		if _, _, err := p.people.EndSessions(r.Context(), v.Caller(), v.User, "", service.Repeat{}); err != nil {
 			return err
 		}
 		web.SeeOther(w, r, "/login")
 		return nil
 	}
-	open, err := d.web.Sessions.List(r.Context(), v.User)
+	open, err := p.web.Sessions.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
@@ -245,7 +282,7 @@ func (d *Dashboard) endSession(w http.ResponseWriter, r *http.Request, v *web.Vi
 	for i := range open {
 		if open[i].ID == id {
 			found = true
-			if err := d.web.Sessions.End(r.Context(), v.User, open[i].ID); err != nil {
+			if err := p.web.Sessions.End(r.Context(), v.User, open[i].ID); err != nil {
 				return err
 			}
 		}
@@ -265,9 +302,9 @@ type requestsView struct {
 }
 
 // requests is GET /keys/{id}/requests.
-func (d *Dashboard) requests(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) requests(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	path, cursor := "/keys/"+r.PathValue("id")+"/requests", r.URL.Query().Get("cursor")
-	found, err := d.service.People.Requests(r.Context(), v.Caller(), r.PathValue("id"), service.Page{Limit: 100, Cursor: cursor})
+	found, err := p.people.Requests(r.Context(), v.Caller(), r.PathValue("id"), service.Page{Limit: 100, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -275,7 +312,7 @@ func (d *Dashboard) requests(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if found.Next != "" {
 		view.Older = path + "?cursor=" + found.Next
 	}
-	d.web.Render(w, r, v, http.StatusOK, "requests", web.Page{Title: "API requests", Active: "settings", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "requests", web.Page{Title: "API requests", Active: "settings", Data: view})
 	return nil
 }
 
@@ -301,8 +338,8 @@ type defaultsForm struct {
 }
 
 // defaultsNow returns the form with the defaults that are in effect.
-func (d *Dashboard) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
-	v, err := d.service.People.Defaults(ctx, who, who.User)
+func (p *Pages) defaultsNow(ctx context.Context, who service.Caller) (f defaultsForm, err error) {
+	v, err := p.people.Defaults(ctx, who, who.User)
 	f.TimeZone = v.Zone
 	if w := intake.WindowOf(v.Window); w != nil {
 		f.From, f.To, f.Weekdays, f.Strict = w.From, w.To, strings.Join(w.Weekdays, ", "), w.Strict
@@ -312,7 +349,7 @@ func (d *Dashboard) defaultsNow(ctx context.Context, who service.Caller) (f defa
 }
 
 // setDefaults is POST /settings/times.
-func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) setDefaults(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, _ := web.Answered(w, r)
 	f := defaultsForm{
 		TimeZone: strings.TrimSpace(r.PostFormValue("time_zone")),
@@ -326,11 +363,11 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *web.V
 		days := strings.FieldsFunc(strings.ToLower(f.Weekdays), func(c rune) bool { return c == ',' || c == ' ' })
 		times.Window = &intake.Window{From: f.From, To: f.To, Weekdays: days, Strict: f.Strict}
 	}
-	_, err := d.service.People.SetDefaults(r.Context(), v.Caller(), v.User, times, why)
+	_, err := p.people.SetDefaults(r.Context(), v.Caller(), v.User, times, why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		f.Wrong = web.WrongFields(refused)
-		return d.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "times", Times: f})
+		return p.showSettings(w, r, v, http.StatusUnprocessableEntity, &settingsView{Page: "times", Times: f})
 	}
 	if err != nil {
 		return err
@@ -339,17 +376,17 @@ func (d *Dashboard) setDefaults(w http.ResponseWriter, r *http.Request, v *web.V
 	return nil
 }
 
-// limitRow is one limit, and its field in the form.
-type limitRow struct {
+// LimitRow is one limit, and its field in the form.
+type LimitRow struct {
 	client.LimitUse
 	Words string
 	Text  string // in the form: empty if it is not set
 }
 
-func limitRows(v *client.Limits) []limitRow {
-	var out []limitRow
+func LimitRows(v *client.Limits) []LimitRow {
+	var out []LimitRow
 	for _, l := range v.Limits {
-		row := limitRow{LimitUse: l, Words: limitWords[models.Limit(l.Limit)]}
+		row := LimitRow{LimitUse: l, Words: limitWords[models.Limit(l.Limit)]}
 		if l.Set {
 			row.Text = strconv.FormatInt(l.Value, 10)
 		}
