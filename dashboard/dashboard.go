@@ -19,6 +19,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/docs"
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/mail"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
@@ -52,7 +53,6 @@ type Dashboard struct {
 	local     string
 	accounts  *login.Accounts
 	providers *providers.Pages
-	chunks    chunks
 
 	rooms   []web.Routes
 	handler http.Handler
@@ -78,7 +78,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -91,10 +91,10 @@ func New(d Deps) (*Dashboard, error) {
 		web:       frame,
 		accounts:  accounts,
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
-		chunks:    chunks{mail: d.Service.Mail, readers: map[string]*chunkReader{}},
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	messages := mail.New(frame, d.Service)
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -140,34 +140,6 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 	routes := map[string]web.Handler{
 		"GET /{$}":           d.overview,
 		"GET /live/overview": d.overviewEvents,
-
-		"GET /search": d.search,
-		"GET /logs":   d.logs,
-
-		"GET /batches":                 d.batches,
-		"GET /live/batches":            d.batchesEvents,
-		"GET /batches/{id}":            d.batch,
-		"GET /live/batches/{id}":       d.batchEvents,
-		"GET /batches/{id}/preview":    d.previewBatch,
-		"GET /batches/{id}/export.csv": d.exportBatch,
-
-		"GET /batches/{id}/attachments/{number}": d.attachment,
-
-		"POST /selected/{do}": d.sendSelected,
-
-		"GET /batches/{id}/reschedule":  d.askTimes,
-		"POST /batches/{id}/reschedule": d.reschedule,
-
-		"GET /batches/{id}/{do}":  d.askBatch,
-		"POST /batches/{id}/{do}": d.controlBatch,
-
-		"GET /logs/{id}/release":  d.askLog,
-		"POST /logs/{id}/release": d.releaseLog,
-
-		"GET /logs/{id}":                     d.logPage,
-		"GET /logs/{id}/mail":                d.mailOfLog,
-		"GET /logs/{id}/requests/{provider}": d.requestOfLog,
-		"GET /live/logs/{id}":                d.logEvents,
 
 		"GET /statistics": d.statistics,
 	}

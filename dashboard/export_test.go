@@ -43,10 +43,10 @@ func TestExportOfMetadata(t *testing.T) {
 	in.Batch = intake.Batch{From: "shop@example.com", Subject: "s", Text: "t", Category: "receipts",
 		Tags: []string{"march", "vip"}, Metadata: map[string]string{"campaign": "7", "shop": "vienna"}}
 	var to []service.Recipient
-	for i := range exportPage + 1 {
+	for i := range 500 + 1 {
 		r := service.Recipient{Email: fmt.Sprintf("r%d@example.com", i)}
 		r.Metadata = map[string]string{"order": strconv.Itoa(i)}
-		if i == exportPage {
+		if i == 500 {
 			r.Metadata = map[string]string{"late": "yes", "shop": "graz"}
 		}
 		to = append(to, r)
@@ -64,5 +64,5 @@ func TestExportOfMetadata(t *testing.T) {
 		rows[0][at:],
 	)
 	require.Equal(t, []string{"march vip", "receipts", "7", "3", "vienna", ""}, rows[4][at:])
-	require.Equal(t, []string{"march vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[exportPage+1][at:])
+	require.Equal(t, []string{"march vip", "receipts", "7", "", "graz", `{"late":"yes"}`}, rows[500+1][at:])
 }

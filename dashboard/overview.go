@@ -13,6 +13,7 @@ import (
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/chart"
+	pages "github.com/safedelivr/safedelivr/dashboard/mail"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
@@ -37,7 +38,7 @@ type overviewView struct {
 	Attention []attention
 	Notices   []noticeRow
 	Operator  bool
-	Batches   []*batchRow
+	Batches   []*pages.Row
 }
 
 const (
@@ -143,7 +144,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 		v.Hour = hourOfUser(&stats)
 	}
 	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
-		v.Batches = append(v.Batches, rowOf(d.web.Providers, &batches.Batches[i]))
+		v.Batches = append(v.Batches, pages.RowOf(d.web.Providers, &batches.Batches[i]))
 	}
 	return v, nil
 }

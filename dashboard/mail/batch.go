@@ -1,4 +1,4 @@
-package dashboard
+package mail
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 
 // batchView is the page of one batch.
 type batchView struct {
-	*batchRow
+	*Row
 	Shares  []providerShare
 	Reasons []reasonCount
 	Flow    flowView
@@ -77,14 +77,14 @@ type via struct {
 }
 
 // batch is GET /batches/{id}.
-func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	q, cursor := listQuery(r.URL.Query()), r.URL.Query().Get("cursor")
-	view, err := d.readBatch(r.Context(), v.Caller(), r.PathValue("id"), q, cursor)
+	view, err := p.readBatch(r.Context(), v.Caller(), r.PathValue("id"), q, cursor)
 	if err != nil {
 		return err
 	}
 	if view.User != "" {
-		view.Of = d.web.NameOf(r.Context(), view.User)
+		view.Of = p.web.NameOf(r.Context(), view.User)
 	}
 	kept := view.Kept
 	if r.URL.Query().Get("waits") != "" {
@@ -96,10 +96,10 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		view.Did += " Part of the store could not be reached. If nothing changes within a minute, try again."
 	}
 	if view.Recipients == 1 {
-		return d.showLog(w, r, v, view.ID.Log(1).String(), view)
+		return p.showLog(w, r, v, view.ID.Log(1).String(), view)
 	}
 	if strings.Contains(view.Subject, "{{") {
-		first, err := d.service.Mail.Mail(r.Context(), v.Caller(), view.ID.Log(1).String())
+		first, err := p.mail.Mail(r.Context(), v.Caller(), view.ID.Log(1).String())
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (d *Dashboard) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if cursor == "" {
 		page.Live = web.Address("/live/batches/"+view.ID.String(), q)
 	}
-	d.web.Render(w, r, v, http.StatusOK, "batch", page)
+	p.web.Render(w, r, v, http.StatusOK, "batch", page)
 	return nil
 }
 
@@ -165,42 +165,42 @@ func didWords(did, flying, reached, kept string) string {
 }
 
 // readBatch reads everything that the page of a batch shows.
-func (d *Dashboard) readBatch(
+func (p *Pages) readBatch(
 	ctx context.Context,
 	who service.Caller,
 	id string,
 	q url.Values,
 	cursor string,
 ) (*batchView, error) {
-	b, err := d.service.Mail.Batch(ctx, who, id)
+	b, err := p.mail.Batch(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	v := d.batchOf(ctx, who, &b, q)
-	if err := d.addLogs(ctx, who, v, q, cursor); err != nil {
+	v := p.batchOf(ctx, who, &b, q)
+	if err := p.addLogs(ctx, who, v, q, cursor); err != nil {
 		return nil, err
 	}
-	return v, d.addFlow(ctx, who, v)
+	return v, p.addFlow(ctx, who, v)
 }
 
 // batchOf returns the view of a batch without its logs and its flow.
-func (d *Dashboard) batchOf(
+func (p *Pages) batchOf(
 	ctx context.Context,
 	who service.Caller,
 	b *mail.BatchView,
 	q url.Values,
 ) *batchView {
-	row := rowOf(d.web.Providers, b)
+	row := RowOf(p.web.Providers, b)
 	row.Bar.Link("/batches/" + b.ID.String())
 	return &batchView{
-		batchRow: row,
-		Shares:   sharesOf(d.web.Providers, &b.Counts),
-		Reasons:  reasonsOf(&b.Counts),
-		Tabs:     logTabs(b, q),
-		Filter:   filterOf(d.web.Providers, q),
-		Actions:  actionsOf(b, who),
-		Kept:     d.waitingFor(ctx, who, b),
-		Given:    d.givenOf(ctx, b),
+		Row:     row,
+		Shares:  sharesOf(p.web.Providers, &b.Counts),
+		Reasons: reasonsOf(&b.Counts),
+		Tabs:    logTabs(b, q),
+		Filter:  filterOf(p.web.Providers, q),
+		Actions: actionsOf(b, who),
+		Kept:    p.waitingFor(ctx, who, b),
+		Given:   p.givenOf(ctx, b),
 	}
 }
 
@@ -212,14 +212,14 @@ type given struct {
 }
 
 // givenOf returns the command that withholds or has cancelled a batch, or nil.
-func (d *Dashboard) givenOf(ctx context.Context, b *mail.BatchView) *given {
+func (p *Pages) givenOf(ctx context.Context, b *mail.BatchView) *given {
 	switch {
 	case b.Cancelled:
-		return &given{d.web.NameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
+		return &given{p.web.NameOf(ctx, b.CancelledBy), b.CancelledAt, b.CancelledWhy}
 	case b.Stopped:
-		return &given{d.web.NameOf(ctx, b.StoppedBy), b.StoppedAt, b.StoppedWhy}
+		return &given{p.web.NameOf(ctx, b.StoppedBy), b.StoppedAt, b.StoppedWhy}
 	case b.Waits != nil && !b.Waits.Since.IsZero():
-		return &given{d.web.NameOf(ctx, b.Waits.By), b.Waits.Since, b.Waits.Why}
+		return &given{p.web.NameOf(ctx, b.Waits.By), b.Waits.Since, b.Waits.Why}
 	}
 	return nil
 }
@@ -241,7 +241,7 @@ func (v *batchView) Note() string {
 }
 
 // waitingFor returns the commands that keep a batch from being sent, or "".
-func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *mail.BatchView) string {
+func (p *Pages) waitingFor(ctx context.Context, who service.Caller, b *mail.BatchView) string {
 	switch {
 	case b.StoppedBy != "":
 	case b.Waits != nil && b.Waits.ByCommand():
@@ -249,7 +249,7 @@ func (d *Dashboard) waitingFor(ctx context.Context, who service.Caller, b *mail.
 	default:
 		return ""
 	}
-	kept := "stopped by " + d.web.NameOf(ctx, b.StoppedBy)
+	kept := "stopped by " + p.web.NameOf(ctx, b.StoppedBy)
 	if !mail.MayResume(who, b) {
 		kept += "; only an operator can resume it"
 	}
@@ -265,22 +265,22 @@ const liveLogs = 2 * time.Second
 
 // batchEvents is GET /live/batches/{id}. The feed reads logs and flow only after the counts
 // have changed, and the flow while it changes by itself.
-func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) batchEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id, q, who := r.PathValue("id"), listQuery(r.URL.Query()), v.Caller()
-	if _, err := d.service.Mail.ListedBatch(r.Context(), who, id); err != nil {
+	if _, err := p.mail.ListedBatch(r.Context(), who, id); err != nil {
 		return err
 	}
-	return d.web.Stream(w, r, v, web.EventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() web.Source {
+	return p.web.Stream(w, r, v, web.EventsKey("batch ", who.User, " ", who.Operator, " ", id, " ", q.Encode()), func() web.Source {
 		var last *batchView
 		var read, asked time.Time
 		stale := true // the logs are older than the counts
 		return web.Source{
 			Read: func(ctx context.Context) (any, error) {
-				b, err := d.service.Mail.ListedBatch(ctx, who, id)
+				b, err := p.mail.ListedBatch(ctx, who, id)
 				switch {
 				case err != nil || b.Waits != nil || b.Counts.Open() == 0:
 				case last == nil || time.Since(asked) >= liveLogs || last.Stopped:
-					b, err = d.service.Mail.Batch(ctx, who, id)
+					b, err = p.mail.Batch(ctx, who, id)
 					asked = time.Now()
 				default:
 					b.Waits = last.Waits
@@ -291,23 +291,23 @@ func (d *Dashboard) batchEvents(w http.ResponseWriter, r *http.Request, v *web.V
 				if stale = stale || !reflect.DeepEqual(b, last.BatchView); !stale && !last.Flow.Active {
 					return last, nil
 				}
-				now := d.batchOf(ctx, who, &b, q)
+				now := p.batchOf(ctx, who, &b, q)
 				if stale && time.Since(read) >= liveLogs {
 					read, stale = time.Now(), false
-					if err := d.addLogs(ctx, who, now, q, ""); err != nil {
+					if err := p.addLogs(ctx, who, now, q, ""); err != nil {
 						return nil, err
 					}
 				} else {
 					now.Logs, now.Pager = last.Logs, last.Pager
 				}
-				if err := d.addFlow(ctx, who, now); err != nil {
+				if err := p.addFlow(ctx, who, now); err != nil {
 					return nil, err
 				}
 				last = now
 				return now, nil
 			},
 			Render: func(now any) (web.Parts, error) {
-				return d.web.Parts("batch", now, "actions", "progress", "counts", "flow", "outages", "shares", "logs")
+				return p.web.Parts("batch", now, "actions", "progress", "counts", "flow", "outages", "shares", "logs")
 			},
 		}
 	})
@@ -371,7 +371,7 @@ func logTabs(b *mail.BatchView, q url.Values) []web.Tab {
 	return out
 }
 
-func (d *Dashboard) addLogs(
+func (p *Pages) addLogs(
 	ctx context.Context,
 	who service.Caller,
 	v *batchView,
@@ -379,13 +379,13 @@ func (d *Dashboard) addLogs(
 	cursor string,
 ) error {
 	id := v.ID.String()
-	logs, err := d.service.Mail.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	logs, err := p.mail.Logs(ctx, who, id, v.Filter.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return err
 	}
 	v.Pager = pagerOf("/batches/"+id+"#logs", q, cursor, &logs.PageInfo, len(logs.Logs))
 	for i := range logs.Logs {
-		d.nameCommand(ctx, &logs.Logs[i])
+		p.nameCommand(ctx, &logs.Logs[i])
 		v.Logs = append(v.Logs, logRow{LogView: logs.Logs[i], Via: viaOf(&logs.Logs[i])})
 	}
 	return nil

@@ -1,4 +1,4 @@
-package dashboard
+package mail
 
 import (
 	"cmp"
@@ -59,15 +59,15 @@ type moment struct {
 }
 
 // logPage is GET /logs/{id}.
-func (d *Dashboard) logPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) logPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
-	b, err := d.service.Mail.ListedBatch(r.Context(), v.Caller(), batchOfLog(id))
+	b, err := p.mail.ListedBatch(r.Context(), v.Caller(), batchOfLog(id))
 	if err == nil && b.Recipients == 1 {
 		to := url.URL{Path: "/batches/" + b.ID.String(), RawQuery: r.URL.RawQuery}
 		web.SeeOther(w, r, to.String()) // which shows its only recipient
 		return nil
 	}
-	return d.showLog(w, r, v, id, nil)
+	return p.showLog(w, r, v, id, nil)
 }
 
 // batchOfLog returns the ID of the batch of a log. Anything else stays as it is.
@@ -79,8 +79,8 @@ func batchOfLog(id string) string {
 }
 
 // showLog shows the page of a log. b is its batch if it is the only recipient, else nil.
-func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, id string, b *batchView) error {
-	view, err := d.readLog(r.Context(), v.Caller(), id)
+func (p *Pages) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, id string, b *batchView) error {
+	view, err := p.readLog(r.Context(), v.Caller(), id)
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,9 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *web.Visit
 		view.Did = "Queued: the message is sent again."
 	}
 	if view.Batch = b; view.User != "" {
-		view.Of = d.web.NameOf(r.Context(), view.User)
+		view.Of = p.web.NameOf(r.Context(), view.User)
 	}
-	if view.Mail, err = d.service.Mail.Mail(r.Context(), v.Caller(), id); err != nil {
+	if view.Mail, err = p.mail.Mail(r.Context(), v.Caller(), id); err != nil {
 		return err
 	}
 	title := view.Email
@@ -98,13 +98,13 @@ func (d *Dashboard) showLog(w http.ResponseWriter, r *http.Request, v *web.Visit
 		title = view.Mail.Subject
 	}
 	page := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
-	d.web.Render(w, r, v, http.StatusOK, "log", page)
+	p.web.Render(w, r, v, http.StatusOK, "log", page)
 	return nil
 }
 
 // mailOfLog is GET /logs/{id}/mail: the message as its recipient gets it, for a sandboxed frame.
-func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	m, err := d.service.Mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
+func (p *Pages) mailOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	m, err := p.mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -114,8 +114,8 @@ func (d *Dashboard) mailOfLog(w http.ResponseWriter, r *http.Request, v *web.Vis
 
 // requestOfLog is GET /logs/{id}/requests/{provider}: the body of the request to a provider, as
 // text.
-func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	m, err := d.service.Mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
+func (p *Pages) requestOfLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	m, err := p.mail.Mail(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -130,21 +130,21 @@ func (d *Dashboard) requestOfLog(w http.ResponseWriter, r *http.Request, v *web.
 }
 
 // logEvents is GET /live/logs/{id}.
-func (d *Dashboard) logEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) logEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id, who := r.PathValue("id"), v.Caller()
 	log, err := models.ParseLogID(id)
 	if err != nil {
 		return web.ErrNoPage
 	}
-	if _, err := d.service.Mail.Log(r.Context(), who, id); err != nil {
+	if _, err := p.mail.Log(r.Context(), who, id); err != nil {
 		return err
 	}
 	key := web.EventsKey("log ", who.User, " ", who.Operator, " ", id)
-	return d.web.Stream(w, r, v, key, func() web.Source { return d.logSource(who, log) })
+	return p.web.Stream(w, r, v, key, func() web.Source { return p.logSource(who, log) })
 }
 
 // logSource reads one log: every second, or every quietLogs once its state is final.
-func (d *Dashboard) logSource(who service.Caller, log models.ID) web.Source {
+func (p *Pages) logSource(who service.Caller, log models.ID) web.Source {
 	var last *logView
 	var from *mail.Stories
 	var read time.Time
@@ -153,7 +153,7 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) web.Source {
 			if last != nil && !last.State.Open() && time.Since(read) < quietLogs {
 				return last, nil
 			}
-			now, err := d.chunks.of(who, log).now(ctx)
+			now, err := p.chunks.of(who, log).now(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -164,43 +164,43 @@ func (d *Dashboard) logSource(who service.Caller, log models.ID) web.Source {
 			if err != nil {
 				return nil, err
 			}
-			view := d.storyOf(ctx, &l)
-			if b := d.chunks.of(who, log).batch(); b.Recipients == 1 {
-				view.Batch = d.batchOf(ctx, who, &b, nil)
+			view := p.storyOf(ctx, &l)
+			if b := p.chunks.of(who, log).batch(); b.Recipients == 1 {
+				view.Batch = p.batchOf(ctx, who, &b, nil)
 			}
 			last, from = view, now
 			return last, nil
 		},
-		Render: func(now any) (web.Parts, error) { return d.web.Parts("log", now, "log-actions", "summary", "story") },
+		Render: func(now any) (web.Parts, error) { return p.web.Parts("log", now, "log-actions", "summary", "story") },
 	}
 }
 
-func (d *Dashboard) readLog(ctx context.Context, who service.Caller, id string) (*logView, error) {
-	l, err := d.service.Mail.Log(ctx, who, id)
+func (p *Pages) readLog(ctx context.Context, who service.Caller, id string) (*logView, error) {
+	l, err := p.mail.Log(ctx, who, id)
 	if err != nil {
 		return nil, err
 	}
-	return d.storyOf(ctx, &l), nil
+	return p.storyOf(ctx, &l), nil
 }
 
 // storyOf describes a log in words, with the names of those who gave commands.
-func (d *Dashboard) storyOf(ctx context.Context, l *mail.LogStory) *logView {
-	d.nameCommand(ctx, &l.LogView)
+func (p *Pages) storyOf(ctx context.Context, l *mail.LogStory) *logView {
+	p.nameCommand(ctx, &l.LogView)
 	for i := range l.Timeline {
 		if m := &l.Timeline[i]; m.By != "" {
-			m.By = d.web.NameOf(ctx, m.By)
+			m.By = p.web.NameOf(ctx, m.By)
 		}
 	}
-	return viewOf(d.web.Providers, l)
+	return viewOf(p.web.Providers, l)
 }
 
 // nameCommand says of a log that a command withholds by name who gave the command, and why.
-func (d *Dashboard) nameCommand(ctx context.Context, l *mail.LogView) {
+func (p *Pages) nameCommand(ctx context.Context, l *mail.LogView) {
 	w := l.Waits
 	if w == nil || w.By == "" || l.Reason != "" {
 		return
 	}
-	l.ReasonText = strings.Replace(l.ReasonText, w.By, d.web.NameOf(ctx, w.By), 1)
+	l.ReasonText = strings.Replace(l.ReasonText, w.By, p.web.NameOf(ctx, w.By), 1)
 	if w.Why != "" {
 		l.ReasonText += ": “" + w.Why + "”"
 	}

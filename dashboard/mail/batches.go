@@ -1,8 +1,10 @@
-package dashboard
+// Package mail has the pages of mail: batches, their recipients, lists and searches, and the commands about them.
+package mail
 
 import (
 	"cmp"
 	"context"
+	"embed"
 	"encoding/csv"
 	"fmt"
 	"maps"
@@ -22,8 +24,45 @@ import (
 	"github.com/safedelivr/safedelivr/service/table"
 )
 
-// batchRow is a batch in a list.
-type batchRow struct {
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of batches and of their recipients.
+type Pages struct {
+	web    *web.Frame
+	mail   *mail.Reader
+	chunks chunks
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service) *Pages {
+	return &Pages{web: frame, mail: svc.Mail, chunks: chunks{mail: svc.Mail, readers: map[string]*chunkReader{}}}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /batches":                           p.batches,
+		"GET /live/batches":                      p.batchesEvents,
+		"GET /batches/{id}":                      p.batch,
+		"GET /live/batches/{id}":                 p.batchEvents,
+		"GET /batches/{id}/preview":              p.previewBatch,
+		"GET /batches/{id}/export.csv":           p.exportBatch,
+		"GET /batches/{id}/attachments/{number}": p.attachment,
+		"GET /search":                            p.search,
+		"GET /logs":                              p.logs,
+		"GET /logs/{id}":                         p.logPage,
+		"GET /logs/{id}/mail":                    p.mailOfLog,
+		"GET /logs/{id}/requests/{provider}":     p.requestOfLog,
+		"GET /live/logs/{id}":                    p.logEvents,
+	}}
+}
+
+// Row is a batch in a list.
+type Row struct {
 	mail.BatchView
 	Done  int64 // recipients with a final state
 	Bar   chart.Bar
@@ -39,7 +78,7 @@ type splitPart struct {
 }
 
 // Word is the state of the batch, or the command that overrides it.
-func (b *batchRow) Word() string {
+func (b *Row) Word() string {
 	switch {
 	case b.Cancelled:
 		return "cancelled"
@@ -50,7 +89,7 @@ func (b *batchRow) Word() string {
 }
 
 // Title is the subject of the batch, or why there is none.
-func (b *batchRow) Title() string {
+func (b *Row) Title() string {
 	switch {
 	case b.State == models.BatchDamaged:
 		return "(unreadable)"
@@ -61,11 +100,11 @@ func (b *batchRow) Title() string {
 }
 
 // Movable reports whether the times of the batch may be changed.
-func (b *batchRow) Movable() bool { return movable(&b.BatchView) }
+func (b *Row) Movable() bool { return movable(&b.BatchView) }
 
-// rowOf returns the row of a batch.
-func rowOf(known *web.Providers, b *mail.BatchView) *batchRow {
-	return &batchRow{
+// RowOf returns the row of a batch.
+func RowOf(known *web.Providers, b *mail.BatchView) *Row {
+	return &Row{
 		BatchView: *b,
 		Done:      b.Counts.Accepted - b.Counts.Open(),
 		Bar:       chart.BarOf(&b.Counts),
@@ -87,15 +126,15 @@ func splitOf(known *web.Providers, c *client.Counts) []splitPart {
 type batchesView struct {
 	filterView
 	pager
-	Batches []*batchRow
+	Batches []*Row
 	Tabs    []web.Tab
 	Of      string // name of the user who sent them, if that is not the visitor
 }
 
 // batches is GET /batches.
-func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) batches(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	q := listQuery(r.URL.Query())
-	view, err := d.readBatches(r.Context(), v.Caller(), q, r.URL.Query().Get("cursor"))
+	view, err := p.readBatches(r.Context(), v.Caller(), q, r.URL.Query().Get("cursor"))
 	if err != nil {
 		return err
 	}
@@ -103,31 +142,31 @@ func (d *Dashboard) batches(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if view.Cursor == "" {
 		page.Live = "/live/batches?" + q.Encode()
 	}
-	d.web.Render(w, r, v, http.StatusOK, "batches", page)
+	p.web.Render(w, r, v, http.StatusOK, "batches", page)
 	return nil
 }
 
 // batchesEvents is GET /live/batches: the first page of the list.
-func (d *Dashboard) batchesEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) batchesEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	q, who := listQuery(r.URL.Query()), v.Caller()
-	if _, err := d.readBatches(r.Context(), who, q, ""); err != nil {
+	if _, err := p.readBatches(r.Context(), who, q, ""); err != nil {
 		return err
 	}
-	return d.web.Stream(w, r, v, web.EventsKey("batches ", who.User, " ", who.Whose(), " ", q.Encode()), func() web.Source {
+	return p.web.Stream(w, r, v, web.EventsKey("batches ", who.User, " ", who.Whose(), " ", q.Encode()), func() web.Source {
 		return web.Source{
-			Read:   func(ctx context.Context) (any, error) { return d.readBatches(ctx, who, q, "") },
-			Render: func(now any) (web.Parts, error) { return d.web.Parts("batches", now, "list") },
+			Read:   func(ctx context.Context) (any, error) { return p.readBatches(ctx, who, q, "") },
+			Render: func(now any) (web.Parts, error) { return p.web.Parts("batches", now, "list") },
 		}
 	})
 }
 
-func (d *Dashboard) readBatches(
+func (p *Pages) readBatches(
 	ctx context.Context,
 	who service.Caller,
 	q url.Values,
 	cursor string,
 ) (*batchesView, error) {
-	v := &batchesView{filterView: filterOf(d.web.Providers, q), Tabs: batchTabs(q)}
+	v := &batchesView{filterView: filterOf(p.web.Providers, q), Tabs: batchTabs(q)}
 	f := mail.BatchFilter{
 		State:   q.Get("state"),
 		Subject: q.Get("subject"),
@@ -136,19 +175,19 @@ func (d *Dashboard) readBatches(
 		Logs:    v.LogFilter,
 	}
 	f.Logs.State, f.Logs.Email, f.Logs.Part = models.State(q.Get("recipient_state")), "", ""
-	list, err := d.service.Mail.FindBatches(ctx, who, f, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	list, err := p.mail.FindBatches(ctx, who, f, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return nil, err
 	}
 	v.pager = pagerOf("/batches", q, cursor, &list.PageInfo, len(list.Batches))
 	if f.User != "" && f.User != who.User {
-		v.Of = d.web.NameOf(ctx, f.User)
+		v.Of = p.web.NameOf(ctx, f.User)
 	}
 	for i := range list.Batches {
-		row := rowOf(d.web.Providers, &list.Batches[i])
+		row := RowOf(p.web.Providers, &list.Batches[i])
 		row.Bar.Link("/batches/" + row.ID.String())
 		if row.User != "" && v.Of == "" {
-			row.Of = d.web.NameOf(ctx, row.User)
+			row.Of = p.web.NameOf(ctx, row.User)
 		}
 		v.Batches = append(v.Batches, row)
 	}
@@ -173,13 +212,13 @@ func batchTabs(q url.Values) []web.Tab {
 }
 
 // exportBatch is GET /batches/{id}/export.csv, streamed page by page.
-func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	id, who, f := r.PathValue("id"), v.Caller(), filterOf(d.web.Providers, listQuery(r.URL.Query())).LogFilter
-	b, err := d.service.Mail.ListedBatch(r.Context(), who, id)
+func (p *Pages) exportBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	id, who, f := r.PathValue("id"), v.Caller(), filterOf(p.web.Providers, listQuery(r.URL.Query())).LogFilter
+	b, err := p.mail.ListedBatch(r.Context(), who, id)
 	if err != nil {
 		return err
 	}
-	logs, err := d.service.Mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
+	logs, err := p.mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage})
 	if err != nil {
 		return err
 	}
@@ -207,9 +246,9 @@ func (d *Dashboard) exportBatch(w http.ResponseWriter, r *http.Request, v *web.V
 		if logs.Next == "" {
 			return nil
 		}
-		logs, err = d.service.Mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
+		logs, err = p.mail.Logs(r.Context(), who, id, f, service.Page{Limit: exportPage, Cursor: logs.Next})
 		if err != nil {
-			d.log.Warn("export aborted", "batch_id", id, "err", err)
+			p.web.Log.Warn("export aborted", "batch_id", id, "err", err)
 			panic(http.ErrAbortHandler) // the browser must not take half a file for all of it
 		}
 	}

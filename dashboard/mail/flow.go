@@ -1,4 +1,4 @@
-package dashboard
+package mail
 
 import (
 	"cmp"
@@ -40,14 +40,14 @@ func (v *flowView) HasFailed() bool {
 const outagesShown = 5
 
 // addFlow adds the send rate and the outages.
-func (d *Dashboard) addFlow(ctx context.Context, who service.Caller, v *batchView) error {
-	f, err := d.service.Mail.Flow(ctx, who, v.ID.String())
+func (p *Pages) addFlow(ctx context.Context, who service.Caller, v *batchView) error {
+	f, err := p.mail.Flow(ctx, who, v.ID.String())
 	if err != nil {
 		return err
 	}
-	v.Flow = flowOf(d.web.Providers, &f)
+	v.Flow = flowOf(p.web.Providers, &f)
 	for _, open := range f.Open {
-		v.countOpen(open, d.web.Providers.Info(open.Provider).Title, d.web.Providers.Hue(open.Provider))
+		v.countOpen(open, p.web.Providers.Info(open.Provider).Title, p.web.Providers.Hue(open.Provider))
 	}
 	return nil
 }

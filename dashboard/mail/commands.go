@@ -1,4 +1,4 @@
-package dashboard
+package mail
 
 import (
 	"cmp"
@@ -16,7 +16,35 @@ import (
 	"github.com/safedelivr/safedelivr/service/commands"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/people"
 )
+
+// Commands are the pages on which commands about mail are confirmed and given.
+type Commands struct {
+	web      *web.Frame
+	pages    *Pages
+	mail     *mail.Reader
+	people   *people.People
+	commands *commands.Commands
+}
+
+// NewCommands returns the pages. They show the mail as its own pages do.
+func NewCommands(pages *Pages, svc *service.Service) *Commands {
+	return &Commands{web: pages.web, pages: pages, mail: svc.Mail, people: svc.People, commands: svc.Commands}
+}
+
+// Routes returns the routes of the pages.
+func (c *Commands) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"POST /selected/{do}":           c.sendSelected,
+		"GET /batches/{id}/reschedule":  c.askTimes,
+		"POST /batches/{id}/reschedule": c.reschedule,
+		"GET /batches/{id}/{do}":        c.askBatch,
+		"POST /batches/{id}/{do}":       c.controlBatch,
+		"GET /logs/{id}/release":        c.askLog,
+		"POST /logs/{id}/release":       c.releaseLog,
+	}}
+}
 
 // batchActions maps the last part of a path to the command for a batch.
 var batchActions = map[string]models.CommandKind{
@@ -85,8 +113,8 @@ func actionsOf(b *mail.BatchView, who service.Caller) []web.Action {
 }
 
 // askBatch is GET /batches/{id}/{do}.
-func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
+func (c *Commands) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	b, err := c.mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -98,10 +126,10 @@ func (d *Dashboard) askBatch(w http.ResponseWriter, r *http.Request, v *web.Visi
 	case do == "resume" && !mail.MayResume(v.Caller(), &b):
 		return commands.StoppedByOperator()
 	case do == "try" || do == "retry" || do == "release":
-		addWaiting(q, d.waitingFor(r.Context(), v.Caller(), &b))
+		addWaiting(q, c.pages.waitingFor(r.Context(), v.Caller(), &b))
 	}
 	q.Back = "/batches/" + b.ID.String()
-	return d.web.Ask(w, r, v, "batches", q)
+	return c.web.Ask(w, r, v, "batches", q)
 }
 
 // selectedActions maps the last part of a path to the command for selected messages.
@@ -109,7 +137,7 @@ var selectedActions = map[string]models.CommandKind{"retry": models.RetryBatch, 
 
 // sendSelected is POST /selected/{do}: it asks first what is to
 // be done with the selected messages or batches, and does it when that was confirmed.
-func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	do := selectedActions[r.PathValue("do")]
 	if do == "" {
 		return web.ErrNoPage
@@ -120,11 +148,11 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *web.
 		return err
 	}
 	if repeat.Key == "" {
-		return d.askSelected(w, r, v, do, ids)
+		return c.askSelected(w, r, v, do, ids)
 	}
 	repeat.Hash = web.HashOf(why + strings.Join(r.PostForm["id"], " "))
 	repeat.Key = r.PostFormValue("once") + repeat.Hash
-	if _, _, err := d.service.Commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
+	if _, _, err := c.commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
@@ -132,14 +160,14 @@ func (d *Dashboard) sendSelected(w http.ResponseWriter, r *http.Request, v *web.
 }
 
 // askSelected asks for the confirmation of sendSelected.
-func (d *Dashboard) askSelected(
+func (c *Commands) askSelected(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
 	do models.CommandKind,
 	ids []models.ID,
 ) error {
-	reached, err := d.service.Commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
+	reached, err := c.commands.DryRunSelected(r.Context(), v.Caller(), do, ids)
 	if err != nil {
 		return err
 	}
@@ -157,7 +185,7 @@ func (d *Dashboard) askSelected(
 		q.Grave, q.Title = true, "Release "+web.Messages(n)+" with unknown outcome?"
 		q.Text = []string{"It is unknown whether a provider accepted them. They are sent again and may arrive twice."}
 	}
-	return d.web.Ask(w, r, v, "batches", q)
+	return c.web.Ask(w, r, v, "batches", q)
 }
 
 // addWaiting adds to a question that nothing is sent yet, and why. An empty kept adds nothing.
@@ -213,13 +241,13 @@ func questionOf(do string, b *mail.BatchView) *web.Question {
 }
 
 // controlBatch is POST /batches/{id}/{do}.
-func (d *Dashboard) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	do, ok := batchActions[r.PathValue("do")]
 	if !ok {
 		return web.ErrNoPage
 	}
 	why, repeat := web.Answered(w, r)
-	done, _, err := d.service.Commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
+	done, _, err := c.commands.Batch(r.Context(), v.Caller(), do, r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -244,8 +272,8 @@ func counted(n *int) string {
 }
 
 // askLog is GET /logs/{id}/release.
-func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	l, err := d.service.Mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
+func (c *Commands) askLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	l, err := c.mail.Log(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -255,18 +283,18 @@ func (d *Dashboard) askLog(w http.ResponseWriter, r *http.Request, v *web.Visito
 		q.Grave = true
 		q.Text = append(q.Text, "It is unknown whether it was sent before, so it may arrive twice.")
 	}
-	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), l.BatchID.String())
+	b, err := c.mail.Batch(r.Context(), v.Caller(), l.BatchID.String())
 	if err != nil {
 		return err
 	}
-	addWaiting(q, d.waitingFor(r.Context(), v.Caller(), &b))
-	return d.web.Ask(w, r, v, "batches", q)
+	addWaiting(q, c.pages.waitingFor(r.Context(), v.Caller(), &b))
+	return c.web.Ask(w, r, v, "batches", q)
 }
 
 // releaseLog is POST /logs/{id}/release.
-func (d *Dashboard) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *Commands) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
-	done, _, err := d.service.Commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
+	done, _, err := c.commands.ReleaseLog(r.Context(), v.Caller(), r.PathValue("id"), why, repeat)
 	if err != nil {
 		return err
 	}
@@ -295,18 +323,18 @@ func (f *timesForm) times() intake.Times {
 }
 
 // askTimes is GET /batches/{id}/reschedule.
-func (d *Dashboard) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return d.showTimes(w, r, v, nil)
+func (c *Commands) askTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return c.showTimes(w, r, v, nil)
 }
 
 // showTimes shows the form in which the times of a batch are changed; typed is nil at first.
-func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor, typed *timesForm) error {
-	b, err := d.service.Mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
+func (c *Commands) showTimes(w http.ResponseWriter, r *http.Request, v *web.Visitor, typed *timesForm) error {
+	b, err := c.mail.Batch(r.Context(), v.Caller(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if typed == nil {
-		defaults, err := d.service.People.Defaults(r.Context(), v.Caller(), v.User)
+		defaults, err := c.people.Defaults(r.Context(), v.Caller(), v.User)
 		zone, unknown := time.LoadLocation(defaults.Zone) // UTC if there is none
 		if err != nil || unknown != nil {
 			return cmp.Or(err, unknown)
@@ -322,7 +350,7 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *web.Vis
 	if len(typed.Wrong) > 0 {
 		status = http.StatusUnprocessableEntity
 	}
-	return d.web.Ask(w, r, v, "batches", &web.Question{
+	return c.web.Ask(w, r, v, "batches", &web.Question{
 		Title:  "Change the time of this batch?",
 		Do:     "Change time",
 		Back:   "/batches/" + b.ID.String(),
@@ -337,7 +365,7 @@ func (d *Dashboard) showTimes(w http.ResponseWriter, r *http.Request, v *web.Vis
 }
 
 // reschedule is POST /batches/{id}/reschedule.
-func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
 	form := &timesForm{
 		DeliverAt: strings.TrimSpace(r.PostFormValue("deliver_at")),
@@ -351,11 +379,11 @@ func (d *Dashboard) reschedule(w http.ResponseWriter, r *http.Request, v *web.Vi
 		repeat.Key = r.PostFormValue("once") + repeat.Hash
 	}
 	change := commands.Reschedule{Batch: id, Times: form.times(), Why: why}
-	done, _, err := d.service.Commands.Reschedule(r.Context(), v.Caller(), change, repeat)
+	done, _, err := c.commands.Reschedule(r.Context(), v.Caller(), change, repeat)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = web.WrongFields(refused)
-		return d.showTimes(w, r, v, form)
+		return c.showTimes(w, r, v, form)
 	}
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package dashboard
+package mail
 
 import (
 	"cmp"
@@ -193,36 +193,36 @@ type foundRow struct {
 }
 
 // logs is GET /logs: recipients of all mail.
-func (d *Dashboard) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	view, err := d.readFound(r.Context(), v.Caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
+func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view, err := p.readFound(r.Context(), v.Caller(), listQuery(r.URL.Query()), r.URL.Query().Get("cursor"))
 	var wrong *service.Error
 	if errors.As(err, &wrong) && len(wrong.Fields) == 1 && wrong.Fields[0].Pointer == "/email" {
-		return d.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong.Fields[0].Detail))
+		return p.showFound(w, r, v, http.StatusNotFound, web.Sentence(wrong.Fields[0].Detail))
 	}
 	if err != nil {
 		return err
 	}
-	d.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
 	return nil
 }
 
-func (d *Dashboard) readFound(
+func (p *Pages) readFound(
 	ctx context.Context,
 	who service.Caller,
 	q url.Values,
 	cursor string,
 ) (*foundView, error) {
-	v := &foundView{filterView: filterOf(d.web.Providers, q), None: "No recipient matches."}
-	found, err := d.service.Mail.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
+	v := &foundView{filterView: filterOf(p.web.Providers, q), None: "No recipient matches."}
+	found, err := p.mail.FindLogs(ctx, who, v.LogFilter, service.Page{Limit: sizeOf(q), Cursor: cursor})
 	if err != nil {
 		return nil, err
 	}
 	v.pager = pagerOf("/logs", q, cursor, &found.PageInfo, len(found.Logs))
 	for i := range found.Logs {
-		d.nameCommand(ctx, &found.Logs[i].LogView)
+		p.nameCommand(ctx, &found.Logs[i].LogView)
 		row := foundRow{FoundLog: found.Logs[i], Via: viaOf(&found.Logs[i].LogView)}
 		if row.User != "" {
-			row.Of = d.web.NameOf(ctx, row.User)
+			row.Of = p.web.NameOf(ctx, row.User)
 		}
 		v.Logs = append(v.Logs, row)
 	}
@@ -242,27 +242,27 @@ func (d *Dashboard) readFound(
 	return v, nil
 }
 
-func (d *Dashboard) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, none string) error {
-	view := &foundView{filterView: filterOf(d.web.Providers, listQuery(r.URL.Query())), None: none}
-	d.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
+func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, none string) error {
+	view := &foundView{filterView: filterOf(p.web.Providers, listQuery(r.URL.Query())), None: none}
+	p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
 	return nil
 }
 
 // search is GET /search: it leads from what was entered into the search box to the page of an
 // ID, the list of an address or a domain, or the lists of a text.
-func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) search(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
 	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")
-	if b, err := d.service.Mail.ListedBatch(r.Context(), v.Caller(), id); err == nil {
+	if b, err := p.mail.ListedBatch(r.Context(), v.Caller(), id); err == nil {
 		web.SeeOther(w, r, "/batches/"+b.ID.String())
 		return nil
 	}
-	if l, err := d.service.Mail.Log(r.Context(), v.Caller(), id); err == nil {
+	if l, err := p.mail.Log(r.Context(), v.Caller(), id); err == nil {
 		web.SeeOther(w, r, "/logs/"+l.ID.String())
 		return nil
 	}
 	if _, err := models.ParseID(id); err == nil {
-		return d.showFound(w, r, v, http.StatusNotFound, "No batch or message that you can read has this ID.")
+		return p.showFound(w, r, v, http.StatusNotFound, "No batch or message that you can read has this ID.")
 	}
 	if email := cmp.Or(wholeAddress(wanted), domain(wanted)); email != "" {
 		web.SeeOther(w, r, web.Address("/logs", url.Values{"email": {email}}))
@@ -272,7 +272,7 @@ func (d *Dashboard) search(w http.ResponseWriter, r *http.Request, v *web.Visito
 		web.SeeOther(w, r, "/logs")
 		return nil
 	}
-	return d.searchText(w, r, v, wanted)
+	return p.searchText(w, r, v, wanted)
 }
 
 // wholeAddress returns the text if it is a complete address, else "".
@@ -304,17 +304,17 @@ const textFound = "25"
 
 // searchText shows the newest batches whose subject has a text, and the newest recipients whose
 // address has it.
-func (d *Dashboard) searchText(w http.ResponseWriter, r *http.Request, v *web.Visitor, text string) error {
+func (p *Pages) searchText(w http.ResponseWriter, r *http.Request, v *web.Visitor, text string) error {
 	view := &textView{Search: text}
 	var err error
 	q := url.Values{"subject": {text}, "size": {textFound}}
-	if view.Batches, err = d.readBatches(r.Context(), v.Caller(), q, ""); err != nil {
+	if view.Batches, err = p.readBatches(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
 	q = url.Values{"q": {text}, "size": {textFound}}
-	if view.Found, err = d.readFound(r.Context(), v.Caller(), q, ""); err != nil {
+	if view.Found, err = p.readFound(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
-	d.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
 	return nil
 }
