@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/intake"
@@ -117,16 +118,16 @@ func TestComposeUnsubscribe(t *testing.T) {
 	form := maps.Clone(oneMessage)
 	form.Set("html", `<a href="{{unsubscribe_url}}">Unsubscribe</a>`)
 	preview := b.post("/compose/preview", form).text
-	require.Contains(t, preview, needsCategory)
+	require.Contains(t, preview, templates.NeedsCategory)
 	require.NotContains(t, preview, "has no value")
 	a := b.post("/compose", form)
 	require.Equal(t, http.StatusUnprocessableEntity, a.StatusCode)
-	require.Contains(t, a.text, needsCategory)
+	require.Contains(t, a.text, templates.NeedsCategory)
 
 	form.Set("category", "newsletter")
 	preview = b.post("/compose/preview", form).text
 	require.Contains(t, preview, `/unsubscribe/example">Unsubscribe`)
-	require.NotContains(t, preview, needsCategory)
+	require.NotContains(t, preview, templates.NeedsCategory)
 	form.Set("tags", "spring, shop")
 	form.Set("track_opens", "yes")
 	form.Set("lane", "bulk")

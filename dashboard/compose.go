@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -268,7 +269,7 @@ func (d *Dashboard) fill(
 		in.Unreadable("to")
 		in.Wrong("/to", "bad_list", "%s", list.Problem)
 	}
-	shared, isJSON, err := jsonVars(c.Vars)
+	shared, isJSON, err := templates.JSONVars(c.Vars)
 	if err != nil {
 		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
 	}
@@ -287,9 +288,6 @@ func wantsUnsubscribe(c *models.Content) bool {
 		return slices.Contains(models.Placeholders(part), models.UnsubscribeURL)
 	})
 }
-
-// needsCategory says how the placeholder of the link to unsubscribe gets a value.
-const needsCategory = "Set a category: then each recipient gets a link."
 
 // times says when the batch is sent; empty if that is at once.
 func (c *composeView) times() intake.Times {
@@ -363,7 +361,7 @@ func fieldText(f *service.FieldError) string {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
 	case name == models.UnsubscribeURL:
-		return "{{" + models.UnsubscribeURL + "}} has no value. " + needsCategory
+		return "{{" + models.UnsubscribeURL + "}} has no value. " + templates.NeedsCategory
 	case name != "" && intake.IsTimeColumn(name):
 		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name)
 	case name != "":
@@ -413,7 +411,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 	} else {
 		body.Language = c.Language
 	}
-	shared, isJSON, _ := jsonVars(c.Vars) // sending reports the error
+	shared, isJSON, _ := templates.JSONVars(c.Vars) // sending reports the error
 	for _, row := range list.Rows[:min(len(list.Rows), curlRecipients)] {
 		texts, names := withShared(row.Vars, shared, isJSON)
 		vars := map[string]any{}

@@ -23,6 +23,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -53,6 +54,7 @@ type Dashboard struct {
 	local     string
 	accounts  *login.Accounts
 	providers *providers.Pages
+	templates *templates.Pages
 
 	rooms   []web.Routes
 	handler http.Handler
@@ -78,7 +80,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -93,8 +95,9 @@ func New(d Deps) (*Dashboard, error) {
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
+	b.templates = templates.New(frame, d.Service)
 	messages := mail.New(frame, d.Service)
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), b.templates.Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -159,14 +162,6 @@ func writingRoutes(d *Dashboard) map[string]web.Handler {
 		"GET /drafts":              d.drafts,
 		"POST /drafts":             d.saveDraft,
 		"POST /drafts/{id}/delete": d.deleteDraft,
-
-		"GET /templates":                 d.templates,
-		"GET /templates/{name}":          d.template,
-		"POST /templates/{name}":         d.saveTemplate,
-		"POST /templates/{name}/preview": d.previewTemplate,
-		"POST /templates/{name}/values":  d.showValues,
-		"POST /templates/{name}/publish": d.publishTemplate,
-		"POST /templates/{name}/archive": d.archiveTemplate,
 	}
 }
 

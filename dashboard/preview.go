@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	pages "github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
@@ -58,7 +59,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if row := list.at(c.Row); row != nil {
 		to = row.recipient()
 	}
-	shared, isJSON, err := jsonVars(c.Vars)
+	shared, isJSON, err := pages.JSONVars(c.Vars)
 	if err != nil && list.Problem == "" {
 		list.Problem = "The values for every recipient are not a JSON object."
 	}
@@ -67,7 +68,7 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
-	to.Vars = withExample(to.Vars, category, d.web.PublicURL())
+	to.Vars = pages.WithExample(to.Vars, category, d.web.PublicURL())
 	if c.Template != "" {
 		return d.previewFilled(w, r, v, c, list, templates.Sample{
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
@@ -93,16 +94,6 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visit
 	return previewPage.Execute(w, view)
 }
 
-// withExample returns variables with an example of the link to unsubscribe, if the mail has a category.
-func withExample(vars map[string]string, category, base string) map[string]string {
-	if _, own := vars[models.UnsubscribeURL]; own || category == "" {
-		return vars
-	}
-	out := map[string]string{models.UnsubscribeURL: base + "/unsubscribe/example"}
-	maps.Copy(out, vars)
-	return out
-}
-
 // fillPreview sets the content of a preview for a recipient, and what is wrong with its placeholders.
 func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 	var missing []string
@@ -112,7 +103,7 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 			value, ok := to.Value(name)
 			if !ok {
 				if name == models.UnsubscribeURL {
-					view["Hint"] = needsCategory
+					view["Hint"] = pages.NeedsCategory
 					return "{{" + name + "}}"
 				}
 				switch listed := slices.Contains(missing, name); {
@@ -184,14 +175,14 @@ func (d *Dashboard) timesOf(r *http.Request, v *web.Visitor, c *composeView, row
 func (d *Dashboard) previewFilled(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, c *composeView, list *addressList, sample templates.Sample,
 ) error {
-	p, wrong, hints, err := d.fillSample(r, v, sample)
+	p, wrong, hints, err := d.templates.FillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
 	if list.Problem != "" {
 		wrong = append(wrong, list.Problem)
 	}
-	view := filledView{Headers: p.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
+	view := pages.Filled{Headers: p.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
 	if view.Times, err = d.timesOf(r, v, c, list.at(c.Row)); err != nil {
 		return err
 	}
@@ -200,7 +191,7 @@ func (d *Dashboard) previewFilled(
 	} else {
 		view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
 	}
-	return view.write(w)
+	return view.Write(w)
 }
 
 // planView is what would happen to a batch, for the question before it is sent.

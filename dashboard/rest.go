@@ -10,11 +10,11 @@ import (
 	"github.com/safedelivr/safedelivr/models"
 )
 
-//go:embed templates/*.html
+//go:embed resthtml/*.html
 var files embed.FS
 
 var rest = func() *web.Templates {
-	room, err := fs.Sub(files, "templates")
+	room, err := fs.Sub(files, "resthtml")
 	if err != nil {
 		panic(err)
 	}

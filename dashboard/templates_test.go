@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
+	"github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/mail"
@@ -105,13 +106,6 @@ func TestTemplatePages(t *testing.T) {
 	require.Regexp(t, `(?s)welcome</a></th><td>archived</td>`, b.get("/templates").text)
 }
 
-func TestChanges(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []change{{"", "a"}, {"-", "b"}, {"+", "x"}, {"", "c"}, {"+", "d"}}, changes("a\nb\nc", "a\nx\nc\nd"))
-	require.Equal(t, []change{{"", "a"}}, changes("a", "a"))
-	require.Len(t, changes(strings.Repeat("\n", 3000), "a"), 1)
-}
-
 // TestTemplateHints: only mistakes are errors of a preview. A variable without a sample value is a hint and has a field,
 // and the link to unsubscribe has an example if the template has a category.
 func TestTemplateHints(t *testing.T) {
@@ -138,5 +132,5 @@ func TestTemplateHints(t *testing.T) {
 	require.NotContains(t, preview, "hint")
 	require.Contains(t, b.post("/templates/news/values", form).text, `value="Vienna"`)
 	form.Set("category", "")
-	require.Contains(t, b.post("/templates/news/preview", form).text, needsCategory)
+	require.Contains(t, b.post("/templates/news/preview", form).text, templates.NeedsCategory)
 }

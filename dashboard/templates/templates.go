@@ -1,11 +1,14 @@
-package dashboard
+// Package templates has the pages of templates: their list, the editor with its preview, and their versions.
+package templates
 
 import (
 	"bytes"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -21,19 +24,64 @@ import (
 	"github.com/safedelivr/safedelivr/service/templates"
 )
 
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of templates.
+type Pages struct {
+	web       *web.Frame
+	service   *service.Service
+	templates *templates.Library
+	mail      *mail.Reader
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service) *Pages {
+	return &Pages{web: frame, service: svc, templates: svc.Templates, mail: svc.Mail}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /templates":                 p.list,
+		"GET /templates/{name}":          p.template,
+		"POST /templates/{name}":         p.saveTemplate,
+		"POST /templates/{name}/preview": p.previewTemplate,
+		"POST /templates/{name}/values":  p.showValues,
+		"POST /templates/{name}/publish": p.publishTemplate,
+		"POST /templates/{name}/archive": p.archiveTemplate,
+	}}
+}
+
+// NeedsCategory says how the placeholder of the link to unsubscribe gets a value.
+const NeedsCategory = "Set a category: then each recipient gets a link."
+
+// WithExample returns variables with an example of the link to unsubscribe, if the mail has a category.
+func WithExample(vars map[string]string, category, base string) map[string]string {
+	if _, own := vars[models.UnsubscribeURL]; own || category == "" {
+		return vars
+	}
+	out := map[string]string{models.UnsubscribeURL: base + "/unsubscribe/example"}
+	maps.Copy(out, vars)
+	return out
+}
+
 // templatesView is a page of the list of templates.
 type templatesView struct {
 	Templates []client.TemplateInfo
 	Next      string // URL of the next page, or ""
 }
 
-// templates is GET /templates.
-func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+// list is GET /templates.
+func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	if name := strings.TrimSpace(r.URL.Query().Get("new")); name != "" {
 		web.SeeOther(w, r, "/templates/"+url.PathEscape(name))
 		return nil
 	}
-	list, next, err := d.service.Templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
+	list, next, err := p.templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
 	if err != nil {
 		return err
 	}
@@ -41,7 +89,7 @@ func (d *Dashboard) templates(w http.ResponseWriter, r *http.Request, v *web.Vis
 	if next != "" {
 		view.Next = "/templates?cursor=" + url.QueryEscape(next)
 	}
-	d.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
 	return nil
 }
 
@@ -66,16 +114,16 @@ type templateView struct {
 }
 
 // template is GET /templates/{name}: the editor of a template, which may be a new one.
-func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) template(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	name := r.PathValue("name")
 	view := &templateView{Name: name, To: "ann@example.com", Done: r.URL.Query().Get("done")}
 	view.Values = []sampleValue{{"name", "Ann"}}
 	number, _ := strconv.Atoi(r.URL.Query().Get("version")) // 0: the default
-	t, err := d.service.Templates.Get(r.Context(), v.User, name, number)
+	t, err := p.templates.Get(r.Context(), v.User, name, number)
 	var e *service.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == service.NotFound && number == 0:
-		return d.showTemplate(w, r, v, http.StatusOK, view)
+		return p.showTemplate(w, r, v, http.StatusOK, view)
 	case err != nil:
 		return err
 	}
@@ -84,13 +132,13 @@ func (d *Dashboard) template(w http.ResponseWriter, r *http.Request, v *web.Visi
 		view.Shown = code
 	}
 	if view.Against, _ = strconv.Atoi(r.URL.Query().Get("against")); view.Against > 0 {
-		old, err := d.service.Templates.Get(r.Context(), v.User, name, view.Against)
+		old, err := p.templates.Get(r.Context(), v.User, name, view.Against)
 		if err != nil {
 			return err
 		}
 		view.Changes = changes(textOfSource(&old.TemplateSource), textOfSource(&t.TemplateSource))
 	}
-	return d.showTemplate(w, r, v, http.StatusOK, view)
+	return p.showTemplate(w, r, v, http.StatusOK, view)
 }
 
 // fill fills the form with a version.
@@ -131,26 +179,26 @@ func textOfSource(s *client.TemplateSource) string {
 }
 
 // showTemplate shows the form with the versions of the template.
-func (d *Dashboard) showTemplate(
+func (p *Pages) showTemplate(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
 	status int,
 	t *templateView,
 ) error {
-	if list, _, err := d.service.Templates.Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
+	if list, _, err := p.templates.Versions(r.Context(), v.User, t.Name, 0, ""); err == nil {
 		t.Versions = list
-		info, err := d.service.Templates.Get(r.Context(), v.User, t.Name, 0)
+		info, err := p.templates.Get(r.Context(), v.User, t.Name, 0)
 		if err != nil {
 			return err
 		}
 		t.Info = &info.TemplateInfo
-		if t.Uses, err = d.service.Mail.TemplateUses(r.Context(), v.Caller(), t.Name); err != nil {
+		if t.Uses, err = p.mail.TemplateUses(r.Context(), v.Caller(), t.Name); err != nil {
 			return err
 		}
 	}
-	d.askValues(r, v, t)
-	d.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
+	p.askValues(r, v, t)
+	p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
 	return nil
 }
 
@@ -194,12 +242,12 @@ func (t *templateView) source() client.TemplateSource {
 type sampleValue struct{ Name, Value string }
 
 // askValues asks for a value of each variable that the template shows, and keeps those that were entered.
-func (d *Dashboard) askValues(r *http.Request, v *web.Visitor, t *templateView) {
+func (p *Pages) askValues(r *http.Request, v *web.Visitor, t *templateView) {
 	source := t.source()
 	_ = json.Unmarshal([]byte(t.Defaults), &source.Defaults) // a mistake is reported elsewhere
-	to := models.Recipient{Email: "ann@example.com", Vars: withExample(nil, t.Category, d.web.PublicURL())}
+	to := models.Recipient{Email: "ann@example.com", Vars: WithExample(nil, t.Category, p.web.PublicURL())}
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: source, To: to}
-	_, missing, err := d.service.Templates.Preview(r.Context(), v.User, sample)
+	_, missing, err := p.templates.Preview(r.Context(), v.User, sample)
 	if err != nil { // the preview says what is wrong
 		return
 	}
@@ -216,19 +264,19 @@ func (d *Dashboard) askValues(r *http.Request, v *web.Visitor, t *templateView) 
 }
 
 // showValues is POST /templates/{name}/values: the fields for the values of the preview, as a part of the page.
-func (d *Dashboard) showValues(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) showValues(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, _, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
-	d.askValues(r, v, t)
-	return d.web.WritePart(w, "template", "values", t)
+	p.askValues(r, v, t)
+	return p.web.WritePart(w, "template", "values", t)
 }
 
 // recipient returns the recipient of the preview, with the names of the variables that are
 // JSON.
 func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
-	vars, isJSON, err := jsonVars(t.Vars)
+	vars, isJSON, err := JSONVars(t.Vars)
 	if err != nil {
 		t.Wrong["vars"] = "Enter a JSON object, or leave it empty."
 	}
@@ -242,9 +290,9 @@ func (t *templateView) recipient() (r models.Recipient, isJSON []string) {
 	return r, isJSON
 }
 
-// jsonVars returns the variables of a JSON object, and the names of those whose value is JSON and
+// JSONVars returns the variables of a JSON object, and the names of those whose value is JSON and
 // not a string.
-func jsonVars(text string) (vars map[string]string, isJSON []string, err error) {
+func JSONVars(text string) (vars map[string]string, isJSON []string, err error) {
 	var raw map[string]json.RawMessage
 	if text = strings.TrimSpace(text); text != "" {
 		err = json.Unmarshal([]byte(text), &raw)
@@ -262,7 +310,7 @@ func jsonVars(text string) (vars map[string]string, isJSON []string, err error) 
 
 // saveTemplate is POST /templates/{name}: it stores a version, and publishes it or sends it
 // to one address if that button was pressed.
-func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, src, err := readTemplate(w, r)
 	if err != nil {
 		return err
@@ -274,21 +322,21 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.
 		if len(t.Wrong) > 0 {
 			status = http.StatusUnprocessableEntity
 		}
-		return d.showTemplate(w, r, v, status, t)
+		return p.showTemplate(w, r, v, status, t)
 	}
 	in := client.NewTemplateVersion{TemplateSource: src, Publish: do == "publish"}
-	saved, err := d.service.Templates.AddVersion(r.Context(), v.User, t.Name, &in)
+	saved, err := p.templates.AddVersion(r.Context(), v.User, t.Name, &in)
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.NotFound {
-		saved, err = d.service.Templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
+		saved, err = p.templates.Create(r.Context(), v.User, &client.NewTemplate{Name: t.Name, NewTemplateVersion: in})
 	}
 	if err == nil && do == "test" {
-		return d.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
+		return p.testTemplate(w, r, v, t, fmt.Sprintf("%s@%d", t.Name, saved.Version), &service.Recipient{
 			Email: person.Email, Name: person.Name, Vars: person.Vars, JSON: isJSON,
 		})
 	}
 	if err != nil {
-		return d.refusedTemplate(w, r, v, t, err)
+		return p.refusedTemplate(w, r, v, t, err)
 	}
 	done := "saved"
 	if do == "publish" {
@@ -303,7 +351,7 @@ func (d *Dashboard) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.
 }
 
 // refusedTemplate shows the form with what is wrong.
-func (d *Dashboard) refusedTemplate(
+func (p *Pages) refusedTemplate(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, err error,
 ) error {
 	var e *service.Error
@@ -323,22 +371,22 @@ func (d *Dashboard) refusedTemplate(
 		}
 		t.Wrong[field] = strings.TrimSpace(t.Wrong[field] + " " + web.Sentence(f.Detail))
 	}
-	return d.showTemplate(w, r, v, e.Kind.Status(), t)
+	return p.showTemplate(w, r, v, e.Kind.Status(), t)
 }
 
 // testTemplate sends a version to one address, as a batch does.
-func (d *Dashboard) testTemplate(
+func (p *Pages) testTemplate(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, t *templateView, ref string, to *service.Recipient,
 ) error {
-	in := d.service.NewIntake(r.Context(), v.Caller())
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	in.Batch = intake.Batch{Template: ref, Language: t.sampleLanguage()}
 	if err := in.Read(intake.Of(*to)); err != nil {
 		return err
 	}
-	a, _, err := d.service.Accept(r.Context(), v.Caller(), in, service.Repeat{})
+	a, _, err := p.service.Accept(r.Context(), v.Caller(), in, service.Repeat{})
 	if err != nil {
-		return d.refusedTemplate(w, r, v, t, err)
+		return p.refusedTemplate(w, r, v, t, err)
 	}
 	web.SeeOther(w, r, "/batches/"+a.ID.String())
 	return nil
@@ -359,8 +407,8 @@ padding:10px 14px;margin:-8px -8px 12px;overflow-wrap:anywhere}.sd .w{color:#b42
 {{.HTML}}{{with .Text}}{{if $.HTML}}<div class="sd x">Text</div>{{end}}<div class="t">{{.}}</div>{{end}}</html>`),
 )
 
-// filledView is the preview of a message from a template.
-type filledView struct {
+// Filled is the preview of a message from a template.
+type Filled struct {
 	Headers    []client.PreviewHeader
 	Wrong      []string
 	Hints      []string // what may be wrong; the message is sent all the same
@@ -370,7 +418,7 @@ type filledView struct {
 	Text       string
 }
 
-func (f *filledView) write(w http.ResponseWriter) error {
+func (f *Filled) Write(w http.ResponseWriter) error {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", web.PreviewPolicy)
@@ -378,11 +426,11 @@ func (f *filledView) write(w http.ResponseWriter) error {
 	return templatePreview.Execute(w, f)
 }
 
-// fillSample fills a template for a recipient. wrong has its mistakes, and hints what else may be wrong.
-func (d *Dashboard) fillSample(
+// FillSample fills a template for a recipient. wrong has its mistakes, and hints what else may be wrong.
+func (p *Pages) FillSample(
 	r *http.Request, v *web.Visitor, s templates.Sample,
-) (p client.Preview, wrong, hints []string, err error) {
-	p, missing, err := d.service.Templates.Preview(r.Context(), v.User, s)
+) (filled client.Preview, wrong, hints []string, err error) {
+	filled, missing, err := p.templates.Preview(r.Context(), v.User, s)
 	var e *service.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == service.Invalid:
@@ -390,49 +438,49 @@ func (d *Dashboard) fillSample(
 			wrong = append(wrong, strings.TrimPrefix(f.Pointer, "/")+": "+f.Detail)
 		}
 	case err != nil:
-		return p, nil, nil, err
+		return filled, nil, nil, err
 	}
 	for _, name := range missing {
 		if name == models.UnsubscribeURL {
-			hints = append(hints, needsCategory)
+			hints = append(hints, NeedsCategory)
 		} else {
 			hints = append(hints, "No sample value for "+name+". Recipients need one.")
 		}
 	}
-	for _, warning := range p.Warnings[min(len(missing), len(p.Warnings)):] {
+	for _, warning := range filled.Warnings[min(len(missing), len(filled.Warnings)):] {
 		hints = append(hints, warning.Detail)
 	}
-	return p, wrong, hints, nil
+	return filled, wrong, hints, nil
 }
 
 // previewTemplate is POST /templates/{name}/preview: the message of the form as one recipient
 // gets it, for the sandboxed frame beside the form.
-func (d *Dashboard) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) previewTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	t, src, err := readTemplate(w, r)
 	if err != nil {
 		return err
 	}
 	to, isJSON := t.recipient()
-	to.Vars = withExample(to.Vars, t.Category, d.web.PublicURL())
+	to.Vars = WithExample(to.Vars, t.Category, p.web.PublicURL())
 	var wrong []string
 	for name, text := range t.Wrong {
 		wrong = append(wrong, name+": "+text)
 	}
 	slices.Sort(wrong)
 	sample := templates.Sample{Language: t.sampleLanguage(), Source: src, To: to, JSON: isJSON}
-	p, more, hints, err := d.fillSample(r, v, sample)
+	filled, more, hints, err := p.FillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
-	view := filledView{Headers: p.Headers, Wrong: append(wrong, more...), Hints: hints, Text: p.Text}
-	view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
-	return view.write(w)
+	view := Filled{Headers: filled.Headers, Wrong: append(wrong, more...), Hints: hints, Text: filled.Text}
+	view.HTML = template.HTML(filled.HTML) //nolint:gosec // previewPolicy keeps it from running
+	return view.Write(w)
 }
 
 // publishTemplate is POST /templates/{name}/publish.
-func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	number, _ := strconv.Atoi(r.PostFormValue("version")) // 0 is no version
-	if _, err := d.service.Templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
+	if _, err := p.templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
@@ -440,8 +488,8 @@ func (d *Dashboard) publishTemplate(w http.ResponseWriter, r *http.Request, v *w
 }
 
 // archiveTemplate is POST /templates/{name}/archive.
-func (d *Dashboard) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	if _, err := d.service.Templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
+func (p *Pages) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	if _, err := p.templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
