@@ -56,26 +56,6 @@ func TestComposeColumns(t *testing.T) {
 	require.Contains(t, b.post("/compose/preview", form).text, "Hi Ann", "the choice was for another table")
 }
 
-// TestTableWithoutKnownHeading: only a text that cannot be a list of addresses is a table without a known heading.
-func TestTableWithoutKnownHeading(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]struct {
-		of      mapping
-		isTable bool
-	}{
-		"first,contact\nAnn,ann@example.com":        {mapping{"contact": "email"}, true},
-		"first,work,home\nAnn,a@example.com,b@c.de": {nil, true},
-		"annexample.com\nbob@example.com":           {nil, false},
-		"annexample.com,x\nbob@example.com,y":       {nil, false},
-		"ann@example.com, bob@example.com":          {nil, false},
-		"first,contact\nAnn,none":                   {nil, false},
-	} {
-		of, isTable := mapping(nil).of(text)
-		require.Equal(t, want.isTable, isTable, text)
-		require.Equal(t, want.of, of, text)
-	}
-}
-
 // TestComposeSkipsMistakes: rows with mistakes are listed with their lines, and are left out if that is chosen, after a
 // question. Without that choice nothing is asked and nothing is sent.
 func TestComposeSkipsMistakes(t *testing.T) {
@@ -84,7 +64,7 @@ func TestComposeSkipsMistakes(t *testing.T) {
 	b := f.byLink(login.LocalUser())
 	form := maps.Clone(oneMessage)
 	form.Set("to", "email,first\nann@example.com,Ann\neve@example,Eve\nbob@example.com,Bob,3\n"+
-		strings.Repeat("kim@example.com,Kim\n", askFrom))
+		strings.Repeat("kim@example.com,Kim\n", 11))
 	part := html.UnescapeString(b.post("/compose/columns", form).text)
 	require.Contains(t, part, "14 recipients, 2 with mistakes.")
 	require.Contains(t, part, `Line 3: "eve@example"`)

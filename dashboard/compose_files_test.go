@@ -133,7 +133,7 @@ func TestComposeAsksAboutFiles(t *testing.T) {
 		"from": "shop@example.com", "subject": "s", "text": "t", "do": "send",
 		"to": "a0@example.com",
 	}
-	for i := range askFrom - 1 {
+	for i := range 10 {
 		fields["to"] += fmt.Sprintf("\na%d@example.com", i+1)
 	}
 	file := formFile{"attachments", "a.pdf", "application/pdf", "one"}

@@ -10,12 +10,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/compose"
 	"github.com/safedelivr/safedelivr/dashboard/docs"
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
@@ -54,7 +54,6 @@ type Dashboard struct {
 	local     string
 	accounts  *login.Accounts
 	providers *providers.Pages
-	templates *templates.Pages
 
 	rooms   []web.Routes
 	handler http.Handler
@@ -80,7 +79,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, compose.Templates, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -95,9 +94,9 @@ func New(d Deps) (*Dashboard, error) {
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
 		providers: providers.New(frame, d.Service, d.Inspect),
 	}
-	b.templates = templates.New(frame, d.Service)
+	editor := templates.New(frame, d.Service)
 	messages := mail.New(frame, d.Service)
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), b.templates.Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), editor.Routes(), compose.New(frame, d.Service, editor).Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -146,23 +145,7 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 
 		"GET /statistics": d.statistics,
 	}
-	maps.Copy(routes, writingRoutes(d))
 	return routes
-}
-
-// writingRoutes are the routes of pages on which mail is written.
-func writingRoutes(d *Dashboard) map[string]web.Handler {
-	return map[string]web.Handler{
-		"GET /compose":          d.compose,
-		"POST /compose":         d.send,
-		"POST /compose/preview": d.preview,
-		"POST /compose/columns": d.showColumns,
-		"POST /compose/summary": d.showSummary,
-
-		"GET /drafts":              d.drafts,
-		"POST /drafts":             d.saveDraft,
-		"POST /drafts/{id}/delete": d.deleteDraft,
-	}
 }
 
 func (d *Dashboard) operatorRoutes() map[string]web.Handler {

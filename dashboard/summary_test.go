@@ -9,8 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/dashboard/login"
-	"github.com/safedelivr/safedelivr/models"
-	"github.com/safedelivr/safedelivr/service"
 )
 
 // TestComposeCheck: Check says what happens if the message is sent now, also of one recipient, and sends nothing. The
@@ -65,14 +63,4 @@ func TestComposeSummary(t *testing.T) {
 	text = textOf(b.post("/compose/summary", form).text)
 	require.Contains(t, text, "Recipients 2, and 1 row is skipped Leaves ")
 	require.Contains(t, text, "There is no such time zone.")
-}
-
-// TestLaneWords: the card says which lane a message has, and why.
-func TestLaneWords(t *testing.T) {
-	t.Parallel()
-	plan := &service.DryRun{Lane: models.Bulk}
-	require.Equal(t, "bulk: sent after urgent mail; chosen by the number of recipients", laneWords("", plan))
-	require.Equal(t, "bulk: sent after urgent mail", laneWords(models.Bulk, plan))
-	plan.LaneLimit = models.UrgentRecipientsPerHour
-	require.Contains(t, laneWords(models.Urgent, plan), "the limit of urgent recipients per hour was reached")
 }

@@ -24,3 +24,8 @@ func TestLocalPath(t *testing.T) {
 		require.Equal(t, want, LocalPath(in), in)
 	}
 }
+
+func TestLines(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a\nb\n\nc\ufffd\ufffdd", Lines("a\r\nb\r\rc\xff\x00d"))
+}

@@ -1,4 +1,4 @@
-package dashboard
+package compose
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ const maxMissing = 20
 
 // preview is POST /compose/preview: the message as one recipient gets it, for the
 // sandboxed frame beside the form.
-func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) preview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
@@ -65,16 +65,16 @@ func (d *Dashboard) preview(w http.ResponseWriter, r *http.Request, v *web.Visit
 	}
 	to.Vars, isJSON = withShared(to.Vars, shared, isJSON)
 	category := c.Category
-	if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
+	if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); c.Template != "" && err == nil {
 		category = cmp.Or(category, t.Category)
 	}
-	to.Vars = pages.WithExample(to.Vars, category, d.web.PublicURL())
+	to.Vars = pages.WithExample(to.Vars, category, p.web.PublicURL())
 	if c.Template != "" {
-		return d.previewFilled(w, r, v, c, list, templates.Sample{
+		return p.previewFilled(w, r, v, c, list, templates.Sample{
 			Template: c.Template, Language: c.Language, To: to, JSON: isJSON,
 		})
 	}
-	times, err := d.timesOf(r, v, c, list.at(c.Row))
+	times, err := p.timesOf(r, v, c, list.at(c.Row))
 	if err != nil {
 		return err
 	}
@@ -136,24 +136,24 @@ func (c *composeView) fillPreview(to *models.Recipient, view map[string]any) {
 }
 
 // scheduleOf returns when a message with times is sent, and the mistakes in them.
-func (d *Dashboard) scheduleOf(
+func (p *Pages) scheduleOf(
 	r *http.Request, v *web.Visitor, c *composeView, given *intake.Times,
 ) (models.Schedule, []service.FieldError, error) {
-	in := d.service.NewIntake(r.Context(), v.Caller())
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	in.Batch.Times = c.times()
 	return in.ScheduleOf(given, time.Now())
 }
 
 // timesOf says when the message to a recipient is sent; "" if that is at once.
-func (d *Dashboard) timesOf(r *http.Request, v *web.Visitor, c *composeView, row *listed) (string, error) {
+func (p *Pages) timesOf(r *http.Request, v *web.Visitor, c *composeView, row *listed) (string, error) {
 	given, line := c.times(), ""
 	if row != nil && row.Times != (intake.Times{}) {
 		given, line = row.Times, fmt.Sprintf("Line %d: ", row.Line)
 	} else if c.DeliverAt == "" {
 		return "", nil
 	}
-	s, wrong, err := d.scheduleOf(r, v, c, &given)
+	s, wrong, err := p.scheduleOf(r, v, c, &given)
 	switch {
 	case err != nil:
 		return "", err
@@ -172,24 +172,24 @@ func (d *Dashboard) timesOf(r *http.Request, v *web.Visitor, c *composeView, row
 }
 
 // previewFilled writes the preview of a message from a template.
-func (d *Dashboard) previewFilled(
+func (p *Pages) previewFilled(
 	w http.ResponseWriter, r *http.Request, v *web.Visitor, c *composeView, list *addressList, sample templates.Sample,
 ) error {
-	p, wrong, hints, err := d.templates.FillSample(r, v, sample)
+	filled, wrong, hints, err := p.templates.FillSample(r, v, sample)
 	if err != nil {
 		return err
 	}
 	if list.Problem != "" {
 		wrong = append(wrong, list.Problem)
 	}
-	view := pages.Filled{Headers: p.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
-	if view.Times, err = d.timesOf(r, v, c, list.at(c.Row)); err != nil {
+	view := pages.Filled{Headers: filled.Headers, Wrong: wrong, Hints: hints, Count: len(list.Rows)}
+	if view.Times, err = p.timesOf(r, v, c, list.at(c.Row)); err != nil {
 		return err
 	}
-	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || p.HTML == "" {
-		view.Text = p.Text
+	if view.Row = min(c.Row, max(1, len(list.Rows))); c.Part == "text" || filled.HTML == "" {
+		view.Text = filled.Text
 	} else {
-		view.HTML = template.HTML(p.HTML) //nolint:gosec // previewPolicy keeps it from running
+		view.HTML = template.HTML(filled.HTML) //nolint:gosec // previewPolicy keeps it from running
 	}
 	return view.Write(w)
 }

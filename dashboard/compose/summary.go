@@ -1,4 +1,4 @@
-package dashboard
+package compose
 
 import (
 	"cmp"
@@ -18,13 +18,13 @@ type summaryRow struct {
 }
 
 // summaryOf returns the card of the form. plan is what would happen if it were sent now; nil: it is not known.
-func (d *Dashboard) summaryOf(
+func (p *Pages) summaryOf(
 	r *http.Request, v *web.Visitor, c *composeView, plan *service.DryRun,
 ) ([]summaryRow, error) {
 	content, category, sender := models.Content{Subject: c.Subject, HTML: c.HTML, Text: c.Text}, c.Category, c.From
 	if c.Template != "" {
 		// An error of the template is shown beside its field.
-		if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category, sender = cmp.Or(category, t.Category), cmp.Or(sender, t.Sender)
 		}
@@ -32,7 +32,7 @@ func (d *Dashboard) summaryOf(
 	leaves := summaryRow{Label: "Leaves", Text: "now"}
 	if c.DeliverAt != "" {
 		times := c.times()
-		s, wrong, err := d.scheduleOf(r, v, c, &times)
+		s, wrong, err := p.scheduleOf(r, v, c, &times)
 		switch {
 		case err != nil:
 			return nil, err
@@ -119,19 +119,19 @@ func trackingWords(opens, clicks bool) string {
 }
 
 // showSummary is POST /compose/summary: the card of the form, as a part of its page.
-func (d *Dashboard) showSummary(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) showSummary(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
 	}
-	in := d.service.NewIntake(r.Context(), v.Caller())
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	if c.List, err = c.look(in); err != nil {
 		return err
 	}
-	rows, err := d.summaryOf(r, v, c, nil)
+	rows, err := p.summaryOf(r, v, c, nil)
 	if err != nil {
 		return err
 	}
-	return d.web.WritePart(w, "compose", "summary", rows)
+	return p.web.WritePart(w, "compose", "summary", rows)
 }

@@ -1,4 +1,4 @@
-package dashboard
+package compose
 
 import (
 	"encoding/json"
@@ -19,14 +19,14 @@ type draftsView struct {
 	Most   int // drafts that a user may have
 }
 
-// drafts is GET /drafts.
-func (d *Dashboard) drafts(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	list, err := d.service.Drafts.List(r.Context(), v.User)
+// listDrafts is GET /drafts.
+func (p *Pages) listDrafts(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	list, err := p.drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
 	view := draftsView{list, drafts.MaxDrafts}
-	d.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Active: "compose", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Active: "compose", Data: view})
 	return nil
 }
 
@@ -39,12 +39,12 @@ type savedDraft struct {
 }
 
 // saveDraft is POST /drafts: it stores the form of Compose without its files. A script gets JSON.
-func (d *Dashboard) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
 	}
-	saved, err := d.service.Drafts.Save(r.Context(), v.User, c.Draft)
+	saved, err := p.drafts.Save(r.Context(), v.User, c.Draft)
 	var refused *service.Error
 	if err != nil && (!errors.As(err, &refused) || refused.Kind == service.Internal) {
 		return err
@@ -60,23 +60,23 @@ func (d *Dashboard) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Vis
 	}
 	if refused != nil {
 		c.Problem = "The draft was not saved. " + refused.Detail
-		return d.showCompose(w, r, v, refused.Kind.Status(), c)
+		return p.showCompose(w, r, v, refused.Kind.Status(), c)
 	}
 	web.SeeOther(w, r, "/compose?"+url.Values{"draft": {saved.ID}, "saved": {"yes"}}.Encode())
 	return nil
 }
 
 // deleteDraft is POST /drafts/{id}/delete.
-func (d *Dashboard) deleteDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) deleteDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id := r.PathValue("id")
-	list, err := d.service.Drafts.List(r.Context(), v.User)
+	list, err := p.drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(list, func(i drafts.Info) bool { return i.ID == id }) {
 		return web.ErrNoPage
 	}
-	if err := d.service.Drafts.Delete(r.Context(), v.User, id); err != nil {
+	if err := p.drafts.Delete(r.Context(), v.User, id); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, "/drafts")

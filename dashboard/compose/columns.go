@@ -1,4 +1,4 @@
-package dashboard
+package compose
 
 import (
 	"encoding/json"
@@ -159,18 +159,18 @@ func mistakesOf(list []models.Rejection) (out []string) {
 }
 
 // showColumns is POST /compose/columns: what the recipients of the form are, as a part of its page.
-func (d *Dashboard) showColumns(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) showColumns(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c, err := readCompose(w, r, nil)
 	if err != nil {
 		return err
 	}
-	in := d.service.NewIntake(r.Context(), v.Caller())
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	view, err := c.look(in)
 	if err != nil {
 		return err
 	}
-	return d.web.WritePart(w, "compose", "columns", view)
+	return p.web.WritePart(w, "compose", "columns", view)
 }
 
 // When says when the batch is sent, as the sender thinks of it; "" if that is at once.

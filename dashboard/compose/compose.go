@@ -1,8 +1,10 @@
-package dashboard
+// Package compose has the pages on which mail is written: Compose, with its preview, and drafts.
+package compose
 
 import (
 	"bytes"
 	"cmp"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,14 +15,57 @@ import (
 	"strings"
 
 	"github.com/safedelivr/safedelivr/client"
-	"github.com/safedelivr/safedelivr/dashboard/templates"
+	pages "github.com/safedelivr/safedelivr/dashboard/templates"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/service"
 	"github.com/safedelivr/safedelivr/service/drafts"
 	"github.com/safedelivr/safedelivr/service/intake"
 	"github.com/safedelivr/safedelivr/service/people"
+	"github.com/safedelivr/safedelivr/service/templates"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, nil)
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages on which mail is written.
+type Pages struct {
+	web       *web.Frame
+	service   *service.Service
+	library   *templates.Library
+	drafts    *drafts.Library
+	people    *people.People
+	templates *pages.Pages
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service, templates *pages.Pages) *Pages {
+	return &Pages{
+		web:       frame,
+		service:   svc,
+		library:   svc.Templates,
+		drafts:    svc.Drafts,
+		people:    svc.People,
+		templates: templates,
+	}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /compose":             p.compose,
+		"POST /compose":            p.send,
+		"POST /compose/preview":    p.preview,
+		"POST /compose/columns":    p.showColumns,
+		"POST /compose/summary":    p.showSummary,
+		"GET /drafts":              p.listDrafts,
+		"POST /drafts":             p.saveDraft,
+		"POST /drafts/{id}/delete": p.deleteDraft,
+	}}
+}
 
 // composeView is the form as it was entered, and its errors.
 type composeView struct {
@@ -67,10 +112,10 @@ type composeView struct {
 const askFrom = 11
 
 // compose is GET /compose: an empty form, or a draft.
-func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) compose(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	c := &composeView{Row: 1, Part: "html", Once: web.NewSecret()}
 	if id := r.URL.Query().Get("draft"); id != "" {
-		draft, err := d.service.Drafts.Get(r.Context(), v.User, id)
+		draft, err := p.drafts.Get(r.Context(), v.User, id)
 		if err != nil {
 			return err
 		}
@@ -78,27 +123,27 @@ func (d *Dashboard) compose(w http.ResponseWriter, r *http.Request, v *web.Visit
 		c.Draft, c.Saved = draft, r.URL.Query().Get("saved") != ""
 	}
 	if c.TimeZone == "" {
-		defaults, err := d.service.People.Defaults(r.Context(), v.Caller(), v.User)
+		defaults, err := p.people.Defaults(r.Context(), v.Caller(), v.User)
 		if err != nil {
 			return err
 		}
 		c.TimeZone, c.BrowserZone = cmp.Or(defaults.Zone, "UTC"), defaults.Zone == ""
 	}
 	c.Draft.Editor, c.New = web.NewSecret(), r.URL.Query().Get("new") != ""
-	return d.showCompose(w, r, v, http.StatusOK, c)
+	return p.showCompose(w, r, v, http.StatusOK, c)
 }
 
-func (d *Dashboard) showCompose(
+func (p *Pages) showCompose(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
 	status int,
 	c *composeView,
 ) (err error) {
-	if c.May, err = d.service.People.AllowedSenders(r.Context(), v.Caller()); err != nil {
+	if c.May, err = p.people.AllowedSenders(r.Context(), v.Caller()); err != nil {
 		return err
 	}
-	list, _, err := d.service.Templates.List(r.Context(), v.User, maxTemplates, "")
+	list, _, err := p.library.List(r.Context(), v.User, maxTemplates, "")
 	if err != nil {
 		return err
 	}
@@ -110,23 +155,23 @@ func (d *Dashboard) showCompose(
 	if c.Template != "" && !slices.Contains(c.Templates, c.Template) {
 		c.Templates = append(c.Templates, c.Template)
 	}
-	saved, err := d.service.Drafts.List(r.Context(), v.User)
+	saved, err := p.drafts.List(r.Context(), v.User)
 	if err != nil {
 		return err
 	}
-	c.Drafts, c.Base = len(saved), d.web.PublicURL()
-	in := d.service.NewIntake(r.Context(), v.Caller())
+	c.Drafts, c.Base = len(saved), p.web.PublicURL()
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	if c.List, err = c.look(in); err != nil {
 		return err
 	}
-	if c.Card, err = d.summaryOf(r, v, c, nil); err != nil {
+	if c.Card, err = p.summaryOf(r, v, c, nil); err != nil {
 		return err
 	}
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
-	d.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
+	p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
 	return nil
 }
 
@@ -134,8 +179,8 @@ func (d *Dashboard) showCompose(
 const maxTemplates = 500
 
 // send is POST /compose. The button that was pressed says what to do.
-func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	in := d.service.NewIntake(r.Context(), v.Caller())
+func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	in := p.service.NewIntake(r.Context(), v.Caller())
 	defer in.Close()
 	c, err := readCompose(w, r, in)
 	if err != nil {
@@ -144,14 +189,14 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	list := parseList(c.To, c.Mapping)
 	switch c.Do {
 	case "curl":
-		c.Curl = curlOf(d.web.PublicURL(), c, list)
-		return d.showCompose(w, r, v, http.StatusOK, c)
+		c.Curl = curlOf(p.web.PublicURL(), c, list)
+		return p.showCompose(w, r, v, http.StatusOK, c)
 	case "check":
 		c.Check, c.Do = true, "send"
 	case "test":
 		if c.Test == "" {
 			c.Wrong["test"] = "Enter the address for the test message."
-			return d.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
+			return p.showCompose(w, r, v, http.StatusUnprocessableEntity, c)
 		}
 		one := listed{Email: c.Test}
 		if row := list.at(c.Row); row != nil {
@@ -160,7 +205,7 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		list = list.only(one)
 	}
 	hash := c.hash(list)
-	accepted, err := d.accept(r, v, c, in, list, hash)
+	accepted, err := p.accept(r, v, c, in, list, hash)
 	var refused *service.Error
 	switch {
 	case errors.As(err, &refused) && refused.Kind != service.Internal:
@@ -171,18 +216,18 @@ func (d *Dashboard) send(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		}
 		// The form keeps its key. If the outcome of this request is unknown, the same
 		// content submitted again is a repeat; corrected content has another hash.
-		return d.showCompose(w, r, v, refused.Kind.Status(), c)
+		return p.showCompose(w, r, v, refused.Kind.Status(), c)
 	case err != nil:
 		return err
 	case c.Ask != nil:
 		c.Sure = hash
-		return d.showCompose(w, r, v, http.StatusOK, c)
+		return p.showCompose(w, r, v, http.StatusOK, c)
 	case c.Do == "test":
 		c.Tested, c.Once = accepted, web.NewSecret()
-		return d.showCompose(w, r, v, http.StatusOK, c)
+		return p.showCompose(w, r, v, http.StatusOK, c)
 	}
-	if err := d.service.Drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
-		d.log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
+	if err := p.drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
+		p.web.Log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
 	web.SeeOther(w, r, "/batches/"+accepted.ID.String())
 	return nil
@@ -206,23 +251,23 @@ func (c *composeView) hash(list *addressList) string {
 // accept hands the form to the service. The same form with the same content is
 // sent once, no matter how often it is submitted. A form with many recipients or times is sent
 // when it comes a second time with the hash of the first; before that, c.Ask says what would happen.
-func (d *Dashboard) accept(
+func (p *Pages) accept(
 	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList, hash string,
 ) (a service.Accepted, err error) {
-	if err := d.fill(r, v, c, in, list); err != nil {
+	if err := p.fill(r, v, c, in, list); err != nil {
 		return service.Accepted{}, err
 	}
 	asks := len(list.Rows) >= askFrom || in.HasOwnTimes() || in.Rejected() > 0 || c.DeliverAt != "" && c.Do != "test"
 	if c.Check || asks && c.Sent != hash {
-		plan, err := d.service.DryRunAccept(r.Context(), v.Caller(), in)
+		plan, err := p.service.DryRunAccept(r.Context(), v.Caller(), in)
 		if err != nil { // with mistakes there is nothing to confirm
 			return service.Accepted{}, err
 		}
 		c.Ask = planOf(&plan)
-		c.Ask.Card, err = d.summaryOf(r, v, c, &plan)
+		c.Ask.Card, err = p.summaryOf(r, v, c, &plan)
 		return service.Accepted{}, err
 	}
-	a, _, err = d.service.Accept(
+	a, _, err = p.service.Accept(
 		r.Context(),
 		v.Caller(),
 		in,
@@ -232,7 +277,7 @@ func (d *Dashboard) accept(
 }
 
 // fill fills a batch with the form.
-func (d *Dashboard) fill(
+func (p *Pages) fill(
 	r *http.Request, v *web.Visitor, c *composeView, in *intake.Intake, list *addressList,
 ) error {
 	b := &in.Batch
@@ -247,7 +292,7 @@ func (d *Dashboard) fill(
 	} else {
 		b.Template, b.Language = c.Template, c.Language
 		// An error of the template is found below.
-		if t, err := d.service.Templates.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
+		if t, err := p.library.Use(r.Context(), v.User, c.Template, c.Language); err == nil {
 			t.Content(&content)
 			category = cmp.Or(category, t.Category)
 		}
@@ -269,7 +314,7 @@ func (d *Dashboard) fill(
 		in.Unreadable("to")
 		in.Wrong("/to", "bad_list", "%s", list.Problem)
 	}
-	shared, isJSON, err := templates.JSONVars(c.Vars)
+	shared, isJSON, err := pages.JSONVars(c.Vars)
 	if err != nil {
 		in.Wrong("/vars", "bad_json", "Enter a JSON object, or leave it empty.")
 	}
@@ -361,7 +406,7 @@ func fieldText(f *service.FieldError) string {
 	case f.Code == "required" && f.Pointer == "/html":
 		return "Enter an HTML or text body."
 	case name == models.UnsubscribeURL:
-		return "{{" + models.UnsubscribeURL + "}} has no value. " + templates.NeedsCategory
+		return "{{" + models.UnsubscribeURL + "}} has no value. " + pages.NeedsCategory
 	case name != "" && intake.IsTimeColumn(name):
 		return fmt.Sprintf("{{%s}} is no placeholder: that column says when a message is sent.", name)
 	case name != "":
@@ -411,7 +456,7 @@ func curlOf(base string, c *composeView, list *addressList) string {
 	} else {
 		body.Language = c.Language
 	}
-	shared, isJSON, _ := templates.JSONVars(c.Vars) // sending reports the error
+	shared, isJSON, _ := pages.JSONVars(c.Vars) // sending reports the error
 	for _, row := range list.Rows[:min(len(list.Rows), curlRecipients)] {
 		texts, names := withShared(row.Vars, shared, isJSON)
 		vars := map[string]any{}
