@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/attention"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -44,10 +45,10 @@ func TestOutageOfAllProviders(t *testing.T) {
 	f.mixed("local", 12)
 	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No provider accepts mail")
-	banner, err := f.board.attend(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
+	banner, err := f.board.attention.Of(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
 		nil, nil, &client.Counts{})
 	require.NoError(t, err)
-	at := slices.IndexFunc(banner, func(a attention) bool { return a.Title == "No provider accepts mail" })
+	at := slices.IndexFunc(banner, func(a attention.Attention) bool { return a.Title == "No provider accepts mail" })
 	require.GreaterOrEqual(t, at, 0)
 	require.Equal(t, since.Add(2*time.Minute), banner[at].Next)
 	require.Regexp(t, `\d+ messages? waits? \(\d+ urgent, the oldest for`, banner[at].Text)

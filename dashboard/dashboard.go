@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/safedelivr/safedelivr/dashboard/attention"
 	"github.com/safedelivr/safedelivr/dashboard/compose"
 	"github.com/safedelivr/safedelivr/dashboard/docs"
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
@@ -54,6 +55,7 @@ type Dashboard struct {
 	local     string
 	accounts  *login.Accounts
 	providers *providers.Pages
+	attention *attention.Reader
 
 	rooms   []web.Routes
 	handler http.Handler
@@ -93,6 +95,7 @@ func New(d Deps) (*Dashboard, error) {
 		accounts:  accounts,
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
 		providers: providers.New(frame, d.Service, d.Inspect),
+		attention: attention.New(d.Service),
 	}
 	editor := templates.New(frame, d.Service)
 	messages := mail.New(frame, d.Service)

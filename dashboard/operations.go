@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/attention"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
@@ -23,9 +24,9 @@ type operationsView struct {
 	Page    string // one of operationsPages
 	Title   string
 	Tabs    []web.Tab
-	Waiting backlog.Backlog    // the mail that waits here
-	Wrong   []attention        // with the installation
-	Check   *telemetry.Recount // the newest consistency check; nil: there is no recent one
+	Waiting backlog.Backlog       // the mail that waits here
+	Wrong   []attention.Attention // with the installation
+	Check   *telemetry.Recount    // the newest consistency check; nil: there is no recent one
 	Unknown stats.Unknown
 	// UnknownList is the address of the list of the messages that Unknown counts.
 	UnknownList string
@@ -170,7 +171,7 @@ func (d *Dashboard) readOperations(
 			v.Waiting, err = d.service.Mail.Backlog(ctx, who)
 		}
 		if err == nil {
-			v.Wrong, err = d.troubles(ctx, who)
+			v.Wrong, err = d.attention.Installation(ctx, who)
 		}
 	case "parked":
 		if err = d.readBroker(ctx, who, v); err == nil {

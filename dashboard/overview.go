@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/attention"
 	"github.com/safedelivr/safedelivr/dashboard/chart"
 	pages "github.com/safedelivr/safedelivr/dashboard/mail"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
@@ -35,7 +36,7 @@ type overviewView struct {
 	Chart     chart.Chart
 	Hour      *hourView
 	Providers []providers.Provider
-	Attention []attention
+	Attention []attention.Attention
 	Notices   []noticeRow
 	Operator  bool
 	Batches   []*pages.Row
@@ -72,7 +73,7 @@ func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request, v *web.Visi
 
 // Grave reports whether something does not work.
 func (v *overviewView) Grave() bool {
-	return slices.ContainsFunc(v.Attention, func(a attention) bool { return a.Grave })
+	return slices.ContainsFunc(v.Attention, func(a attention.Attention) bool { return a.Grave })
 }
 
 // mailOfUsers says how much mail of how many users there is; "" if there is none.
@@ -109,7 +110,7 @@ func (d *Dashboard) readOverview(ctx context.Context, who service.Caller) (*over
 	if err != nil {
 		return nil, err
 	}
-	attention, err := d.attend(ctx, who, providers, batches.Batches, &stats.Totals)
+	attention, err := d.attention.Of(ctx, who, providers, batches.Batches, &stats.Totals)
 	if err != nil {
 		return nil, err
 	}
@@ -160,17 +161,6 @@ func daysChart(days []client.DayCounts, list string) chart.Chart {
 		c.Add(at, eachState(&days[i].Counts)...)
 	}
 	return c
-}
-
-// mostOf returns the most frequent reason and its count.
-func mostOf(reasons map[string]int64) (most models.Reason, n int64) {
-	for name, k := range reasons {
-		r := models.Reason(name)
-		if k > n || k == n && r < most {
-			most, n = r, k
-		}
-	}
-	return most, n
 }
 
 // statisticsView is the page of sums by provider, tag, category, template or sender.
