@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/internal/testkit"
 	"github.com/safedelivr/safedelivr/models"
@@ -304,23 +303,6 @@ func TestOthersBatches(t *testing.T) {
 		id.String(),
 	)
 	require.Error(t, err, "a key without the scope operate read the batch of another user")
-}
-
-// TestManyParked checks that the page says so if it does not list all parked messages.
-func TestManyParked(t *testing.T) {
-	t.Parallel()
-	pages := newRig(t, nil).board
-	view := &operationsView{
-		Parked: client.ParkedPage{Parked: []client.ParkedMessage{{ID: "7", Key: "batch.x", Why: "cannot be read"}}},
-	}
-	shown, err := pages.web.Parts("operations", view, "parked", "sums")
-	require.NoError(t, err)
-	require.NotContains(t, string(shown["parked"])+string(shown["sums"]), "more")
-	view.Parked.Next = "x"
-	shown, err = pages.web.Parts("operations", view, "parked", "sums")
-	require.NoError(t, err)
-	require.Contains(t, string(shown["parked"]), "safedelivr parked list --all")
-	require.Contains(t, string(shown["sums"]), "1 or more")
 }
 
 // TestPagesSayWhatMailWaitsFor: the pages of a batch and a log say what the mail waits for, and

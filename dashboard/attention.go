@@ -36,43 +36,6 @@ func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]notice
 	return out, err
 }
 
-// waitWords says what mail waits for, as the heading of a row.
-func waitWords(code models.WaitCode) string {
-	switch code {
-	case models.WaitRestore:
-		return "Hold after a restore"
-	case models.WaitUserPaused:
-		return "User is paused"
-	case models.WaitBatchStopped:
-		return "Batch is stopped"
-	case models.WaitBatchCancelled, models.WaitExpiry, models.WaitEnding:
-		return "A worker records its end"
-	case models.WaitSchedule:
-		return "Scheduled"
-	case models.WaitBlockRule:
-		return "Block rule"
-	case models.WaitProviderOffline:
-		return "Provider is offline"
-	case models.WaitProviderSuspend:
-		return "Provider is suspended"
-	case models.WaitNoWorker:
-		return "No worker"
-	case models.WaitRateLimit:
-		return "Rate limit"
-	case models.WaitConcurrencyLimit:
-		return "Calls at once"
-	case models.WaitTurn:
-		return "Its turn"
-	case models.WaitRetry:
-		return "Retry"
-	case models.WaitEvidence:
-		return "Outcome unknown: evidence"
-	case models.WaitFinalEvent:
-		return "Report of the provider"
-	}
-	return string(code)
-}
-
 // clockTime matches a time in the text of a notice.
 var clockTime = regexp.MustCompile(`\d\d:\d\d:\d\d UTC on \d+ [A-Z][a-z]+`)
 

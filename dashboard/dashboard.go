@@ -21,6 +21,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/endpoints"
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/mail"
+	"github.com/safedelivr/safedelivr/dashboard/operations"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
@@ -81,7 +82,7 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, compose.Templates, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
+		Templates: []*web.Templates{rest, operations.Templates, compose.Templates, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
 		Logger:    d.Logger,
 	})
 	if err != nil {
@@ -99,7 +100,7 @@ func New(d Deps) (*Dashboard, error) {
 	}
 	editor := templates.New(frame, d.Service)
 	messages := mail.New(frame, d.Service)
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), editor.Routes(), compose.New(frame, d.Service, editor).Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	b.rooms = []web.Routes{frame.Routes(), b.routes(), operations.New(frame, d.Service, b.providers, b.attention).Routes(), editor.Routes(), compose.New(frame, d.Service, editor).Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -136,8 +137,7 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handle
 // routes returns the routes of all pages. Only POST requests change anything.
 func (d *Dashboard) routes() web.Routes {
 	return web.Routes{
-		Users:     d.userRoutes(),
-		Operators: d.operatorRoutes(),
+		Users: d.userRoutes(),
 	}
 }
 
@@ -147,32 +147,6 @@ func (d *Dashboard) userRoutes() map[string]web.Handler {
 		"GET /live/overview": d.overviewEvents,
 
 		"GET /statistics": d.statistics,
-	}
-	return routes
-}
-
-func (d *Dashboard) operatorRoutes() map[string]web.Handler {
-	routes := map[string]web.Handler{
-
-		"GET /live/operations":       d.operationsEvents,
-		"POST /operations/blocks":    d.addBlock,
-		"POST /operations/users":     d.controlUser,
-		"GET /operations/users/{id}": d.userPage,
-		"GET /operations/keys":       d.keysPage,
-
-		"GET /operations/users/{id}/limits":  d.limits,
-		"POST /operations/users/{id}/limits": d.setLimits,
-
-		"GET /operations/users/{id}/keys/{key}/limits":  d.limits,
-		"POST /operations/users/{id}/keys/{key}/limits": d.setLimits,
-		"POST /operations/users/{id}/keys/{key}/revoke": d.revokeKeyOf,
-
-		"GET /operations/holds/lift":        d.askHolds,
-		"POST /operations/holds/lift":       d.liftHolds,
-		"POST /operations/{what}/{id}/{do}": d.operate,
-	}
-	for _, p := range operationsPages {
-		routes["GET "+operationsPath(p.name)] = d.operations(p.name)
 	}
 	return routes
 }

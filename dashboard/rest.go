@@ -7,7 +7,6 @@ import (
 
 	"github.com/safedelivr/safedelivr/dashboard/chart"
 	"github.com/safedelivr/safedelivr/dashboard/web"
-	"github.com/safedelivr/safedelivr/models"
 )
 
 //go:embed resthtml/*.html
@@ -19,9 +18,7 @@ var rest = func() *web.Templates {
 		panic(err)
 	}
 	return web.NewTemplates(room, template.FuncMap{
-		"waitWords": waitWords,
-		"blocked":   func(b models.Block) string { return blockWords(&b) },
-		"spark":     chart.Sparkline,
-		"eachDay":   eachDay,
+		"spark":   chart.Sparkline,
+		"eachDay": eachDay,
 	})
 }()

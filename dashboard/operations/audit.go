@@ -1,4 +1,4 @@
-package dashboard
+package operations
 
 import (
 	"cmp"
@@ -75,10 +75,10 @@ var accessWords = map[string]string{
 }
 
 // readAccess returns the page of the access log that a request selects.
-func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView, error) {
+func (p *Pages) readAccess(r *http.Request, who service.Caller) (accessView, error) {
 	q := r.URL.Query()
 	v := accessView{Kind: accesslog.Kind(q.Get("access")), Kinds: accessKinds, First: q.Get("older") == ""}
-	log, err := d.service.People.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
+	log, err := p.people.AccessLog(r.Context(), who, v.Kind, service.Page{Limit: auditPage, Cursor: q.Get("older")})
 	if err != nil {
 		return v, err
 	}
@@ -87,7 +87,7 @@ func (d *Dashboard) readAccess(r *http.Request, who service.Caller) (accessView,
 		e := &log.Entries[i]
 		row := accessRow{AccessEntry: *e, Who: e.GitHubLogin, Words: cmp.Or(accessWords[e.Reason], e.Reason)}
 		if e.User != "" {
-			row.Who = d.web.NameOf(r.Context(), e.User)
+			row.Who = p.web.NameOf(r.Context(), e.User)
 		}
 		v.Rows = append(v.Rows, row)
 	}
@@ -199,7 +199,7 @@ func (f *auditForm) path(cursor string) string {
 func (f *auditForm) Newest() string { return f.path("") }
 
 // readAudit reads the entries of the audit trail that a filter selects.
-func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operationsView, f auditForm) error {
+func (p *Pages) readAudit(ctx context.Context, who service.Caller, v *operationsView, f auditForm) error {
 	f.Kinds = []auditKind{{"", "everything"}}
 	for _, kind := range slices.SortedFunc(maps.Keys(commandWords), func(a, b models.CommandKind) int {
 		return cmp.Compare(commandWords[a], commandWords[b])
@@ -210,10 +210,10 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 	filter := audit.Filter{Command: models.CommandKind(f.What), Day: f.Day}
 	if f.Who != "" {
 		filter.By = func(by string) bool {
-			return by == f.Who || strings.EqualFold(strings.TrimPrefix(d.web.NameOf(ctx, by), "cli:"), f.Who)
+			return by == f.Who || strings.EqualFold(strings.TrimPrefix(p.web.NameOf(ctx, by), "cli:"), f.Who)
 		}
 	}
-	audit, err := d.service.Audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
+	audit, err := p.audit.Find(ctx, who, filter, service.Page{Limit: auditPage, Cursor: f.Cursor})
 	if err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (d *Dashboard) readAudit(ctx context.Context, who service.Caller, v *operat
 		v.Older = f.path(audit.Next)
 	}
 	for i := range audit.Commands {
-		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], d.web.NameOf(ctx, audit.Commands[i].By)))
+		v.Audit = append(v.Audit, auditRowOf(&audit.Commands[i], p.web.NameOf(ctx, audit.Commands[i].By)))
 	}
 	return nil
 }

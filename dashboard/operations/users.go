@@ -1,4 +1,4 @@
-package dashboard
+package operations
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ type userForm struct {
 
 // controlUser is POST /operations/users, for operators: it sets the senders of a user, or
 // pauses, resumes, disables, enables or logs out the user, or opens the user's page.
-func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	form, who := userForm{Name: f("name"), Senders: f("senders"), Why: f("reason")}, v.Caller()
@@ -33,19 +33,19 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *web.V
 	switch f("do") {
 	case "open":
 		page = true
-		_, err = d.service.People.User(r.Context(), who, form.Name)
+		_, err = p.people.User(r.Context(), who, form.Name)
 	case "senders":
-		_, _, err = d.service.People.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
+		_, _, err = p.people.SetSenders(r.Context(), who, form.Name, web.Words(form.Senders), form.Why, service.Repeat{})
 	case "pause":
-		_, _, err = d.service.People.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.people.Control(r.Context(), who, models.PauseUser, form.Name, form.Why, service.Repeat{})
 	case "resume":
-		_, _, err = d.service.People.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.people.Control(r.Context(), who, models.ResumeUser, form.Name, form.Why, service.Repeat{})
 	case "disable":
-		_, _, err = d.service.People.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.people.Switch(r.Context(), who, models.DisableUser, form.Name, form.Why, service.Repeat{})
 	case "enable":
-		_, _, err = d.service.People.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.people.Switch(r.Context(), who, models.EnableUser, form.Name, form.Why, service.Repeat{})
 	case "end-sessions":
-		_, _, err = d.service.People.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
+		_, _, err = p.people.EndSessions(r.Context(), who, form.Name, form.Why, service.Repeat{})
 	default:
 		return web.ErrNoPage
 	}
@@ -66,9 +66,9 @@ func (d *Dashboard) controlUser(w http.ResponseWriter, r *http.Request, v *web.V
 		return nil
 	}
 	if f("page") == "user" {
-		return d.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
+		return p.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
 	}
-	return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "users", blockForm{}, form)
+	return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "users", blockForm{}, form)
 }
 
 // userView is the operators' page of a user.
@@ -83,11 +83,11 @@ type userView struct {
 }
 
 // userPage is GET /operations/users/{id}, for operators.
-func (d *Dashboard) userPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return d.showUser(w, r, v, http.StatusOK, r.PathValue("id"), userForm{})
+func (p *Pages) userPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return p.showUser(w, r, v, http.StatusOK, r.PathValue("id"), userForm{})
 }
 
-func (d *Dashboard) showUser(
+func (p *Pages) showUser(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
@@ -95,22 +95,22 @@ func (d *Dashboard) showUser(
 	name string,
 	form userForm,
 ) error {
-	u, err := d.service.People.UserView(r.Context(), v.Caller(), name)
+	u, err := p.people.UserView(r.Context(), v.Caller(), name)
 	if err != nil {
 		return err
 	}
-	view := &userView{User: u, DisabledBy: d.web.NameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
-	keys, err := d.service.People.KeysOf(r.Context(), v.Caller(), u.ID)
+	view := &userView{User: u, DisabledBy: p.web.NameOf(r.Context(), u.DisabledBy), Self: u.ID == v.User, Form: form}
+	keys, err := p.people.KeysOf(r.Context(), v.Caller(), u.ID)
 	if err != nil {
 		return err
 	}
 	view.Keys, view.Revoked = settings.KeyRows(keys, time.Now())
-	open, err := d.web.Sessions.List(r.Context(), u.ID)
+	open, err := p.web.Sessions.List(r.Context(), u.ID)
 	if err != nil {
 		return web.StoreTrouble(err)
 	}
 	for i := range open {
-		ended, err := d.service.People.SessionEnded(r.Context(), u.ID, open[i].UpTo)
+		ended, err := p.people.SessionEnded(r.Context(), u.ID, open[i].UpTo)
 		if err != nil {
 			return err
 		}
@@ -118,15 +118,15 @@ func (d *Dashboard) showUser(
 			view.Sessions = append(view.Sessions, open[i])
 		}
 	}
-	d.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Active: "operations", Data: view})
+	p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Active: "operations", Data: view})
 	return nil
 }
 
 // revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
-func (d *Dashboard) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	id, why := r.PathValue("id"), strings.TrimSpace(r.PostFormValue("reason"))
-	if err := d.service.People.RevokeKeyOf(r.Context(), v.Caller(), id, r.PathValue("key"), why); err != nil {
+	if err := p.people.RevokeKeyOf(r.Context(), v.Caller(), id, r.PathValue("key"), why); err != nil {
 		return err
 	}
 	to := "/operations/users/" + url.PathEscape(id) + "#keys"
@@ -145,9 +145,9 @@ type keysView struct {
 }
 
 // keysPage is GET /operations/keys, for operators.
-func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	cursor := r.URL.Query().Get("cursor")
-	all, err := d.service.People.AllKeys(r.Context(), v.Caller(), service.Page{Limit: keysListed, Cursor: cursor})
+	all, err := p.people.AllKeys(r.Context(), v.Caller(), service.Page{Limit: keysListed, Cursor: cursor})
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (d *Dashboard) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visi
 	for _, k := range all.Keys {
 		view.Keys = append(view.Keys, settings.KeyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
-	d.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
+	p.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
 	return nil
 }
 
@@ -172,14 +172,14 @@ type limitsView struct {
 	Wrong map[string]string
 }
 
-// limits is GET /operations/users/{id}/limits and GET /operations/users/{id}/keys/{key}/limits, for operators.
-func (d *Dashboard) limits(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	return d.showLimits(w, r, v, http.StatusOK, &limitsView{}, nil)
+// showLimitsOf is GET /operations/users/{id}/limits and GET /operations/users/{id}/keys/{key}/limits, for operators.
+func (p *Pages) showLimitsOf(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	return p.showLimits(w, r, v, http.StatusOK, &limitsView{}, nil)
 }
 
 // showLimits shows the limits of a user or a key. texts are the values of the form; nil: those
 // in effect.
-func (d *Dashboard) showLimits(
+func (p *Pages) showLimits(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
@@ -187,16 +187,16 @@ func (d *Dashboard) showLimits(
 	view *limitsView,
 	texts map[models.Limit]string,
 ) error {
-	now, err := d.service.Limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
+	now, err := p.limits.LimitsOf(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"))
 	if err != nil {
 		return err
 	}
-	if view.User, err = d.service.People.User(r.Context(), v.Caller(), now.User); err != nil {
+	if view.User, err = p.people.User(r.Context(), v.Caller(), now.User); err != nil {
 		return err
 	}
 	of := view.User.Name
 	if now.Key != "" {
-		keys, err := d.service.People.KeysOf(r.Context(), v.Caller(), now.User)
+		keys, err := p.people.KeysOf(r.Context(), v.Caller(), now.User)
 		if err != nil {
 			return err
 		}
@@ -212,12 +212,12 @@ func (d *Dashboard) showLimits(
 			view.Rows[i].Text = texts[models.Limit(view.Rows[i].Limit)]
 		}
 	}
-	d.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
+	p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
 	return nil
 }
 
 // setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.
-func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if err := r.ParseForm(); err != nil {
 		return web.BadForm(err)
@@ -237,13 +237,13 @@ func (d *Dashboard) setLimits(w http.ResponseWriter, r *http.Request, v *web.Vis
 		limits[l] = n
 	}
 	if len(view.Wrong) > 0 {
-		return d.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
+		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
-	_, err := d.service.Limits.SetLimits(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
+	_, err := p.limits.SetLimits(r.Context(), v.Caller(), r.PathValue("id"), r.PathValue("key"), limits, view.Why)
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		view.Wrong = web.WrongFields(refused)
-		return d.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
+		return p.showLimits(w, r, v, http.StatusUnprocessableEntity, view, texts)
 	}
 	if err != nil {
 		return err

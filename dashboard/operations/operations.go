@@ -1,23 +1,128 @@
-package dashboard
+// Package operations has the pages of operators: waiting mail and workers, held mail, block rules, users with their keys and limits, and the logs of
+// commands and logins.
+package operations
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"net/http"
 	"net/url"
 	"strings"
+	"text/template"
 	"time"
 
 	"github.com/safedelivr/safedelivr/client"
 	"github.com/safedelivr/safedelivr/dashboard/attention"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/web"
 	"github.com/safedelivr/safedelivr/models"
 	"github.com/safedelivr/safedelivr/models/telemetry"
 	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/audit"
 	"github.com/safedelivr/safedelivr/service/backlog"
 	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operate"
+	"github.com/safedelivr/safedelivr/service/people"
 	"github.com/safedelivr/safedelivr/service/stats"
 )
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{
+	"waitWords": waitWords,
+	"blocked":   func(b models.Block) string { return blockWords(&b) },
+})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the pages of operators.
+type Pages struct {
+	web          *web.Frame
+	providers    *providers.Pages
+	attention    *attention.Reader
+	installation *operate.Installation
+	mail         *mail.Reader
+	stats        *stats.Reader
+	people       *people.People
+	limits       *people.Limits
+	audit        *audit.Trail
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *attention.Reader) *Pages {
+	return &Pages{
+		web:          frame,
+		providers:    of,
+		attention:    troubles,
+		installation: svc.Operate,
+		mail:         svc.Mail,
+		stats:        svc.Stats,
+		people:       svc.People,
+		limits:       svc.Limits,
+		audit:        svc.Audit,
+	}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	routes := map[string]web.Handler{
+		"GET /live/operations":                          p.operationsEvents,
+		"POST /operations/blocks":                       p.addBlock,
+		"POST /operations/users":                        p.controlUser,
+		"GET /operations/users/{id}":                    p.userPage,
+		"GET /operations/keys":                          p.keysPage,
+		"GET /operations/users/{id}/limits":             p.showLimitsOf,
+		"POST /operations/users/{id}/limits":            p.setLimits,
+		"GET /operations/users/{id}/keys/{key}/limits":  p.showLimitsOf,
+		"POST /operations/users/{id}/keys/{key}/limits": p.setLimits,
+		"POST /operations/users/{id}/keys/{key}/revoke": p.revokeKeyOf,
+		"GET /operations/holds/lift":                    p.askHolds,
+		"POST /operations/holds/lift":                   p.liftHolds,
+		"POST /operations/{what}/{id}/{do}":             p.operate,
+	}
+	for _, page := range operationsPages {
+		routes["GET "+operationsPath(page.name)] = p.operations(page.name)
+	}
+	return web.Routes{Operators: routes}
+}
+
+// waitWords says what mail waits for, as the heading of a row.
+func waitWords(code models.WaitCode) string {
+	switch code {
+	case models.WaitRestore:
+		return "Hold after a restore"
+	case models.WaitUserPaused:
+		return "User is paused"
+	case models.WaitBatchStopped:
+		return "Batch is stopped"
+	case models.WaitBatchCancelled, models.WaitExpiry, models.WaitEnding:
+		return "A worker records its end"
+	case models.WaitSchedule:
+		return "Scheduled"
+	case models.WaitBlockRule:
+		return "Block rule"
+	case models.WaitProviderOffline:
+		return "Provider is offline"
+	case models.WaitProviderSuspend:
+		return "Provider is suspended"
+	case models.WaitNoWorker:
+		return "No worker"
+	case models.WaitRateLimit:
+		return "Rate limit"
+	case models.WaitConcurrencyLimit:
+		return "Calls at once"
+	case models.WaitTurn:
+		return "Its turn"
+	case models.WaitRetry:
+		return "Retry"
+	case models.WaitEvidence:
+		return "Outcome unknown: evidence"
+	case models.WaitFinalEvent:
+		return "Report of the provider"
+	}
+	return string(code)
+}
 
 // operationsView has what one of the pages of Operations shows.
 type operationsView struct {
@@ -81,13 +186,13 @@ var operationsPages = []struct {
 func operationsPath(page string) string { return strings.TrimSuffix("/operations/"+page, "/") }
 
 // operations returns the handler of a page of Operations, for operators.
-func (d *Dashboard) operations(page string) web.Handler {
+func (p *Pages) operations(page string) web.Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-		return d.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
+		return p.showOperations(w, r, v, http.StatusOK, page, blockForm{}, userForm{})
 	}
 }
 
-func (d *Dashboard) showOperations(
+func (p *Pages) showOperations(
 	w http.ResponseWriter,
 	r *http.Request,
 	v *web.Visitor,
@@ -97,23 +202,23 @@ func (d *Dashboard) showOperations(
 	user userForm,
 ) error {
 	filter := auditFormOf(r)
-	view, err := d.readOperations(r.Context(), v.Caller(), name, filter)
+	view, err := p.readOperations(r.Context(), v.Caller(), name, filter)
 	if err != nil {
 		return err
 	}
 	if name == "audit" {
-		if view.Access, err = d.readAccess(r, v.Caller()); err != nil {
+		if view.Access, err = p.readAccess(r, v.Caller()); err != nil {
 			return err
 		}
 	}
 	at := r.URL.Query()
 	if name == "events" {
 		page := service.Page{Cursor: at.Get("cursor")}
-		if view.Events, err = d.service.Operate.Unmatched(r.Context(), v.Caller(), page); err != nil {
+		if view.Events, err = p.installation.Unmatched(r.Context(), v.Caller(), page); err != nil {
 			return err
 		}
 		if id := at.Get("event"); id != "" {
-			e, err := d.service.Operate.UnmatchedEvent(r.Context(), v.Caller(), id)
+			e, err := p.installation.UnmatchedEvent(r.Context(), v.Caller(), id)
 			if err != nil {
 				return err
 			}
@@ -125,21 +230,21 @@ func (d *Dashboard) showOperations(
 	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
 		page.Live = "/live/operations?page=" + name
 	}
-	d.web.Render(w, r, v, status, "operations", page)
+	p.web.Render(w, r, v, status, "operations", page)
 	return nil
 }
 
 // operationsEvents is GET /live/operations, for operators.
-func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) operationsEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	who, name := v.Caller(), r.URL.Query().Get("page")
-	for _, p := range operationsPages {
-		if p.name != name {
+	for _, page := range operationsPages {
+		if page.name != name {
 			continue
 		}
-		return d.web.Stream(w, r, v, web.EventsKey("operations ", name), func() web.Source {
+		return p.web.Stream(w, r, v, web.EventsKey("operations ", name), func() web.Source {
 			return web.Source{
-				Read:   func(ctx context.Context) (any, error) { return d.readOperations(ctx, who, name, auditForm{}) },
-				Render: func(now any) (web.Parts, error) { return d.web.Parts("operations", now, p.parts...) },
+				Read:   func(ctx context.Context) (any, error) { return p.readOperations(ctx, who, name, auditForm{}) },
+				Render: func(now any) (web.Parts, error) { return p.web.Parts("operations", now, page.parts...) },
 			}
 		})
 	}
@@ -147,7 +252,7 @@ func (d *Dashboard) operationsEvents(w http.ResponseWriter, r *http.Request, v *
 }
 
 // readOperations reads what a page of Operations shows.
-func (d *Dashboard) readOperations(
+func (p *Pages) readOperations(
 	ctx context.Context, who service.Caller, name string, audit auditForm,
 ) (*operationsView, error) {
 	v := &operationsView{Page: name}
@@ -161,44 +266,44 @@ func (d *Dashboard) readOperations(
 	var err error
 	switch name {
 	case "":
-		if err = d.readBroker(ctx, who, v); err == nil {
-			err = d.addSums(ctx, who, v)
+		if err = p.readBroker(ctx, who, v); err == nil {
+			err = p.addSums(ctx, who, v)
 		}
 		if err == nil {
-			v.Workers, err = d.service.Operate.Workers(ctx, who)
+			v.Workers, err = p.installation.Workers(ctx, who)
 		}
 		if err == nil {
-			v.Waiting, err = d.service.Mail.Backlog(ctx, who)
+			v.Waiting, err = p.mail.Backlog(ctx, who)
 		}
 		if err == nil {
-			v.Wrong, err = d.attention.Installation(ctx, who)
+			v.Wrong, err = p.attention.Installation(ctx, who)
 		}
 	case "parked":
-		if err = d.readBroker(ctx, who, v); err == nil {
-			err = d.readHolds(ctx, who, v)
+		if err = p.readBroker(ctx, who, v); err == nil {
+			err = p.readHolds(ctx, who, v)
 		}
 	case "events":
-		v.Events, err = d.service.Operate.Unmatched(ctx, who, service.Page{})
+		v.Events, err = p.installation.Unmatched(ctx, who, service.Page{})
 	case "blocks":
-		v.Names = d.web.Providers.Names()
-		v.Blocks, err = d.service.Operate.Blocks(ctx, who)
+		v.Names = p.web.Providers.Names()
+		v.Blocks, err = p.installation.Blocks(ctx, who)
 	case "users":
 		var users []client.User
 		var all int
-		users, all, err = d.service.People.Users(ctx, who)
+		users, all, err = p.people.Users(ctx, who)
 		v.Users = users[:min(len(users), usersListed)]
 		v.Others = all - len(v.Users)
 	case "audit":
-		err = d.readAudit(ctx, who, v, audit)
+		err = p.readAudit(ctx, who, v, audit)
 	}
 	return v, err
 }
 
 // readBroker reads the queues and the parked messages. The page tells if the broker cannot be
 // read.
-func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	if v.Queues, err = d.service.Operate.Queues(ctx, who); err == nil {
-		v.Parked, err = d.service.Operate.Parked(ctx, who, service.Page{Limit: parkedListed})
+func (p *Pages) readBroker(ctx context.Context, who service.Caller, v *operationsView) (err error) {
+	if v.Queues, err = p.installation.Queues(ctx, who); err == nil {
+		v.Parked, err = p.installation.Parked(ctx, who, service.Page{Limit: parkedListed})
 	}
 	var e *service.Error
 	if errors.As(err, &e) && e.Code == "broker_unavailable" {
@@ -207,17 +312,17 @@ func (d *Dashboard) readBroker(ctx context.Context, who service.Caller, v *opera
 	return err
 }
 
-func (d *Dashboard) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
-	v.Holds, err = d.service.Operate.Holds(ctx, who)
+func (p *Pages) readHolds(ctx context.Context, who service.Caller, v *operationsView) (err error) {
+	v.Holds, err = p.installation.Holds(ctx, who)
 	for i := range v.Holds {
-		v.Holds[i].By = d.web.NameOf(ctx, v.Holds[i].By)
+		v.Holds[i].By = p.web.NameOf(ctx, v.Holds[i].By)
 	}
 	return err
 }
 
 // addSums reads the consistency check, the unknown outcomes, the unmatched events and the holds.
-func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
-	check, err := d.service.Operate.LastCheck(ctx, who)
+func (p *Pages) addSums(ctx context.Context, who service.Caller, v *operationsView) error {
+	check, err := p.installation.LastCheck(ctx, who)
 	var e *service.Error
 	switch {
 	case err == nil:
@@ -225,7 +330,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 	case !errors.As(err, &e) || e.Kind != service.NotFound:
 		return err
 	}
-	if v.Unknown, err = d.service.Stats.UnknownOutcomes(ctx, who); err != nil {
+	if v.Unknown, err = p.stats.UnknownOutcomes(ctx, who); err != nil {
 		return err
 	}
 	today := models.DayOf(time.Now())
@@ -233,7 +338,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 		"everyone": {"yes"}, "result": {string(mail.ResultUnknown)},
 		"from": {today.AddDate(0, 0, -1).Format(time.DateOnly)}, "to": {today.Format(time.DateOnly)},
 	})
-	providers, err := d.providers.Now()
+	providers, err := p.providers.Now()
 	if err != nil {
 		return err
 	}
@@ -242,7 +347,7 @@ func (d *Dashboard) addSums(ctx context.Context, who service.Caller, v *operatio
 			v.Unmatched += w.Unmatched
 		}
 	}
-	return d.readHolds(ctx, who, v)
+	return p.readHolds(ctx, who, v)
 }
 
 // blockWords says which mail a block rule matches.
@@ -257,7 +362,7 @@ func blockWords(b *models.Block) string {
 }
 
 // addBlock is POST /operations/blocks, for operators.
-func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	f := func(name string) string { return strings.TrimSpace(r.PostFormValue(name)) }
 	form := blockForm{
@@ -268,7 +373,7 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visi
 		Why:      f("why"),
 		Fail:     f("fail") != "",
 	}
-	_, _, err := d.service.Operate.AddBlock(
+	_, _, err := p.installation.AddBlock(
 		r.Context(),
 		v.Caller(),
 		models.Block{Provider: form.Provider, User: form.User, Sender: form.Sender, Domain: form.Domain, Fail: form.Fail},
@@ -278,7 +383,7 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visi
 	var refused *service.Error
 	if errors.As(err, &refused) && len(refused.Fields) > 0 {
 		form.Wrong = web.WrongFields(refused)
-		return d.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
+		return p.showOperations(w, r, v, http.StatusUnprocessableEntity, "blocks", form, userForm{})
 	}
 	if err != nil {
 		return err
@@ -289,16 +394,16 @@ func (d *Dashboard) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visi
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
 // need only an ID.
-func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	id, who := r.PathValue("id"), v.Caller()
 	var err error
 	switch r.PathValue("what") + " " + r.PathValue("do") {
 	case "blocks remove":
-		_, err = d.service.Operate.RemoveBlock(r.Context(), who, id, "")
+		_, err = p.installation.RemoveBlock(r.Context(), who, id, "")
 	case "parked requeue":
-		_, _, err = d.service.Operate.Requeue(r.Context(), who, id, "", service.Repeat{})
+		_, _, err = p.installation.Requeue(r.Context(), who, id, "", service.Repeat{})
 	case "parked discard":
-		_, err = d.service.Operate.Discard(r.Context(), who, id, "")
+		_, err = p.installation.Discard(r.Context(), who, id, "")
 	default:
 		return web.ErrNoPage
 	}
@@ -310,8 +415,8 @@ func (d *Dashboard) operate(w http.ResponseWriter, r *http.Request, v *web.Visit
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
-func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
-	holds, err := d.service.Operate.Holds(r.Context(), v.Caller())
+func (p *Pages) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	holds, err := p.installation.Holds(r.Context(), v.Caller())
 	if err != nil {
 		return err
 	}
@@ -319,7 +424,7 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visi
 		return service.Fail(service.Conflict, "nothing_held", "No mail is on hold.")
 	}
 	before := holds[len(holds)-1].Before.UTC().Format(time.RFC3339)
-	return d.web.Ask(w, r, v, "operations", &web.Question{
+	return p.web.Ask(w, r, v, "operations", &web.Question{
 		Title: "Release the mail on hold since the restore?",
 		Do:    "Release held mail",
 		Grave: true,
@@ -333,9 +438,9 @@ func (d *Dashboard) askHolds(w http.ResponseWriter, r *http.Request, v *web.Visi
 }
 
 // liftHolds is POST /operations/holds/lift, for operators.
-func (d *Dashboard) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	why, repeat := web.Answered(w, r)
-	if _, _, err := d.service.Operate.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
+	if _, _, err := p.installation.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
 		return err
 	}
 	web.SeeOther(w, r, "/operations/parked")
