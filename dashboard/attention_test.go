@@ -45,7 +45,7 @@ func TestOutageOfAllProviders(t *testing.T) {
 	f.mixed("local", 12)
 	b := f.byLink(login.LocalUser())
 	b.live("/live/overview").until("No provider accepts mail")
-	banner, err := f.board.attention.Of(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
+	banner, err := attention.New(f.service).Of(t.Context(), service.Caller{User: "local", Operator: true, Everyone: true},
 		nil, nil, &client.Counts{})
 	require.NoError(t, err)
 	at := slices.IndexFunc(banner, func(a attention.Attention) bool { return a.Title == "No provider accepts mail" })
@@ -71,13 +71,4 @@ func TestOverviewOfOthersMail(t *testing.T) {
 	text := b.get("/").text
 	require.NotContains(t, text, steps)
 	require.Contains(t, textOf(text), "You have not sent yet. Others have: 12 messages of 1 user.")
-}
-
-// TestTimesOfNotices: the times of a notice are shown as all times are, also those of the year before.
-func TestTimesOfNotices(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2027, 1, 1, 0, 10, 0, 0, time.UTC)
-	require.Equal(t, "Calls fail since 2026-12-31T23:59:30Z, until 2027-01-01T00:20:00Z.",
-		withTimes("Calls fail since 23:59:30 UTC on 31 December, until 00:20:00 UTC on 1 January.", at))
-	require.Equal(t, "At 99:59:30 UTC on 31 December", withTimes("At 99:59:30 UTC on 31 December", at), "no time")
 }

@@ -4,6 +4,8 @@
 // Pages are html/template and can be read without JavaScript. htmx, its extension
 // for server-sent events, uPlot and the editor Squire are embedded; pages load nothing
 // from other sites.
+//
+// Each folder has the pages of a noun: their handlers, their templates and their routes. Package web is their frame.
 package dashboard
 
 import (
@@ -22,6 +24,7 @@ import (
 	"github.com/safedelivr/safedelivr/dashboard/login"
 	"github.com/safedelivr/safedelivr/dashboard/mail"
 	"github.com/safedelivr/safedelivr/dashboard/operations"
+	"github.com/safedelivr/safedelivr/dashboard/overview"
 	"github.com/safedelivr/safedelivr/dashboard/providers"
 	"github.com/safedelivr/safedelivr/dashboard/settings"
 	"github.com/safedelivr/safedelivr/dashboard/suppressions"
@@ -49,17 +52,12 @@ type Finding = providers.Finding
 
 // Dashboard serves the pages.
 type Dashboard struct {
-	store     web.Store
-	service   *service.Service
-	log       *slog.Logger
 	web       *web.Frame
-	local     string
 	accounts  *login.Accounts
+	local     string // URL of one-time links
 	providers *providers.Pages
-	attention *attention.Reader
-
-	rooms   []web.Routes
-	handler http.Handler
+	rooms     []web.Routes
+	handler   http.Handler
 }
 
 // New returns a dashboard and starts to sample the providers until Close.
@@ -82,25 +80,40 @@ func New(d Deps) (*Dashboard, error) {
 		Accounts:  accounts,
 		Public:    public,
 		Providers: web.NewProviders(d.Providers),
-		Templates: []*web.Templates{rest, operations.Templates, compose.Templates, templates.Templates, mail.Templates, settings.Templates, providers.Templates, suppressions.Templates, endpoints.Templates, docs.Templates, login.Templates},
-		Logger:    d.Logger,
+		Templates: []*web.Templates{
+			login.Templates, overview.Templates, mail.Templates, compose.Templates, templates.Templates,
+			suppressions.Templates, endpoints.Templates, providers.Templates, operations.Templates, settings.Templates,
+			docs.Templates,
+		},
+		Logger: d.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b := &Dashboard{
-		store:     d.Store,
-		service:   d.Service,
-		log:       d.Logger,
 		web:       frame,
 		accounts:  accounts,
 		local:     strings.TrimSuffix(d.LocalURL, "/"),
 		providers: providers.New(frame, d.Service, d.Inspect),
-		attention: attention.New(d.Service),
 	}
-	editor := templates.New(frame, d.Service)
+	troubles := attention.New(d.Service)
 	messages := mail.New(frame, d.Service)
-	b.rooms = []web.Routes{frame.Routes(), b.routes(), operations.New(frame, d.Service, b.providers, b.attention).Routes(), editor.Routes(), compose.New(frame, d.Service, editor).Routes(), messages.Routes(), mail.NewCommands(messages, d.Service).Routes(), settings.New(frame, d.Service, b.providers).Routes(), b.providers.Routes(), suppressions.New(frame, d.Service.Suppressions).Routes(), endpoints.New(frame, d.Service.Endpoints).Routes(), docs.New(frame).Routes(), login.New(frame, accounts, d.Service.People).Routes()}
+	editor := templates.New(frame, d.Service)
+	b.rooms = []web.Routes{
+		frame.Routes(),
+		login.New(frame, accounts, d.Service.People).Routes(),
+		overview.New(frame, d.Service, b.providers, troubles).Routes(),
+		messages.Routes(),
+		mail.NewCommands(messages, d.Service).Routes(),
+		compose.New(frame, d.Service, editor).Routes(),
+		editor.Routes(),
+		suppressions.New(frame, d.Service.Suppressions).Routes(),
+		endpoints.New(frame, d.Service.Endpoints).Routes(),
+		b.providers.Routes(),
+		operations.New(frame, d.Service, b.providers, troubles).Routes(),
+		settings.New(frame, d.Service, b.providers).Routes(),
+		docs.New(frame).Routes(),
+	}
 	b.handler = frame.Serve(b.rooms...)
 	b.providers.Sample(context.Background(), time.Now())
 	frame.Go(b.providers.Run)
@@ -133,20 +146,3 @@ func (d *Dashboard) Close() { d.web.Close() }
 
 // ServeHTTP implements http.Handler.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.handler.ServeHTTP(w, r) }
-
-// routes returns the routes of all pages. Only POST requests change anything.
-func (d *Dashboard) routes() web.Routes {
-	return web.Routes{
-		Users: d.userRoutes(),
-	}
-}
-
-func (d *Dashboard) userRoutes() map[string]web.Handler {
-	routes := map[string]web.Handler{
-		"GET /{$}":           d.overview,
-		"GET /live/overview": d.overviewEvents,
-
-		"GET /statistics": d.statistics,
-	}
-	return routes
-}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -51,7 +52,7 @@ func TestOnlyFeedsAreFree(t *testing.T) {
 			return err
 		}
 	}
-	frame, err := web.New(web.Config{Store: f.store, People: f.service.People, Limits: f.service.Limits, Logger: f.board.log,
+	frame, err := web.New(web.Config{Store: f.store, People: f.service.People, Limits: f.service.Limits, Logger: slog.New(slog.DiscardHandler),
 		Accounts: f.board.accounts, Public: &url.URL{Scheme: "http", Host: "localhost"}, Providers: web.NewProviders(nil)})
 	require.NoError(t, err)
 	defer frame.Close()

@@ -1,4 +1,4 @@
-package dashboard
+package overview
 
 import (
 	"context"
@@ -23,11 +23,11 @@ var good = map[models.NoticeKind]bool{
 }
 
 // noticesOf returns the newest notices for an operator's Overview.
-func (d *Dashboard) noticesOf(ctx context.Context, who service.Caller) ([]noticeRow, error) {
+func (p *Pages) noticesOf(ctx context.Context, who service.Caller) ([]noticeRow, error) {
 	if !who.Operator {
 		return nil, nil
 	}
-	list, err := d.service.Operate.LatestNotices(ctx, who, overviewNotices)
+	list, err := p.operate.LatestNotices(ctx, who, overviewNotices)
 	out := make([]noticeRow, 0, len(list))
 	for i := range list {
 		n := list[i].Notice

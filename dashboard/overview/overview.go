@@ -1,0 +1,199 @@
+// Package overview has the first page, with what happened lately, and the page of statistics.
+package overview
+
+import (
+	"context"
+	"embed"
+	"html/template"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/safedelivr/safedelivr/client"
+	"github.com/safedelivr/safedelivr/dashboard/attention"
+	"github.com/safedelivr/safedelivr/dashboard/chart"
+	pages "github.com/safedelivr/safedelivr/dashboard/mail"
+	"github.com/safedelivr/safedelivr/dashboard/providers"
+	"github.com/safedelivr/safedelivr/dashboard/web"
+	"github.com/safedelivr/safedelivr/service"
+	"github.com/safedelivr/safedelivr/service/mail"
+	"github.com/safedelivr/safedelivr/service/operate"
+	"github.com/safedelivr/safedelivr/service/stats"
+)
+
+// Templates are the pages of this room.
+var Templates = web.NewTemplates(files, template.FuncMap{"spark": chart.Sparkline, "eachDay": eachDay})
+
+//go:embed *.html
+var files embed.FS
+
+// Pages are the first page, and that of statistics.
+type Pages struct {
+	web       *web.Frame
+	providers *providers.Pages
+	attention *attention.Reader
+	operate   *operate.Installation
+	mail      *mail.Reader
+	stats     *stats.Reader
+}
+
+// New returns the pages.
+func New(frame *web.Frame, svc *service.Service, of *providers.Pages, troubles *attention.Reader) *Pages {
+	return &Pages{
+		web:       frame,
+		providers: of,
+		attention: troubles,
+		operate:   svc.Operate,
+		mail:      svc.Mail,
+		stats:     svc.Stats,
+	}
+}
+
+// Routes returns the routes of the pages.
+func (p *Pages) Routes() web.Routes {
+	return web.Routes{Users: map[string]web.Handler{
+		"GET /{$}":           p.overview,
+		"GET /live/overview": p.overviewEvents,
+		"GET /statistics":    p.statistics,
+	}}
+}
+
+// overviewView is the first page.
+type overviewView struct {
+	Base      string // base URL of the API
+	Empty     bool   // the user has no batches
+	Others    string // mail of other users, if an operator has none; "": there is none
+	Whose     string // whose mail the page shows, if it is that of all users
+	From, Day string // the first of the days, and today, in UTC
+	Today     client.Counts
+	Totals    client.Counts
+	Days      []client.DayCounts
+	Chart     chart.Chart
+	Hour      *hourView
+	Providers []providers.Provider
+	Attention []attention.Attention
+	Notices   []noticeRow
+	Operator  bool
+	Batches   []*pages.Row
+}
+
+const (
+	overviewBatches = 6
+	overviewNotices = 5
+	watchedBatches  = 30 // number of newest batches that are checked for problems
+)
+
+// overviewParts are the parts of the page that update by themselves.
+var overviewParts = []string{"attention", "today", "hour", "days", "providers", "recent", "notices"}
+
+// overview is GET /.
+func (p *Pages) overview(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	view, err := p.readOverview(r.Context(), v.Caller())
+	if err != nil {
+		return err
+	}
+	if view.Empty && v.Operator && !v.Everyone {
+		who := v.Caller()
+		who.Everyone = true
+		all, err := p.stats.Of(r.Context(), who, stats.Query{})
+		if err != nil {
+			return err
+		}
+		view.Others = mailOfUsers(&all)
+	}
+	page := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
+	p.web.Render(w, r, v, http.StatusOK, "overview", page)
+	return nil
+}
+
+// Grave reports whether something does not work.
+func (v *overviewView) Grave() bool {
+	return slices.ContainsFunc(v.Attention, func(a attention.Attention) bool { return a.Grave })
+}
+
+// mailOfUsers says how much mail of how many users there is; "" if there is none.
+func mailOfUsers(s *stats.Stats) string {
+	if s.Users == 0 {
+		return ""
+	}
+	return web.Messages(s.Totals.Accepted) + " of " + web.Num(s.Users) + " " + web.Plural(s.Users, "user", "users")
+}
+
+// overviewEvents is GET /live/overview.
+func (p *Pages) overviewEvents(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
+	who := v.Caller()
+	return p.web.Stream(w, r, v, web.EventsKey("overview ", who.Whose(), " ", who.Operator), func() web.Source {
+		return web.Source{
+			Read: func(ctx context.Context) (any, error) { return p.readOverview(ctx, who) },
+			Render: func(now any) (web.Parts, error) {
+				return p.web.Parts("overview", now, overviewParts...)
+			},
+		}
+	})
+}
+
+func (p *Pages) readOverview(ctx context.Context, who service.Caller) (*overviewView, error) {
+	stats, err := p.stats.Of(ctx, who, stats.Query{Minutes: !who.Everyone})
+	if err != nil {
+		return nil, err
+	}
+	batches, err := p.mail.FindBatches(ctx, who, mail.BatchFilter{}, service.Page{Limit: watchedBatches})
+	if err != nil {
+		return nil, err
+	}
+	providers, err := p.providers.Now()
+	if err != nil {
+		return nil, err
+	}
+	attention, err := p.attention.Of(ctx, who, providers, batches.Batches, &stats.Totals)
+	if err != nil {
+		return nil, err
+	}
+	notices, err := p.noticesOf(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	v := &overviewView{
+		Base:      p.web.PublicURL(),
+		Empty:     len(batches.Batches) == 0,
+		From:      stats.From,
+		Day:       stats.Days[len(stats.Days)-1].Date,
+		Today:     stats.Days[len(stats.Days)-1].Counts,
+		Totals:    stats.Totals,
+		Days:      stats.Days,
+		Chart:     daysChart(stats.Days, "/logs"),
+		Providers: providers,
+		Attention: attention,
+		Notices:   notices,
+		Operator:  who.Operator,
+	}
+	hour, err := p.providers.History(ctx, client.Hour)
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.Providers {
+		v.Providers[i].Minutes = hour.MinutesOf(v.Providers[i].Name)
+	}
+	if who.Everyone {
+		v.Whose, v.Hour = mailOfUsers(&stats), hourOf(hour)
+	} else {
+		v.Hour = hourOfUser(&stats)
+	}
+	for i := range batches.Batches[:min(overviewBatches, len(batches.Batches))] {
+		v.Batches = append(v.Batches, pages.RowOf(p.web.Providers, &batches.Batches[i]))
+	}
+	return v, nil
+}
+
+// daysChart shows the counts of each day. list is the address of the list behind them, or "".
+func daysChart(days []client.DayCounts, list string) chart.Chart {
+	c := chart.Chart{Kind: "bars", List: list, Series: stateSeries()}
+	for i := range days {
+		at, err := time.Parse(time.DateOnly, days[i].Date)
+		if err != nil {
+			continue // the service writes valid dates
+		}
+		c.Add(at, eachState(&days[i].Counts)...)
+	}
+	return c
+}
