@@ -171,8 +171,7 @@ func (p *Pages) showCompose(
 	if c.Draft.ID == "" {
 		c.Draft.ID = drafts.NewID()
 	}
-	p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
-	return nil
+	return p.web.Render(w, r, v, status, "compose", web.Page{Title: "Compose", Active: "compose", Editor: true, Data: c})
 }
 
 // maxTemplates is the number of templates that can be chosen from.
@@ -229,8 +228,7 @@ func (p *Pages) send(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if err := p.drafts.Delete(r.Context(), v.User, c.Draft.ID); err != nil {
 		p.web.Log.Warn("the draft of a message that was sent is not deleted", "batch_id", accepted.ID.String(), "err", err)
 	}
-	web.SeeOther(w, r, "/batches/"+accepted.ID.String())
-	return nil
+	return web.SeeOther(w, r, "/batches/"+accepted.ID.String())
 }
 
 // hash returns the hash of all that decides what is sent to a list.

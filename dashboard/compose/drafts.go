@@ -26,8 +26,7 @@ func (p *Pages) listDrafts(w http.ResponseWriter, r *http.Request, v *web.Visito
 		return err
 	}
 	view := draftsView{list, drafts.MaxDrafts}
-	p.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Active: "compose", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "drafts", web.Page{Title: "Drafts", Active: "compose", Data: view})
 }
 
 // savedDraft is the answer to a script that saves a draft.
@@ -62,8 +61,7 @@ func (p *Pages) saveDraft(w http.ResponseWriter, r *http.Request, v *web.Visitor
 		c.Problem = "The draft was not saved. " + refused.Detail
 		return p.showCompose(w, r, v, refused.Kind.Status(), c)
 	}
-	web.SeeOther(w, r, "/compose?"+url.Values{"draft": {saved.ID}, "saved": {"yes"}}.Encode())
-	return nil
+	return web.SeeOther(w, r, "/compose?"+url.Values{"draft": {saved.ID}, "saved": {"yes"}}.Encode())
 }
 
 // deleteDraft is POST /drafts/{id}/delete.
@@ -79,6 +77,5 @@ func (p *Pages) deleteDraft(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if err := p.drafts.Delete(r.Context(), v.User, id); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/drafts")
-	return nil
+	return web.SeeOther(w, r, "/drafts")
 }

@@ -180,6 +180,5 @@ func (p *Pages) docs(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 		}
 		view.Examples = append(view.Examples, e)
 	}
-	p.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "docs", web.Page{Title: "Docs", Active: "docs", Data: view})
 }

@@ -148,8 +148,7 @@ func (p *Pages) showEndpoints(
 	for _, t := range view.New.Events {
 		view.Chosen[updates.Type(t)] = true
 	}
-	p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "endpoints", web.Page{Title: "Endpoints", Active: "endpoints", Data: view})
 }
 
 // addEndpoint is POST /endpoints. The answer shows the secret, once. It is not a redirect, because the secret must not
@@ -248,8 +247,7 @@ func (p *Pages) showEndpoint(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if view.retries, err = p.endpoints(v.Caller()).Retries(r.Context(), owner, view.ID); err != nil {
 		return err
 	}
-	p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "endpoint", web.Page{Title: view.URL, Active: "endpoints", Data: view})
 }
 
 // controlEndpoint is POST /endpoints/{id}/{do}.
@@ -277,8 +275,7 @@ func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.V
 		if err := e.Remove(ctx, owner, id); err != nil {
 			return err
 		}
-		web.SeeOther(w, r, o.Path())
-		return nil
+		return web.SeeOther(w, r, o.Path())
 	}
 	var err error
 	if do == "repeat" {
@@ -289,8 +286,7 @@ func (p *Pages) controlEndpoint(w http.ResponseWriter, r *http.Request, v *web.V
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, o.Path(id)+"?did="+do)
-	return nil
+	return web.SeeOther(w, r, o.Path(id)+"?did="+do)
 }
 
 func changeEndpoint(ctx context.Context, e *endpoints.Endpoints, user, id, do string) (err error) {

@@ -41,7 +41,7 @@ func New(frame *web.Frame, accounts *Accounts, people *people.People) *Pages {
 
 // Routes returns the routes of the pages. They need no session.
 func (p *Pages) Routes() web.Routes {
-	return web.Routes{Open: map[string]http.HandlerFunc{
+	return web.Routes{Open: map[string]web.Handler{
 		"GET /login":                 p.loginPage,
 		"GET /login/link":            p.linkPage,
 		"POST /login/link":           p.linkLogin,
@@ -164,66 +164,61 @@ type loginView struct {
 }
 
 // loginPage is GET /login.
-func (p *Pages) loginPage(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) loginPage(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	to := web.LocalPath(r.URL.Query().Get("to"))
 	if _, err := p.web.Visitor(r); err == nil {
-		web.SeeOther(w, r, to)
-		return
+		return web.SeeOther(w, r, to)
 	}
-	p.showLogin(w, r, http.StatusOK, to, "")
+	return p.showLogin(w, r, http.StatusOK, to, "")
 }
 
-func (p *Pages) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) {
+func (p *Pages) showLogin(w http.ResponseWriter, r *http.Request, status int, to, problem string) error {
 	v := loginView{GitHub: p.accounts.github != nil, To: to, Problem: problem}
 	if v.GitHub {
 		v.Host = p.accounts.github.host
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	p.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
+	return p.web.Render(w, r, nil, status, "login", web.Page{Title: "Log in", Data: v})
 }
 
 // linkPage is GET /login/link. It does not use up the link, because link scanners
 // open links before people do. The form on the page does.
-func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) linkPage(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	w.Header().Set("Cache-Control", "no-store")
-	p.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
+	return p.web.Render(w, r, nil, http.StatusOK, "link", web.Page{Title: "Log in", Data: r.URL.Query().Get("secret")})
 }
 
 // linkLogin is POST /login/link.
-func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) linkLogin(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	if p.accounts.github != nil {
-		p.refuse(w, r, "/", refusal{
+		return p.refuse(w, r, "/", refusal{
 			reason: "links_off",
 			detail: "One-time links are turned off. Log in through GitHub.",
 		})
-		return
 	}
 	u, err := p.takeLink(r.Context(), r.PostFormValue("secret"), web.OnThisMachine(r))
 	switch {
 	case errors.Is(err, errLinkElsewhere):
-		p.refuse(w, r, "/", refusal{
+		return p.refuse(w, r, "/", refusal{
 			reason: "link_not_local",
 			detail: "This link works only on the machine that Safedelivr runs on. " +
 				"Open it there, or run safedelivr login to get one that works from anywhere.",
 		})
-		return
 	case errors.Is(err, models.ErrNotFound):
-		p.refuse(w, r, "/", refusal{
+		return p.refuse(w, r, "/", refusal{
 			reason: "link_invalid",
 			detail: "This link has been used or has expired. Run safedelivr login to get another.",
 		})
-		return
 	case err == nil:
 		err = p.login(w, r, u, nil)
 	default:
 		err = web.StoreTrouble(err)
 	}
 	if err != nil {
-		p.failLogin(w, r, "/", u.ID, "", err)
-		return
+		return p.failLogin(w, r, "/", u.ID, "", err)
 	}
-	web.SeeOther(w, r, "/")
+	return web.SeeOther(w, r, "/")
 }
 
 // refusal says why a login is refused.
@@ -235,7 +230,7 @@ type refusal struct {
 }
 
 // refuse adds a refused login to the access log and shows the login page.
-func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) {
+func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, to string, why refusal) error {
 	_ = p.people.RecordAccess(r.Context(), accesslog.Event{ // it only fails for a login that succeeded
 		Kind:    accesslog.FailedLogin,
 		Reason:  why.reason,
@@ -243,18 +238,16 @@ func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, to string, why re
 		Login:   why.login,
 		Address: web.ClientAddr(r),
 	})
-	p.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
+	return p.showLogin(w, r, cmp.Or(why.status, http.StatusForbidden), to, why.detail)
 }
 
-// failLogin refuses a login if err says why the user may not log in. Otherwise it shows an
-// error page.
-func (p *Pages) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) {
+// failLogin refuses a login if err says why the user may not log in. Otherwise it returns err.
+func (p *Pages) failLogin(w http.ResponseWriter, r *http.Request, to, user, login string, err error) error {
 	var e *service.Error
 	if errors.As(err, &e) && e.Kind == service.Forbidden {
-		p.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
-		return
+		return p.refuse(w, r, to, refusal{reason: e.Code, detail: e.Detail, user: user, login: login})
 	}
-	p.web.Fail(w, r, nil, err)
+	return err
 }
 
 // flowCookie ties GitHub's answer to the browser that started the login: it holds
@@ -265,24 +258,22 @@ const (
 )
 
 // githubStart is POST /login/github.
-func (p *Pages) githubStart(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) githubStart(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	if p.accounts.github == nil {
-		p.web.Fail(w, r, nil, web.ErrNoPage)
-		return
+		return web.ErrNoPage
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, web.MaxForm)
 	state, verifier := web.NewSecret(), web.NewSecret()
 	flow := url.Values{"state": {state}, "verifier": {verifier}, "to": {web.LocalPath(r.PostFormValue("to"))}}
 	p.web.SetCookie(w, r, flowCookie, flow.Encode(), flowLife)
-	web.SeeOther(w, r, p.accounts.github.authURL(state, verifier))
+	return web.SeeOther(w, r, p.accounts.github.authURL(state, verifier))
 }
 
 // githubCallback is GET /login/github/callback, which GitHub redirects to. OAuth
 // logs in with a GET; the state proves that this browser started the login.
-func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	if p.accounts.github == nil {
-		p.web.Fail(w, r, nil, web.ErrNoPage)
-		return
+		return web.ErrNoPage
 	}
 	var flow url.Values
 	if c, err := r.Cookie(flowCookie); err == nil {
@@ -291,48 +282,43 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request) {
 	p.web.SetCookie(w, r, flowCookie, "", 0)
 	q, state := r.URL.Query(), flow.Get("state")
 	if len(state) != web.SecretLength || !web.SameSecret(state, q.Get("state")) {
-		p.refuse(w, r, "/", refusal{
+		return p.refuse(w, r, "/", refusal{
 			reason: "wrong_state",
 			detail: "This login was started in another browser or took too long. Try again.",
 		})
-		return
 	}
 	to := web.LocalPath(flow.Get("to"))
 	if q.Get("error") != "" {
-		p.refuse(w, r, to, refusal{
+		return p.refuse(w, r, to, refusal{
 			reason: "github_refused",
 			detail: "GitHub did not log you in: the request was cancelled or denied. Try again.",
 		})
-		return
 	}
 	who, err := p.accounts.github.identify(r.Context(), q.Get("code"), flow.Get("verifier"))
 	if err != nil {
 		if refused := new(service.Error); errors.As(err, &refused) {
-			p.failLogin(w, r, to, "", who.Login, err)
-			return
+			return p.failLogin(w, r, to, "", who.Login, err)
 		}
 		p.web.Log.Error("login through GitHub failed", "err", err)
-		p.refuse(w, r, to, refusal{
+		return p.refuse(w, r, to, refusal{
 			status: http.StatusBadGateway,
 			reason: "github_unavailable",
 			detail: "GitHub could not be reached. Try again in a moment.",
 		})
-		return
 	}
 	u := models.User{ID: who.user(), Name: strings.ToLower(who.Login), Created: time.Now().UTC()}
-	if taken, err := p.takenLogin(r.Context(), &who); err != nil || taken {
-		if err != nil {
-			p.web.Fail(w, r, nil, web.StoreTrouble(err))
-			return
-		}
+	taken, err := p.takenLogin(r.Context(), &who)
+	if err != nil {
+		return web.StoreTrouble(err)
+	}
+	if taken {
 		p.web.Log.Warn("login refused: the listed login belongs to another GitHub account here", "login", who.Login, "id", who.ID)
-		p.refuse(w, r, to, refusal{
+		return p.refuse(w, r, to, refusal{
 			reason: "login_taken",
 			login:  who.Login,
 			detail: "The login " + who.Login + " belongs to another GitHub account here. Ask the operator to list " +
 				who.number() + " instead.",
 		})
-		return
 	}
 	there, err := p.accounts.store.User(r.Context(), u.ID)
 	switch {
@@ -345,10 +331,9 @@ func (p *Pages) githubCallback(w http.ResponseWriter, r *http.Request) {
 		err = p.login(w, r, u, &who)
 	}
 	if err != nil {
-		p.failLogin(w, r, to, u.ID, who.Login, err)
-		return
+		return p.failLogin(w, r, to, u.ID, who.Login, err)
 	}
-	web.SeeOther(w, r, to)
+	return web.SeeOther(w, r, to)
 }
 
 // takenLogin reports whether a login that is listed by name was first used here by another
@@ -402,17 +387,16 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request, u models.User, acc
 }
 
 // logout ends this browser's session.
-func (p *Pages) logout(w http.ResponseWriter, r *http.Request) {
+func (p *Pages) logout(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
 	v, err := p.web.Visitor(r)
 	if err == nil {
 		err = p.web.Sessions.End(r.Context(), v.User, v.ID)
 	}
 	if err != nil && !errors.Is(err, models.ErrNotFound) {
-		p.web.Fail(w, r, nil, err)
-		return
+		return err
 	}
 	p.web.ForgetSession(w, r)
-	web.SeeOther(w, r, "/login")
+	return web.SeeOther(w, r, "/login")
 }
 
 // browserName names a browser and its system, for the list of sessions.

@@ -109,8 +109,7 @@ func (p *Pages) batch(w http.ResponseWriter, r *http.Request, v *web.Visitor) er
 	if cursor == "" {
 		page.Live = web.Address("/live/batches/"+view.ID.String(), q)
 	}
-	p.web.Render(w, r, v, http.StatusOK, "batch", page)
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "batch", page)
 }
 
 // uncounted is a number in a URL that is not known.

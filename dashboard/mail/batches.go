@@ -142,8 +142,7 @@ func (p *Pages) batches(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	if view.Cursor == "" {
 		page.Live = "/live/batches?" + q.Encode()
 	}
-	p.web.Render(w, r, v, http.StatusOK, "batches", page)
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "batches", page)
 }
 
 // batchesEvents is GET /live/batches: the first page of the list.

@@ -155,8 +155,7 @@ func (c *Commands) sendSelected(w http.ResponseWriter, r *http.Request, v *web.V
 	if _, _, err := c.commands.SendSelected(r.Context(), v.Caller(), do, ids, why, repeat); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
-	return nil
+	return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
 }
 
 // askSelected asks for the confirmation of sendSelected.
@@ -259,8 +258,7 @@ func (c *Commands) controlBatch(w http.ResponseWriter, r *http.Request, v *web.V
 	if done.Waits {
 		to += "&waits=yes"
 	}
-	web.SeeOther(w, r, to)
-	return nil
+	return web.SeeOther(w, r, to)
 }
 
 // counted returns a number for a URL.
@@ -298,8 +296,7 @@ func (c *Commands) releaseLog(w http.ResponseWriter, r *http.Request, v *web.Vis
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
-	return nil
+	return web.SeeOther(w, r, "/logs/"+done.LogID.String()+"?did=sent")
 }
 
 // timesForm has the fields in which the times of a batch are changed, as they were typed.
@@ -388,6 +385,5 @@ func (c *Commands) reschedule(w http.ResponseWriter, r *http.Request, v *web.Vis
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
-	return nil
+	return web.SeeOther(w, r, "/batches/"+id+"?did=reschedule&reached="+counted(done.Recipients))
 }

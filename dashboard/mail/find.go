@@ -202,8 +202,7 @@ func (p *Pages) logs(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if err != nil {
 		return err
 	}
-	p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "found", web.Page{Title: "Recipients", Active: "logs", Data: view})
 }
 
 func (p *Pages) readFound(
@@ -244,8 +243,7 @@ func (p *Pages) readFound(
 
 func (p *Pages) showFound(w http.ResponseWriter, r *http.Request, v *web.Visitor, status int, none string) error {
 	view := &foundView{filterView: filterOf(p.web.Providers, listQuery(r.URL.Query())), None: none}
-	p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "found", web.Page{Title: "Search", Active: "logs", Data: view})
 }
 
 // search is GET /search: it leads from what was entered into the search box to the page of an
@@ -254,23 +252,19 @@ func (p *Pages) search(w http.ResponseWriter, r *http.Request, v *web.Visitor) e
 	wanted := strings.TrimSpace(r.URL.Query().Get("q"))
 	id := strings.TrimPrefix(strings.ToLower(wanted), "batch.")
 	if b, err := p.mail.ListedBatch(r.Context(), v.Caller(), id); err == nil {
-		web.SeeOther(w, r, "/batches/"+b.ID.String())
-		return nil
+		return web.SeeOther(w, r, "/batches/"+b.ID.String())
 	}
 	if l, err := p.mail.Log(r.Context(), v.Caller(), id); err == nil {
-		web.SeeOther(w, r, "/logs/"+l.ID.String())
-		return nil
+		return web.SeeOther(w, r, "/logs/"+l.ID.String())
 	}
 	if _, err := models.ParseID(id); err == nil {
 		return p.showFound(w, r, v, http.StatusNotFound, "No batch or message that you can read has this ID.")
 	}
 	if email := cmp.Or(wholeAddress(wanted), domain(wanted)); email != "" {
-		web.SeeOther(w, r, web.Address("/logs", url.Values{"email": {email}}))
-		return nil
+		return web.SeeOther(w, r, web.Address("/logs", url.Values{"email": {email}}))
 	}
 	if wanted == "" {
-		web.SeeOther(w, r, "/logs")
-		return nil
+		return web.SeeOther(w, r, "/logs")
 	}
 	return p.searchText(w, r, v, wanted)
 }
@@ -315,6 +309,5 @@ func (p *Pages) searchText(w http.ResponseWriter, r *http.Request, v *web.Visito
 	if view.Found, err = p.readFound(r.Context(), v.Caller(), q, ""); err != nil {
 		return err
 	}
-	p.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "search", web.Page{Title: "Search", Active: "", Data: view})
 }

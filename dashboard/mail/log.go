@@ -64,8 +64,7 @@ func (p *Pages) logPage(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	b, err := p.mail.ListedBatch(r.Context(), v.Caller(), batchOfLog(id))
 	if err == nil && b.Recipients == 1 {
 		to := url.URL{Path: "/batches/" + b.ID.String(), RawQuery: r.URL.RawQuery}
-		web.SeeOther(w, r, to.String()) // which shows its only recipient
-		return nil
+		return web.SeeOther(w, r, to.String()) // which shows its only recipient
 	}
 	return p.showLog(w, r, v, id, nil)
 }
@@ -98,8 +97,7 @@ func (p *Pages) showLog(w http.ResponseWriter, r *http.Request, v *web.Visitor, 
 		title = view.Mail.Subject
 	}
 	page := web.Page{Title: cmp.Or(title, "Recipient"), Active: "batches", Live: "/live/logs/" + id, Data: view}
-	p.web.Render(w, r, v, http.StatusOK, "log", page)
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "log", page)
 }
 
 // mailOfLog is GET /logs/{id}/mail: the message as its recipient gets it, for a sandboxed frame.

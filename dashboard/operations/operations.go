@@ -230,8 +230,7 @@ func (p *Pages) showOperations(
 	if filter.empty() && form.Wrong == nil && user.Wrong == nil && at.Get("cursor") == "" {
 		page.Live = "/live/operations?page=" + name
 	}
-	p.web.Render(w, r, v, status, "operations", page)
-	return nil
+	return p.web.Render(w, r, v, status, "operations", page)
 }
 
 // operationsEvents is GET /live/operations, for operators.
@@ -388,8 +387,7 @@ func (p *Pages) addBlock(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/operations/blocks")
-	return nil
+	return web.SeeOther(w, r, "/operations/blocks")
 }
 
 // operate is POST /operations/{what}/{id}/{do}, for operators: the commands that
@@ -410,8 +408,7 @@ func (p *Pages) operate(w http.ResponseWriter, r *http.Request, v *web.Visitor) 
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, operationsPath(r.PathValue("what")))
-	return nil
+	return web.SeeOther(w, r, operationsPath(r.PathValue("what")))
 }
 
 // askHolds is GET /operations/holds/lift, for operators.
@@ -443,6 +440,5 @@ func (p *Pages) liftHolds(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if _, _, err := p.installation.LiftHolds(r.Context(), v.Caller(), why, repeat); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/operations/parked")
-	return nil
+	return web.SeeOther(w, r, "/operations/parked")
 }

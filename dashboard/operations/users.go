@@ -59,11 +59,9 @@ func (p *Pages) controlUser(w http.ResponseWriter, r *http.Request, v *web.Visit
 	case err != nil:
 		return err
 	case page:
-		web.SeeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
-		return nil
+		return web.SeeOther(w, r, "/operations/users/"+url.PathEscape(form.Name))
 	default:
-		web.SeeOther(w, r, "/operations/users")
-		return nil
+		return web.SeeOther(w, r, "/operations/users")
 	}
 	if f("page") == "user" {
 		return p.showUser(w, r, v, http.StatusUnprocessableEntity, form.Name, form)
@@ -118,8 +116,7 @@ func (p *Pages) showUser(
 			view.Sessions = append(view.Sessions, open[i])
 		}
 	}
-	p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Active: "operations", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "user", web.Page{Title: u.Name, Active: "operations", Data: view})
 }
 
 // revokeKeyOf is POST /operations/users/{id}/keys/{key}/revoke, for operators.
@@ -133,8 +130,7 @@ func (p *Pages) revokeKeyOf(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if r.PostFormValue("page") == "keys" {
 		to = "/operations/keys"
 	}
-	web.SeeOther(w, r, to)
-	return nil
+	return web.SeeOther(w, r, to)
 }
 
 // keysView is the operators' page of the API keys of all users.
@@ -156,8 +152,7 @@ func (p *Pages) keysPage(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	for _, k := range all.Keys {
 		view.Keys = append(view.Keys, settings.KeyRow{Key: k, Expired: !k.Expires.IsZero() && now.After(k.Expires)})
 	}
-	p.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "keys", web.Page{Title: "API keys", Active: "operations", Data: view})
 }
 
 const keysListed = 100
@@ -212,8 +207,7 @@ func (p *Pages) showLimits(
 			view.Rows[i].Text = texts[models.Limit(view.Rows[i].Limit)]
 		}
 	}
-	p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "limits", web.Page{Title: "Limits of " + of, Active: "operations", Data: view})
 }
 
 // setLimits is POST to the path of limits, for operators. An empty field takes the default; a key has none.
@@ -248,6 +242,5 @@ func (p *Pages) setLimits(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, r.URL.Path)
-	return nil
+	return web.SeeOther(w, r, r.URL.Path)
 }

@@ -102,8 +102,7 @@ func (p *Pages) overview(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 		view.Others = mailOfUsers(&all)
 	}
 	page := web.Page{Title: "Overview", Active: "overview", Live: "/live/overview", Charts: true, Data: view}
-	p.web.Render(w, r, v, http.StatusOK, "overview", page)
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "overview", page)
 }
 
 // Grave reports whether something does not work.

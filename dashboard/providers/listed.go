@@ -48,8 +48,7 @@ func (p *Pages) listedAtProvider(w http.ResponseWriter, r *http.Request, v *web.
 		view.Done = "The address was removed from the provider's list. The provider delivers to it again."
 	}
 	title := "Suppressed at " + view.Provider.Info.Title
-	p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Active: "providers", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "listed", web.Page{Title: title, Active: "providers", Data: view})
 }
 
 // askClear is GET /providers/{name}/suppressions/{list}/{email}/clear, for operators.
@@ -78,6 +77,5 @@ func (p *Pages) clearAtProvider(w http.ResponseWriter, r *http.Request, v *web.V
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
-	return nil
+	return web.SeeOther(w, r, "/providers/"+url.PathEscape(name)+"/suppressions?did=cleared")
 }

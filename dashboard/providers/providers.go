@@ -118,10 +118,10 @@ const shownDays = 30
 func (p *Pages) providers(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	back := client.HistoryRange(r.URL.Query().Get("range"))
 	view, err := p.readProviders(r.Context(), v.Caller(), back)
-	if err == nil {
-		p.showProviders(w, r, v, view)
+	if err != nil {
+		return err
 	}
-	return err
+	return p.showProviders(w, r, v, view)
 }
 
 // inspectProvider is GET /providers/{name}/check, for operators: the page of all providers, with what was found out
@@ -142,12 +142,11 @@ func (p *Pages) inspectProvider(w http.ResponseWriter, r *http.Request, v *web.V
 		return err
 	}
 	view.Checked, view.Findings = p.web.Providers.Named(name), found
-	p.showProviders(w, r, v, view)
-	return nil
+	return p.showProviders(w, r, v, view)
 }
 
-func (p *Pages) showProviders(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *providersView) {
-	p.web.Render(w, r, v, http.StatusOK, "providers", web.Page{
+func (p *Pages) showProviders(w http.ResponseWriter, r *http.Request, v *web.Visitor, view *providersView) error {
+	return p.web.Render(w, r, v, http.StatusOK, "providers", web.Page{
 		Title:  "Providers",
 		Active: "providers",
 		Live:   "/live/providers?range=" + string(view.History.Range),
@@ -525,6 +524,5 @@ func (p *Pages) switchProvider(w http.ResponseWriter, r *http.Request, v *web.Vi
 		return err
 	}
 	p.tracker.refresh(r.Context()) // the next page shows it
-	web.SeeOther(w, r, "/providers")
-	return nil
+	return web.SeeOther(w, r, "/providers")
 }

@@ -142,8 +142,7 @@ func (p *Pages) settings(name string) web.Handler {
 
 // firstSettings is GET /settings.
 func firstSettings(w http.ResponseWriter, r *http.Request, _ *web.Visitor) error {
-	web.SeeOther(w, r, settingsPath(settingsPages[0].name))
-	return nil
+	return web.SeeOther(w, r, settingsPath(settingsPages[0].name))
 }
 
 // setTabs sets the links to the pages of Settings, and the title.
@@ -202,8 +201,7 @@ func (p *Pages) showSettings(
 	if err := p.readSettings(r, v, view); err != nil {
 		return err
 	}
-	p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "settings", web.Page{Title: view.Title, Active: "settings", Data: view})
 }
 
 // createKey is POST /settings/keys. The response shows the key, once. It is not a
@@ -260,8 +258,7 @@ func (p *Pages) revokeKey(w http.ResponseWriter, r *http.Request, v *web.Visitor
 	if err := p.people.RevokeKey(r.Context(), v.Caller(), r.PathValue("id"), ""); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, settingsPath("keys"))
-	return nil
+	return web.SeeOther(w, r, settingsPath("keys"))
 }
 
 // endSession is POST /settings/account/sessions/{id}/end; the id may be "all".
@@ -271,8 +268,7 @@ func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visito
 		if _, _, err := p.people.EndSessions(r.Context(), v.Caller(), v.User, "", service.Repeat{}); err != nil {
 			return err
 		}
-		web.SeeOther(w, r, "/login")
-		return nil
+		return web.SeeOther(w, r, "/login")
 	}
 	open, err := p.web.Sessions.List(r.Context(), v.User)
 	if err != nil {
@@ -290,8 +286,7 @@ func (p *Pages) endSession(w http.ResponseWriter, r *http.Request, v *web.Visito
 	if !found {
 		return web.ErrNoPage
 	}
-	web.SeeOther(w, r, settingsPath("account")+"#sessions")
-	return nil
+	return web.SeeOther(w, r, settingsPath("account")+"#sessions")
 }
 
 // requestsView is the request log of an API key.
@@ -312,8 +307,7 @@ func (p *Pages) requests(w http.ResponseWriter, r *http.Request, v *web.Visitor)
 	if found.Next != "" {
 		view.Older = path + "?cursor=" + found.Next
 	}
-	p.web.Render(w, r, v, http.StatusOK, "requests", web.Page{Title: "API requests", Active: "settings", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "requests", web.Page{Title: "API requests", Active: "settings", Data: view})
 }
 
 // limitWords describes limits in words.
@@ -372,8 +366,7 @@ func (p *Pages) setDefaults(w http.ResponseWriter, r *http.Request, v *web.Visit
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, settingsPath("times"))
-	return nil
+	return web.SeeOther(w, r, settingsPath("times"))
 }
 
 // LimitRow is one limit, and its field in the form.

@@ -128,8 +128,7 @@ func (p *Pages) showSuppressions(
 		view.List = list.Suppressions
 		view.next(of, "cursor", list.Next)
 	}
-	p.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
-	return nil
+	return p.web.Render(w, r, v, status, "suppressions", web.Page{Title: "Suppressions", Active: "suppressions", Data: view})
 }
 
 // sortedSuppressions is the length up to which a list is counted and sorted. The store keeps no order of time.
@@ -277,8 +276,7 @@ func (p *Pages) addSuppression(w http.ResponseWriter, r *http.Request, v *web.Vi
 	if _, _, err := p.lists.Suppress(r.Context(), who, view.New, models.FromPage, service.Repeat{}); err != nil {
 		return p.refusedSuppression(w, r, v, view, err)
 	}
-	web.SeeOther(w, r, suppressionsAt(of, "added"))
-	return nil
+	return web.SeeOther(w, r, suppressionsAt(of, "added"))
 }
 
 // refusedSuppression shows the form again, with the mistakes beside its fields.
@@ -315,8 +313,7 @@ func (p *Pages) removeSuppression(w http.ResponseWriter, r *http.Request, v *web
 	if err != nil {
 		return err
 	}
-	web.SeeOther(w, r, suppressionsAt(of, "removed"))
-	return nil
+	return web.SeeOther(w, r, suppressionsAt(of, "removed"))
 }
 
 // suppressSelected is POST /selected/suppress: it suppresses the recipients of the selected messages when that was
@@ -331,8 +328,7 @@ func (p *Pages) suppressSelected(w http.ResponseWriter, r *http.Request, v *web.
 		if err := p.lists.SuppressSelected(r.Context(), v.Caller(), ids, models.FromPage, why); err != nil {
 			return err
 		}
-		web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
-		return nil
+		return web.SeeOther(w, r, web.LocalPath(r.PostFormValue("back")))
 	}
 	if len(ids) == 0 {
 		return service.Fail(service.Conflict, "nothing_selected", "Select messages first.")

@@ -78,8 +78,7 @@ type templatesView struct {
 // list is GET /templates.
 func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) error {
 	if name := strings.TrimSpace(r.URL.Query().Get("new")); name != "" {
-		web.SeeOther(w, r, "/templates/"+url.PathEscape(name))
-		return nil
+		return web.SeeOther(w, r, "/templates/"+url.PathEscape(name))
 	}
 	list, next, err := p.templates.List(r.Context(), v.User, 0, r.URL.Query().Get("cursor"))
 	if err != nil {
@@ -89,8 +88,7 @@ func (p *Pages) list(w http.ResponseWriter, r *http.Request, v *web.Visitor) err
 	if next != "" {
 		view.Next = "/templates?cursor=" + url.QueryEscape(next)
 	}
-	p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
-	return nil
+	return p.web.Render(w, r, v, http.StatusOK, "templates", web.Page{Title: "Templates", Active: "templates", Data: view})
 }
 
 // templateView is the form of a template as it was entered, its errors, and its versions.
@@ -198,8 +196,7 @@ func (p *Pages) showTemplate(
 		}
 	}
 	p.askValues(r, v, t)
-	p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
-	return nil
+	return p.web.Render(w, r, v, status, "template", web.Page{Title: t.Name, Active: "templates", Data: t})
 }
 
 // readTemplate reads the form, and reports mistakes in the fields that are JSON.
@@ -346,8 +343,7 @@ func (p *Pages) saveTemplate(w http.ResponseWriter, r *http.Request, v *web.Visi
 	if t.has(t.Shown) {
 		to.Set("language", t.Shown)
 	}
-	web.SeeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
-	return nil
+	return web.SeeOther(w, r, "/templates/"+url.PathEscape(t.Name)+"?"+to.Encode())
 }
 
 // refusedTemplate shows the form with what is wrong.
@@ -388,8 +384,7 @@ func (p *Pages) testTemplate(
 	if err != nil {
 		return p.refusedTemplate(w, r, v, t, err)
 	}
-	web.SeeOther(w, r, "/batches/"+a.ID.String())
-	return nil
+	return web.SeeOther(w, r, "/batches/"+a.ID.String())
 }
 
 // templatePreview is the page in the frame beside the form.
@@ -483,8 +478,7 @@ func (p *Pages) publishTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 	if _, err := p.templates.Publish(r.Context(), v.User, r.PathValue("name"), number); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
-	return nil
+	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=published")
 }
 
 // archiveTemplate is POST /templates/{name}/archive.
@@ -492,8 +486,7 @@ func (p *Pages) archiveTemplate(w http.ResponseWriter, r *http.Request, v *web.V
 	if _, err := p.templates.Archive(r.Context(), v.User, r.PathValue("name")); err != nil {
 		return err
 	}
-	web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
-	return nil
+	return web.SeeOther(w, r, "/templates/"+url.PathEscape(r.PathValue("name"))+"?done=archived")
 }
 
 // change is a line of a comparison: "+" is new, "-" is gone, "" is the same.

@@ -18,9 +18,10 @@ import (
 // batches.
 const MaxContent = 16 << 20
 
-// SeeOther redirects to a path of this site.
-func SeeOther(w http.ResponseWriter, r *http.Request, path string) {
-	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // callers build the path, or take it through localPath
+// SeeOther redirects to a path of this site. It returns no error, so that handlers can return what it returns.
+func SeeOther(w http.ResponseWriter, r *http.Request, path string) error {
+	http.Redirect(w, r, path, http.StatusSeeOther) //nolint:gosec // callers build the path, or take it through LocalPath
+	return nil
 }
 
 // SameSecret compares in constant time.

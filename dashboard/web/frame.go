@@ -90,7 +90,7 @@ func (f *Frame) Go(run func(ctx context.Context)) { f.live.wg.Go(func() { run(f.
 
 // Routes are the handlers of a room by their patterns.
 type Routes struct {
-	Open      map[string]http.HandlerFunc // need no session
+	Open      map[string]Handler // need no session, and get no visitor
 	Users     map[string]Handler
 	Operators map[string]Handler // other users do not see that they exist
 }
@@ -101,7 +101,7 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 	f.mux.HandleFunc("/", f.noRoute)
 	for _, room := range rooms {
 		for pattern, h := range room.Open {
-			f.mux.HandleFunc(pattern, h)
+			f.mux.Handle(pattern, f.forAll(h))
 		}
 		for pattern, h := range room.Users {
 			f.mux.Handle(pattern, f.forUsers(h))
@@ -116,7 +116,7 @@ func (f *Frame) Serve(rooms ...Routes) http.Handler {
 // Routes returns the routes of the frame itself.
 func (f *Frame) Routes() Routes {
 	return Routes{
-		Open:  map[string]http.HandlerFunc{"POST /theme": f.setTheme},
+		Open:  map[string]Handler{"POST /theme": f.setTheme},
 		Users: map[string]Handler{"POST /everyone": f.setEveryone},
 	}
 }

@@ -73,7 +73,7 @@ type keptForm struct {
 
 // keepForm answers a form that came without a session: with the form, to send it again after
 // a login.
-func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) {
+func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) error {
 	body := &keptBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxKept), budget: &f.keeping, address: perclient.Address(r)}
 	defer func() { f.keeping.release(body.address, body.size) }()
 	r.Body = body
@@ -83,11 +83,10 @@ func (f *Frame) keepForm(w http.ResponseWriter, r *http.Request) {
 		err = r.ParseMultipartForm(maxKept) //nolint:gosec // bounded above
 	}
 	if errors.Is(err, errKept) {
-		f.Fail(w, r, nil, errNoSession)
-		return
+		return errNoSession
 	}
 	kept.Multipart = !errors.Is(err, http.ErrNotMultipart)
 	kept.Fields, kept.Lost = r.PostForm, err != nil && kept.Multipart
 	w.Header().Set("Cache-Control", "no-store")
-	f.Render(w, r, nil, http.StatusUnauthorized, "ended", Page{Title: "Your session has ended", Data: kept})
+	return f.Render(w, r, nil, http.StatusUnauthorized, "ended", Page{Title: "Your session has ended", Data: kept})
 }

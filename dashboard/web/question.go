@@ -34,8 +34,7 @@ func (f *Frame) Ask(w http.ResponseWriter, r *http.Request, v *Visitor, active s
 		q.To += "?list=" + url.QueryEscape(list)
 	}
 	if r.Header.Get("Hx-Request") == "" {
-		f.Render(w, r, v, cmp.Or(q.Status, http.StatusOK), "ask", Page{Title: q.Title, Active: active, Data: q})
-		return nil
+		return f.Render(w, r, v, cmp.Or(q.Status, http.StatusOK), "ask", Page{Title: q.Title, Active: active, Data: q})
 	}
 	ps, err := f.Parts("ask", q, "ask")
 	if err != nil {

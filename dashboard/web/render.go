@@ -47,22 +47,20 @@ func (f *Frame) Parts(name string, data any, wanted ...string) (Parts, error) {
 	return out, nil
 }
 
-// Render writes a page. It renders all of it first, so that a failing template is a
-// clean 500.
-func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) {
+// Render writes a page. It renders all of it first, so that a failing template writes nothing.
+func (f *Frame) Render(w http.ResponseWriter, r *http.Request, v *Visitor, status int, name string, p Page) error {
 	p.Visitor, p.Theme, p.Path = v, Theme(r), r.URL.RequestURI()
 	if r.Method == http.MethodPost {
 		p.Get = f.pageOf(r.URL.Path)
 	}
 	var b bytes.Buffer
 	if err := f.sets[name].ExecuteTemplate(&b, "layout", p); err != nil {
-		f.Log.Error("page not rendered", "page", name, "err", err)
-		http.Error(w, "Something went wrong. The server's log has the details.", http.StatusInternalServerError)
-		return
+		return fmt.Errorf("page %s: %w", name, err)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(b.Bytes()) // the browser may be gone
+	return nil
 }
 
 const themeCookie = "sd_theme"
@@ -94,12 +92,11 @@ func (f *Frame) setEveryone(w http.ResponseWriter, r *http.Request, _ *Visitor) 
 		chosen, life = "", 0
 	}
 	f.SetCookie(w, r, everyoneCookie, chosen, life)
-	SeeOther(w, r, LocalPath(r.PostFormValue("to")))
-	return nil
+	return SeeOther(w, r, LocalPath(r.PostFormValue("to")))
 }
 
 // setTheme is POST /theme.
-func (f *Frame) setTheme(w http.ResponseWriter, r *http.Request) {
+func (f *Frame) setTheme(w http.ResponseWriter, r *http.Request, _ *Visitor) error {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxForm)
 	chosen := r.PostFormValue("theme")
 	life := 400 * 24 * time.Hour // the longest that browsers allow
@@ -107,7 +104,7 @@ func (f *Frame) setTheme(w http.ResponseWriter, r *http.Request) {
 		chosen, life = "", 0
 	}
 	f.SetCookie(w, r, themeCookie, chosen, life)
-	SeeOther(w, r, LocalPath(r.PostFormValue("to")))
+	return SeeOther(w, r, LocalPath(r.PostFormValue("to")))
 }
 
 //go:embed static

@@ -21,27 +21,26 @@ func (f *Frame) PublicURL() string { return f.public.String() }
 // any other client gets a problem, as from the API. Both are 404 with or without a session, so
 // that no program mistakes the login page for an answer.
 func (f *Frame) noRoute(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if reads && strings.Contains(r.Header.Get("Accept"), "text/html") {
-		if f.routed(http.MethodPost, r.URL.Path) { // typed, or a bookmark
-			SeeOther(w, r, f.pageOf(r.URL.Path))
-			return
-		}
+	switch {
+	case !reads || !strings.Contains(r.Header.Get("Accept"), "text/html"):
+		h.Set("Content-Type", "application/problem+json")
+		h.Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, `{"type":"https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#no_such_route",`+
+			`"title":"Not Found","status":404,"code":"no_such_route",`+
+			`"detail":"There is no resource at this path. See /v1/openapi.yaml."}`+"\n")
+	case f.routed(http.MethodPost, r.URL.Path): // typed, or a bookmark
+		_ = SeeOther(w, r, f.pageOf(r.URL.Path))
+	default:
 		v, err := f.Visitor(r)
 		if err != nil {
 			v = nil // the page is the same for a stranger
 		}
-		w.Header().Set("Cache-Control", "no-store")
-		f.Fail(w, r, v, ErrNoPage)
-		return
+		h.Set("Cache-Control", "no-store")
+		f.fail(w, r, v, ErrNoPage)
 	}
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	w.WriteHeader(http.StatusNotFound)
-	_, _ = io.WriteString(w, `{"type":"https://github.com/safedelivr/safedelivr/blob/main/docs/errors.md#no_such_route",`+
-		`"title":"Not Found","status":404,"code":"no_such_route",`+
-		`"detail":"There is no resource at this path. See /v1/openapi.yaml."}`+"\n")
 }
 
 // routed reports whether there is a route for a path.
@@ -62,32 +61,40 @@ func (f *Frame) pageOf(of string) string {
 	return "/"
 }
 
-// Handler serves a page to a visitor who is logged in. An error that it returns is
-// shown as an error page.
+// Handler serves a page to a visitor. An error that it returns is shown as an error page.
 type Handler func(w http.ResponseWriter, r *http.Request, v *Visitor) error
 
-// forUsers passes the visitor to h, or redirects to the login page.
-func (f *Frame) forUsers(h Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// forAll calls h without a visitor.
+func (f *Frame) forAll(h Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r, nil); err != nil {
+			f.fail(w, r, nil, err)
+		}
+	}
+}
+
+// forUsers passes the visitor who is logged in to h, or redirects to the login page.
+func (f *Frame) forUsers(h Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		v, err := f.Visitor(r)
-		page := r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream"
 		switch {
-		case errors.Is(err, models.ErrNotFound) && page:
-			SeeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
-		case errors.Is(err, models.ErrNotFound) && r.Method == http.MethodPost:
-			f.keepForm(w, r)
-		case errors.Is(err, models.ErrNotFound):
-			f.Fail(w, r, nil, errNoSession)
-		case err != nil:
-			f.Fail(w, r, nil, err)
-		default:
+		case err == nil:
 			known.Mark(r.Context())
 			w.Header().Set("Cache-Control", "no-store")
-			if err := f.limited(w, r, v, h); err != nil {
-				f.Fail(w, r, v, err)
-			}
+			err = f.limited(w, r, v, h)
+		case !errors.Is(err, models.ErrNotFound):
+			v = nil
+		case r.Method == http.MethodGet && r.Header.Get("Accept") != "text/event-stream":
+			err = SeeOther(w, r, "/login?to="+url.QueryEscape(r.URL.RequestURI()))
+		case r.Method == http.MethodPost:
+			err = f.keepForm(w, r)
+		default:
+			err = errNoSession
 		}
-	})
+		if err != nil {
+			f.fail(w, r, v, err)
+		}
+	}
 }
 
 // isFeed reports whether the route of a request is one of a live feed.
@@ -107,6 +114,7 @@ func (f *Frame) limited(w http.ResponseWriter, r *http.Request, v *Visitor, h Ha
 	return h(w, r, v)
 }
 
+// operatorsOnly hides a page from all other users.
 func operatorsOnly(h Handler) Handler {
 	return func(w http.ResponseWriter, r *http.Request, v *Visitor) error {
 		if !v.Operator {
@@ -116,21 +124,15 @@ func operatorsOnly(h Handler) Handler {
 	}
 }
 
-var (
-	errNoSession = service.Fail(
-		service.Unauthorized,
-		"no_session",
-		"You are not logged in, or your session has ended. Log in and try again.",
-	)
-	ErrNoPage = service.Fail(
-		service.NotFound,
-		"not_found",
-		"This page does not exist, or you do not have access to it.",
-	)
-)
+var errNoSession = service.Fail(service.Unauthorized, "no_session",
+	"You are not logged in, or your session has ended. Log in and try again.")
 
-// Fail shows an error page. Errors of the server are logged.
-func (f *Frame) Fail(w http.ResponseWriter, r *http.Request, v *Visitor, err error) {
+// ErrNoPage is the error for a page that does not exist, or that the visitor may not see.
+var ErrNoPage = service.Fail(service.NotFound, "not_found",
+	"This page does not exist, or you do not have access to it.")
+
+// fail shows an error page. Errors of the server are logged.
+func (f *Frame) fail(w http.ResponseWriter, r *http.Request, v *Visitor, err error) {
 	if r.Context().Err() != nil {
 		return // the browser is gone
 	}
@@ -145,5 +147,8 @@ func (f *Frame) Fail(w http.ResponseWriter, r *http.Request, v *Visitor, err err
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
 	}
-	f.Render(w, r, v, status, "error", Page{Title: http.StatusText(status), Data: e})
+	if err := f.Render(w, r, v, status, "error", Page{Title: http.StatusText(status), Data: e}); err != nil {
+		f.Log.Error("error page failed", "path", r.URL.Path, "err", err)
+		http.Error(w, e.Detail, status)
+	}
 }
